@@ -147,5 +147,5 @@ def test_kernel_side_is_python_3_8(path: Path) -> None:
         ("widgets.view", "from ..kernel import session\nfrom .. import launch", ["jupyter_gpushare.launch"]),
     ],
 )
-def test_the_rules_find_offences(module: str, source: str, found: list[str]) -> None:
+def test_layering_rules_detect_violations(module: str, source: str, found: list[str]) -> None:
     assert offences(source, f"jupyter_gpushare.{module}") == found

@@ -13,7 +13,7 @@ TARGETS = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.MULT
 
 
 @pytest.mark.parametrize("target", " ".join(TARGETS).split())
-def test_its_commands_can_be_read(target: str) -> None:
+def test_make_targets_have_valid_shell_commands(target: str) -> None:
     commands = subprocess.run(["make", "--no-print-directory", "-n", target], cwd=ROOT, capture_output=True, text=True)
     assert commands.returncode == 0 and commands.stdout, commands.stderr
     # One command a shell, as make runs them: a quote that is not closed must not be closed by the next one's.

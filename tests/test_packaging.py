@@ -52,7 +52,7 @@ def test_wheel_holds_all_modules_and_nothing_else(wheel: Path) -> None:
     assert stray == []
 
 
-def test_installed_wheel_has_what_jupyter_looks_for(installed: Path) -> None:
+def test_installed_wheel_has_the_files_that_jupyter_requires(installed: Path) -> None:
     config = json.loads((installed / "etc/jupyter/jupyter_server_config.d/jupyter_gpushare.json").read_text())
     assert config["ServerApp"]["jpserver_extensions"] == {"jupyter_gpushare": True}
 
@@ -127,7 +127,7 @@ def test_native_build_makes_only_what_changed(native_tree: Path) -> None:
     assert (native_tree / "jupyter_gpushare/native/page.h").read_text() == "#define ONE 2\n"
 
 
-def test_native_build_without_a_compiler_says_what_to_do(native_tree: Path) -> None:
+def test_native_build_without_a_compiler_reports_the_remedy(native_tree: Path) -> None:
     result = _native(native_tree, CC="no-such-compiler")
     assert result.returncode == 1
     assert "No C compiler: 'no-such-compiler' was not found" in result.stderr

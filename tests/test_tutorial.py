@@ -24,13 +24,13 @@ from jupyter_gpushare.config.traits import GpuShare
 
 from .hub.hub import http_request
 from .provisioner.conftest import Notebook
-from .support import fresh, waiting
+from .support import fresh_user, polling
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIAL = ROOT / "docs" / "tutorial" / "two-notebooks.md"
 BLOCK = re.compile(r"^(?:<!-- (?P<where>[^>]*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.S | re.M)
 TOKEN = "tutorial"
-until = functools.partial(waiting.until, seconds=60.0)
+until = functools.partial(polling.wait_until, seconds=60.0)
 
 
 class Block(NamedTuple):
@@ -68,7 +68,7 @@ class Reader:
         self.home = home
         self.shown: list[tuple[Block, str]] = []
         self.notebooks: dict[str, Notebook] = {}
-        self.env = fresh.variables(home, own_host) | {"COLUMNS": "200"}
+        self.env = fresh_user.fresh_environment(home, own_host) | {"COLUMNS": "200"}
         self._server: subprocess.Popen[str] | None = None
         self._url = ""
 
@@ -156,13 +156,13 @@ def reader(own_host: Path, tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.text.splitlines()[-1])
-def test_every_block_says_where_it_runs(block: Block) -> None:
+def test_every_block_has_its_location(block: Block) -> None:
     python = r"settings|in (train|explore)\.ipynb(, goes on)?"
     assert re.fullmatch(python if block.language == "python" else "shell|server|install|needs a GPU", block.where)
 
 
 @pytest.mark.timeout(300)
-def test_each_step_works_and_shows_what_it_is_about(reader: Reader) -> None:
+def test_each_step_runs_with_the_documented_output(reader: Reader) -> None:
     for block in blocks():
         reader.does(block)
     for command, words in SHOWN:

@@ -31,7 +31,7 @@ def test_nothing_is_left_once_variants_are_removed_and_the_package_is(environmen
     assert environment.offered_kernels() == {"python3"}
 
 
-def test_who_forgets_the_variants_is_offered_none_that_would_not_start(environment: Environment) -> None:
+def test_leftover_kernel_variants_are_not_offered(environment: Environment) -> None:
     environment.run_checked("jupyter_gpushare", "kernelspec", "install", "--name", "mine")
     assert {"python3-gpushare", "mine"} <= environment.offered_kernels()
     environment.run_checked("pip", "uninstall", "--yes", "jupyter-gpushare")

@@ -65,7 +65,7 @@ def test_sizes(written: object, size: int) -> None:
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_what_is_no_size(written: object) -> None:
+def test_invalid_size_is_refused(written: object) -> None:
     with pytest.raises(ValueError, match=r"is not a size|Exceeds|exceeds"):
         units.parse_size(written)
 
@@ -87,7 +87,7 @@ def test_fractions(written: object, value: float) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "%", "half", "nan", "inf", "1e400", True, None, [], "0,5"], ids=repr)
-def test_what_is_no_fraction(written: object) -> None:
+def test_invalid_fraction_is_refused(written: object) -> None:
     with pytest.raises(ValueError, match="is not a fraction"):
         units.parse_fraction(written)
 
@@ -124,7 +124,7 @@ def test_durations_are_read(written: object, seconds: float) -> None:
 @pytest.mark.parametrize(
     "written", ["", "min", "-5", -5, "5 days", "1e9", "nan", float("inf"), "5 min 3 s", None, True]
 )
-def test_what_is_no_duration_is_refused(written: object) -> None:
+def test_invalid_duration_is_refused(written: object) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         units.parse_duration(written)
 
@@ -137,7 +137,7 @@ def test_pairs() -> None:
 
 
 @pytest.mark.parametrize("written", ["share", "=1", "share=", "share=1 share=2", "share='1", "share = 1"])
-def test_what_are_no_pairs(written: str) -> None:
+def test_invalid_pairs_are_refused(written: str) -> None:
     with pytest.raises(ValueError, match=r"not of the form key=value|given twice|quotation"):
         units.parse_pairs(written)
 
@@ -169,7 +169,7 @@ def test_sizes_as_people_write_them(size: int, shown: str) -> None:
 
 
 @given(SIZES)
-def test_what_is_shown_can_be_typed_back_in(size: int) -> None:
+def test_formatted_values_parse_to_the_same_value(size: int) -> None:
     floor, ceil = units.format_size(size, math.floor), units.format_size(size, math.ceil)
     assert units.parse_size(floor) <= size <= units.parse_size(ceil)
     assert units.parse_size(units.format_size(size)) == pytest.approx(size, rel=0.006)

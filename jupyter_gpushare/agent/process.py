@@ -22,7 +22,7 @@ MS_NS = 1_000_000
 SECOND_NS = 1000 * MS_NS
 MAX_SIBLING_SILENCE_SECONDS = 2  # seconds: a sibling that has not looked for longer has ended, or is stopped
 MAX_PAUSE_NS = 1000 * MS_NS  # between two steps
-RING_DELAY_NS = MS_NS  # after a hand-over: the coordinator would take the next program's processor
+RING_DELAY_NS = MS_NS  # after a handoff: the coordinator would take the next program's processor
 NEVER = (1 << 64) - 1
 MAX_STEPS = 20  # that may follow one another at once
 

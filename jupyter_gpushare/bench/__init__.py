@@ -20,8 +20,8 @@ BENCHES = {
     "overhead": ("overhead", "a training loop that is alone, bare and under the shim"),
     "handoff": ("handoff", "from the last launch of one client to the first of the next, nothing to move"),
     "swap": ("swap", "GB/s out of the device and back when turns change, against plain pinned copies"),
-    "coexist": ("coexist", "two clients that together hold 1.8 times the device, against one after the other"),
-    "fits": ("fits", "two bursty clients that fit together, against nobody scheduling them"),
+    "coexist": ("oversubscription", "two clients that together hold 1.8 times the device, against one after the other"),
+    "fits": ("colocation", "two bursty clients that fit together, against nobody scheduling them"),
     "placement": ("placement", "what each placement strategy leaves unusable of a cluster, on the openb trace"),
     "scale": ("scale", "microseconds per decision with 10 to 10,000 clients, and events a second of a simulation"),
     "load": ("load", "many notebooks on several devices for ten minutes: deadlines missed, what the coordinator takes"),
@@ -63,8 +63,8 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(figures))
         return 0
-    if hasattr(module, "lines"):
-        print("\n".join(module.lines(figures)))
+    if hasattr(module, "format_figures"):
+        print("\n".join(module.format_figures(figures)))
         return 0
     for name, value in figures.items():
         shown = f"{value:,.2f}" if isinstance(value, float) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from . import progress, setting
+from . import harness, progress
 
 _ROUNDS = 5
 _BATCHES = "2000"
@@ -20,12 +20,12 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     """
     rounds = rounds or _ROUNDS
     figures: dict[str, list[float]] = {name: [] for name in ("bare", "shim", "managed", "plain")}
-    with setting.coordinator(device) as environment:
-        for _ in progress.each(range(rounds), lambda _: "allocations, bare and under the shim"):
-            bare = setting.result(setting.start(["alloc", _BATCHES], environment, shared=False))
-            shim = setting.result(setting.start(["alloc", _BATCHES], environment, shared=True))
+    with harness.running_coordinator(device) as environment:
+        for _ in progress.report_steps(range(rounds), lambda _: "allocations, bare and under the shim"):
+            bare = harness.read_result(harness.start_bench_program(["alloc", _BATCHES], environment, shared=False))
+            shim = harness.read_result(harness.start_bench_program(["alloc", _BATCHES], environment, shared=True))
             mode = {**environment, "GPUSHARE_MEMORY_MODE": "plain"}
-            plain = setting.result(setting.start(["alloc", _BATCHES], mode, shared=True))
+            plain = harness.read_result(harness.start_bench_program(["alloc", _BATCHES], mode, shared=True))
             figures["bare"].append(bare["ns_per_pair"])
             figures["managed"].append(bare["managed_ns_per_pair"])
             figures["shim"].append(shim["ns_per_pair"])

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from . import progress, setting
+from . import harness, progress
 
 _QUANTUM = 0.1
 _SECONDS = 10.0
@@ -24,7 +24,9 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     `throughput_ratio` is launches per second with the window over those without: below 1, what the window costs.
     """
     seconds = float(rounds or _SECONDS)
-    windows = progress.each((_WINDOW, 0.0), lambda window: f"{seconds:g} s with{'' if window else 'out'} a window")
+    windows = progress.report_steps(
+        (_WINDOW, 0.0), lambda window: f"{seconds:g} s with{'' if window else 'out'} a window"
+    )
     (drains, throughput), (unbounded, throughput_unbounded) = (_run(device, seconds, window) for window in windows)
     first, *drains = drains
     drains.sort()
@@ -42,12 +44,12 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 def _run(device: str, seconds: float, window: float) -> tuple[list[float], float]:
     """Milliseconds of each drain, and launches per second of both programs together."""
     options = ("--time-quantum", str(_QUANTUM), f"--GpuShare.inflight_window={window}")
-    with setting.coordinator(device, *options) as environment:
+    with harness.running_coordinator(device, *options) as environment:
         log = Path(environment["XDG_STATE_HOME"]) / "shim.log"
         told = {**environment, "GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
         arguments = ["drain", str(seconds), str(_LAUNCH_NS)]
-        programs = [setting.start(arguments, told, shared=True) for _ in range(2)]
-        results = [setting.result(program) for program in programs]
+        programs = [harness.start_bench_program(arguments, told, shared=True) for _ in range(2)]
+        results = [harness.read_result(program) for program in programs]
         drains = [float(taken) for taken in _DRAINED.findall(log.read_text())]
     if len(drains) < 5:
         raise RuntimeError(f"only {len(drains)} turns ended in {seconds:g} s: the two programs did not take turns")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from . import progress, setting
+from . import harness, progress
 
 _ROUNDS = 9
 
@@ -19,9 +19,11 @@ def measure(device: str, rounds: int, threads: int = 4) -> dict[str, Any]:
     `threads_overhead_ns` is the same for the median one of so many threads that launch at the same time.
     """
     rounds = rounds or _ROUNDS
-    with setting.coordinator(device) as environment:
+    with harness.running_coordinator(device) as environment:
         each = [count for count in (1, threads) for _ in range(rounds)]
-        pairs = [_pair(environment, count) for count in progress.each(each, lambda n: f"launches of {n} thread(s)")]
+        pairs = [
+            _pair(environment, count) for count in progress.report_steps(each, lambda n: f"launches of {n} thread(s)")
+        ]
     alone, together = pairs[:rounds], pairs[rounds:]
     medians = {name: round(statistics.median(pair[name] for pair in alone), 2) for name in alone[0]}
     for name in ("bare_call_ns", "gated_call_ns", "overhead_ns"):
@@ -31,7 +33,7 @@ def measure(device: str, rounds: int, threads: int = 4) -> dict[str, Any]:
 
 def _pair(environment: dict[str, str], threads: int) -> dict[str, float]:
     bare, gated = (
-        setting.result(setting.start(["gate", "400", str(threads)], environment, shared=shared))
+        harness.read_result(harness.start_bench_program(["gate", "400", str(threads)], environment, shared=shared))
         for shared in (False, True)
     )
     return {

@@ -9,40 +9,40 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from . import setting
+from . import harness
 
-_QUANTUM = 0.02
+_QUANTUM_SECONDS = 0.02
 _SECONDS = 10.0
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"p50_us", "p99_us", "handovers", "wake_us", "parts_us"}`: from a client's last launch to the next one's first.
+    """`{"p50_us", "p99_us", "handoffs", "wake_us", "parts_us"}`: from a client's last launch to the next one's first.
 
     Two programs launch and wait for each launch in a tight loop, with turns of 20 ms, for `rounds` seconds (0: 10).
     `parts_us` has the medians of the parts: until the gate has closed, the work has drained and the turn is left, the
     next client has entered, and its first launch is made. `wake_us` is what this machine takes, right then, to wake one
-    sleeping process; a hand-over has three such steps.
+    sleeping process; a handoff has three such steps.
     """
     seconds = float(rounds or _SECONDS)
-    with setting.coordinator(device, "--time-quantum", str(_QUANTUM)) as environment:
-        programs = [setting.start(["handoff", str(seconds)], environment, shared=True) for _ in range(2)]
-        results = [setting.result(program) for program in programs]
-    wake = round(wake_up() / 1000, 1)
-    gaps = sorted(gap / 1000 for gap in handovers([result["runs"] for result in results]))
+    with harness.running_coordinator(device, "--time-quantum", str(_QUANTUM_SECONDS)) as environment:
+        programs = [harness.start_bench_program(["handoff", str(seconds)], environment, shared=True) for _ in range(2)]
+        results = [harness.read_result(program) for program in programs]
+    wake = round(wake_up_ns() / 1000, 1)
+    gaps = sorted(gap / 1000 for gap in handoffs([result["runs"] for result in results]))
     if len(gaps) < 10:
         raise RuntimeError(f"only {len(gaps)} turns changed in {seconds:g} s: the two programs did not take turns")
     p99 = gaps[min(len(gaps) - 1, int(len(gaps) * 0.99))]
     return {
         "p50_us": round(statistics.median(gaps), 1),
         "p99_us": round(p99, 1),
-        "handovers": len(gaps),
+        "handoffs": len(gaps),
         "wake_us": wake,
-        "parts_us": parts(results),
+        "parts_us": handoff_parts(results),
     }
 
 
-def parts(results: list[dict[str, Any]]) -> dict[str, float]:
-    """Return how long each part of a hand-over takes in microseconds; medians of those whose turns are known."""
+def handoff_parts(results: list[dict[str, Any]]) -> dict[str, float]:
+    """Return how long each part of a handoff takes in microseconds; medians of those whose turns are known."""
     runs = sorted((first, last, number) for number, result in enumerate(results) for first, last in result["runs"])
     turns = [result["turns"] for result in results]
     found: list[list[int]] = []
@@ -59,22 +59,22 @@ def parts(results: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def handovers(programs: list[list[list[int]]]) -> list[int]:
+def handoffs(programs: list[list[list[int]]]) -> list[int]:
     """Nanoseconds between the last launch of a program's run and the first of another's that follows it."""
     runs = sorted((first, last, number) for number, rows in enumerate(programs) for first, last in rows)
     return [later[0] - run[1] for run, later in itertools.pairwise(runs) if run[2] != later[2]]
 
 
-def wake_up(times: int = 100) -> float:
+def wake_up_ns(times: int = 100) -> float:
     """Nanoseconds, median, from writing to a pipe to the return of the read of a process that slept for a turn."""
     told, tell = multiprocessing.Pipe(duplex=False)
     answers, answer = multiprocessing.Pipe(duplex=False)
-    sleeper = multiprocessing.get_context("spawn").Process(target=_sleeper, args=(told, answer), daemon=True)
+    sleeper = multiprocessing.get_context("spawn").Process(target=_answer_wake_ups, args=(told, answer), daemon=True)
     sleeper.start()
     taken: list[int] = []
     answers.recv()
     for _ in range(times):
-        time.sleep(_QUANTUM)
+        time.sleep(_QUANTUM_SECONDS)
         tell.send_bytes(time.monotonic_ns().to_bytes(8, "little"))
         taken.append(answers.recv())
     sleeper.terminate()
@@ -82,7 +82,7 @@ def wake_up(times: int = 100) -> float:
     return statistics.median(taken)
 
 
-def _sleeper(told: Connection, answer: Connection) -> None:
+def _answer_wake_ups(told: Connection, answer: Connection) -> None:
     answer.send(0)
     while True:
         written = told.recv_bytes()

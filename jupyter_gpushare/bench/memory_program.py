@@ -22,7 +22,7 @@ from typing import Any
 from ..launch.kernel_env import native_part
 
 
-class Program:
+class MemoryProgram:
     def __init__(self) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self._arrays: list[int] = []
@@ -87,7 +87,7 @@ class Program:
 
 
 def main() -> None:
-    program = Program()
+    program = MemoryProgram()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         name, *words = line.split()

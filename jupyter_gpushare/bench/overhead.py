@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from ..wire import program
-from . import progress, setting
+from . import harness, progress
 
 _ROUNDS = 5
 _SECONDS = {"sim": 2.0, "gpu": 15.0}
@@ -25,8 +25,8 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     if device == "gpu" and importlib.util.find_spec("torch") is None:
         raise RuntimeError("PyTorch is not installed here, which the training loop is written in: pip install torch")
     pairs = []
-    with setting.coordinator(device) as environment:
-        for number in progress.each(range(rounds), lambda _: "a training loop, bare and shared"):
+    with harness.running_coordinator(device) as environment:
+        for number in progress.report_steps(range(rounds), lambda _: "a training loop, bare and shared"):
             ways = (False, True) if number % 2 == 0 else (True, False)
             speeds = {shared: _speed(device, environment, shared) for shared in ways}
             pairs.append((speeds[False], speeds[True]))
@@ -43,7 +43,9 @@ def _speed(device: str, environment: dict[str, str], shared: bool) -> float:
     seconds = str(_SECONDS[device])
     if device == "gpu":
         command = program.argv("jupyter_gpushare.bench.training", seconds)
-        result = setting.result(setting.run(command, environment, shared=shared))
+        result = harness.read_result(harness.start_program(command, environment, shared=shared))
         return float(result["steps"] / result["seconds"])
-    result = setting.result(setting.start(["drain", seconds, str(_LAUNCH_NS)], environment, shared=shared))
+    result = harness.read_result(
+        harness.start_bench_program(["drain", seconds, str(_LAUNCH_NS)], environment, shared=shared)
+    )
     return float(result["launches"] / (result["end"] - result["begin"]) * 1e9)

@@ -16,18 +16,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .crowd import RATE, Crowd, shown
+from .synthetic_host import SNAPSHOTS_PER_SECOND, SyntheticHost, serving
 
 CLIENTS, DEVICES, UPDATES = 50, 4, 200
 _ROOT = Path(__file__).resolve().parent.parent.parent
-_BUILT = _ROOT / "jupyter_gpushare" / "labextension" / "static"
-_NEEDED = {
+_BUILT_EXTENSION = _ROOT / "jupyter_gpushare" / "labextension" / "static"
+_REQUIREMENTS = {
     "labextension/ui-tests/panel-bench.mjs": "a clone of the repository",
     "labextension/node_modules/playwright-core": "the packages of labextension/ ('make jest' installs them)",
     "jupyter_gpushare/labextension/static": "the built extension ('make labextension')",
 }
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-_LIMIT = 300.0  # seconds for all of it
+_MAX_SECONDS = 300.0  # seconds for all of it
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     same where nothing arrives. `bundle_bytes`: all scripts of the extension, gzipped. `rounds`: updates to send.
     Raises RuntimeError where there is no clone, Node.js, Chromium or built extension, or the browser fails.
     """
-    node, chromium = _tools()
+    node, chromium = _find_tools()
     updates = rounds or UPDATES
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
         socket = str(Path(name) / "c.sock")
@@ -48,10 +48,10 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
             "CHROMIUM": chromium,
             "GPUSHARE_BENCH_SOCKET": socket,
             "GPUSHARE_BENCH_UPDATES": str(updates),
-            "GPUSHARE_BENCH_RATE": str(RATE),
+            "GPUSHARE_BENCH_RATE": str(SNAPSHOTS_PER_SECOND),
         }
-        with shown(socket, Crowd(CLIENTS, DEVICES)):
-            figures = _browse([node, str(_ROOT / "labextension" / "ui-tests" / "panel-bench.mjs")], environment)
+        with serving(socket, SyntheticHost(CLIENTS, DEVICES)):
+            figures = _run_browser([node, str(_ROOT / "labextension" / "ui-tests" / "panel-bench.mjs")], environment)
     return {
         "clients": CLIENTS,
         "devices": DEVICES,
@@ -61,12 +61,12 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def bundle_bytes(folder: Path = _BUILT) -> int:
+def bundle_bytes(folder: Path = _BUILT_EXTENSION) -> int:
     """All scripts that the extension can load, each gzipped as servers do."""
     return sum(len(gzip.compress(path.read_bytes(), 6)) for path in folder.glob("*.js"))
 
 
-def lines(figures: dict[str, Any]) -> list[str]:
+def format_figures(figures: dict[str, Any]) -> list[str]:
     """For people to read."""
     text = [f"{figures['arrived']} updates of {figures['clients']} clients on {figures['devices']} devices"]
     for name, what in (
@@ -78,7 +78,7 @@ def lines(figures: dict[str, Any]) -> list[str]:
     return [*text, f"{'the extension, gzipped':>42}  {figures['bundle_bytes'] / 1000:.1f} kB"]
 
 
-def _tools() -> tuple[str, str]:
+def _find_tools() -> tuple[str, str]:
     """Where Node.js and Chromium are. Raises RuntimeError."""
     wanted = os.environ.get("CHROMIUM")
     chromium = next(filter(None, map(shutil.which, [wanted] if wanted else _BROWSERS)), None)
@@ -87,19 +87,19 @@ def _tools() -> tuple[str, str]:
     node = shutil.which("node")
     if node is None:
         raise RuntimeError("Node.js was not found: this bench needs it (>= 20)")
-    for path, needed in _NEEDED.items():
+    for path, needed in _REQUIREMENTS.items():
         if not (_ROOT / path).exists():
             raise RuntimeError(f"{_ROOT / path} is missing: this bench needs {needed}")
     return node, chromium
 
 
-def _browse(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
+def _run_browser(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
     """What the browser's side has measured. Raises RuntimeError."""
     program = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
-        output, _ = program.communicate(timeout=_LIMIT)
+        output, _ = program.communicate(timeout=_MAX_SECONDS)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"the browser did not come to an end within {_LIMIT:g} s") from None
+        raise RuntimeError(f"the browser did not come to an end within {_MAX_SECONDS:g} s") from None
     finally:
         if program.poll() is None:
             program.terminate()  # it ends its server and its browser

@@ -9,7 +9,7 @@ from typing import Any
 from ..simulation import fragmentation
 from . import progress
 
-FOLDER = "GPUSHARE_TRACES"
+TRACES_VARIABLE = "GPUSHARE_TRACES"
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
@@ -17,15 +17,17 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 
     Raises RuntimeError when `$GPUSHARE_TRACES` names no folder with the trace.
     """
-    folder = os.environ.get(FOLDER, "")
+    folder = os.environ.get(TRACES_VARIABLE, "")
     if not folder:
-        raise RuntimeError(f"{FOLDER} is not set: allowed is a folder with {fragmentation.PODS}, {fragmentation.NODES}")
+        raise RuntimeError(
+            f"{TRACES_VARIABLE} is not set: allowed is a folder with {fragmentation.PODS}, {fragmentation.NODES}"
+        )
     try:
         trace = fragmentation.read(Path(folder))
     except ValueError as error:
         raise RuntimeError(str(error)) from None
     figures: dict[str, Any] = {"devices": sum(trace.nodes), "device": "simulated"}
-    for strategy in progress.each(("spread", "pack", "fgd"), str):
+    for strategy in progress.report_steps(("spread", "pack", "fgd"), str):
         runs = [fragmentation.measure(trace, strategy, seed) for seed in range(1, (rounds or 3) + 1)]
         for name in ("allocated", "failed", "fragmented"):
             figures[f"{strategy}_{name}_percent"] = round(sum(run[name] for run in runs) / len(runs) * 100, 2)

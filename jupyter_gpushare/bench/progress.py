@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-PAUSE = 5.0  # seconds between two lines, at least: short steps need none each
+MIN_REPORT_SECONDS = 5.0  # seconds between two lines, at least: short steps need none each
 
 Step = TypeVar("Step")
 
 
-def each(steps: Sequence[Step], what: Callable[[Step], str]) -> Iterator[Step]:
+def report_steps(steps: Sequence[Step], what: Callable[[Step], str]) -> Iterator[Step]:
     """The steps of a measurement, one after the other. Print `what` of a step when it begins, and which one it is."""
-    said = -PAUSE
+    said = -MIN_REPORT_SECONDS
     for number, step in enumerate(steps, start=1):
-        if time.monotonic() >= said + PAUSE:
+        if time.monotonic() >= said + MIN_REPORT_SECONDS:
             print(f"{number} of {len(steps)}: {what(step)}", file=sys.stderr, flush=True)
             said = time.monotonic()
         yield step

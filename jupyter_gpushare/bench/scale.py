@@ -15,13 +15,13 @@ def measure(device: str, rounds: int, policies: Sequence[str] = ()) -> dict[str,
     Raises RuntimeError for an unknown policy.
     """
     try:
-        variants = [experiment.variant(name) for name in policies or [experiment.DEFAULT_POLICY]]
+        variants = [experiment.parse_variant(name) for name in policies or [experiment.DEFAULT_POLICY]]
     except ValueError as error:
         raise RuntimeError(str(error)) from None
-    return {one.name: scale.measure(one, measured=rounds or scale.MEASURED) for one in variants}
+    return {one.name: scale.measure(one, measured=rounds or scale.MEASURED_DECISIONS) for one in variants}
 
 
-def lines(figures: dict[str, Any]) -> list[str]:
+def format_figures(figures: dict[str, Any]) -> list[str]:
     """For people to read."""
     text = []
     for policy, of in figures.items():

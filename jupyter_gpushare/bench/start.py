@@ -11,7 +11,7 @@ from typing import Any
 from jupyter_client.manager import KernelManager
 
 from ..launch.kernel_env import SHIM
-from . import progress, setting
+from . import harness, progress
 
 _ROUNDS = 7
 _PROGRAMS = 300
@@ -24,40 +24,40 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     """
     rounds = rounds or _ROUNDS
     plain, shared = [], []
-    with setting.coordinator(device) as environment:
-        _start("python3", environment)  # the first start reads the disk
-        _start("python3-gpushare", environment)
-        for _ in progress.each(range(rounds), lambda _: "starts of a plain and of a shared kernel"):
-            plain.append(_start("python3", environment))
-            shared.append(_start("python3-gpushare", environment))
+    with harness.running_coordinator(device) as environment:
+        _kernel_start_seconds("python3", environment)  # the first start reads the disk
+        _kernel_start_seconds("python3-gpushare", environment)
+        for _ in progress.report_steps(range(rounds), lambda _: "starts of a plain and of a shared kernel"):
+            plain.append(_kernel_start_seconds("python3", environment))
+            shared.append(_kernel_start_seconds("python3-gpushare", environment))
     extra = statistics.median(b - a for a, b in zip(plain, shared, strict=True))
     return {
         "plain_ms": statistics.median(plain) * 1000,
         "shared_ms": statistics.median(shared) * 1000,
         "extra_ms": extra * 1000,
-        "preload_ms": preload() * 1000,
+        "preload_ms": preload_seconds() * 1000,
         "rounds": rounds,
     }
 
 
-def preload(times: int = _PROGRAMS) -> float:
+def preload_seconds(times: int = _PROGRAMS) -> float:
     """Seconds that the preloaded shim adds to the life of `/bin/true`."""
     bare = {"PATH": "/bin"}
     shared = bare | {"LD_PRELOAD": str(SHIM)}
-    return statistics.median(_run(shared) - _run(bare) for _ in range(times))
+    return statistics.median(_program_seconds(shared) - _program_seconds(bare) for _ in range(times))
 
 
-def _run(environment: dict[str, str]) -> float:
+def _program_seconds(environment: dict[str, str]) -> float:
     began = time.perf_counter()
     os.waitpid(os.posix_spawn("/bin/true", ["true"], environment), 0)
     return time.perf_counter() - began
 
 
-def _start(name: str, environment: dict[str, str]) -> float:
+def _kernel_start_seconds(name: str, environment: dict[str, str]) -> float:
     """Seconds until a kernel of this spec answers."""
     manager = KernelManager(kernel_name=name)
     began = time.perf_counter()
-    with setting.environ(environment):
+    with harness.environment_variables(environment):
         manager.start_kernel(env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         client = manager.client()

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import holders, progress
+from . import memory_holders, progress
 
 _ROUNDS = 4
-_KINDS = {"swap_pinned": "swap", "swap_pageable": "swap", "unified": "unified"}
+_MEMORY_KINDS = {"swap_pinned": "swap", "swap_pageable": "swap", "unified": "unified"}
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
     """Two clients of 0.7 of the device take turns. For each kind of memory, GB/s of the device's own time:
     `…_out`, `…_in` from the second change of turns on, `…_first_out`, and their fractions of `copy_out`, `copy_in`."""
     rounds = max(2, rounds or _ROUNDS)
-    figures: dict[str, Any] = {"card": f"simulated, {holders.CARD}" if device == "sim" else "real"}
-    for kind, mode in progress.each(list(_KINDS.items()), lambda kind: f"memory of the kind {kind[0]}"):
+    figures: dict[str, Any] = {"card": f"simulated, {memory_holders.CARD_NAME}" if device == "sim" else "real"}
+    for kind, mode in progress.report_steps(list(_MEMORY_KINDS.items()), lambda kind: f"memory of the kind {kind[0]}"):
         for name, value in _measure(device, mode, kind == "swap_pinned", rounds).items():
             if name.startswith("copy"):
                 figures[name] = max(figures.get(name, 0.0), value)
             else:
                 figures[f"{kind}_{name}"] = value
-    for kind in _KINDS:
+    for kind in _MEMORY_KINDS:
         for way in ("out", "in"):
             figures[f"{kind}_{way}_fraction"] = round(figures[f"{kind}_{way}"] / figures[f"copy_{way}"], 3)
     return figures
 
 
 def _measure(device: str, mode: str, pinned: bool, rounds: int) -> dict[str, float]:
-    cap, slowed = holders.scale(device)
+    cap, slowed = memory_holders.shared_bytes_and_time_factor(device)
     size = int(cap * 0.7) // (cap // 32) * (cap // 32)
     options = ["--time-quantum", "3600", *(["--pinned-memory", f"{size >> 20}MiB"] if pinned else [])]
     with (
-        holders.host(device, *options) as environment,
-        holders.holding(environment, size, cap // 32, "--memory-mode", mode) as programs,
+        memory_holders.bench_host(device, *options) as environment,
+        memory_holders.two_holders(environment, size, cap // 32, "--memory-mode", mode) as programs,
     ):
         seen = []
         for _ in range(rounds + 1):
             for program in programs:
-                program.do("sweep", 0.001)
-                holders.release(environment, program.label)
-            seen.append(holders.moved(environment, "one"))
-        programs[0].do("sweep", 0.001)
-        copies = programs[0].do("copies", cap // 8, 5)
+                program.run_command("sweep", 0.001)
+                memory_holders.release_turn(environment, program.label)
+            seen.append(memory_holders.transferred(environment, "one"))
+        programs[0].run_command("sweep", 0.001)
+        copies = programs[0].run_command("copies", cap // 8, 5)
     first, last = seen[1], seen[-1]
     speed = slowed / 1e9
     return {

@@ -28,7 +28,7 @@ COMMANDS = {
     "demo": ("..demo", "three notebooks share one device, with a report"),
     "simulate": (".simulate", "compare policies in virtual time"),
     "record": (".record", "write what a coordinator's clients do to a trace, for simulate"),
-    "bench": ("..bench", "measure gate, hand-over and start"),
+    "bench": ("..bench", "measure gate, handoff and start"),
 }
 
 

@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
                 signal.setitimer(signal.ITIMER_REAL, args.seconds)
             print(f"recording to {args.file}; Ctrl-C ends it", file=sys.stderr)
             for snapshot in client.subscribe():
-                recorder.see(snapshot, time.monotonic())
+                recorder.on_snapshot(snapshot, time.monotonic())
                 seen += 1
     except (KeyboardInterrupt, _LimitReached):
         pass
@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
         status = 1
     signal.setitimer(signal.ITIMER_REAL, 0)
     if seen:
-        recorder.until(time.monotonic())
+        recorder.advance(time.monotonic())
         lines = list(recorder.lines())
         traces.write(args.file, lines)
         cells = sum(isinstance(line, traces.CellLine) for line in lines)

@@ -16,7 +16,13 @@ from ..config.arguments import count, number, size
 if TYPE_CHECKING:
     from ..simulation.workload import DeviceModel, Workload
 
-DEVICES, DEVICE_MEMORY, LINK, HOURS, SEED = 1, 80 * 10**9, 50.0, 24.0, 1
+DEFAULT_DEVICES, DEFAULT_MEMORY_BYTES, DEFAULT_LINK_GB_PER_SECOND, DEFAULT_HOURS, DEFAULT_SEED = (
+    1,
+    80 * 10**9,
+    50.0,
+    24.0,
+    1,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,24 +66,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """0; 1 when the report cannot be written; 2 when the arguments or the trace are not allowed."""
-    from ..simulation import experiment, html, report
+    from ..simulation import experiment, html_report, text_report
 
     try:
-        settings, own = _settings(args.set)
+        settings, own = _split_settings(args.set)
         args.device_memory = own.get("device_memory", args.device_memory)
-        variants = [experiment.variant(name, settings) for name in args.policy or [experiment.DEFAULT_POLICY]]
-        seeds = list(range(1, args.seeds + 1)) if args.seeds else args.seed or [SEED]
-        make, seconds, parameters = _workloads(args, own.get("inflight_window"))
+        variants = [experiment.parse_variant(name, settings) for name in args.policy or [experiment.DEFAULT_POLICY]]
+        seeds = list(range(1, args.seeds + 1)) if args.seeds else args.seed or [DEFAULT_SEED]
+        make, seconds, parameters = _workload_factory(args, own.get("inflight_window"))
         if args.html:
-            html.require()
+            html_report.require_plotly()
             open(args.html, "ab").close()  # found out now, not after hours
-        with _progress(len(seeds) * len(variants) * seconds) as watch:
+        with _progress_bar(len(seeds) * len(variants) * seconds) as watch:
             compared = experiment.compare(make, seeds, variants, seconds, watch, parameters)
-    except (ValueError, argparse.ArgumentTypeError, html.Missing, OSError) as error:
+    except (ValueError, argparse.ArgumentTypeError, html_report.PlotlyMissing, OSError) as error:
         return _report_failure(error, 2)
     if args.html:
         try:
-            Path(args.html).write_text(html.page(compared.figures, compared.pooled, compared.details), "utf-8")
+            Path(args.html).write_text(
+                html_report.render_page(compared.figures, compared.pooled, compared.timelines), "utf-8"
+            )
         except OSError as error:
             return _report_failure(error, 1)
     if args.json:
@@ -85,7 +93,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
-        Console().print(report.render(compared.figures))
+        Console().print(text_report.render(compared.figures))
     return 0
 
 
@@ -96,7 +104,7 @@ def _report_failure(error: Exception, status: int) -> int:
     return status
 
 
-def _settings(pairs: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
+def _split_settings(pairs: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
     """What `--set` says to the core, and of the traits that are the simulator's own."""
     core: dict[str, str] = {}
     own: dict[str, Any] = {}
@@ -113,75 +121,75 @@ def _settings(pairs: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
     return core, own
 
 
-def _workloads(
+def _workload_factory(
     args: argparse.Namespace, window: float | None
 ) -> tuple[Callable[[int], Workload], float, dict[str, object]]:
     """What makes the workload of a seed; for how many seconds; and what the figures say of it."""
     from dataclasses import replace
 
-    from ..simulation import notebooks, openb, traces
-    from ..simulation.workload import Costs, DeviceModel, Workload, failures
+    from ..simulation import openb_trace, synthetic_notebooks, traces
+    from ..simulation.workload import Costs, DeviceModel, Workload, with_outages
 
     costs = Costs() if window is None else replace(Costs(), drain=0.65 * window)
     overlap = args.memory_mode == "swap"
-    memory, link = args.device_memory or DEVICE_MEMORY, (args.link or LINK) * 1e9
+    memory, link = args.device_memory or DEFAULT_MEMORY_BYTES, (args.link or DEFAULT_LINK_GB_PER_SECOND) * 1e9
     kind, _, rest = args.trace.partition(":")
     if kind == "notebooks":
-        notebook_count = _notebooks(args.trace, rest)
-        seconds = (args.hours or HOURS) * 3600.0
-        devices = (DeviceModel(memory, link),) * (args.devices or DEVICES)
+        notebook_count = _notebook_count(args.trace, rest)
+        seconds = (args.hours or DEFAULT_HOURS) * 3600.0
+        devices = (DeviceModel(memory, link),) * (args.devices or DEFAULT_DEVICES)
 
         def make(seed: int) -> Workload:
-            return notebooks.notebooks(
+            return synthetic_notebooks.generate_workload(
                 notebook_count,
                 load=args.load,
                 seconds=seconds,
-                devices=failures(devices, args.device_failures, seconds, seed),
+                devices=with_outages(devices, args.device_failures, seconds, seed),
                 seed=seed,
                 jobs=args.jobs,
                 oversubscription=args.memory,
-                tenants=args.tenants,
-                deaths=args.deaths,
-                longest=args.longest_cell * 3600.0,
+                users=args.tenants,
+                restarts_per_day=args.deaths,
+                max_cell_seconds=args.longest_cell * 3600.0,
                 costs=costs,
                 overlap=overlap,
             )
 
-        return make, seconds, {"load": args.load, "jobs": args.jobs, **_devices(devices)}
+        return make, seconds, {"load": args.load, "jobs": args.jobs, **_device_parameters(devices)}
     if kind == "openb":
-        seconds = (args.hours or HOURS) * 3600.0
-        trace = openb.read(rest, seconds, memory)
+        seconds = (args.hours or DEFAULT_HOURS) * 3600.0
+        trace = openb_trace.read(rest, seconds, memory)
     else:
         trace = traces.read(args.trace)
-        seconds = args.hours * 3600.0 if args.hours else trace.seconds or HOURS * 3600.0
-    devices = tuple(DeviceModel(args.device_memory or d.memory, _link(args, d.link)) for d in trace.devices)
+        seconds = args.hours * 3600.0 if args.hours else trace.seconds or DEFAULT_HOURS * 3600.0
+    devices = tuple(DeviceModel(args.device_memory or d.memory, _link_bandwidth(args, d.link)) for d in trace.devices)
     if args.devices or not devices:
         one = devices[0] if devices else DeviceModel(memory, link)
         devices = (one,) * (args.devices or traces.needed_devices(trace.participants, one.memory))
 
     def recorded(seed: int) -> Workload:
-        broken = failures(devices, args.device_failures, seconds, seed)
+        broken = with_outages(devices, args.device_failures, seconds, seed)
         return Workload(trace.name, broken, trace.participants, costs, overlap)
 
-    return recorded, seconds, _devices(devices)
+    return recorded, seconds, _device_parameters(devices)
 
 
-def _link(args: argparse.Namespace, link: float | None) -> float:
-    return float(args.link * 1e9 if args.link else link or LINK * 1e9)
+def _link_bandwidth(args: argparse.Namespace, link: float | None) -> float:
+    return float(args.link * 1e9 if args.link else link or DEFAULT_LINK_GB_PER_SECOND * 1e9)
 
 
-def _devices(devices: tuple[DeviceModel, ...]) -> dict[str, object]:
+def _device_parameters(devices: tuple[DeviceModel, ...]) -> dict[str, object]:
     return {"devices": len(devices), "device_memory": devices[0].memory, "link": devices[0].link}
 
 
-def _notebooks(trace: str, number: str) -> int:
+def _notebook_count(trace: str, number: str) -> int:
     if number.isdecimal() and 1 <= int(number) <= 100_000:
         return int(number)
     raise ValueError(f"--trace {trace!r}: allowed is notebooks:N with N from 1 to 100000")
 
 
 @contextlib.contextmanager
-def _progress(total: float) -> Iterator[Callable[[float], None] | None]:
+def _progress_bar(total: float) -> Iterator[Callable[[float], None] | None]:
     """A bar on standard error, where that is a terminal."""
     if not sys.stderr.isatty():
         yield None

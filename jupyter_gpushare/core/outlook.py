@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .model import Client, Grant
 from .scheduler import Scheduler
 
-_TAIL = 0.5  # of what a turn has lasted; by simulation of notebooks (tests/simulation/test_outlook.py)
+_TAIL = 0.5  # of what a turn has lasted; by simulation of notebooks (tests/simulation/test_wait_forecast.py)
 
 
 class Outlook(NamedTuple):

@@ -15,7 +15,7 @@ from cuda.bindings import driver
 
 from ..launch.kernel_env import native_part
 
-_BLOCK = 256
+_BLOCK_THREADS = 256
 _MAX_LAUNCHES = 1 << 16
 
 
@@ -23,7 +23,7 @@ class CudaError(RuntimeError):
     """A driver call that failed."""
 
 
-def check(answer: tuple[Any, ...]) -> Any:
+def checked(answer: tuple[Any, ...]) -> Any:
     """The result of a driver call without its status. Raises CudaError."""
     status, *values = answer
     if status != driver.CUresult.CUDA_SUCCESS:
@@ -36,12 +36,12 @@ class Array:
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self.pointer = int(check(driver.cuMemAlloc(length * 4)))
+        self.pointer = int(checked(driver.cuMemAlloc(length * 4)))
 
     def numpy(self) -> Any:
         """A copy on the host, float32 of shape (length,)."""
         copy = np.empty(self.length, dtype=np.float32)
-        check(driver.cuMemcpyDtoH(copy.ctypes.data, self.pointer, copy.nbytes))
+        checked(driver.cuMemcpyDtoH(copy.ctypes.data, self.pointer, copy.nbytes))
         return copy
 
     def wrong(self, expected: float) -> int:
@@ -49,23 +49,23 @@ class Array:
         return int(np.count_nonzero(self.numpy() != np.float32(expected)))
 
     def free(self) -> None:
-        check(driver.cuMemFree(self.pointer))
+        checked(driver.cuMemFree(self.pointer))
 
 
 class Gpu:
     """The first device that this process sees."""
 
     def __init__(self) -> None:
-        check(driver.cuInit(0))
-        self._device = check(driver.cuDeviceGet(0))
-        check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(self._device))))
-        self.name = check(driver.cuDeviceGetName(128, self._device)).split(b"\0")[0].decode()
-        module = check(driver.cuModuleLoadData(native_part("builtins.ptx").read_bytes() + b"\0"))
+        checked(driver.cuInit(0))
+        self._device = checked(driver.cuDeviceGet(0))
+        checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(self._device))))
+        self.name = checked(driver.cuDeviceGetName(128, self._device)).split(b"\0")[0].decode()
+        module = checked(driver.cuModuleLoadData(native_part("builtins.ptx").read_bytes() + b"\0"))
         self._functions = {
-            name: check(driver.cuModuleGetFunction(module, name.encode()))
+            name: checked(driver.cuModuleGetFunction(module, name.encode()))
             for name in ("fill_f32", "axpy_f32", "work_f32")
         }
-        self._stamps = int(check(driver.cuMemAlloc(_MAX_LAUNCHES * 16)))
+        self._stamps = int(checked(driver.cuMemAlloc(_MAX_LAUNCHES * 16)))
         self._launches = 0
 
     def full(self, length: int, value: float) -> Array:
@@ -98,18 +98,20 @@ class Gpu:
         return launches
 
     def synchronize(self) -> None:
-        check(driver.cuCtxSynchronize())
+        checked(driver.cuCtxSynchronize())
 
     def report(self, wrong: int) -> None:
         """Print what the demo reads: the device's own time stamps of each launch of work, and wrong elements."""
         stamps = np.empty((self._launches, 2), dtype=np.uint64)
         if self._launches:
-            check(driver.cuMemcpyDtoH(stamps.ctypes.data, self._stamps, stamps.nbytes))
+            checked(driver.cuMemcpyDtoH(stamps.ctypes.data, self._stamps, stamps.nbytes))
         print("REPORT " + json.dumps({"device": self.name, "wrong": wrong, "spans_ns": stamps.tolist()}))
 
     def _launch(self, name: str, threads: int, values: tuple[Any, ...], types: tuple[Any, ...]) -> None:
-        blocks = min((threads + _BLOCK - 1) // _BLOCK, 1024)
-        check(driver.cuLaunchKernel(self._functions[name], blocks, 1, 1, _BLOCK, 1, 1, 0, 0, (values, types), 0))
+        blocks = min((threads + _BLOCK_THREADS - 1) // _BLOCK_THREADS, 1024)
+        checked(
+            driver.cuLaunchKernel(self._functions[name], blocks, 1, 1, _BLOCK_THREADS, 1, 1, 0, 0, (values, types), 0)
+        )
 
 
 _POINTER = ctypes.c_void_p

@@ -32,7 +32,7 @@ for request in range(6):
 
 
 @dataclass(frozen=True)
-class Script:
+class DemoNotebook:
     """A notebook and how long its user thinks between cells, in seconds."""
 
     name: str
@@ -46,11 +46,11 @@ class Script:
         )
 
 
-def scripts(bytes_each: int) -> list[Script]:
+def demo_notebooks(bytes_each: int) -> list[DemoNotebook]:
     """The three notebooks, each with two arrays of together `bytes_each`."""
     setup = _SETUP.format(elements=bytes_each // 8)
     return [
-        Script("train.ipynb", (setup, _TRAIN, _CHECK), 0.0),
-        Script("explore.ipynb", (setup, *[_EXPLORE] * 6, _CHECK), 1.0),
-        Script("infer.ipynb", (setup, _INFER, _CHECK), 0.0),
+        DemoNotebook("train.ipynb", (setup, _TRAIN, _CHECK), 0.0),
+        DemoNotebook("explore.ipynb", (setup, *[_EXPLORE] * 6, _CHECK), 1.0),
+        DemoNotebook("infer.ipynb", (setup, _INFER, _CHECK), 0.0),
     ]

@@ -17,13 +17,13 @@ from nbclient.exceptions import CellExecutionError
 from .. import units
 from ..wire import messages, program
 from ..wire.client import AsyncClient, ensure_coordinator_async
-from . import report
-from .notebooks import Script, scripts
-from .recorder import Recorder, overlap
+from . import demo_report
+from .notebooks import DemoNotebook, demo_notebooks
+from .phase_recorder import PhaseRecorder, overlap_seconds
 
 SIMULATED_MEMORY = 512 << 20
 REAL_MEMORY = 4 << 30  # a cap: the card itself is never overcommitted
-EACH = 0.62  # of the device's memory, so that any one fits and no two do
+MEMORY_FRACTION = 0.62  # of the device's memory, so that any one fits and no two do
 
 
 async def run(device: str, output: str, quantum: float) -> int:
@@ -38,7 +38,9 @@ async def run(device: str, output: str, quantum: float) -> int:
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
         coordinator = await AsyncClient.connect(socket)
         try:
-            return await _account(coordinator, device, Path(output), scripts(int(memory * EACH)), quantum)
+            return await _run_notebooks(
+                coordinator, device, Path(output), demo_notebooks(int(memory * MEMORY_FRACTION)), quantum
+            )
         finally:
             await coordinator.request(messages.Stop())
             await coordinator.close()
@@ -56,9 +58,11 @@ def _environment(directory: Path, device: str, memory: int) -> dict[str, str]:
     return environment
 
 
-async def _account(coordinator: AsyncClient, device: str, output: Path, todo: list[Script], quantum: float) -> int:
-    recorder = Recorder()
-    following = asyncio.create_task(recorder.follow(coordinator.subscribe()))
+async def _run_notebooks(
+    coordinator: AsyncClient, device: str, output: Path, todo: list[DemoNotebook], quantum: float
+) -> int:
+    recorder = PhaseRecorder()
+    following = asyncio.create_task(recorder.record(coordinator.subscribe()))
     print(
         f"Three notebooks on one {'simulated ' if device == 'sim' else ''}device, turns of {quantum:g} s.", flush=True
     )
@@ -72,14 +76,14 @@ async def _account(coordinator: AsyncClient, device: str, output: Path, todo: li
             print(f"{script.name} failed: {outcome}", file=sys.stderr)
     if failed:
         return 1
-    result = _result(recorder, todo, [outcome for outcome in results if isinstance(outcome, dict)])
-    report.write(output, result, recorder, end)
-    print("\n" + "\n".join(report.timeline(recorder, end)) + "\n")
-    _summary(result, output)
+    result = _build_result(recorder, todo, [outcome for outcome in results if isinstance(outcome, dict)])
+    demo_report.write(output, result, recorder, end)
+    print("\n" + "\n".join(demo_report.timeline(recorder, end)) + "\n")
+    _print_summary(result, output)
     return 0 if result["overlap_seconds"] == 0 and result["wrong_results"] == 0 else 1
 
 
-async def _execute(script: Script, recorder: Recorder) -> dict[str, Any]:
+async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, Any]:
     """Run one notebook cell by cell. Returns what its last cell reported."""
     notebook = script.notebook()
     client = NotebookClient(notebook, timeout=300, kernel_name="python3-gpushare")
@@ -105,7 +109,7 @@ async def _execute(script: Script, recorder: Recorder) -> dict[str, Any]:
     return reported
 
 
-def _result(recorder: Recorder, todo: list[Script], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+def _build_result(recorder: PhaseRecorder, todo: list[DemoNotebook], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     spans = {s.name: [(b, e) for b, e in outcome["spans_ns"]] for s, outcome in zip(todo, outcomes, strict=True)}
     device = recorder.devices[0]
     clients = [
@@ -122,13 +126,13 @@ def _result(recorder: Recorder, todo: list[Script], outcomes: list[dict[str, Any
         "device": f"{device['name']}, {units.format_size(device['memory_total'])} for sharing",
         "simulated": device["simulated"],
         "clients": clients,
-        "overlap_seconds": overlap(spans),
+        "overlap_seconds": overlap_seconds(spans),
         "wrong_results": sum(outcome["wrong"] for outcome in outcomes),
         "oversubscription": round(recorder.peak_allocated / device["memory_total"], 3),
     }
 
 
-def _summary(result: dict[str, Any], output: Path) -> None:
+def _print_summary(result: dict[str, Any], output: Path) -> None:
     for client in result["clients"]:
         print(
             f"{client['label']:<14} {client['cells']} cells, GPU {units.format_duration(client['gpu_seconds'])} "

@@ -11,7 +11,7 @@ from ..core.errors import Refused
 from ..core.placement import PlacementSettings
 from ..core.policies import policy_of
 from ..core.settings import Settings, read
-from .details import Details
+from .report_data import TimelineData
 from .results import Results
 from .simulation import Simulation
 from .workload import Workload
@@ -27,7 +27,7 @@ class Variant:
     settings: Settings
 
 
-def variant(name: str, common: Mapping[str, str] | None = None) -> Variant:
+def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant:
     """`POLICY[:SETTING=VALUE,…]`, over `common` settings. Raises ValueError for a name or value that is not allowed."""
     policy, _, own = name.partition(":")
     values = dict(common or {})
@@ -37,25 +37,25 @@ def variant(name: str, common: Mapping[str, str] | None = None) -> Variant:
             raise ValueError(f"policy {name!r}: {pair!r} is not of the form setting=value")
         values[key.strip()] = value.strip()
     try:
-        settings = changed(Settings(policy=policy), values)
+        settings = with_settings(Settings(policy=policy), values)
         policy_of(settings)
     except Refused as error:
         raise ValueError(str(error)) from None
     return Variant(name, settings)
 
 
-def changed(settings: Settings, values: Mapping[str, str]) -> Settings:
+def with_settings(settings: Settings, values: Mapping[str, str]) -> Settings:
     """`settings` with some replaced by what people wrote. Raises Refused."""
     known = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name != "policy"}
     parsed: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
             raise Refused(f"setting {name!r} is unknown here: allowed are {', '.join(known)}")
-        parsed[name] = _parsed(name, value, known[name])
+        parsed[name] = _parse(name, value, known[name])
     return replace(settings, **parsed)
 
 
-def _parsed(name: str, value: str, present: object) -> object:
+def _parse(name: str, value: str, present: object) -> object:
     return replace(present, strategy=value) if isinstance(present, PlacementSettings) else read(name, value)
 
 
@@ -65,15 +65,15 @@ class Comparison:
 
     figures: dict[str, Any]
     pooled: dict[str, Results]
-    details: dict[str, Details]
+    timelines: dict[str, TimelineData]
 
 
 def compare(
-    make: Callable[[int], Workload],
+    make_workload: Callable[[int], Workload],
     seeds: Sequence[int],
     variants: Sequence[Variant],
     seconds: float,
-    watch: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
     parameters: Mapping[str, object] | None = None,
 ) -> Comparison:
     """Run every variant on the workload of every seed; the figures of the seeds are put together.
@@ -82,14 +82,14 @@ def compare(
     """
     began = time.perf_counter()
     pooled = {one.name: Results() for one in variants}
-    details: dict[str, Details] = {}
+    details: dict[str, TimelineData] = {}
     name = ""
     for seed in seeds:
-        workload = make(seed)
+        workload = make_workload(seed)
         name = workload.name
         for one in variants:
-            first = None if one.name in details else details.setdefault(one.name, Details(seconds))
-            pooled[one.name] += run(workload, one.settings, seconds, watch, first)
+            first = None if one.name in details else details.setdefault(one.name, TimelineData(seconds))
+            pooled[one.name] += run(workload, one.settings, seconds, on_progress, first)
     took = time.perf_counter() - began
     events = sum(results.events for results in pooled.values())
     figures = {
@@ -109,18 +109,18 @@ def run(
     workload: Workload,
     settings: Settings,
     seconds: float,
-    watch: Callable[[float], None] | None = None,
-    details: Details | None = None,
+    on_progress: Callable[[float], None] | None = None,
+    timeline: TimelineData | None = None,
 ) -> Results:
     """One simulation. `watch` as for `compare`."""
     told = 0.0
 
     def tell(now: float) -> None:
         nonlocal told
-        if watch:
-            watch(now - told)
+        if on_progress:
+            on_progress(now - told)
             told = now
 
-    results = Simulation(workload, settings, details=details).run(seconds, tell if watch else None)
+    results = Simulation(workload, settings, details=timeline).run(seconds, tell if on_progress else None)
     tell(seconds)
     return results

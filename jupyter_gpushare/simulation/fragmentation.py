@@ -33,7 +33,7 @@ class Trace(NamedTuple):
 def read(path: Path) -> Trace:
     """The trace in the folder `path`: two files named as the published ones. Raises ValueError, or OSError."""
     pods = [_pod(row) for row in _rows(path / PODS, ("num_gpu", "gpu_milli"))]
-    nodes = [_whole(row, "gpu") for row in _rows(path / NODES, ("gpu",))]
+    nodes = [_integer(row, "gpu") for row in _rows(path / NODES, ("gpu",))]
     return Trace([pod for pod in pods if pod[0] and pod[1]], [count for count in nodes if count])
 
 
@@ -47,13 +47,13 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterable[dict[str, str]]:
 
 
 def _pod(row: dict[str, str]) -> tuple[int, int]:
-    size = _whole(row, "gpu_milli")
+    size = _integer(row, "gpu_milli")
     if size > 1000:
         raise ValueError(f"gpu_milli={size} is out of range: allowed are 0 to 1000")
-    return size, _whole(row, "num_gpu")
+    return size, _integer(row, "num_gpu")
 
 
-def _whole(row: dict[str, str], column: str) -> int:
+def _integer(row: dict[str, str], column: str) -> int:
     value = row[column]
     if not value.isdecimal():
         raise ValueError(f"{column}={value!r} is not a whole number")
@@ -97,12 +97,12 @@ def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[s
         "requests": number,
         "allocated": round(given / capacity, 4),
         "failed": round(failures / number, 4),
-        "fragmented": round(fragmented(placement, trace) / capacity, 4),
+        "fragmented": round(unusable_share(placement, trace) / capacity, 4),
         "microseconds": round(seconds / number * 1e6, 1),
     }
 
 
-def fragmented(placement: Placement, trace: Trace) -> float:
+def unusable_share(placement: Placement, trace: Trace) -> float:
     """Thousandths that the next request, any of the trace, is expected not to be able to use."""
     nodes: dict[str, list[int]] = {}
     for book in placement.books.values():

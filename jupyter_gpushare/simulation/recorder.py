@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .traces import VERSION, CellLine, ClientLine, DeviceLine, Head, Line
+from .traces import VERSION, CellLine, ClientLine, DeviceLine, HeaderLine, Line
 
-PERIOD = 10.0  # seconds, over which the GPU time of a program is spread
-SETTLES = 2.0  # seconds after a cell's end in which its GPU time may still be reported
+SPREAD_SECONDS = 10.0  # seconds, over which the GPU time of a program is spread
+SETTLE_SECONDS = 2.0  # seconds after a cell's end in which its GPU time may still be reported
 
 
 @dataclass
@@ -30,17 +30,17 @@ class _Cell:
 class _Client:
     number: int
     tenant: str
-    came: float
+    arrived: float
     quota: dict[str, Any]
     gpus: int = 1
-    left: float | None = None
+    departed: float | None = None
     memory: int = 0
-    free_since: float = 0.0
+    last_cell_end: float = 0.0
     cell: _Cell | None = None
     cells: list[_Cell] = field(default_factory=list)
     busy: float = 0.0
     waited: float = 0.0
-    first: tuple[float, float] = (0.0, 0.0)  # the same two when it was seen first
+    initial_usage: tuple[float, float] = (0.0, 0.0)  # the same two when it was seen first
 
 
 class Recorder:
@@ -51,9 +51,9 @@ class Recorder:
         self._now = 0.0
         self._devices: dict[str, int] = {}
         self._clients: dict[str, _Client] = {}
-        self._tenants: dict[str, str] = {}
+        self._user_names: dict[str, str] = {}
 
-    def see(self, status: dict[str, Any], time: float) -> None:
+    def on_snapshot(self, status: dict[str, Any], time: float) -> None:
         """`status` as in docs/reference/wire.md, at `time` in seconds of any clock."""
         if self._began is None:
             self._began = time
@@ -63,42 +63,46 @@ class Recorder:
         present = set()
         for told in status["clients"]:
             present.add(told["id"])
-            self._see_client(told, now)
+            self._update_client(told, now)
         for identity, client in self._clients.items():
-            if identity not in present and client.left is None:
-                client.left = now
+            if identity not in present and client.departed is None:
+                client.departed = now
                 self._end_cell(client, now)
-                self._settle(client)
+                self._complete_cell(client)
 
-    def until(self, time: float) -> None:
+    def advance(self, time: float) -> None:
         """Nothing else has happened up to `time`."""
         if self._began is not None:
             self._now = max(self._now, time - self._began)
 
-    def _see_client(self, told: dict[str, Any], now: float) -> None:
+    def _update_client(self, told: dict[str, Any], now: float) -> None:
         client = self._clients.get(told["id"])
         if client is None:
-            tenant = self._tenants.setdefault(told["tenant"], f"user-{len(self._tenants) + 1}")
+            tenant = self._user_names.setdefault(told["tenant"], f"user-{len(self._user_names) + 1}")
             quota = {name: value for name, value in told["quota"].items() if value is not None}
-            client = self._clients[told["id"]] = _Client(len(self._clients) + 1, tenant, now, quota, free_since=now)
-            client.busy, client.waited = client.first = _busy(told), told["wait_seconds"]
-        client.left = None
+            client = self._clients[told["id"]] = _Client(len(self._clients) + 1, tenant, now, quota, last_cell_end=now)
+            client.busy, client.waited = client.initial_usage = _busy_seconds(told), told["wait_seconds"]
+        client.departed = None
         client.gpus = max(client.gpus, len(told["devices"]))
         client.memory = max(client.memory, told["allocated"])
-        if client.cell and client.cell.ended is not None and (told["cells"] or now > client.cell.ended + SETTLES):
-            client.busy, client.waited = max(client.busy, _busy(told)), told["wait_seconds"]
-            self._settle(client)
+        if (
+            client.cell
+            and client.cell.ended is not None
+            and (told["cells"] or now > client.cell.ended + SETTLE_SECONDS)
+        ):
+            client.busy, client.waited = max(client.busy, _busy_seconds(told)), told["wait_seconds"]
+            self._complete_cell(client)
         if told["cells"] and not client.cell:
-            client.cell = _Cell(now - client.free_since, now, client.busy, client.waited)
-        client.busy, client.waited = max(client.busy, _busy(told)), told["wait_seconds"]
+            client.cell = _Cell(now - client.last_cell_end, now, client.busy, client.waited)
+        client.busy, client.waited = max(client.busy, _busy_seconds(told)), told["wait_seconds"]
         if not told["cells"]:
             self._end_cell(client, now)
 
     def _end_cell(self, client: _Client, now: float) -> None:
         if client.cell and client.cell.ended is None:
-            client.cell.ended = client.free_since = now
+            client.cell.ended = client.last_cell_end = now
 
-    def _settle(self, client: _Client) -> None:
+    def _complete_cell(self, client: _Client) -> None:
         """Its last cell is over, and all is known of it."""
         cell, client.cell = client.cell, None
         if cell is None:
@@ -112,14 +116,18 @@ class Recorder:
         cpu = (free - gpu) / 2
         return [round(cpu, 6), round(gpu, 6), round(cpu, 6)]
 
-    def _spread(self, client: _Client) -> list[float]:
-        free = (self._now if client.left is None else client.left) - client.came - (client.waited - client.first[1])
-        gpu = client.busy - client.first[0]
-        count = max(1, round(free / PERIOD))
+    def _spread_phases(self, client: _Client) -> list[float]:
+        free = (
+            (self._now if client.departed is None else client.departed)
+            - client.arrived
+            - (client.waited - client.initial_usage[1])
+        )
+        gpu = client.busy - client.initial_usage[0]
+        count = max(1, round(free / SPREAD_SECONDS))
         return [round(max(0.0, free - gpu) / count, 6), round(gpu / count, 6)] * count
 
     def lines(self) -> Iterator[Line]:
-        yield Head(version=VERSION, name="recorded", seconds=round(self._now, 3))
+        yield HeaderLine(version=VERSION, name="recorded", seconds=round(self._now, 3))
         for memory in self._devices.values():
             if memory > 0:
                 yield DeviceLine(memory=memory)
@@ -127,8 +135,8 @@ class Recorder:
             name = f"client-{client.number}"
             yield ClientLine(
                 id=name,
-                at=round(client.came, 6),
-                until=None if client.left is None else round(client.left, 6),
+                at=round(client.arrived, 6),
+                until=None if client.departed is None else round(client.departed, 6),
                 tenant=client.tenant,
                 memory=client.memory,
                 gpus=client.gpus,
@@ -138,13 +146,13 @@ class Recorder:
             if client.cell:
                 client.cell.phases = self._phases(client.cell, client, client.cell.ended or self._now)
                 cells.append(client.cell)
-            if not cells and client.busy > client.first[0]:
-                yield CellLine(client=name, phases=self._spread(client))
+            if not cells and client.busy > client.initial_usage[0]:
+                yield CellLine(client=name, phases=self._spread_phases(client))
             for cell in cells:
                 if sum(cell.phases):
                     yield CellLine(client=name, think=round(cell.think, 6), phases=cell.phases)
 
 
-def _busy(told: dict[str, Any]) -> float:
+def _busy_seconds(told: dict[str, Any]) -> float:
     """GPU seconds: as estimated by its processes, or else as long as it held the device."""
     return float(told.get("gpu_busy_seconds") or told["gpu_seconds"])

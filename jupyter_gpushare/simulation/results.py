@@ -6,80 +6,80 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .agenda import SimClient
+from .event_queue import SimClient
 
 if TYPE_CHECKING:
     from .simulation import Simulation
 
-SHORT, MEDIUM = 10.0, 60.0  # seconds of GPU time
-CLASSES = ("short", "medium", "long")
+SHORT_SECONDS, MEDIUM_SECONDS = 10.0, 60.0  # seconds of GPU time
+LENGTH_CLASSES = ("short", "medium", "long")
 
 
 class Results:
     """Of one simulation, or of several put together (`+=`): figures are then over all their cells and clients."""
 
     def __init__(self) -> None:
-        self.waits = {name: array("d") for name in CLASSES}
-        self.slowdowns = {name: array("d") for name in CLASSES}
-        self.unfinished = dict.fromkeys(CLASSES, 0)
+        self.waits = {name: array("d") for name in LENGTH_CLASSES}
+        self.slowdowns = {name: array("d") for name in LENGTH_CLASSES}
+        self.unfinished = dict.fromkeys(LENGTH_CLASSES, 0)
         self.longest_wait = 0.0
         self.seconds = 0.0
         self.work = 0.0  # GPU seconds done
         self.busy = 0.0  # device seconds in which somebody worked
         self.device_seconds = 0.0
-        self.free = self.lost = 0.0  # see freeroom.py
+        self.free = self.lost = 0.0  # see free_capacity.py
         self.refused = 0  # clients that were not admitted
         self.switches = 0
         self.bytes_moved = 0
         self.bytes_faulted = 0
         self.events = 0
         self.decisions = 0
-        self.satisfaction = array("d")  # of each client: GPU time over GPU time and waiting
+        self.gpu_time_ratios = array("d")  # of each client: GPU time over GPU time and waiting
 
-    def wait(self, seconds: float) -> None:
+    def record_wait(self, seconds: float) -> None:
         if seconds > self.longest_wait:
             self.longest_wait = seconds
 
-    def cell(self, client: SimClient, now: float) -> None:
+    def record_cell(self, client: SimClient, now: float) -> None:
         """A cell has ended."""
-        name = class_of(client.cell_gpu)
+        name = length_class(client.cell_gpu)
         self.waits[name].append(client.cell_wait)
         alone = client.cell_gpu + client.cell_cpu
         if alone > 0:
-            self.slowdowns[name].append((now - client.cell_began) / alone)
+            self.slowdowns[name].append((now - client.cell_started_at) / alone)
 
     def finish(self, simulation: Simulation, seconds: float) -> None:
         """The time is over: what is still going on counts as far as it came."""
         now = simulation.now
-        for client in simulation.everybody:
+        for client in simulation.all_clients:
             simulation.end_work(client)
             simulation.end_wait(client)
-            if client.has_opened:
+            if client.has_open_work:
                 simulation.end_turn(client)
-            if client.cell_began >= 0:
-                self.unfinished[class_of(client.cell_gpu)] += 1
-            self.work += client.done
-            if client.done or client.waited:
-                self.satisfaction.append(client.done / (client.done + client.waited))
+            if client.cell_started_at >= 0:
+                self.unfinished[length_class(client.cell_gpu)] += 1
+            self.work += client.gpu_seconds
+            if client.gpu_seconds or client.wait_seconds:
+                self.gpu_time_ratios.append(client.gpu_seconds / (client.gpu_seconds + client.wait_seconds))
         self.seconds += seconds
         self.device_seconds += seconds * len(simulation.devices)
-        self.busy += sum(device.busy for device in simulation.devices.values())
-        simulation.room.until(now)
-        self.free += simulation.room.free
-        self.lost += simulation.room.lost
+        self.busy += sum(device.busy_seconds for device in simulation.devices.values())
+        simulation.free_capacity.advance(now)
+        self.free += simulation.free_capacity.free
+        self.lost += simulation.free_capacity.unusable
         self.switches += simulation.switches
         self.bytes_moved += simulation.bytes_in + simulation.bytes_out
-        self.bytes_faulted += simulation.faulted
-        self.events += simulation.handled
+        self.bytes_faulted += simulation.bytes_faulted
+        self.events += simulation.handled_timers
         self.decisions += simulation.decisions
 
     def __iadd__(self, other: Results) -> Results:
-        for name in CLASSES:
+        for name in LENGTH_CLASSES:
             self.waits[name].extend(other.waits[name])
             self.slowdowns[name].extend(other.slowdowns[name])
             self.unfinished[name] += other.unfinished[name]
         self.longest_wait = max(self.longest_wait, other.longest_wait)
-        self.satisfaction.extend(other.satisfaction)
+        self.gpu_time_ratios.extend(other.gpu_time_ratios)
         for field in (
             *("seconds", "work", "busy", "device_seconds", "free", "lost", "switches"),
             *("bytes_moved", "bytes_faulted", "refused", "events", "decisions"),
@@ -90,7 +90,7 @@ class Results:
     def as_json(self) -> dict[str, Any]:
         """The figures of docs/explanation/simulator.md: times in seconds; None where there was nothing to measure."""
         cells = {}
-        for name in CLASSES:
+        for name in LENGTH_CLASSES:
             waits, slowdowns = sorted(self.waits[name]), sorted(self.slowdowns[name])
             cells[name] = {
                 "count": len(waits),
@@ -106,7 +106,7 @@ class Results:
             "throughput": round(self.work / self.seconds, 6) if self.seconds else None,
             "switches": self.switches,
             "bytes_moved": self.bytes_moved,
-            "jain": jain(self.satisfaction),
+            "jain": jain(self.gpu_time_ratios),
             "longest_wait": round(self.longest_wait, 6),
             "bytes_faulted": self.bytes_faulted,
             "utilisation": round(self.busy / self.device_seconds, 6) if self.device_seconds else None,
@@ -117,8 +117,8 @@ class Results:
         }
 
 
-def class_of(gpu_seconds: float) -> str:
-    return "short" if gpu_seconds < SHORT else "medium" if gpu_seconds < MEDIUM else "long"
+def length_class(gpu_seconds: float) -> str:
+    return "short" if gpu_seconds < SHORT_SECONDS else "medium" if gpu_seconds < MEDIUM_SECONDS else "long"
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float | None:

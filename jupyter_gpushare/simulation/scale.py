@@ -13,30 +13,30 @@ from typing import Any
 
 from ..core import commands as cmd
 from ..core import events as ev
-from . import notebooks
+from . import synthetic_notebooks
 from .experiment import Variant
 from .results import quantile
 from .simulation import Simulation
 from .workload import Cell, DeviceModel, Participant, Workload
 
-CLIENTS = (10, 100, 1_000, 10_000)
-PER_DEVICE = 10  # clients, where there are many devices
-MEASURED = 20_000  # decisions
-LONGEST = 20.0  # seconds for each of the two parts of a measurement: it ends then with what it has
+CLIENT_COUNTS = (10, 100, 1_000, 10_000)
+CLIENTS_PER_DEVICE = 10  # clients, where there are many devices
+MEASURED_DECISIONS = 20_000  # decisions
+MAX_SECONDS = 20.0  # seconds for each of the two parts of a measurement: it ends then with what it has
 DEVICE = DeviceModel(80 * 10**9, 50e9)
 
 
-class _Measured(Simulation):
+class _TimedSimulation(Simulation):
     """`taken`: nanoseconds of each decision, together with the look at the next deadline that follows it."""
 
-    taken = array("q")
+    durations_ns = array("q")
     _step = 0.001
-    _before = 0
+    _previous_decisions = 0
 
-    def measure(self, decisions: int, settle: int) -> Sequence[int]:
+    def measure(self, decisions: int, warm_up: int) -> Sequence[int]:
         """After `settle` decisions that are not counted. Collections of garbage are not either."""
-        self.run_decisions(settle)
-        taken = self.taken = array("q")
+        self.run_decisions(warm_up)
+        taken = self.durations_ns = array("q")
         handle, next_deadline = self.scheduler.handle, self.scheduler.next_deadline
 
         def timed(event: ev.Event, now: float) -> list[cmd.Command]:
@@ -56,31 +56,31 @@ class _Measured(Simulation):
         return taken
 
     def run_decisions(self, count: int) -> None:
-        until, late = self.decisions + count, perf_counter_ns() + LONGEST * 1e9
+        until, late = self.decisions + count, perf_counter_ns() + MAX_SECONDS * 1e9
         while self.decisions < until and perf_counter_ns() < late:
-            self.run_to(self.now + self._step)
+            self.run_until(self.now + self._step)
             # About a hundred decisions between two looks at the clock, however many clients there are.
-            self._step *= 0.5 if self.decisions - self._before > 200 else 2.0
-            self._before = self.decisions
+            self._step *= 0.5 if self.decisions - self._previous_decisions > 200 else 2.0
+            self._previous_decisions = self.decisions
 
 
-def crowd(clients: int, devices: int, seed: int = 1) -> Workload:
+def contended_workload(clients: int, devices: int, seed: int = 1) -> Workload:
     """Nearly everybody wants a device all the time: cells of about half a second, and as long to think."""
-    memory = int(notebooks.OVERSUBSCRIPTION * DEVICE.memory * devices / clients)
+    memory = int(synthetic_notebooks.OVERSUBSCRIPTION * DEVICE.memory * devices / clients)
     people = tuple(
         Participant(
             f"n{number}",
-            _Cells(seed, number),
+            _CellSequence(seed, number),
             min(memory, DEVICE.memory // 2),
-            comes=number * 1e-4,
+            arrives=number * 1e-4,
             tenant=str(number % 50),
         )
         for number in range(clients)
     )
-    return Workload("crowd", (DEVICE,) * devices, people)
+    return Workload("contended", (DEVICE,) * devices, people)
 
 
-class _Cells:
+class _CellSequence:
     def __init__(self, seed: int, number: int) -> None:
         self._seed = f"{seed} {number}"
 
@@ -90,10 +90,12 @@ class _Cells:
             yield Cell(draw.expovariate(2.0), (0.0, draw.expovariate(2.0)))
 
 
-def decisions(variant: Variant, clients: int, devices: int, measured: int = MEASURED) -> dict[str, Any]:
+def measure_decisions(
+    variant: Variant, clients: int, devices: int, measured: int = MEASURED_DECISIONS
+) -> dict[str, Any]:
     """`p50`, `p99` and `mean` in microseconds, of so many `measured`."""
-    simulation = _Measured(crowd(clients, devices), variant.settings)
-    taken = simulation.measure(measured, settle=max(2 * clients * 4, 2000))
+    simulation = _TimedSimulation(contended_workload(clients, devices), variant.settings)
+    taken = simulation.measure(measured, warm_up=max(2 * clients * 4, 2000))
     ordered = sorted(nanoseconds / 1e3 for nanoseconds in taken)
     return {
         "clients": clients,
@@ -105,9 +107,9 @@ def decisions(variant: Variant, clients: int, devices: int, measured: int = MEAS
     }
 
 
-def whole(variant: Variant, seconds: float = 86400.0) -> dict[str, Any]:
+def measure_day(variant: Variant, seconds: float = 86400.0) -> dict[str, Any]:
     """A day of `notebooks:20` on one device, at a load of 0.8: events a second of this machine's time."""
-    workload = notebooks.notebooks(20, load=0.8, seconds=seconds, devices=(DEVICE,), seed=1)
+    workload = synthetic_notebooks.generate_workload(20, load=0.8, seconds=seconds, devices=(DEVICE,), seed=1)
     began = thread_time_ns()
     results = Simulation(workload, variant.settings).run(seconds)
     took = (thread_time_ns() - began) / 1e9
@@ -119,10 +121,14 @@ def whole(variant: Variant, seconds: float = 86400.0) -> dict[str, Any]:
     }
 
 
-def measure(variant: Variant, clients: Sequence[int] = CLIENTS, measured: int = MEASURED) -> dict[str, Any]:
+def measure(
+    variant: Variant, clients: Sequence[int] = CLIENT_COUNTS, measured: int = MEASURED_DECISIONS
+) -> dict[str, Any]:
     """Microseconds per decision, all on one device and ten to a device; and events a second of a simulation."""
     return {
-        "one_device": [decisions(variant, count, 1, measured) for count in clients],
-        "many_devices": [decisions(variant, count, max(1, count // PER_DEVICE), measured) for count in clients],
-        "simulation": whole(variant),
+        "one_device": [measure_decisions(variant, count, 1, measured) for count in clients],
+        "many_devices": [
+            measure_decisions(variant, count, max(1, count // CLIENTS_PER_DEVICE), measured) for count in clients
+        ],
+        "simulation": measure_day(variant),
     }

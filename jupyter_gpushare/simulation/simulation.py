@@ -8,94 +8,105 @@ from ..core import events as ev
 from ..core.errors import Refused
 from ..core.model import DeviceInfo
 from ..core.settings import Settings
-from .agenda import (
-    AWAY,
+from .event_queue import (
     EVICT,
     GATE,
     IDLE,
-    LIFE,
-    METER,
+    INACTIVE,
+    LIFECYCLE,
     ON_CPU,
     ON_GPU,
     RESTORE,
+    SAMPLE,
     THINKING,
     WORK,
-    Agent,
+    AgentRuleState,
     SimClient,
     SimDevice,
 )
-from .details import Details
-from .freeroom import FreeRoom
-from .gates import Gates
+from .free_capacity import FreeCapacity
+from .report_data import TimelineData
 from .results import Results
+from .simulated_agent import SimulatedAgent
 from .workload import Participant, Workload
 
-_RESTART = 5.0  # seconds from the end of a client's process to the start of its next one
+_RESTART_SECONDS = 5.0  # seconds from the end of a client's process to the start of its next one
 
 
-class Simulation(Gates):
+class Simulation(SimulatedAgent):
     """`workload` under `settings`. Nothing in it is random: what is, was drawn when the workload was made.
 
     `details`: where to put what is only of use to a picture.
     """
 
-    def __init__(self, workload: Workload, settings: Settings, *, details: Details | None = None) -> None:
+    def __init__(self, workload: Workload, settings: Settings, *, details: TimelineData | None = None) -> None:
         super().__init__(workload, settings, details=details)
-        self._actions = [self._work, self._gate, self.step, self._evicted, self._restored_ahead, self._life]
-        assert list(range(len(self._actions) + 1)) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFE, METER]
-        self._actions.append(self.meter)
+        self._actions = [
+            self._on_work_timer,
+            self._on_gate_timer,
+            self.step,
+            self._on_evicted,
+            self._on_prefetched,
+            self._on_lifecycle_event,
+        ]
+        assert list(range(len(self._actions) + 1)) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE]
+        self._actions.append(self.sample)
         self.workload = workload
         self.devices: dict[str, SimDevice] = {}
-        self.everybody: list[SimClient] = []
-        self.room = FreeRoom((_need(p, workload) for p in workload.participants), len(workload.devices))
+        self.all_clients: list[SimClient] = []
+        self.free_capacity = FreeCapacity(
+            (_memory_fraction(p, workload) for p in workload.participants), len(workload.devices)
+        )
         for index, model in enumerate(workload.devices):
             device = SimDevice(f"GPU-{index}", index, model.memory, model.link)
             self.devices[device.uuid] = device
-            self.feed(ev.DeviceFound(DeviceInfo(device.uuid, f"simulated {index}", model.memory, simulated=True)))
-            if model.fails:
-                self._watch_failures(device, model.fails)
+            self.handle_event(
+                ev.DeviceFound(DeviceInfo(device.uuid, f"simulated {index}", model.memory, simulated=True))
+            )
+            if model.outages:
+                self._schedule_outages(device, model.outages)
         for index, spec in enumerate(workload.participants):
             client = SimClient(spec, index)
-            self.everybody.append(client)
-            client.lives = _lives(spec)
-            self._next_of_life(client)
+            self.all_clients.append(client)
+            client.lifecycle = _plan_lifecycle(spec)
+            self._schedule_lifecycle_event(client)
 
-    def run(self, seconds: float, watch: Callable[[float], None] | None = None) -> Results:
+    def run(self, seconds: float, on_progress: Callable[[float], None] | None = None) -> Results:
         """Simulate so many seconds. `watch` is told the time now and then."""
-        self.run_to(seconds, watch)
+        self.run_until(seconds, on_progress)
         self.results.finish(self, seconds)
         return self.results
 
     # --- coming and going
 
-    def _next_of_life(self, client: SimClient) -> None:
-        time, client.life = next(client.lives, (0.0, ""))
-        if client.life:
-            self.at(max(time, self.now), LIFE, client)
+    def _schedule_lifecycle_event(self, client: SimClient) -> None:
+        time, client.next_lifecycle_event = next(client.lifecycle, (0.0, ""))
+        if client.next_lifecycle_event:
+            self.schedule(max(time, self.now), LIFECYCLE, client)
 
-    def _life(self, client: SimClient) -> None:
-        match client.life:
-            case "comes":
-                self._come(client)
-            case "dies":
+    def _on_lifecycle_event(self, client: SimClient) -> None:
+        match client.next_lifecycle_event:
+            case "arrives":
+                self._arrive(client)
+            case "restarts":
                 self._end_process(client, restart=True)
-            case "leaves":
+            case "departs":
                 self._end_process(client, restart=False)
                 del self.clients[client.id]
-                self.feed(ev.ClientForgotten(client.id))
+                self.handle_event(ev.ClientForgotten(client.id))
             case "fails":
-                self._device_fails(client.devices[0])
+                self._fail_device(client.devices[0])
             case "recovers":
-                self._device_recovers(client.devices[0])
-        self._next_of_life(client)
+                self._recover_device(client.devices[0])
+        self._schedule_lifecycle_event(client)
 
-    def _come(self, client: SimClient) -> None:
+    def _arrive(self, client: SimClient) -> None:
         spec = client.spec
         try:
-            self.feed(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
+            self.handle_event(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
         except Refused:
             self.results.refused += 1
-            client.lives = iter(())
+            client.lifecycle = iter(())
             return
         self.clients[client.id] = client
         client.cells = iter(spec.cells)
@@ -103,102 +114,102 @@ class Simulation(Gates):
 
     def _begin_process(self, client: SimClient) -> None:
         spec = client.spec
-        if any(self.devices[uuid].failed for uuid in self.scheduler.clients[client.id].devices):
+        if any(self.devices[uuid].has_failed for uuid in self.scheduler.clients[client.id].devices):
             # A kernel that is started again is announced again, and may get another device.
-            self.feed(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
+            self.handle_event(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
         uuids = self.scheduler.clients[client.id].devices
         client.devices = tuple(self.devices[uuid] for uuid in uuids)
-        if not uuids or any(device.failed for device in client.devices):
-            self.at(self.now + _RESTART, WORK, client)
+        if not uuids or any(device.has_failed for device in client.devices):
+            self.schedule(self.now + _RESTART_SECONDS, WORK, client)
             return
-        self._numbers += 1
-        client.number = self._numbers
-        client.wanted = ev.Wanted(client.number)
-        client.agent, client.permit, client.most = Agent(len(uuids)), None, 1.0
-        client.waiting = client.idle = client.quiet = False
+        self._last_process_number += 1
+        client.process_number = self._last_process_number
+        client.gate_wait_started = ev.Wanted(client.process_number)
+        client.agent, client.permit, client.max_rate = AgentRuleState(len(uuids)), None, 1.0
+        client.is_waiting_at_gate = client.is_idle = client.is_quiet = False
         for device in client.devices:
-            device.present[client.index] = client
-            self.room.changed(device.index, _need(client.spec, self.workload), self.now)
+            device.clients[client.index] = client
+            self.free_capacity.update(device.index, _memory_fraction(client.spec, self.workload), self.now)
         client.allocated = client.spec.memory // len(uuids) * len(uuids)
-        self.feed(ev.ProcessJoined(client.id, client.number, uuids))
+        self.handle_event(ev.ProcessJoined(client.id, client.process_number, uuids))
         if client.allocated:
-            self.say_held(client)
+            self.report_memory(client)
         self._next_cell(client)
 
     def _end_process(self, client: SimClient, restart: bool) -> None:
         """It is over at once, with what it did; what it had on the device is free."""
-        number = client.number
-        for kind in (WORK, GATE, IDLE, METER):
+        number = client.process_number
+        for kind in (WORK, GATE, IDLE, SAMPLE):
             if kind != WORK or number:
-                client.appointments[kind] = -1
+                client.timers[kind] = -1
         if not restart:
-            client.appointments[WORK] = -1
+            client.timers[WORK] = -1
         if not number:
             return
         self.end_work(client)
-        if client.has_opened:
+        if client.has_open_work:
             self.end_turn(client)
         self.end_wait(client)
-        self.forget_memory(client)
+        self.free_memory(client)
         for device in client.devices:
-            del device.present[client.index]
-            self.room.changed(device.index, -_need(client.spec, self.workload), self.now)
-        freed = self.leave(client)
-        client.doing = AWAY
-        client.number = 0
-        in_cell, client.cell_began = client.cell_began >= 0, -1.0
-        self.feed(ev.MemoryHeld(client.id, 0, 0))
-        self.feed(ev.ProcessGone(number))
-        self.let_in(freed)
+            del device.clients[client.index]
+            self.free_capacity.update(device.index, -_memory_fraction(client.spec, self.workload), self.now)
+        freed = self.leave_turn(client)
+        client.activity = INACTIVE
+        client.process_number = 0
+        in_cell, client.cell_started_at = client.cell_started_at >= 0, -1.0
+        self.handle_event(ev.MemoryHeld(client.id, 0, 0))
+        self.handle_event(ev.ProcessGone(number))
+        self.admit_waiting(freed)
         if in_cell:
-            self.feed(client.cell_ended)
+            self.handle_event(client.cell_ended)
         if restart:
-            self.at(self.now + _RESTART, WORK, client)
+            self.schedule(self.now + _RESTART_SECONDS, WORK, client)
 
-    def _watch_failures(self, device: SimDevice, times: tuple[tuple[float, float], ...]) -> None:
+    def _schedule_outages(self, device: SimDevice, times: tuple[tuple[float, float], ...]) -> None:
         """The device's appointments are those of a client that is nobody's."""
         stand_in = SimClient(Participant(device.uuid, ()), -1)
         stand_in.devices = (device,)
-        stand_in.lives = iter([life for fails, until in times for life in ((fails, "fails"), (until, "recovers"))])
-        self._next_of_life(stand_in)
+        stand_in.lifecycle = iter([life for fails, until in times for life in ((fails, "fails"), (until, "recovers"))])
+        self._schedule_lifecycle_event(stand_in)
 
-    def _device_fails(self, device: SimDevice) -> None:
+    def _fail_device(self, device: SimDevice) -> None:
         """Whoever has memory there loses it: their processes end, as CUDA's errors make them."""
-        device.failed = True
-        self.feed(ev.DeviceFailed(device.uuid, "simulated failure"))
-        for client in list(device.present.values()):
+        device.has_failed = True
+        self.handle_event(ev.DeviceFailed(device.uuid, "simulated failure"))
+        for client in list(device.clients.values()):
             self._end_process(client, restart=True)
 
-    def _device_recovers(self, device: SimDevice) -> None:
-        device.failed = False
-        self.feed(ev.DeviceRecovered(device.uuid))
+    def _recover_device(self, device: SimDevice) -> None:
+        device.has_failed = False
+        self.handle_event(ev.DeviceRecovered(device.uuid))
 
     # --- cells
 
     def _next_cell(self, client: SimClient) -> None:
         cell = next(client.cells, None)
-        client.cell_began = -1.0
+        client.cell_started_at = -1.0
         if cell is None:
-            client.doing = AWAY
+            client.activity = INACTIVE
             return
-        client.doing = THINKING
+        client.activity = THINKING
         client.phases = iter(cell.phases)
-        self.at(self.now + cell.think, WORK, client)
+        self.schedule(self.now + cell.think, WORK, client)
 
-    def _work(self, client: SimClient) -> None:
+    def _on_work_timer(self, client: SimClient) -> None:
         """What its program did last is over."""
-        if client.doing == THINKING:
-            client.cell_began = self.now
+        if client.activity == THINKING:
+            client.cell_started_at = self.now
             client.cell_wait = client.cell_gpu = client.cell_cpu = 0.0
-            client.on_gpu_next = False
-            client.doing = ON_CPU
-            self.feed(client.cell_started)
-        elif client.doing == ON_GPU:
+            client.is_next_phase_on_gpu = False
+            client.activity = ON_CPU
+            self.handle_event(client.cell_started)
+        elif client.activity == ON_GPU:
             self.end_work(client)
-            client.done += client.remaining  # what rounding has left of it
-            client.remaining = 0.0
+            client.gpu_seconds += client.remaining_gpu_seconds  # what rounding has left of it
+            client.remaining_gpu_seconds = 0.0
             client.idle_since = self.now
-        elif client.doing == AWAY:
+        elif client.activity == INACTIVE:
             self._begin_process(client)
             return
         self._next_phase(client)
@@ -209,46 +220,46 @@ class Simulation(Gates):
             if duration is None:
                 self._end_cell(client)
                 return
-            on_gpu = client.on_gpu_next
-            client.on_gpu_next = not on_gpu
+            on_gpu = client.is_next_phase_on_gpu
+            client.is_next_phase_on_gpu = not on_gpu
             if duration > 0:
                 break
         if on_gpu:
-            self._want(client, duration)
+            self._use_gpu(client, duration)
             return
-        was_on_gpu = client.doing == ON_GPU
-        client.doing = ON_CPU
+        was_on_gpu = client.activity == ON_GPU
+        client.activity = ON_CPU
         client.cell_cpu += duration
-        self.at(self.now + duration, WORK, client)
+        self.schedule(self.now + duration, WORK, client)
         if was_on_gpu:
-            self.watch_idleness(client)
+            self.update_idleness(client)
 
-    def _want(self, client: SimClient, duration: float) -> None:
-        client.doing = ON_GPU
+    def _use_gpu(self, client: SimClient, duration: float) -> None:
+        client.activity = ON_GPU
         client.cell_gpu += duration
-        client.remaining = duration
-        if client.is_open:
-            self.go_on(client)
+        client.remaining_gpu_seconds = duration
+        if client.is_gate_open:
+            self.continue_work(client)
         else:
-            client.wanting_since = self.now
-            self.wait(client)
+            client.waiting_since = self.now
+            self.wait_at_gate(client)
 
     def _end_cell(self, client: SimClient) -> None:
-        self.results.cell(client, self.now)
+        self.results.record_cell(client, self.now)
         self._next_cell(client)
-        self.feed(client.cell_ended)
-        self.watch_idleness(client)
+        self.handle_event(client.cell_ended)
+        self.update_idleness(client)
 
 
-def _need(spec: Participant, workload: Workload) -> float:
+def _memory_fraction(spec: Participant, workload: Workload) -> float:
     """The part of a device that it needs on each of its devices."""
     return spec.memory / spec.gpus / workload.devices[0].memory
 
 
-def _lives(spec: Participant) -> Iterator[tuple[float, str]]:
-    yield spec.comes, "comes"
-    for time in spec.dies:
-        if time > spec.comes and (spec.leaves is None or time < spec.leaves):
-            yield time, "dies"
-    if spec.leaves is not None:
-        yield spec.leaves, "leaves"
+def _plan_lifecycle(spec: Participant) -> Iterator[tuple[float, str]]:
+    yield spec.arrives, "arrives"
+    for time in spec.restarts:
+        if time > spec.arrives and (spec.departs is None or time < spec.departs):
+            yield time, "restarts"
+    if spec.departs is not None:
+        yield spec.departs, "departs"

@@ -19,14 +19,14 @@ from ..core.quota import Quota
 from .workload import Cell, Participant
 
 VERSION = 1
-SHORTEST_REPEATED = 0.001  # seconds: an endless cell of shorter ones would take for ever to simulate
+MIN_REPEATED_SECONDS = 0.001  # seconds: an endless cell of shorter ones would take for ever to simulate
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
-class BadTrace(ValueError):
+class InvalidTrace(ValueError):
     """The trace cannot be used; the message names the file, the line, what is wrong and what is allowed."""
 
 
@@ -36,7 +36,7 @@ class _Line(
     pass
 
 
-class Head(_Line, tag="trace", frozen=True, kw_only=True):
+class HeaderLine(_Line, tag="trace", frozen=True, kw_only=True):
     """The first line. `seconds`: how long what was recorded took."""
 
     version: int
@@ -64,7 +64,7 @@ class ClientLine(_Line, tag="client", frozen=True, kw_only=True):
     intensity: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     launch: Annotated[float, msgspec.Meta(gt=0, le=60)] = 0.0005
     quota: dict[str, Any] = {}
-    dies: list[Seconds] = []
+    restarts: list[Seconds] = []
 
 
 class CellLine(_Line, tag="cell", frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class CellLine(_Line, tag="cell", frozen=True, kw_only=True):
     repeat: bool = False
 
 
-Line = Head | DeviceLine | ClientLine | CellLine
+Line = HeaderLine | DeviceLine | ClientLine | CellLine
 _decoder = msgspec.json.Decoder(Line)
 
 
@@ -89,32 +89,32 @@ class Trace:
 
 
 @dataclass
-class _Reading:
+class _TraceReader:
     """What was read so far."""
 
-    head: Head | None = None
+    head: HeaderLine | None = None
     devices: list[DeviceLine] = field(default_factory=list)
     clients: dict[str, ClientLine] = field(default_factory=dict)
     cells: dict[str, list[Cell]] = field(default_factory=dict)
 
-    def take(self, line: Line) -> None:
+    def add_line(self, line: Line) -> None:
         """Raises ValueError for what does not fit to the lines before."""
         if self.head is None:
-            if not isinstance(line, Head):
+            if not isinstance(line, HeaderLine):
                 raise ValueError('the first line must be {"type": "trace", "version": 1}')
             if line.version != VERSION:
                 raise ValueError(f"version {line.version} is unknown: allowed is {VERSION}")
             self.head = line
-        elif isinstance(line, Head):
+        elif isinstance(line, HeaderLine):
             raise ValueError("a second first line")
         elif isinstance(line, DeviceLine):
             self.devices.append(line)
         elif isinstance(line, ClientLine):
-            self._client(line)
+            self._add_client(line)
         else:
-            self._cell(line)
+            self._add_cell(line)
 
-    def _client(self, line: ClientLine) -> None:
+    def _add_client(self, line: ClientLine) -> None:
         if line.id in self.clients:
             raise ValueError(f"client {line.id!r} is there twice")
         if line.kind not in ("notebook", "job"):
@@ -128,17 +128,17 @@ class _Reading:
         self.clients[line.id] = line
         self.cells[line.id] = []
 
-    def _cell(self, line: CellLine) -> None:
+    def _add_cell(self, line: CellLine) -> None:
         if line.client not in self.clients:
             raise ValueError(f"client {line.client!r} is unknown: its line must come before its cells")
-        if line.repeat and sum(line.phases) < SHORTEST_REPEATED:
-            raise ValueError(f"phases that are repeated must take {SHORTEST_REPEATED:g} s or more in all")
+        if line.repeat and sum(line.phases) < MIN_REPEATED_SECONDS:
+            raise ValueError(f"phases that are repeated must take {MIN_REPEATED_SECONDS:g} s or more in all")
         phases: Iterable[float] = line.phases
         if line.repeat:
-            phases = _Repeated(tuple(line.phases))
+            phases = _RepeatedPhases(tuple(line.phases))
         self.cells[line.client].append(Cell(line.think, phases))
 
-    def trace(self, name: str) -> Trace:
+    def build_trace(self, name: str) -> Trace:
         assert self.head is not None
         participants = tuple(
             Participant(
@@ -153,14 +153,14 @@ class _Reading:
                 line.kind,
                 line.intensity,
                 line.launch,
-                tuple(sorted(line.dies)),
+                tuple(sorted(line.restarts)),
             )
             for line in self.clients.values()
         )
         return Trace(self.head.name or name, participants, tuple(self.devices), self.head.seconds)
 
 
-class _Repeated:
+class _RepeatedPhases:
     """Phases for ever: a pair of CPU and GPU must stay one, so an odd number gets a GPU phase of no length."""
 
     def __init__(self, phases: tuple[float, ...]) -> None:
@@ -172,19 +172,19 @@ class _Repeated:
 
 def read(path: str) -> Trace:
     """A trace file. Raises BadTrace, or OSError when it cannot be read."""
-    reading = _Reading()
+    reading = _TraceReader()
     with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
-                reading.take(_decoder.decode(line))
+                reading.add_line(_decoder.decode(line))
             except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
                 allowed = "allowed types are trace, device, client, cell; see docs/explanation/simulator.md"
-                raise BadTrace(f"{path}, line {number}: {error} ({allowed})") from None
+                raise InvalidTrace(f"{path}, line {number}: {error} ({allowed})") from None
     if not reading.clients:
-        raise BadTrace(f"{path}: there is no client in it")
-    return reading.trace(Path(path).name)
+        raise InvalidTrace(f"{path}: there is no client in it")
+    return reading.build_trace(Path(path).name)
 
 
 def write(path: str, lines: Iterable[Line]) -> None:
@@ -200,7 +200,7 @@ def needed_devices(participants: Iterable[Participant], memory: int) -> int:
     changes = sorted(
         change
         for one in participants
-        for change in ((one.comes, one.memory), (math.inf if one.leaves is None else one.leaves, -one.memory))
+        for change in ((one.arrives, one.memory), (math.inf if one.departs is None else one.departs, -one.memory))
     )
     most = max(itertools.accumulate(size for _, size in changes), default=0)
     widest = max((one.gpus for one in participants), default=1)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..core.quota import Quota
 
-REPAIR = 600.0  # seconds for which a device that fails is out of order
+REPAIR_SECONDS = 600.0  # seconds for which a device that fails is out of order
 
 
 class Cell(NamedTuple):
@@ -27,7 +27,7 @@ class Participant:
     """A client. `cells` may be endless and is walked once for each simulation.
 
     `intensity`: the fraction of a device's throughput that its GPU phases can make use of; two clients whose sum is at
-    most 1 can run beside each other without loss. `kind` is "notebook" or "job". `dies` are the times at which its
+    most 1 can run beside each other without loss. `kind` is "notebook" or "job". `restarts` are the times at which its
     process ends and a new one begins.
     """
 
@@ -37,38 +37,40 @@ class Participant:
     tenant: str = "1000"
     quota: Quota = field(default_factory=Quota)
     gpus: int = 1
-    comes: float = 0.0
-    leaves: float | None = None
+    arrives: float = 0.0
+    departs: float | None = None
     kind: str = "notebook"
     intensity: float = 1.0
     launch: float = 0.0005
-    dies: tuple[float, ...] = ()
+    restarts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What the machinery takes, from this project's own measurements (README, "Figures").
+    """Costs of changes of turns and of colocation, as measured by the benches (README, "Figures").
 
-    `handover`: from the end of a turn to the first launch of the next; `drain`: GPU work that is still submitted when
-    the gate closes, and is done; `scan`: closing with nothing submitted; `interference`: what is lost of a device's
-    throughput when clients that could each fill it run beside each other; `faults`: bytes a second of memory that
-    moves by page faults, because nobody told it to leave.
+    `handoff`: seconds from the end of a turn to the first launch of the next.
+    `drain`: seconds of GPU work that is still submitted when the gate closes.
+    `empty_drain`: seconds of a closing with nothing submitted.
+    `interference`: fraction of a device's throughput that is lost when clients that could each fill the device are
+    colocated.
+    `fault_bandwidth`: bytes a second of memory that moves by page faults instead of an eviction.
     """
 
-    handover: float = 150e-6
+    handoff: float = 150e-6
     drain: float = 0.013
-    scan: float = 200e-6
+    empty_drain: float = 200e-6
     interference: float = 0.05
-    faults: float = 3.7e9
+    fault_bandwidth: float = 3.7e9
 
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """One device: its memory, and bytes a second of its link, each way. `fails`: (from, until) of its failures."""
+    """One device: its memory, and bytes a second of its link, each way. `outages`: (from, until) of its failures."""
 
     memory: int
     link: float
-    fails: tuple[tuple[float, float], ...] = ()
+    outages: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,17 +85,19 @@ class Workload:
     overlap: bool = False
 
 
-def failures(devices: tuple[DeviceModel, ...], a_day: float, seconds: float, seed: int) -> tuple[DeviceModel, ...]:
+def with_outages(
+    devices: tuple[DeviceModel, ...], per_day: float, seconds: float, seed: int
+) -> tuple[DeviceModel, ...]:
     """The devices, each with times at which it is out of order: `a_day` times on average, for REPAIR seconds."""
-    if not a_day:
+    if not per_day:
         return devices
     broken = []
     for index, device in enumerate(devices):
         draw = Random(f"failures {seed} {index}")
         times: list[tuple[float, float]] = []
         time = 0.0
-        while (time := time + draw.expovariate(a_day / 86400.0)) < seconds:
-            times.append((time, time + REPAIR))
-            time += REPAIR
-        broken.append(replace(device, fails=tuple(times)))
+        while (time := time + draw.expovariate(per_day / 86400.0)) < seconds:
+            times.append((time, time + REPAIR_SECONDS))
+            time += REPAIR_SECONDS
+        broken.append(replace(device, outages=tuple(times)))
     return tuple(broken)

@@ -12,23 +12,23 @@ from typing import Any
 from jupyter_gpushare.agent.link import CONNECTED, Connection
 from jupyter_gpushare.wire.page import CLOSING, IN, OUT
 
-from ..support.account import Account, Member, Violation
 from ..support.agent import Agent
-from ..support.clock import Owner
-from ..support.program import Habits
+from ..support.simulated_program import WorkloadProfile
+from ..support.turn_audit import SimulatedClient, TurnAudit, Violation
+from ..support.virtual_clock import EventOwner
 from .stand_in_coordinator import StandInCoordinator
 
 MAY, RELIEVED = 1, 2
 RECOVERY_SECONDS = 10.0
 
 
-class FaultSource(Owner):
+class FaultSource(EventOwner):
     """The source of faults."""
 
     counts = False
 
 
-class SimulatedHost(Account):
+class SimulatedHost(TurnAudit):
     """One seed."""
 
     def __init__(self, seed: int, rule: Any = None) -> None:
@@ -45,7 +45,7 @@ class SimulatedHost(Account):
         for number in range(random.randint(2, 3)):
             self._client(number)
         for client in self.clients.values():
-            for _ in range(client.ranks):
+            for _ in range(client.process_count):
                 client.start()
         self._start_coordinator()
         self._plan(0.004, self._any_permit)
@@ -55,19 +55,19 @@ class SimulatedHost(Account):
         self._plan(4.0, self._replace_coordinator)
         self._plan(2.0, self._hang)
         self._plan(0.7, self._outside_client)
-        self.look_for_idleness(self.chance)
+        self.check_idle_devices(self.chance)
 
     def _client(self, number: int) -> None:
         random = self.random
         devices = tuple(sorted(random.sample(self.devices, random.randint(1, len(self.devices)))))
-        habits = Habits(
+        habits = WorkloadProfile(
             threads=random.choice((1, 2)),
-            thinks=random.choice((0.001, 0.02, 0.2)),
-            pause=random.choice((0.0005, 0.005)),
-            work=random.choice((0.0005, 0.004)),
+            think_seconds=random.choice((0.001, 0.02, 0.2)),
+            pause_seconds=random.choice((0.0005, 0.005)),
+            work_seconds=random.choice((0.0005, 0.004)),
         )
-        client = Member(self, f"client-{number}", 1000, devices, habits, ranks=random.choice((1, 2)))
-        habits.collectives = random.choice((0.0, 0.2)) if client.ranks > 1 else 0.0
+        client = SimulatedClient(self, f"client-{number}", 1000, devices, habits, process_count=random.choice((1, 2)))
+        habits.collective_probability = random.choice((0.0, 0.2)) if client.process_count > 1 else 0.0
         self.clients[client.name] = client
 
     # --- what happens
@@ -79,10 +79,10 @@ class SimulatedHost(Account):
             happens()
             self._plan(seconds, happens)
 
-        self.clock.at(self.clock.now + self.random.expovariate(1 / seconds), self.chance, now)
+        self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self.chance, now)
 
     def _after(self, seconds: float, callback: Any, *args: Any) -> None:
-        self.clock.at(self.clock.now + self.random.expovariate(1 / seconds), self.chance, callback, *args)
+        self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self.chance, callback, *args)
 
     def any_turn(self, random: Random) -> int:
         """Return a number that several clients may share, a client's own one, or an impossible one."""
@@ -101,14 +101,14 @@ class SimulatedHost(Account):
     def _start_coordinator(self) -> None:
         self.current = StandInCoordinator(self, len(self.coordinators) + 1)
         self.coordinators.append(self.current)
-        self.tell(f"{self.current} starts")
+        self.log_event(f"{self.current} starts")
 
     def _replace_coordinator(self) -> None:
         """The present one dies, or hangs; another takes over later, and the old one may go on."""
         before, self.current = self.current, None
         if before:
             if self.random.random() < 0.5:
-                self.tell(f"{before} dies")
+                self.log_event(f"{before} dies")
                 before.kill()
             elif not before.stopped:
                 self.stop(before)
@@ -124,9 +124,9 @@ class SimulatedHost(Account):
             self.stop(self.current)
             self._after(self.random.choice((0.05, 4.0)), self._resume, self.current)
 
-    def _resume(self, owner: Owner) -> None:
+    def _resume(self, owner: EventOwner) -> None:
         if owner.alive and owner.stopped:
-            self.go_on(owner)
+            self.resume(owner)
 
     def _an_agent(self) -> Agent | None:
         agents = self.agents()
@@ -137,8 +137,8 @@ class SimulatedHost(Account):
             self.end(agent)
             self._after(0.2, self._restart, agent.client)
 
-    def _restart(self, client: Member) -> None:
-        if len(client.agents) < client.ranks:
+    def _restart(self, client: SimulatedClient) -> None:
+        if len(client.agents) < client.process_count:
             client.start()
 
     def _stop(self) -> None:
@@ -150,24 +150,24 @@ class SimulatedHost(Account):
     def _disconnect(self) -> None:
         agent = self._an_agent()
         if agent and not agent.stopped and agent.link.state == CONNECTED:
-            self.tell(f"{agent} loses its connection")
+            self.log_event(f"{agent} loses its connection")
             agent.link.disconnect()
 
     def _outside_client(self) -> None:
         uuid = self.random.choice(self.devices)
-        if self.lock_outside(uuid):
-            self._after(0.05, self.unlock_outside, uuid)
+        if self.lock_as_other_coordinator(uuid):
+            self._after(0.05, self.unlock_as_other_coordinator, uuid)
 
     def connect(self, agent: Agent) -> Connection | None:
         return self.current.connect(agent) if self.current else None
 
-    def welcomed(self, agent: Agent) -> None:
+    def on_welcome(self, agent: Agent) -> None:
         self._left.pop(agent.pid, None)
         self._permitted.discard(agent.pid)
 
     # --- what must hold
 
-    def stepped(self, agent: Agent) -> None:
+    def on_stepped(self, agent: Agent) -> None:
         now, permit, turn = agent.stepped_at, agent.found_permit, agent.turn
         self._check_permit_written(agent)
         self._check_permit_kept(agent)
@@ -179,7 +179,7 @@ class SimulatedHost(Account):
             return
         left = self._left.setdefault(agent.pid, set())
         if agent.phase == IN and agent.opening != opening:
-            self.tell(f"{agent} is in {turn.turn:#x} by {turn.epoch}")
+            self.log_event(f"{agent} is in {turn.turn:#x} by {turn.epoch}")
             if turn.epoch in left:
                 raise Violation(f"{agent} enters by epoch {turn.epoch}, under which it has left")
         if agent.phase == IN and not may:
@@ -189,14 +189,14 @@ class SimulatedHost(Account):
         if before != OUT and agent.phase == OUT and turn.epoch:
             left.add(turn.epoch)
 
-    def enters(self, agent: Agent) -> None:
+    def on_call(self, agent: Agent) -> None:
         permit = agent.found_permit
         may = (
             agent.is_without_coordinator or not permit.epoch or (permit.flags & MAY and permit.turn == agent.turn.turn)
         )
         if agent.phase == IN and not may:
             raise Violation(f"{agent} makes a call by {_text(permit)}")
-        super().enters(agent)
+        super().on_call(agent)
 
     def _check_permit_written(self, agent: Agent) -> None:
         line = agent.link.connection
@@ -221,21 +221,21 @@ class SimulatedHost(Account):
 
     def heal(self) -> None:
         """No fault happens any more, no coordinator is there; each process is to have a turn by itself."""
-        self.tell("all faults end")
+        self.log_event("all faults end")
         self.chance.alive = False
         self.preemption = 0.0
         for uuid in self.devices:
-            self.unlock_outside(uuid)
+            self.unlock_as_other_coordinator(uuid)
         for coordinator in self.coordinators:
             coordinator.kill()
         self.current = None
         for agent in self.agents():
             self._resume(agent)
-        passed = {agent.pid: agent.program.passed for agent in self.agents()}
+        passed = {agent.pid: agent.program.call_count for agent in self.agents()}
         self.run(RECOVERY_SECONDS)
         for agent in self.agents():
-            if agent.waiting and agent.program.passed == passed[agent.pid]:
-                raise Violation(f"{agent.state()} has had no turn in {RECOVERY_SECONDS} s without a coordinator")
+            if agent.waiting and agent.program.call_count == passed[agent.pid]:
+                raise Violation(f"{agent.describe()} has had no turn in {RECOVERY_SECONDS} s without a coordinator")
 
     def close(self) -> None:
         super().close()

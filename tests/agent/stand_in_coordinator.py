@@ -14,7 +14,7 @@ from jupyter_gpushare.agent.rule import PERMIT_WORDS, check_of, ffi
 from jupyter_gpushare.wire.page import Page
 
 from ..support.agent import Agent
-from ..support.clock import Owner
+from ..support.virtual_clock import EventOwner
 
 if TYPE_CHECKING:
     from .simulated_host import SimulatedHost
@@ -59,12 +59,12 @@ class ProcessConnection:
     def send_to_process(self, line: bytes, descriptors: list[int] | None = None) -> None:
         if self.open and self.agent.alive:
             self._down.append((line, descriptors or []))
-            self.agent.kick()
+            self.agent.wake()
 
     def end(self) -> None:
         if self.open:
             self.open = False
-            self.agent.kick()
+            self.agent.wake()
 
 
 class WrittenPage(Page):
@@ -82,13 +82,13 @@ class WrittenPage(Page):
         super().close()
 
 
-class StandInCoordinator(Owner):
+class StandInCoordinator(EventOwner):
     """One coordinator. It may hang, die in the middle of a store, and go on when another has taken over."""
 
     def __init__(self, host: SimulatedHost, number: int) -> None:
         super().__init__()
         self.host, self.clock, self.number = host, host.clock, number
-        self.random = host.fork()
+        self.random = host.fork_random()
         self.lines: list[ProcessConnection] = []
         self._clients: dict[str, ClientPage] = {}
         self._slots: dict[str, int] = {}
@@ -100,7 +100,7 @@ class StandInCoordinator(Owner):
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         """Call it after that time, on average."""
-        self.clock.at(self.clock.now + self.random.expovariate(1 / seconds), self, callback, *args)
+        self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self, callback, *args)
 
     # --- connections
 
@@ -134,7 +134,7 @@ class StandInCoordinator(Owner):
         for line in self.lines:
             if line.page and line.open:
                 line.page.view.orders.heartbeat_ns = round(self.clock.now * 1e9)
-        self.clock.at(self.clock.now + 1.0, self, self._beat)
+        self.clock.schedule(self.clock.now + 1.0, self, self._beat)
 
     # --- permits
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..support import tier
 from ..support.compile_cache import cached
-from ..support.rule import SHIM
+from ..support.mutant_rule import SHIM
 
 SECONDS = int(os.environ.get("GPUSHARE_TEST_HAMMER", tier.strength("1", "20")))
 ATTEMPTS = 15  # nearly always the first finds it
@@ -19,33 +19,33 @@ NO_CHECK_FOR_OTHERS, NO_UNDO = 1, 2
 
 
 @cache
-def built(mistake: int) -> Path:
+def built(mutant: int) -> Path:
     sources = [SOURCE, SHIM / "agent" / "turn_lock.c"]
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{SHIM}", f"-DTURN_LOCK_MUTANT={mistake}"]
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{SHIM}", f"-DTURN_LOCK_MUTANT={mutant}"]
     headers = [SHIM / "agent" / "turn_lock.h", SHIM / "base" / "page.h"]
     return cached(
-        f"hammer-{mistake}",
+        f"hammer-{mutant}",
         [*sources, *headers],
         lambda out: [["cc", *flags, *map(str, sources), "-o", str(out)]],
     )
 
 
-def hammer(folder: Path, mistake: int = 0) -> dict[str, int]:
-    command = [built(mistake), folder / "GPU-0.lock", folder / "GPU-1.lock", str(SECONDS)]
+def hammer(folder: Path, mutant: int = 0) -> dict[str, int]:
+    command = [built(mutant), folder / "GPU-0.lock", folder / "GPU-1.lock", str(SECONDS)]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS + 60)
     return dict(json.loads(found.stdout))
 
 
-def test_two_turns_are_never_at_work_on_a_device(tmp_path: Path) -> None:
+def test_hammer_work_of_two_turns_never_overlaps(tmp_path: Path) -> None:
     found = hammer(tmp_path)
     assert found["violations"] == 0, found
     assert found["free"], found
     assert min(found["entered"], found["kills"], found["stops"]) > 0, found
 
 
-def test_it_finds_a_lock_that_does_not_look_for_other_turns(tmp_path: Path) -> None:
+def test_hammer_lock_that_ignores_other_turns_is_detected(tmp_path: Path) -> None:
     assert any(hammer(tmp_path, NO_CHECK_FOR_OTHERS)["violations"] for _ in range(ATTEMPTS))
 
 
-def test_it_finds_a_refused_try_that_is_not_undone(tmp_path: Path) -> None:
+def test_hammer_refused_try_without_undo_is_detected(tmp_path: Path) -> None:
     assert not all(hammer(tmp_path, NO_UNDO)["free"] for _ in range(ATTEMPTS))

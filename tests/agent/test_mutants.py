@@ -1,4 +1,4 @@
-"""The simulation under any permits finds mistakes that are put in on purpose; `test_hammer.py` those of the lock."""
+"""The simulation under any permits finds mutants that are put in on purpose; `test_hammer.py` those of the lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpushare.agent.process import Process
 from jupyter_gpushare.agent.rule import ffi
 
-from ..support.rule import mistaken
+from ..support.mutant_rule import build_mutant
 from .test_any_permits import run
 
 EVENTS = 200_000
@@ -34,12 +34,12 @@ RULE_MUTANTS = {
     "a turn ends at its deadline without RELIEVED": 6,
     "a step without the lock": 8,
 }
-FIRST_SEEDS = {1: 24}  # by mistake: some need a rare order of events
+FIRST_SEEDS = {1: 24}  # by mutant: some need a rare order of events
 
 
-@pytest.mark.parametrize("mistake", RULE_MUTANTS.values(), ids=RULE_MUTANTS)
-def test_in_the_rule(mistake: int) -> None:
-    assert_is_found(mistaken(mistake), FIRST_SEEDS.get(mistake, 0))
+@pytest.mark.parametrize("mutant", RULE_MUTANTS.values(), ids=RULE_MUTANTS)
+def test_mutant_of_the_rule_is_detected(mutant: int) -> None:
+    assert_is_found(build_mutant(mutant), FIRST_SEEDS.get(mutant, 0))
 
 
 def mutant_old_page_obeyed(patch: Patch) -> None:
@@ -77,7 +77,7 @@ EDGE_MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize("mistake", EDGE_MUTANTS, ids=lambda mistake: mistake.__name__)
-def test_in_the_edge(mistake: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    mistake(monkeypatch.setattr)
+@pytest.mark.parametrize("mutant", EDGE_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_mutant_of_the_edge_is_detected(mutant: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch.setattr)
     assert_is_found()

@@ -16,7 +16,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
 
-from ..support import fresh
+from ..support import fresh_user
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BINDER = ROOT / "binder"
@@ -25,7 +25,7 @@ NOTEBOOKS = ("gpushare-tour.ipynb", "gpushare-neighbour.ipynb")
 
 @pytest.fixture
 def home(own_host: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return fresh.variables(tmp_path_factory.mktemp("home"), own_host)
+    return fresh_user.fresh_environment(tmp_path_factory.mktemp("home"), own_host)
 
 
 def started(home: dict[str, str], *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -62,7 +62,7 @@ SHOWN = {
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_each_step_of_the_tour_shows_what_it_is_about(home: dict[str, str], tmp_path: Path) -> None:
+def test_each_step_of_the_tour_has_the_documented_output(home: dict[str, str], tmp_path: Path) -> None:
     for name in NOTEBOOKS:
         shutil.copy(BINDER / name, tmp_path)
     started(home, "python", str(Path(__file__).parent / "run_tour.py"), str(tmp_path), str(tmp_path / "out.ipynb"))

@@ -8,24 +8,24 @@ import time
 
 import pytest
 
-from ..system.host import Host, Program, eventually
-from . import figures
-from .figures import pause
+from ..system.system_host import GpuProgram, SystemHost, wait_until
+from . import measurements
+from .measurements import pause
 
-KILLS = 200 if figures.LONG else 10
-CLIENTS = 8
+KILL_COUNT = 200 if measurements.IS_LONG else 10
+CLIENT_COUNT = 8
 QUANTUM = "0.05"
-AT_ONCE = 0.2  # so many kills hit a coordinator that has not taken over everything yet
+IMMEDIATE_KILL_PROBABILITY = 0.2  # so many kills hit a coordinator that has not taken over everything yet
 
 
-def taken_over(host: Host) -> bool:
+def is_recovered(host: SystemHost) -> bool:
     """Whether the coordinator knows every client again, and each is connected to it."""
     clients = host.status()["clients"]
-    return len(clients) == CLIENTS and all(len(client["processes"]) == 1 for client in clients)
+    return len(clients) == CLIENT_COUNT and all(len(client["processes"]) == 1 for client in clients)
 
 
-@pytest.mark.timeout(figures.TIMEOUT)
-def test_killed_at_random_moments(host: Host, dice: random.Random) -> None:
+@pytest.mark.timeout(measurements.TIMEOUT_SECONDS)
+def test_coordinator_killed_at_random_moments_loses_no_client(host: SystemHost, rng: random.Random) -> None:
     """Nobody is lost, no result is wrong, no two turns overlap, and soon all is as before.
 
     A kill is recovered from when every client is connected to a new coordinator; kills before that have no time. A new
@@ -33,51 +33,51 @@ def test_killed_at_random_moments(host: Host, dice: random.Random) -> None:
     """
     host.start_coordinator("--time-quantum", QUANTUM)
     programs = busy_clients(host)
-    eventually(lambda: taken_over(host))
+    wait_until(lambda: is_recovered(host))
     recoveries: list[float] = []
     kills: list[float] = []
     early = 0
-    for number in range(KILLS):
+    for number in range(KILL_COUNT):
         host.kill_coordinator()
         kills.append(time.monotonic())
         host.start_coordinator("--time-quantum", QUANTUM)
-        if number + 1 < KILLS and dice.random() < AT_ONCE:
+        if number + 1 < KILL_COUNT and rng.random() < IMMEDIATE_KILL_PROBABILITY:
             early += 1
-            pause(dice.uniform(0.0, 0.3))
+            pause(rng.uniform(0.0, 0.3))
             continue
-        eventually(lambda: taken_over(host))
+        wait_until(lambda: is_recovered(host))
         recoveries.append(time.monotonic() - kills[-1])
-        pause(dice.uniform(0.0, 0.5))
-    eventually(lambda: sorted(host.clients()) == sorted(programs))
+        pause(rng.uniform(0.0, 0.5))
+    wait_until(lambda: sorted(host.clients()) == sorted(programs))
     for program in programs.values():
         program.stop()  # its results are right, and none of its calls has failed
     overlap = host.overlap(*([program] for program in programs.values()))
     idle = longest_idle(host, list(programs.values()), kills)
-    figures.tell(
+    measurements.report_figures(
         "coordinator-kills",
         {
-            "kills": KILLS,
+            "kills": KILL_COUNT,
             "of these before the new one had taken over": early,
-            "busy clients": CLIENTS,
-            "clients lost": CLIENTS - sum(program.process.poll() is None for program in programs.values()),
+            "busy clients": CLIENT_COUNT,
+            "clients lost": CLIENT_COUNT - sum(program.process.poll() is None for program in programs.values()),
             "wrong results": 0,
             "overlapping turns, s": overlap,
             "launches checked": len(host.executions(*programs.values())),
-            "recovery p50, s": round(figures.percentile(recoveries, 0.5), 3),
-            "recovery p99, s": round(figures.percentile(recoveries, 0.99), 3),
+            "recovery p50, s": round(measurements.percentile(recoveries, 0.5), 3),
+            "recovery p99, s": round(measurements.percentile(recoveries, 0.99), 3),
             "recovery max, s": round(max(recoveries), 3),
             "longest time without work on the device after a kill, s": round(idle, 3),
         },
     )
     assert overlap == 0
-    if figures.LONG:
-        assert figures.percentile(recoveries, 0.99) < 1
+    if measurements.IS_LONG:
+        assert measurements.percentile(recoveries, 0.99) < 1
     assert max(recoveries) < 10
     assert idle < 10
 
 
-def busy_clients(host: Host) -> dict[str, Program]:
-    names = [f"client{number}" for number in range(CLIENTS)]
+def busy_clients(host: SystemHost) -> dict[str, GpuProgram]:
+    names = [f"client{number}" for number in range(CLIENT_COUNT)]
     programs = {name: host.program(name, cuda=False) for name in names}
     for program in programs.values():
         program.start("cuda = Cuda()")
@@ -88,9 +88,9 @@ def busy_clients(host: Host) -> dict[str, Program]:
     return programs
 
 
-def longest_idle(host: Host, programs: list[Program], kills: list[float]) -> float:
+def longest_idle(host: SystemHost, programs: list[GpuProgram], kills: list[float]) -> float:
     """Seconds from a kill, or from the last work before one, to the next work."""
-    busy = figures.merged((e.begin_ns / 1e9, e.end_ns / 1e9) for e in host.executions(*programs))
+    busy = measurements.merge_intervals((e.begin_ns / 1e9, e.end_ns / 1e9) for e in host.executions(*programs))
     gaps = [(end, begin) for (_, end), (begin, _) in itertools.pairwise(busy)]
     return max(
         (begin - end for end, begin in gaps if any(end - 1e-3 < kill + 2.5 and begin > kill for kill in kills)),

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.bench import progress
-from jupyter_gpushare.bench.crowd import Crowd, shown
+from jupyter_gpushare.bench.synthetic_host import SyntheticHost, serving
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
 
-from ..support.command import run
+from ..support.command import run_command
 
-bench = functools.partial(run, "bench", timeout=100)
+bench = functools.partial(run_command, "bench", timeout=100)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ bench = functools.partial(run, "bench", timeout=100)
         (["speed"], "handoff"),
     ],
 )
-def test_nonsense_is_refused_with_what_is_allowed(words: list[str], allowed: str) -> None:
+def test_invalid_argument_is_refused_with_the_allowed_values(words: list[str], allowed: str) -> None:
     ran = bench(*words)
     assert ran.returncode == 2
     assert words[-1] in ran.stderr and allowed in ran.stderr
@@ -42,7 +42,7 @@ def test_a_missing_browser_is_named() -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_a_bench_says_what_it_measures_beside_its_figures() -> None:
+def test_bench_progress_goes_to_standard_error() -> None:
     ran = bench("coexist", "--rounds", "1", "--json")
     assert ran.returncode == 0, ran.stderr
     figures = json.loads(ran.stdout)
@@ -50,13 +50,13 @@ def test_a_bench_says_what_it_measures_beside_its_figures() -> None:
     assert ran.stderr.startswith("1 of 4: one after the other, always busy\n")
 
 
-def test_the_steps_of_a_bench_are_counted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PAUSE", 0.0)
-    assert list(progress.each(("bare", "shared"), str.upper)) == ["bare", "shared"]
+def test_progress_counts_the_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "MIN_REPORT_SECONDS", 0.0)
+    assert list(progress.report_steps(("bare", "shared"), str.upper)) == ["bare", "shared"]
     assert capsys.readouterr() == ("", "1 of 2: BARE\n2 of 2: SHARED\n")
 
 
-def test_a_load_for_a_moment(tmp_path: Path) -> None:
+def test_load_of_five_seconds_reports_turns(tmp_path: Path) -> None:
     """Many notebooks, two devices, a coordinator of its own with the settings that are shipped: turns change."""
     words = ("load", "--clients", "40", "--devices", "2", "--seconds", "5", "--json")
     ran = bench(*words, JUPYTER_CONFIG_PATH=str(tmp_path))
@@ -69,10 +69,10 @@ def test_a_load_for_a_moment(tmp_path: Path) -> None:
     assert figures["memory_end_mib"] > 10
 
 
-def test_the_crowd_is_told_as_by_a_coordinator(tmp_path: Path) -> None:
+def test_synthetic_host_snapshots_and_history_are_complete(tmp_path: Path) -> None:
     """Every snapshot differs from the one before, and nothing of the history is left out or told twice."""
     socket = str(tmp_path / "c.sock")
-    with shown(socket, Crowd(clients=50, devices=4)), Client(socket) as asking, Client(socket) as watching:
+    with serving(socket, SyntheticHost(clients=50, devices=4)), Client(socket) as asking, Client(socket) as watching:
         snapshots = watching.subscribe()
         told = [next(snapshots)]
         asking.request(messages.Config(changes={"updates": 3}))

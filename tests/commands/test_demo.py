@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.bench.handoff import handovers
-from jupyter_gpushare.demo.recorder import Recorder, intervals, overlap
-from jupyter_gpushare.demo.report import svg, timeline
+from jupyter_gpushare.bench.handoff import handoffs
+from jupyter_gpushare.demo.demo_report import svg, timeline
+from jupyter_gpushare.demo.phase_recorder import PhaseRecorder, intervals, overlap_seconds
 
-from ..support.command import run
+from ..support.command import run_command
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(170)
 def test_three_notebooks_share_one_device(own_host: Path, tmp_path: Path) -> None:
-    done = run("demo", "--output", str(tmp_path / "report"), timeout=160)
+    done = run_command("demo", "--output", str(tmp_path / "report"), timeout=160)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert set(report) == {"device", "simulated", "clients", "overlap_seconds", "wrong_results", "oversubscription"}
@@ -36,13 +36,13 @@ def test_three_notebooks_share_one_device(own_host: Path, tmp_path: Path) -> Non
 def test_overlap_counts_only_time_of_two_clients() -> None:
     second = 1_000_000_000
     apart = {"a": [(0, second), (2 * second, 3 * second)], "b": [(second, 2 * second)]}
-    assert overlap(apart) == 0
-    assert overlap({"a": [(0, 2 * second)], "b": [(second, 3 * second)]}) == 1
-    assert overlap({"a": [(0, 2 * second), (second, 3 * second)]}) == 0
+    assert overlap_seconds(apart) == 0
+    assert overlap_seconds({"a": [(0, 2 * second)], "b": [(second, 3 * second)]}) == 1
+    assert overlap_seconds({"a": [(0, 2 * second), (second, 3 * second)]}) == 0
 
 
-def test_the_timeline_shows_who_had_the_gpu_when() -> None:
-    recorder = Recorder()
+def test_timeline_shows_the_phases_of_each_client() -> None:
+    recorder = PhaseRecorder()
     recorder.lanes = {"a <b>": [(0.0, "idle"), (5.0, "running")], "c": [(0.0, "waiting"), (8.0, "gone")]}
     assert intervals(recorder.lanes["c"], 10.0) == [(0.0, 8.0, "waiting")]
     lines = timeline(recorder, 10.0, columns=10)
@@ -52,11 +52,11 @@ def test_the_timeline_shows_who_had_the_gpu_when() -> None:
 
 
 def test_the_timeline_of_a_short_run_begins_with_the_run() -> None:
-    recorder = Recorder()
+    recorder = PhaseRecorder()
     recorder.lanes = {"a": [(0.0, "idle"), (2.0, "running")]}
     assert timeline(recorder, 4.0, columns=8)[:2] == ["a ····████", "  0 s  4 s"]
 
 
-def test_a_handover_is_from_the_last_launch_of_one_to_the_first_of_the_other() -> None:
+def test_handoff_lasts_from_last_launch_to_first_launch() -> None:
     first, second = [[0, 100], [150, 200], [700, 900]], [[300, 600]]
-    assert handovers([first, second]) == [100, 100]
+    assert handoffs([first, second]) == [100, 100]

@@ -11,11 +11,11 @@ import pytest
 from jupyter_gpushare.cli.doctor.main import _shim
 from jupyter_gpushare.launch import kernel_env
 
-from ..support.command import run
+from ..support.command import run_command
 
 
 def doctor(*words: str, **changes: str) -> tuple[int, list[dict[str, Any]]]:
-    done = run("doctor", "--json", *words, **changes)
+    done = run_command("doctor", "--json", *words, **changes)
     return done.returncode, json.loads(done.stdout)
 
 
@@ -23,7 +23,7 @@ def about(findings: list[dict[str, Any]], subject: str) -> dict[str, Any]:
     return next(finding for finding in findings if finding["subject"] == subject)
 
 
-def test_a_simulated_host_is_well(own_host: Path) -> None:
+def test_doctor_reports_no_errors_on_a_simulated_host(own_host: Path) -> None:
     code, findings = doctor("--simulate")
     assert code == 0, findings
     assert not [finding for finding in findings if finding["level"] == "error"]

@@ -22,8 +22,8 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.page import IN, OUT
 
 from ..support import zygote
-from ..system.held import descriptors_of
-from .protocol_process import DEADLINE_SECONDS, ProtocolProcess, RawConnection, wait_for
+from ..system.resource_counts import descriptors_of
+from .protocol_process import DEADLINE_SECONDS, ProtocolProcess, RawConnection, wait_until
 
 QUANTUM = 0.2
 OTHER_UID = 65534  # a user
@@ -50,7 +50,7 @@ class CoordinatorProcess:
                 )
             else:
                 self._process = zygote.start_coordinator(argv[4:], output=log, errors=log)
-        wait_for(lambda: address.is_accepting(self.path) or self._process.poll() is not None, 30, act=False)
+        wait_until(lambda: address.is_accepting(self.path) or self._process.poll() is not None, 30, act=False)
         assert self._process.poll() is None, self.log.read_text()
         return self
 
@@ -76,7 +76,7 @@ class CoordinatorProcess:
         return next((client for client in self.status()["clients"] if client["id"] == name), None)
 
     def end_turn(self, process: ProtocolProcess) -> None:
-        wait_for(lambda: process.client in self.grants())  # the process reports its turn a moment after it has begun
+        wait_until(lambda: process.client in self.grants())  # the process reports its turn a moment after it has begun
         self.request(messages.Release(client=process.client))
         process.end_turn()
 
@@ -231,7 +231,7 @@ def pair(
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.start_waiting()
-    wait_for(lambda: a.permit.deadline_ns)
+    wait_until(lambda: a.permit.deadline_ns)
     return a, b
 
 
@@ -258,7 +258,9 @@ def guest_processes(shared_coordinator: CoordinatorProcess) -> Iterator[ProcessF
     made.clean_up()
     for client in shared_coordinator.status()["clients"]:
         shared_coordinator.request(messages.Unregister(client=client["id"]))
-    wait_for(lambda: shared_coordinator.status()["clients"] == [], within=30)  # after a flood, all of it is read first
+    wait_until(
+        lambda: shared_coordinator.status()["clients"] == [], seconds=30
+    )  # after a flood, all of it is read first
 
 
 @pytest.fixture
@@ -267,11 +269,11 @@ def unaffected_bystander(shared_coordinator: CoordinatorProcess, guest_processes
     runs, waits = guest_processes("runs", "GPU-others"), guest_processes("waits", "GPU-others")
     runs.run_turn()
     waits.start_waiting()
-    wait_for(lambda: runs.contended)
+    wait_until(lambda: runs.contended)
     yield
     assert (runs.phase, waits.phase) == (IN, OUT)
     shared_coordinator.request(messages.Release(client="runs"))
-    wait_for(lambda: runs.phase != IN)
+    wait_until(lambda: runs.phase != IN)
     runs.drain()
     waits.wait_phase(IN)
 

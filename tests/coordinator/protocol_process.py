@@ -156,7 +156,7 @@ class ProtocolProcess(Process):
         self.link.disconnect()
         self.link._connect_at = 0
         try:
-            wait_for(lambda: self.connected or self.refusals, explain=lambda: f"{self} has no answer to hello")
+            wait_until(lambda: self.connected or self.refusals, explain=lambda: f"{self} has no answer to hello")
         finally:
             self._changes, self._may_connect, self._through = {}, False, None
         assert self.connected, self.refusals
@@ -206,13 +206,13 @@ class ProtocolProcess(Process):
 
     def wait_phase(self, phase: int, within: float = DEADLINE_SECONDS) -> float:
         """Wait until the process is in that phase; return the time."""
-        wait_for(lambda: self.phase == phase, within, lambda: f"{self} is in phase {self.phase}, not {phase}")
+        wait_until(lambda: self.phase == phase, within, lambda: f"{self} is in phase {self.phase}, not {phase}")
         return time.monotonic()
 
     def run_turn(self) -> None:
         """Want the device, get it."""
         self.start_waiting()
-        wait_for(lambda: self.is_working, explain=lambda: f"{self} is in phase {self.phase}")
+        wait_until(lambda: self.is_working, explain=lambda: f"{self} is in phase {self.phase}")
 
     def disconnect(self) -> None:
         self.link.disconnect()
@@ -235,11 +235,11 @@ def is_locked(uuid: str = UUID) -> bool:
     return False
 
 
-def wait_for(
-    condition: Callable[[], Any], within: float = DEADLINE_SECONDS, explain: Callable[[], str] = str, act: bool = True
+def wait_until(
+    condition: Callable[[], Any], seconds: float = DEADLINE_SECONDS, explain: Callable[[], str] = str, act: bool = True
 ) -> Any:
     """Poll until `condition` is true, and return what it returned. `act`: all processes act meanwhile."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, explain() or "it did not come to be in time"
         for process in list(ProtocolProcess.live) if act else ():

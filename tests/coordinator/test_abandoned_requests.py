@@ -57,7 +57,7 @@ def seen(coordinator: CoordinatorProcess) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ask", [from_a_kernel, from_a_command, from_a_server])
-def test_what_was_given_up_is_not_done_later(
+def test_abandoned_request_is_not_executed(
     coordinator: CoordinatorProcess, processes: ProcessFactory, ask: Callable[[str, Any], None]
 ) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
@@ -69,7 +69,7 @@ def test_what_was_given_up_is_not_done_later(
     assert seen(coordinator) == before, "whoever asks now comes after them"
 
 
-def test_who_has_only_finished_writing_is_answered(coordinator: CoordinatorProcess) -> None:
+def test_half_closed_connection_is_answered(coordinator: CoordinatorProcess) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10)
@@ -81,7 +81,7 @@ def test_who_has_only_finished_writing_is_answered(coordinator: CoordinatorProce
     assert answer == {"type": "reply", "id": 1, "result": {"suspended": True, "changed": True}}
 
 
-def test_a_kernel_says_what_has_become_of_its_request(tmp_path: Path) -> None:
+def test_kernel_reports_the_outcome_of_its_request(tmp_path: Path) -> None:
     path = str(tmp_path / "c.sock")
     suspend = {"type": "suspend", "client": "a"}
     with socket.socket(socket.AF_UNIX) as listener:

@@ -71,7 +71,7 @@ def test_every_change_is_recorded(
     assert stat.S_IMODE((state / "audit.log").stat().st_mode) == 0o600
 
 
-def test_its_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "MAX_FILE_BYTES", 2000)
     record = AuditLog(tmp_path)
     for number in range(200):
@@ -82,7 +82,7 @@ def test_its_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert json.loads(files[1].read_text().splitlines()[-1])["new"] in (199, 200) or files[0].stat().st_size
 
 
-def test_a_place_that_cannot_be_written_to_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unwritable_audit_log_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "state").write_text("a file")
     record = AuditLog(tmp_path / "state")
     for number in range(3):
@@ -96,7 +96,7 @@ def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_user_who_changes_much_does_not_make_the_record_of_others_go(tmp_path: Path) -> None:
+def test_many_changes_of_one_user_keep_the_records_of_others(tmp_path: Path) -> None:
     class User(Somebody):
         user, admin = "bob", False
 

@@ -13,7 +13,7 @@ from jupyter_gpushare.core.errors import Refused
 from jupyter_gpushare.core.quota import Quota
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import wait_for
+from .protocol_process import wait_until
 
 KERNEL = cast(Connection, object())
 
@@ -36,7 +36,7 @@ class Books:
         return self.quota
 
 
-def test_changes_lie_on_each_other_and_end_in_any_order() -> None:
+def test_cell_quotas_nest_and_end_in_any_order() -> None:
     books = Books(share=0.1)
     books.begin(1, share=0.3)
     books.begin(2, share=0.2, limit=0.5)
@@ -45,7 +45,7 @@ def test_changes_lie_on_each_other_and_end_in_any_order() -> None:
     assert books.end(request="request-2") == Quota(share=0.1)
 
 
-def test_the_end_of_a_connection_ends_all_of_it() -> None:
+def test_disconnect_reverts_all_cell_quotas() -> None:
     books = Books(service="offline")
     books.begin(1, share=0.3)
     books.begin(2, service="online")
@@ -76,7 +76,7 @@ def test_another_coordinator_leaves_what_was_set_meanwhile() -> None:
     assert later.quota.share == 0.4 and later.end() == Quota(share=0.4)
 
 
-def test_one_client_has_not_too_many() -> None:
+def test_cell_quotas_of_a_client_are_limited() -> None:
     books = Books()
     for number in range(MAX_CHANGES):
         books.begin(number, share=0.3)
@@ -84,7 +84,7 @@ def test_one_client_has_not_too_many() -> None:
         books.begin(MAX_CHANGES, share=0.2)
 
 
-def test_the_end_of_a_cell_takes_back_what_its_kernel_forgets(
+def test_cell_end_reverts_a_quota_that_the_kernel_left(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     change = {"type": "cell_quota", "client": "a", "request": "1"}
@@ -100,4 +100,4 @@ def test_the_end_of_a_cell_takes_back_what_its_kernel_forgets(
     result = answer_to({**change, "id": 2, "number": 2, "changes": {"share": "30%"}})["result"]
     assert (result["share"], result["replaced"]) == (0.3, {"share": 0.0})
     kernel.cell("end", "1")
-    wait_for(lambda: (coordinator.client("a") or {})["quota"]["share"] == 0)
+    wait_until(lambda: (coordinator.client("a") or {})["quota"]["share"] == 0)

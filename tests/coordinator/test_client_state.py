@@ -37,7 +37,7 @@ MEMORY = {"held": Held(1, 1, 0)}
         (SUSPENDED, None, None, "idle_suspended", "suspended, idle · the next cell or GPU call resumes it"),
     ],
 )
-def test_every_state_has_its_words(
+def test_every_state_has_its_text(
     known: dict[str, Any], grant: dict[str, Any] | None, prospect: Prospect | None, state: str, text: str
 ) -> None:
     client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, **{"devices": ("d",), "cells_since": -math.inf, **known})

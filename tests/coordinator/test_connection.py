@@ -15,7 +15,7 @@ from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.coordinator.transport.rate_limits import UserBudget
 
 
-def test_messages_of_one_connection_come_between_those_of_others() -> None:
+def test_messages_of_connections_interleave() -> None:
     async def hear() -> list[str]:
         heard: list[str] = []
         peers, ends = [], []
@@ -70,7 +70,7 @@ def test_one_users_messages_take_only_a_part_of_the_time(admin: bool, least: flo
     assert least < asyncio.run(hear()) < most
 
 
-def test_what_is_logged_again_and_again_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_log_records_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """Of one kind and about one user: others are told of still."""
 
     async def log() -> None:

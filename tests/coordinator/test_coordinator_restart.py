@@ -12,7 +12,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import IN, OUT
 
 from .conftest import OTHER_UID, CoordinatorProcess, ProcessFactory
-from .protocol_process import wait_for
+from .protocol_process import wait_until
 from .test_turns import is_locked
 
 
@@ -60,7 +60,7 @@ def test_settings_changed_live_outlive_a_killed_coordinator(
 
 
 @pytest.mark.parametrize("kept", ["", '{"time_quantum": -1}', '{"colour": 1}', "7", "\x00"])
-def test_settings_kept_by_mistake_are_not_used(coordinator: CoordinatorProcess, kept: str) -> None:
+def test_invalid_settings_file_is_ignored(coordinator: CoordinatorProcess, kept: str) -> None:
     before = coordinator.status()["config"]
     coordinator.stop(signal.SIGKILL)
     Path(coordinator.path + ".settings").write_text(kept)
@@ -69,7 +69,7 @@ def test_settings_kept_by_mistake_are_not_used(coordinator: CoordinatorProcess, 
     assert not Path(coordinator.path + ".settings").exists()
 
 
-def test_settings_that_somebody_else_has_put_there_are_not_used(coordinator: CoordinatorProcess) -> None:
+def test_settings_file_of_another_user_is_ignored(coordinator: CoordinatorProcess) -> None:
     """The socket may be in a folder that others write to."""
     if os.getuid() != 0:
         pytest.skip("needs root, to be two users")
@@ -86,12 +86,12 @@ def test_settings_that_somebody_else_has_put_there_are_not_used(coordinator: Coo
         assert coordinator.status()["config"] == before
 
 
-def test_a_forgotten_client_is_dropped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_unregistered_client_is_dropped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a = processes("a")
     coordinator.request(messages.Unregister(client="a"))
     assert coordinator.client("a"), "not while one of its processes lives"
     a.close()
-    wait_for(lambda: coordinator.client("a") is None)
+    wait_until(lambda: coordinator.client("a") is None)
     coordinator.request(messages.Register(client="b", token="t"))
     coordinator.request(messages.Unregister(client="b"))
     assert coordinator.client("b") is None

@@ -21,7 +21,7 @@ def health(nvml: FakeNvml) -> DeviceHealth:
     return health
 
 
-def test_a_lost_device_is_told_once_and_again_when_it_is_back(nvml: FakeNvml, health: DeviceHealth) -> None:
+def test_lost_device_is_reported_once_and_once_on_recovery(nvml: FakeNvml, health: DeviceHealth) -> None:
     nvml.lost["a"] = nvml.NVML_ERROR_GPU_IS_LOST
     assert health.poll() == [("a", "lost (error 15)")]
     assert health.poll() == []
@@ -29,12 +29,12 @@ def test_a_lost_device_is_told_once_and_again_when_it_is_back(nvml: FakeNvml, he
     assert health.poll() == [("a", "")]
 
 
-def test_a_call_that_fails_for_another_reason_means_nothing(nvml: FakeNvml, health: DeviceHealth) -> None:
+def test_other_call_failures_are_ignored(nvml: FakeNvml, health: DeviceHealth) -> None:
     nvml.lost["a"] = 999
     assert health.poll() == []
 
 
-def test_uncorrectable_errors_last(nvml: FakeNvml, health: DeviceHealth) -> None:
+def test_uncorrectable_errors_persist(nvml: FakeNvml, health: DeviceHealth) -> None:
     nvml.ecc["a"] += 1
     assert health.poll() == [("a", "uncorrectable memory error")]
     assert health.poll() == []
@@ -43,7 +43,7 @@ def test_uncorrectable_errors_last(nvml: FakeNvml, health: DeviceHealth) -> None
 
 
 @pytest.mark.parametrize(("xid", "told"), [(79, [("a", "Xid 79: fallen off the bus")]), (31, []), (13, [])])
-def test_errors_of_the_hardware_count_and_those_of_programs_do_not(
+def test_hardware_errors_count_and_program_errors_do_not(
     nvml: FakeNvml, health: DeviceHealth, xid: int, told: list[tuple[str, str]]
 ) -> None:
     nvml.events = [("a", xid), ("elsewhere", 79)]

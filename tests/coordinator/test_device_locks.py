@@ -27,7 +27,7 @@ def none_yet(own_host: Path) -> None:
         path(end).unlink(missing_ok=True)
 
 
-def test_everybody_can_lock_and_ring() -> None:
+def test_lock_and_bell_files_are_usable_by_every_user() -> None:
     mask = os.umask(0o077)
     try:
         device_locks.create_files(UUID)
@@ -60,7 +60,7 @@ def test_what_another_user_has_made_there_is_left_alone(end: str, kind: str, tmp
         there.rmdir()
 
 
-def test_who_holds_a_device() -> None:
+def test_lock_holders_are_listed_by_process_id() -> None:
     device_locks.create_files(UUID)
     assert device_locks.lock_holders(UUID) == []
     with lock_as_other_coordinator(UUID):

@@ -17,18 +17,18 @@ from jupyter_gpushare.wire import messages
 
 from .conftest import CoordinatorProcess, ProcessFactory
 from .fake_nvml import FakeNvml
-from .protocol_process import wait_for
+from .protocol_process import wait_until
 
 
 def device(coordinator: CoordinatorProcess) -> Any:
     return coordinator.status()["devices"][0]
 
 
-def test_without_nvml_it_is_what_processes_say_and_an_estimate(
+def test_without_nvml_utilisation_is_estimated_from_reports(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     a = processes("a")
-    wait_for(lambda: device(coordinator)["utilisation"] == 0.0)
+    wait_until(lambda: device(coordinator)["utilisation"] == 0.0)
     assert device(coordinator)["utilisation_is_estimate"] is True
     began = time.monotonic_ns()
 
@@ -36,12 +36,12 @@ def test_without_nvml_it_is_what_processes_say_and_an_estimate(
         a.report.gpu_ns = (time.monotonic_ns() - began) // 2
         return bool(0.35 < device(coordinator)["utilisation"] < 0.65)
 
-    wait_for(worked_half_of_the_time)
+    wait_until(worked_half_of_the_time)
     told = coordinator.request(messages.History())["utilisation"]
     assert told.keys() == {device(coordinator)["uuid"]}
 
 
-def test_it_alone_is_no_news(coordinator: CoordinatorProcess) -> None:
+def test_utilisation_change_alone_sends_no_snapshot(coordinator: CoordinatorProcess) -> None:
     """It would make an idle server look busy to a hub's proxy."""
     status = coordinator.status()
     busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}
@@ -68,14 +68,14 @@ def test_clients_that_run_together_are_added_up(fraction: float, clients: int, f
     assert _samples(fraction, clients=clients).of_device("gpu").fraction == pytest.approx(found)
 
 
-def test_nvml_knows_better_but_not_of_simulated_devices() -> None:
+def test_nvml_overrides_the_estimate_except_on_simulated_devices() -> None:
     nvml = SimpleNamespace(utilisation=lambda uuid: 0.9)
     assert _samples(0.1, nvml).of_device("gpu").as_json() == {"utilisation": 0.9, "utilisation_is_estimate": False}
     assert _samples(0.1, nvml, simulated=True).of_device("gpu").fraction == pytest.approx(0.1)
     assert _samples(0.1).of_device("another").fraction is None
 
 
-def test_nvml_tells_percent_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_returns_percent_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1", without=("MIG-1",)))
     nvml = Nvml()
     assert [found.uuid for found in nvml.devices()] == ["GPU-0", "MIG-1"]

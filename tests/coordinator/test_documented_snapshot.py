@@ -21,7 +21,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import IN
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import UUID, wait_for
+from .protocol_process import UUID, wait_until
 
 KEEPER = "import fcntl, signal; fcntl.flock(0, fcntl.LOCK_EX); print(flush=True); signal.pause()"
 DESCRIPTION = Path(jupyter_gpushare.__file__).parent / "server" / "openapi.yaml"
@@ -60,9 +60,9 @@ def busy(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> Coo
     waits.wait_phase(IN)
     coordinator.request(messages.Hold(client="waits", seconds=300.0))
     runs.start_waiting()
-    wait_for(lambda: coordinator.status()["devices"][0]["queue"])
-    wait_for(lambda: (coordinator.client("idle") or {})["kernel_pids"])
-    wait_for(lambda: coordinator.status()["coordinator"]["usage"])
+    wait_until(lambda: coordinator.status()["devices"][0]["queue"])
+    wait_until(lambda: (coordinator.client("idle") or {})["kernel_pids"])
+    wait_until(lambda: coordinator.status()["coordinator"]["usage"])
     return coordinator
 
 
@@ -88,7 +88,7 @@ def test_a_device_that_others_use(idle_coordinator: CoordinatorProcess, processe
     with subprocess.Popen([sys.executable, "-c", KEEPER], stdin=descriptor, stdout=subprocess.PIPE) as keeper:
         assert keeper.stdout and keeper.stdout.readline()
         process.start_waiting()
-        device = wait_for(lambda: (one := coordinator.status()["devices"][0])["locked_by"] and one)
+        device = wait_until(lambda: (one := coordinator.status()["devices"][0])["locked_by"] and one)
         keeper.kill()
     os.close(descriptor)
     device["outside"] = find_foreign({os.getpid(): 5, 1 << 30: None}, set())

@@ -18,20 +18,20 @@ ELSEWHERE = 1 << 22  # beyond the largest process id: only another namespace has
 ME = user_name(str(os.getuid()))
 
 
-def test_clients_are_not_among_them() -> None:
+def test_foreign_processes_exclude_clients() -> None:
     assert find_foreign({HERE: 3, PARENT: 5}, {PARENT}) == [{"pid": HERE, "user": ME, "memory": 3}]
     assert find_foreign({PARENT: 5}, {PARENT}) == []
 
 
 @pytest.mark.parametrize(("clients", "told"), [(0, 2), (1, 1), (2, 0), (3, 0)])
-def test_ids_of_another_namespace_may_be_those_of_clients(clients: int, told: int) -> None:
+def test_process_ids_of_another_namespace_are_not_matched(clients: int, told: int) -> None:
     ours = {HERE, PARENT, 1}
     present = {ELSEWHERE: 1, ELSEWHERE + 1: None, **dict.fromkeys(sorted(ours)[clients:], 7)}
     assert find_foreign(present, ours) == [{"pid": None, "user": None, "memory": None}] * told
 
 
 @pytest.mark.parametrize(("viewer", "told"), [(65534, [None, "nobody of ours"]), (0, ["ada", "nobody of ours"])])
-def test_whose_it_is_is_told_to_that_user_and_to_admins(
+def test_owner_of_a_foreign_process_is_visible_to_that_user_and_admins(
     monkeypatch: pytest.MonkeyPatch, viewer: int, told: list[str | None]
 ) -> None:
     monkeypatch.setattr(

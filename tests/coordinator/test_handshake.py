@@ -13,7 +13,7 @@ from jupyter_gpushare.agent.pages import create_memfd
 from jupyter_gpushare.wire.page import IN
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import ProtocolProcess, receive_refusal, wait_for
+from .protocol_process import ProtocolProcess, receive_refusal, wait_until
 
 pytestmark = pytest.mark.usefixtures("unaffected_bystander")
 
@@ -23,7 +23,7 @@ def leaves_nothing(shared_coordinator: CoordinatorProcess) -> Iterator[None]:
     shared_coordinator.status()
     before = shared_coordinator.descriptors()
     yield
-    wait_for(lambda: shared_coordinator.descriptors() <= before)
+    wait_until(lambda: shared_coordinator.descriptors() <= before)
     assert shared_coordinator.client("hostile") is None
 
 
@@ -50,20 +50,24 @@ def refused(guest_processes: ProcessFactory, process: ProtocolProcess, descripto
     ],
     ids=["no descriptor", "one", "no device", "more devices than its table holds"],
 )
-def test_what_is_no_hello(
+def test_malformed_hello_is_refused(
     guest_processes: ProcessFactory, process: ProtocolProcess, count: int, changes: dict[str, Any], said: str
 ) -> None:
     assert said in refused(guest_processes, process, process.descriptors_of_hello()[:count], **changes)
 
 
 @pytest.mark.parametrize("count", [3, 60])
-def test_too_many_descriptors(guest_processes: ProcessFactory, process: ProtocolProcess, count: int) -> None:
+def test_hello_with_too_many_descriptors_is_refused(
+    guest_processes: ProcessFactory, process: ProtocolProcess, count: int
+) -> None:
     connection = guest_processes.connection()
     connection.send(process.hello(), process.descriptors_of_hello()[:1] * count)
     assert connection.ended()
 
 
-def test_bad_pages(guest_processes: ProcessFactory, process: ProtocolProcess, tmp_path: Path) -> None:
+def test_hello_with_an_invalid_page_is_refused(
+    guest_processes: ProcessFactory, process: ProtocolProcess, tmp_path: Path
+) -> None:
     """The tests of `wire.page` have all kinds of bad pages."""
     (tmp_path / "file").write_bytes(bytes(8192))
     file = os.open(tmp_path / "file", os.O_RDWR)
@@ -74,7 +78,7 @@ def test_bad_pages(guest_processes: ProcessFactory, process: ProtocolProcess, tm
         os.close(bad)
 
 
-def test_a_wrong_token(guest_processes: ProcessFactory) -> None:
+def test_hello_with_a_wrong_token_is_refused(guest_processes: ProcessFactory) -> None:
     victim = guest_processes("victim")
     victim.run_turn()
     thief = guest_processes("victim", token="guessed", connect=False)
@@ -90,15 +94,15 @@ def test_a_wrong_token(guest_processes: ProcessFactory) -> None:
     assert victim.phase == IN
 
 
-def test_hello_twice(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
+def test_second_hello_is_refused(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
     process = guest_processes("twice")
     process.link.send(process.hello())
-    wait_for(lambda: process.refusals)
+    wait_until(lambda: process.refusals)
     assert "a second hello" in process.refusals[0]["message"]
-    wait_for(lambda: (shared_coordinator.client("twice") or {})["processes"] == [])
+    wait_until(lambda: (shared_coordinator.client("twice") or {})["processes"] == [])
 
 
-def test_hello_after_attach(guest_processes: ProcessFactory, process: ProtocolProcess) -> None:
+def test_hello_after_attach_is_refused(guest_processes: ProcessFactory, process: ProtocolProcess) -> None:
     connection = guest_processes.kernel("kernel")
     connection.send(process.hello(), process.descriptors_of_hello())
     assert "a second hello or attach" in receive_refusal(connection)["message"]

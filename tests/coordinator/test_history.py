@@ -17,7 +17,7 @@ from jupyter_gpushare.wire.client import encode
 from jupyter_gpushare.wire.page import CLOSING, IN
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import lock_as_other_coordinator, wait_for
+from .protocol_process import lock_as_other_coordinator, wait_until
 from .test_documented_snapshot import check
 
 
@@ -29,15 +29,15 @@ def lane(result: Any, client: str) -> list[str]:
     return [entry["what"] for entry in result["entries"] if entry["client"] == client]
 
 
-def test_every_turn_is_in_it_however_short(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_history_has_every_turn(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.start_waiting()
-    wait_for(lambda: "waiting" in lane(history_of(coordinator), "b"))
+    wait_until(lambda: "waiting" in lane(history_of(coordinator), "b"))
     coordinator.end_turn(a)
     b.wait_phase(IN)
     coordinator.end_turn(b)
-    wait_for(lambda: lane(history_of(coordinator), "b")[-1] == "idle")
+    wait_until(lambda: lane(history_of(coordinator), "b")[-1] == "idle")
     result = history_of(coordinator)
     assert lane(result, "a") == ["idle", "waiting", "running", "draining", "idle"]
     assert lane(result, "b") == ["idle", "waiting", "running", "draining", "idle"]
@@ -45,9 +45,7 @@ def test_every_turn_is_in_it_however_short(coordinator: CoordinatorProcess, proc
     assert times == sorted(times) and times[-1] <= result["now"]
 
 
-def test_a_turn_that_is_held_is_told_apart_until_the_hold_is_over(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_held_turn_is_marked_until_the_hold_ends(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     def turns() -> list[str]:
         return [what for what in lane(history_of(coordinator), "a") if not what.startswith("cell")]
 
@@ -55,24 +53,24 @@ def test_a_turn_that_is_held_is_told_apart_until_the_hold_is_over(
     a = processes("a")
     kernel = processes.kernel("a")
     kernel.cell("start", "1")
-    wait_for(lambda: "cell_started" in lane(history_of(coordinator), "a"))
+    wait_until(lambda: "cell_started" in lane(history_of(coordinator), "a"))
     a.run_turn()
     coordinator.request(messages.Hold(client="a", seconds="5min"))
     assert turns()[-1] == "running", "its cell runs"
     kernel.cell("end", "1")
-    wait_for(lambda: turns()[-1] == "held")
+    wait_until(lambda: turns()[-1] == "held")
     check("History", history_of(coordinator))
     kernel.cell("start", "2")
-    wait_for(lambda: turns()[-1] == "running")
+    wait_until(lambda: turns()[-1] == "running")
     kernel.cell("end", "2")
-    wait_for(lambda: turns()[-1] == "held")
+    wait_until(lambda: turns()[-1] == "held")
     coordinator.request(messages.Release(client="a"))
     a.wait_phase(CLOSING)
     assert turns() == ["idle", "waiting", "running", "held", "running", "held", "draining"]
 
 
 @pytest.mark.parametrize(("asked", "cell"), [(40.0, False), (40.0, True), (25.0, True)])
-def test_a_hold_that_is_over_is_told_as_of_then_whenever_it_is_looked_at(asked: float, cell: bool) -> None:
+def test_expired_hold_has_its_own_end_time(asked: float, cell: bool) -> None:
     kept = History(0.0)
     client = Client("a", "1", "", Quota(), 1, 0, cells_since=5.0, hold_until=30.0)
     client.grant = Grant(client, 1, ("GPU-0",), 5.0)
@@ -93,19 +91,19 @@ def test_cells_suspension_and_the_end_of_a_client(coordinator: CoordinatorProces
     kernel = processes.kernel("a")
     for state, request in (("start", "1"), ("start", "2"), ("end", "1"), ("end", "2"), ("start", "3")):
         kernel.cell(state, request)
-    wait_for(lambda: lane(history_of(coordinator), "a").count("cell_started") == 2)
+    wait_until(lambda: lane(history_of(coordinator), "a").count("cell_started") == 2)
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.Resume(client="a"))
     kernel.close()
     coordinator.request(messages.Unregister(client="a"))
-    wait_for(lambda: lane(history_of(coordinator), "a")[-1] == "gone")
+    wait_until(lambda: lane(history_of(coordinator), "a")[-1] == "gone")
     lane_of_a = lane(history_of(coordinator), "a")
     assert lane_of_a == [
         "idle", "cell_started", "cell_ended", "cell_started", "suspended", "idle", "cell_ended", "gone",
     ]  # fmt: skip
 
 
-def test_it_is_asked_for_bit_by_bit(coordinator: CoordinatorProcess) -> None:
+def test_history_is_requested_in_parts(coordinator: CoordinatorProcess) -> None:
     coordinator.request(messages.Register(client="a", token="secret"))
     first = history_of(coordinator)
     assert (lane(first, "a"), first["more"]) == (["idle"], False)
@@ -127,12 +125,12 @@ def test_another_coordinator_has_another_history(coordinator: CoordinatorProcess
     assert history_of(coordinator)["run"] != before
 
 
-def test_turns_that_did_not_begin_are_not_in_it(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_history_omits_turns_that_never_began(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     """Another user's coordinator has the device: each grant is taken back at once."""
     with lock_as_other_coordinator():
         a = processes("a")
         a.start_waiting()
-        wait_for(lambda: "waiting" in lane(history_of(coordinator), "a"))
+        wait_until(lambda: "waiting" in lane(history_of(coordinator), "a"))
         coordinator.request(messages.Release(client="a"))
         assert "running" not in lane(history_of(coordinator), "a")
     a.wait_phase(IN)
@@ -173,7 +171,7 @@ def states(entries: list[dict[str, Any]]) -> dict[str, str]:
     return found
 
 
-def test_what_is_not_kept_is_told_as_how_things_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_entries_are_replaced_by_the_state_at_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = History(0.0)
     quiet, busy, gone = FakeClient(suspended=True, cells={"1"}), FakeClient(), FakeClient()
     for name, client in (("quiet", quiet), ("busy", busy), ("gone", gone)):
@@ -193,7 +191,7 @@ def test_what_is_not_kept_is_told_as_how_things_stood(monkeypatch: pytest.Monkey
     assert states(pages(kept, 5000.0)) == states(entries), "also when nothing happens any more"
 
 
-def test_much_happens_and_it_is_bounded_and_told_in_lines() -> None:
+def test_history_is_bounded_and_sent_in_parts() -> None:
     kept = History(0.0)
     name = "x" * 128
     client = FakeClient()

@@ -8,7 +8,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import CLOSING, IN
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import ProtocolProcess, wait_for
+from .protocol_process import ProtocolProcess, wait_until
 from .test_status_and_config_commands import Run
 
 
@@ -23,13 +23,13 @@ def phase(coordinator: CoordinatorProcess, name: str) -> str:
     return str(client["phase"])
 
 
-def test_who_holds_keeps_its_gate_open_past_its_quantum(
+def test_hold_keeps_the_gate_open_past_the_quantum(
     coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess]
 ) -> None:
     a, b = pair
     held = coordinator.request(messages.Hold(client="a", seconds="5min"))
     assert held["running"] and 299 < held["hold_seconds_left"] <= 300
-    wait_for(lambda: a.permit.deadline_ns > a.orders.heartbeat_ns + 290e9)  # its agent, which closes by itself, knows
+    wait_until(lambda: a.permit.deadline_ns > a.orders.heartbeat_ns + 290e9)  # its agent, which closes by itself, knows
     client = coordinator.client("a")
     assert client and 290 < client["hold_seconds_left"] <= 300
     assert coordinator.request(messages.Hold(client="b"))["running"] is False
@@ -50,10 +50,10 @@ def test_a_program_that_holds_is_running_until_it_is_idle(
     coordinator.request(messages.Hold(client="a", seconds="5min"))
     assert not is_held()
     a.finish()
-    wait_for(is_held)
+    wait_until(is_held)
     a.submissions += 1
     a.is_working = True
-    wait_for(lambda: not is_held())
+    wait_until(lambda: not is_held())
 
 
 def test_a_client_resumed_while_its_process_was_away_stays_so(
@@ -62,13 +62,13 @@ def test_a_client_resumed_while_its_process_was_away_stays_so(
     _, b = pair
     coordinator.request(messages.Suspend(client="b"))
     b.disconnect()
-    wait_for(lambda: not (coordinator.client("b") or {})["processes"])
+    wait_until(lambda: not (coordinator.client("b") or {})["processes"])
     coordinator.request(messages.Resume(client="b"))
     b.send_hello()
     assert phase(coordinator, "b") != "suspended"
 
 
-def test_the_commands(
+def test_client_commands_succeed(
     coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
 ) -> None:
     def say(*words: str) -> str:
@@ -101,7 +101,7 @@ def test_the_commands(
     a.wait_phase(CLOSING)
 
 
-def test_a_bad_quota_says_what_is_allowed(
+def test_invalid_quota_is_refused_with_the_allowed_values(
     coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
 ) -> None:
     for words, said in (
@@ -114,7 +114,7 @@ def test_a_bad_quota_says_what_is_allowed(
         assert said in done.stderr
 
 
-def test_a_command_for_nobody_or_several_names_who_is_there(
+def test_command_for_no_or_several_clients_lists_the_clients(
     coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run
 ) -> None:
     for name in ("ka", "kb"):

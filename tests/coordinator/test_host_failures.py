@@ -20,7 +20,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import IN
 
 from .conftest import CoordinatorProcess
-from .protocol_process import UUID, ProtocolProcess, wait_for
+from .protocol_process import UUID, ProtocolProcess, wait_until
 
 PACKAGE = Path(sys.modules[messages.__name__].__file__ or "").parents[2]
 # Who may ask for the wall clock, and what for.
@@ -47,7 +47,7 @@ def take_turns(coordinator: CoordinatorProcess, *names: str) -> None:
         first.run_turn()
         second.send_hello()
         second.start_waiting()
-        wait_for(lambda: first.phase != IN)
+        wait_until(lambda: first.phase != IN)
         first.drain()
         second.wait_phase(IN)
 
@@ -56,7 +56,7 @@ def said(coordinator: CoordinatorProcess, words: str) -> bool:
     return words in coordinator.log.read_text()
 
 
-def test_nothing_can_be_written_any_more(coordinator: CoordinatorProcess) -> None:
+def test_full_disk_keeps_turns_going(coordinator: CoordinatorProcess) -> None:
     """As on a full disk, or beyond a quota of the file system; the log cannot be written either."""
     take_turns(coordinator, "before", "as-well")
     _, hard = resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE)
@@ -70,13 +70,13 @@ def test_nothing_can_be_written_any_more(coordinator: CoordinatorProcess) -> Non
     assert '"max_wait": 98.0' in Path(coordinator.path + ".settings").read_text()
 
 
-def test_settings_that_cannot_be_kept_are_in_force_and_told(coordinator: CoordinatorProcess) -> None:
+def test_settings_that_cannot_be_stored_apply_with_a_warning(coordinator: CoordinatorProcess) -> None:
     (Path(coordinator.path + ".settings.new")).mkdir()
     assert coordinator.request(messages.Config(changes={"max_wait": 99.0}))["max_wait"] == 99.0
-    wait_for(lambda: said(coordinator, "changed settings cannot be kept in"))
+    wait_until(lambda: said(coordinator, "changed settings cannot be kept in"))
 
 
-def test_a_folder_that_cannot_be_written(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
+def test_unwritable_folder_keeps_turns_going(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
     argv, reason = idle_coordinator.argv(), "Permission denied"
     if os.getuid() == 0:  # who may write to every folder, unless its file system is read-only
         script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_written(idle_coordinator: CoordinatorProcess, f
     assert "Traceback" not in done.stderr
 
 
-def test_only_what_is_for_people_asks_for_the_wall_clock() -> None:
+def test_wall_clock_is_read_only_for_display() -> None:
     """So its jumps change no turn, deadline or heartbeat. What they do to usage: `test_accounts.py`."""
     asks = set()
     for part in ("core", "coordinator", "wire"):
@@ -106,7 +106,7 @@ def test_only_what_is_for_people_asks_for_the_wall_clock() -> None:
     assert asks <= WALL_CLOCK.keys()
 
 
-def test_the_driver_goes_away_hangs_and_loses_a_device(
+def test_driver_failure_hang_and_lost_device_keep_turns_going(
     idle_coordinator: CoordinatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
@@ -124,22 +124,22 @@ def test_the_driver_goes_away_hangs_and_loses_a_device(
     assert (device["memory_used"], device["memory_used_is_estimate"], device["failed"]) == (1 << 30, False, None)
 
     turn("gone")
-    wait_for(lambda: coordinator.status()["devices"][0]["memory_used"] == 0)
+    wait_until(lambda: coordinator.status()["devices"][0]["memory_used"] == 0)
     take_turns(coordinator, "without", "it")
     assert coordinator.status()["devices"][0]["failed"] is None, "it may be the library, not the device"
 
     turn("hangs")
     take_turns(coordinator, "beside", "this")
-    wait_for(lambda: said(coordinator, "NVML does not answer"), 15)
+    wait_until(lambda: said(coordinator, "NVML does not answer"), 15)
     assert coordinator.status()["devices"][0]["utilisation_is_estimate"]
 
     turn("lost")
-    wait_for(lambda: said(coordinator, "NVML answers again"))
-    wait_for(lambda: coordinator.status()["devices"][0]["failed"])
+    wait_until(lambda: said(coordinator, "NVML answers again"))
+    wait_until(lambda: coordinator.status()["devices"][0]["failed"])
     assert coordinator.status()["devices"][0]["failed"] == "lost (error 15)"
     assert said(coordinator, f"device {UUID}: lost (error 15)")
     take_turns(coordinator, "there", "still")
 
     turn("well")
-    wait_for(lambda: coordinator.status()["devices"][0]["failed"] is None)
+    wait_until(lambda: coordinator.status()["devices"][0]["failed"] is None)
     assert said(coordinator, f"device {UUID}: works again")

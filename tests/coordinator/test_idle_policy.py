@@ -9,7 +9,7 @@ from jupyter_gpushare.coordinator.views.subscriptions import significant_fields
 from jupyter_gpushare.wire import messages
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import ProtocolProcess, wait_for
+from .protocol_process import ProtocolProcess, wait_until
 
 SIZE = 3 << 30
 
@@ -25,7 +25,7 @@ def seen(coordinator: CoordinatorProcess, name: str, **fields: Any) -> dict[str,
         client = coordinator.client(name)
         return client if client and fields.items() <= client.items() else None
 
-    client = wait_for(found, explain=lambda: f"{coordinator.client(name)} never had {fields}")
+    client = wait_until(found, explain=lambda: f"{coordinator.client(name)} never had {fields}")
     assert isinstance(client, dict)
     return client
 
@@ -37,12 +37,12 @@ def used(processes: ProcessFactory, name: str) -> ProtocolProcess:
     return process
 
 
-def test_the_user_is_told_then_memory_leaves_and_a_turn_brings_it_back(
+def test_idle_client_is_warned_then_evicted_then_restored(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     process = used(processes, "a")
     configure(coordinator, idle_warn=1, idle_evict=3)
-    warned = wait_for(lambda: (one := coordinator.client("a")) and one["notes"] and one)
+    warned = wait_until(lambda: (one := coordinator.client("a")) and one["notes"] and one)
     assert "its memory is about to leave the GPU" in warned["notes"][0]
     assert warned["idle_warned"] and 0 <= warned["evicted_in"] <= 3 and warned["suspended_in"] is None
     client = seen(coordinator, "a", evicted_by_policy=True)
@@ -56,7 +56,7 @@ def test_the_user_is_told_then_memory_leaves_and_a_turn_brings_it_back(
     assert (back["idle_warned"], back["evicted_in"]) == (False, None)
 
 
-def test_time_that_passes_is_no_news(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_passing_time_sends_no_snapshot(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     """Frames for it would make an idle server look busy."""
     used(processes, "a")
     configure(coordinator, idle_warn=1, idle_evict=50, idle_suspend=60)
@@ -67,10 +67,10 @@ def test_time_that_passes_is_no_news(coordinator: CoordinatorProcess, processes:
         (client,) = status["clients"]
         return status if client["idle_warned"] and client["evicted_in"] else None
 
-    first = wait_for(warned)
+    first = wait_until(warned)
     (before,) = first["clients"]
     until = before["idle_seconds"] + 1.1
-    later = wait_for(lambda: (one := coordinator.status())["clients"][0]["idle_seconds"] > until and one)
+    later = wait_until(lambda: (one := coordinator.status())["clients"][0]["idle_seconds"] > until and one)
     assert later["clients"][0]["evicted_in"] < before["evicted_in"] - 1
     assert significant_fields(later) == significant_fields(first)
 
@@ -78,12 +78,12 @@ def test_time_that_passes_is_no_news(coordinator: CoordinatorProcess, processes:
 def test_memory_stays_where_all_fits(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     used(processes, "a")
     configure(coordinator, idle_warn=1)
-    client = wait_for(lambda: (one := coordinator.client("a")) and one["notes"] and one)
+    client = wait_until(lambda: (one := coordinator.client("a")) and one["notes"] and one)
     assert not client["evicted_by_policy"] and client["idle_seconds"] >= 1
     assert "with 3 GiB of the GPU's memory" in client["notes"][0], "told all the same, if it is set so"
 
 
-def test_a_later_coordinator_knows_who_suspended_it(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_restart_keeps_the_origin_of_a_suspension(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     idle = used(processes, "a")
     configure(coordinator, idle_suspend=1)
     client = seen(coordinator, "a", phase="suspended", suspended=True, suspended_by_policy=True)

@@ -17,11 +17,11 @@ from jupyter_gpushare.wire.page import Page
 
 from ..hostile.page_corruption import ChangingPage
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import wait_for
+from .protocol_process import wait_until
 
 
 @pytest.mark.usefixtures("unaffected_bystander")
-def test_devices_larger_than_any(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
+def test_device_size_is_bounded(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
     names = [f"GPU-huge-{number}" for number in range(8)]
     process, beside = guest_processes("huge", *names, connect=False), guest_processes("beside")
     reports = [{"uuid": uuid, "memory": (1 << 62) - 1} for uuid in names]
@@ -29,7 +29,7 @@ def test_devices_larger_than_any(guest_processes: ProcessFactory, shared_coordin
     shown = {device["uuid"]: device["memory_total"] for device in shared_coordinator.status()["devices"]}
     assert {shown[uuid] for uuid in names} == {MAX_BYTES}
     seen = beside.orders.heartbeat_ns
-    wait_for(lambda: beside.orders.heartbeat_ns > seen)
+    wait_until(lambda: beside.orders.heartbeat_ns > seen)
     assert 0 < beside.orders.memory_backing <= MAX_BYTES
 
 
@@ -57,7 +57,7 @@ def test_details_carry_nothing_that_a_terminal_obeys(
 ) -> None:
     process, asker = processes("asked"), processes.connection()
     asker.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
-    wait_for(lambda: process.orders.inspect_seq)
+    wait_until(lambda: process.orders.inspect_seq)
     ledger = [{"kind": "\x1b[2J", "number": 1, "bytes": 1}]
     process.send_message(
         "details", seq=process.orders.inspect_seq, memory_mode="\r", ledger=ledger, unhooked=["cu\x9b1m"]
@@ -67,7 +67,7 @@ def test_details_carry_nothing_that_a_terminal_obeys(
     assert answer["result"]["details"]["unhooked"] == ["cu 1m"]
 
 
-def test_what_may_stay_is_shared_out_by_one_look() -> None:
+def test_resident_targets_use_one_sample_of_the_pages() -> None:
     """A process that writes all the time says one thing when the sum is made, and another when its part is."""
     random = Random(1)
     member = ClientRuntime("c", "t")

@@ -14,12 +14,12 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import receive_refusal, wait_for
+from .protocol_process import receive_refusal, wait_until
 
 pytestmark = pytest.mark.usefixtures("unaffected_bystander")
 
 
-def test_what_is_no_message_is_answered_and_the_connection_goes_on(guest_processes: ProcessFactory) -> None:
+def test_invalid_message_is_answered_and_the_connection_stays(guest_processes: ProcessFactory) -> None:
     """Any lines at all are sent in `tests/hostile/`."""
     connection = guest_processes.connection()
     for line in (b"\xff\xfe\x00\n", b'{"type":"status"} {"type":"status"}\n'):
@@ -61,7 +61,9 @@ def test_lines_in_pieces_and_many_at_once(guest_processes: ProcessFactory) -> No
 @pytest.mark.parametrize(
     "message", [{"type": "details"}, {"type": "cell", "state": "start", "request": "1"}, messages.DOORBELL], ids=str
 )
-def test_process_messages_before_hello(guest_processes: ProcessFactory, message: dict[str, Any] | bytes) -> None:
+def test_process_messages_before_hello_are_refused(
+    guest_processes: ProcessFactory, message: dict[str, Any] | bytes
+) -> None:
     connection = guest_processes.connection()
     connection.send(message)
     error = receive_refusal(connection)
@@ -69,7 +71,7 @@ def test_process_messages_before_hello(guest_processes: ProcessFactory, message:
     assert "before" in error["message"]
 
 
-def test_unknown_clients(guest_processes: ProcessFactory) -> None:
+def test_requests_for_unknown_clients_are_refused(guest_processes: ProcessFactory) -> None:
     connection = guest_processes.connection()
     for kind in ("release", "hold", "suspend", "evict", "outlook", "quota", "forget", "interrupt"):
         connection.send({"type": kind, "client": "nobody", "id": 3})
@@ -78,14 +80,14 @@ def test_unknown_clients(guest_processes: ProcessFactory) -> None:
         assert "no client 'nobody' is known here" in answer["message"]
 
 
-def test_more_cells_than_anybody_runs(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
+def test_open_cells_are_limited(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
     connection = guest_processes.kernel("cells")
     lines = [json.dumps({"type": "cell", "state": "start", "request": f"m{n}"}).encode() for n in range(3000)]
     for begin in range(0, 3000, 500):
         connection.send(b"\n".join(lines[begin : begin + 500]) + b"\n")
-    wait_for(lambda: (shared_coordinator.client("cells") or {"cells": 0})["cells"] == 1024)
+    wait_until(lambda: (shared_coordinator.client("cells") or {"cells": 0})["cells"] == 1024)
     connection.close()
-    wait_for(lambda: (shared_coordinator.client("cells") or {})["cells"] == 0)
+    wait_until(lambda: (shared_coordinator.client("cells") or {})["cells"] == 0)
 
 
 def test_bad_quotas_change_nothing(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
@@ -121,7 +123,7 @@ def test_good_quotas_reach_the_page(guest_processes: ProcessFactory, shared_coor
         assert getattr(process.orders, field) == value, changes
 
 
-def test_a_client_is_registered_once_and_only_with_a_quota_that_can_be(shared_coordinator: CoordinatorProcess) -> None:
+def test_client_registers_once_with_a_valid_quota(shared_coordinator: CoordinatorProcess) -> None:
     register = messages.Register(client="mine", token="mine", quota="share=0.5")
     assert shared_coordinator.request(register)["known"] is False
     assert shared_coordinator.request(register)["known"] is True

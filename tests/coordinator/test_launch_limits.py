@@ -14,13 +14,13 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import TIME
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import wait_for
+from .protocol_process import wait_until
 
 SHARE = {"rate": 0.305, "unit": "device_seconds", "reason": "share", "beside": ["b"]}
 ME = str(os.getuid())
 
 
-def test_clients_that_run_together_are_limited_and_it_is_said_why(
+def test_colocated_clients_have_launch_limits_with_reasons(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     coordinator = idle_coordinator.start("--GpuShare.sharing=packed", quantum=20)
@@ -33,7 +33,7 @@ def test_clients_that_run_together_are_limited_and_it_is_said_why(
     a.run_turn()
     assert (coordinator.client("a") or {})["limit_text"] == ""
     b.run_turn()
-    wait_for(lambda: a.orders.budget_rate)
+    wait_until(lambda: a.orders.budget_rate)
     for process in (a, second):
         assert (process.orders.budget_rate, process.orders.budget_unit) == (305_000_000, TIME)
     told = coordinator.client("a") or {}
@@ -42,11 +42,11 @@ def test_clients_that_run_together_are_limited_and_it_is_said_why(
     big = processes("big")
     big.allocate(8 << 30)
     big.start_waiting()
-    wait_for(lambda: a.contended)
+    wait_until(lambda: a.contended)
     assert (coordinator.client("a") or {})["limit_text"].endswith("; at most 20 ms of work queued: others wait")
     b.finish()
     coordinator.request(messages.Suspend(client="b"))
-    wait_for(lambda: not a.orders.budget_rate)
+    wait_until(lambda: not a.orders.budget_rate)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_clients_that_run_together_are_limited_and_it_is_said_why(
         (1200, "blocks", "adaptive", "1,200 blocks/s: the speed of b, c is kept"),
     ],
 )
-def test_each_rule_has_its_words(rate: float, unit: str, reason: str, text: str) -> None:
+def test_each_launch_rule_has_its_text(rate: float, unit: str, reason: str, text: str) -> None:
     limit = {"rate": rate, "unit": unit, "reason": reason, "beside": ["b", "c"]}
     assert launch_limits.describe_limits([limit], str) == f"at most {text}"
 

@@ -20,7 +20,7 @@ from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, Unreachable, ensure_coordinator
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import RawConnection, wait_for
+from .protocol_process import RawConnection, wait_until
 from .test_status_and_config_commands import Run
 
 
@@ -40,14 +40,14 @@ def pid_of(coordinator: CoordinatorProcess) -> int:
     return int(coordinator.status()["coordinator"]["pid"])
 
 
-def test_it_ends_some_time_after_its_last_client(
+def test_coordinator_exits_some_time_after_its_last_client(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     idle_coordinator.start(exit_after=0.3)
     idle_coordinator.request(messages.Register(client="a", token="t"))
     process = processes("a", token="t")
     began = time.monotonic()
-    wait_for(lambda: process.orders.heartbeat_ns / 1e9 > began + 0.5)
+    wait_until(lambda: process.orders.heartbeat_ns / 1e9 > began + 0.5)
     assert idle_coordinator.status(), "it stays while it has a client"
     idle_coordinator.request(messages.Unregister(client="a"))
     process.close()
@@ -55,13 +55,15 @@ def test_it_ends_some_time_after_its_last_client(
     assert not os.path.exists(idle_coordinator.path)
 
 
-def test_a_subscriber_keeps_it(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_subscriber_keeps_the_coordinator_running(
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     idle_coordinator.start(exit_after=0.2)
     subscriber = processes.connection()
     subscriber.send({"type": "subscribe", "id": 1})
     subscriber.receive()
     up = time.monotonic() + 0.8
-    wait_for(lambda: time.monotonic() > up)
+    wait_until(lambda: time.monotonic() > up)
     assert idle_coordinator.status()
     subscriber.close()
     assert idle_coordinator.wait() == 0
@@ -97,7 +99,7 @@ def test_a_stale_socket_is_replaced(coordinator: CoordinatorProcess) -> None:
     assert coordinator.start().status()
 
 
-def test_what_is_no_socket_is_not_removed(idle_coordinator: CoordinatorProcess) -> None:
+def test_file_that_is_no_socket_is_not_removed(idle_coordinator: CoordinatorProcess) -> None:
     Path(idle_coordinator.path).write_text("my thesis")
     for options in ((), ("--detach",)):
         refused = run(idle_coordinator, *options)
@@ -137,14 +139,14 @@ NONSENSE = [
     [(option,) for option, _ in NONSENSE] + [("--detach", option) for option, _ in NONSENSE[:1]],
     ids=lambda options: " ".join(options)[:40],
 )
-def test_nonsense_is_refused_with_a_clear_message(own_host: Path, command: Run, options: tuple[str, ...]) -> None:
+def test_invalid_option_is_refused_with_a_clear_message(own_host: Path, command: Run, options: tuple[str, ...]) -> None:
     refused = command("coordinator", *options)
     assert refused.returncode != 0
     assert dict(NONSENSE)[options[-1]] in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-def test_help_tells_all_settings(command: Run) -> None:
+def test_help_lists_all_settings(command: Run) -> None:
     told = command("coordinator", "--help-all").stdout
     for name in ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "device_memory", "simulate"):
         assert f"GpuShare.{name}" in told
@@ -158,7 +160,9 @@ class TestDetached:
         with contextlib.suppress(Unreachable):
             idle_coordinator.request(messages.Stop())
 
-    def test_it_returns_when_it_answers(self, idle_coordinator: CoordinatorProcess, own_host: Path) -> None:
+    def test_detach_returns_when_the_coordinator_accepts(
+        self, idle_coordinator: CoordinatorProcess, own_host: Path
+    ) -> None:
         started = run(idle_coordinator, "--detach")
         assert (started.returncode, started.stdout, started.stderr) == (0, "", "")
         pid = pid_of(idle_coordinator)
@@ -166,11 +170,11 @@ class TestDetached:
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
         assert f"answers at {idle_coordinator.path}" in (address.state_directory() / "coordinator.log").read_text()
 
-    def test_it_returns_too_if_another_one_answers(self, coordinator: CoordinatorProcess) -> None:
+    def test_detach_returns_if_another_coordinator_accepts(self, coordinator: CoordinatorProcess) -> None:
         assert run(coordinator, "--detach").returncode == 0
         assert pid_of(coordinator) == coordinator.pid
 
-    def test_many_at_once_are_one(self, idle_coordinator: CoordinatorProcess) -> None:
+    def test_simultaneous_starts_give_one_coordinator(self, idle_coordinator: CoordinatorProcess) -> None:
         argv = idle_coordinator.argv("--detach")
         started = [subprocess.Popen(argv, stderr=subprocess.PIPE) for _ in range(4)]
         outcomes = [(process.communicate(timeout=20)[1], process.returncode) for process in started]
@@ -178,7 +182,7 @@ class TestDetached:
         pid = pid_of(idle_coordinator)
         assert all(pid_of(idle_coordinator) == pid for _ in range(5))
 
-    def test_participants_start_one(self, idle_coordinator: CoordinatorProcess) -> None:
+    def test_clients_start_a_coordinator(self, idle_coordinator: CoordinatorProcess) -> None:
         argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach"]
         assert ensure_coordinator(idle_coordinator.path, argv) == idle_coordinator.path
         pid = pid_of(idle_coordinator)
@@ -197,7 +201,9 @@ class TestSubscribers:
                     found.append(message)
         return found
 
-    def test_no_news_are_not_told(self, coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    def test_idle_coordinator_sends_no_snapshots(
+        self, coordinator: CoordinatorProcess, processes: ProcessFactory
+    ) -> None:
         """A Jupyter server passes snapshots on; an idle one must look idle."""
         subscriber = processes.connection()
         process = processes("a")
@@ -220,13 +226,13 @@ class TestSubscribers:
             subscriber.send({"type": "subscribe", "id": number})
         coordinator.request(messages.Register(client="last", token="t"))
         waited = time.monotonic() + 0.3
-        wait_for(lambda: time.monotonic() > waited)
+        wait_until(lambda: time.monotonic() > waited)
         told = self.snapshots(subscriber, 1.0)
         newest: Any = told[-1].get("status") or told[-1]["result"]  # an answer, where the last one came before it
         assert newest["clients"][-1]["id"] == "last"
 
 
-def test_without_descriptors_left_a_crowd_makes_room(
+def test_descriptor_shortage_keeps_the_coordinator_reachable(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -241,7 +247,7 @@ def test_without_descriptors_left_a_crowd_makes_room(
     first = processes("a")
     for _ in range(60):
         processes.connection()
-    wait_for(lambda: "no descriptors are left" in idle_coordinator.log.read_text())
+    wait_until(lambda: "no descriptors are left" in idle_coordinator.log.read_text())
     assert idle_coordinator.client("a"), "who comes later is heard"
     first.run_turn()  # who has a process there keeps its connection
     assert idle_coordinator.log.read_text().count("no descriptors are left") == 1, "a flood fills no log"

@@ -43,7 +43,7 @@ def test_levels_follow(coordinator: CoordinatorProcess, processes: ProcessFactor
     assert orders.exempt_ns == 100_000
 
 
-def test_the_default_quota_is_for_those_who_come(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_default_quota_applies_to_new_clients(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     before = processes("before")
     for quota in ({"memory": "1GiB", "limit": 0.5}, "memory=1GiB limit=0.5", "{'memory': '1GiB', 'limit': 0.5}"):
         change(coordinator, default_quota=quota)
@@ -65,7 +65,7 @@ def test_the_default_quota_is_for_those_who_come(coordinator: CoordinatorProcess
     ],
     ids=str,
 )
-def test_nonsense_is_refused_and_changes_nothing(
+def test_invalid_setting_changes_nothing(
     shared_coordinator: CoordinatorProcess, changes: dict[str, Any], words: str
 ) -> None:
     before = change(shared_coordinator)
@@ -124,7 +124,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(GpuShare.class_trait_names(config=True)))
-def test_every_setting_says_what_is_wrong_with_a_value(name: str) -> None:
+def test_invalid_setting_is_refused_with_a_reason(name: str) -> None:
     """Wherever it comes from: a configuration file, options, a running coordinator's clients."""
     for value, words in BAD[name]:
         with pytest.raises((TraitError, Refused)) as error:

@@ -123,7 +123,7 @@ def test_a_request_that_was_met_meanwhile_and_followed_by_another(bench: Bench) 
     assert bench.answer(port) == 0
 
 
-def test_running_ones_are_parted_and_the_request_waits_for_what_they_leave(bench: Bench) -> None:
+def test_colocated_clients_are_separated_and_the_request_waits(bench: Bench) -> None:
     port, other = bench.process("a", 480), bench.process("b", 464)
     asks(port, 16)
     assert bench.answer(port) == 0
@@ -132,7 +132,7 @@ def test_running_ones_are_parted_and_the_request_waits_for_what_they_leave(bench
     assert bench.answer(port) == 0, "b's memory has not left yet"
 
 
-def test_what_is_left_in_vain_is_refused_in_the_end(bench: Bench) -> None:
+def test_request_is_refused_if_evictions_do_not_suffice(bench: Bench) -> None:
     """A program outside sharing has the rest of the device."""
     port, idle = bench.process("a", 400), bench.process("idle", 50, runs=False)
     number = asks(port, 100)
@@ -142,7 +142,7 @@ def test_what_is_left_in_vain_is_refused_in_the_end(bench: Bench) -> None:
     assert bench.answer(port) == number
 
 
-def test_memory_that_does_not_leave_for_long_is_not_waited_for(bench: Bench) -> None:
+def test_request_stops_waiting_for_a_stuck_eviction(bench: Bench) -> None:
     port = bench.process("a", 400)
     bench.process("stopped", 50, runs=False)
     number = asks(port, 100)
@@ -153,7 +153,7 @@ def test_memory_that_does_not_leave_for_long_is_not_waited_for(bench: Bench) -> 
     assert bench.answer(port) == number
 
 
-def test_what_can_never_be_had_is_refused_at_once(bench: Bench) -> None:
+def test_impossible_request_is_refused_at_once(bench: Bench) -> None:
     port = bench.process("a", 100)
     bench.process("b", 300)
     bench.process("plain", 200, pinned=200, runs=False)
@@ -162,7 +162,7 @@ def test_what_can_never_be_had_is_refused_at_once(bench: Bench) -> None:
     assert {bench.scheduler.clients[name].phase for name in ("a", "b")} == {"running"}
 
 
-def test_what_others_have_by_now_is_looked_at_first(bench: Bench) -> None:
+def test_request_is_refused_after_a_fresh_sample_of_the_pages(bench: Bench) -> None:
     """The plain one has allocated since it was looked at last: then nothing can be had, and no turn need end."""
     port, plain = bench.process("a", 100), bench.process("plain", 0, runs=False)
     bench.process("b", 100)

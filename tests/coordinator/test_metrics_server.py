@@ -26,7 +26,7 @@ from jupyter_gpushare.wire.address import BadAddress, MetricsAddress, metrics_ad
 from jupyter_gpushare.wire.page import CLOSING, IN
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import DEADLINE_SECONDS, UUID, wait_for
+from .protocol_process import DEADLINE_SECONDS, UUID, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = Path(jupyter_gpushare.__file__).parent / "share" / "grafana" / "gpushare.json"
@@ -69,14 +69,14 @@ def exposed(idle_coordinator: CoordinatorProcess, folder: Path, processes: Proce
     b.wait_phase(IN)
     c.start_waiting()
     idle_coordinator.status()
-    wait_for(lambda: [value for key, value in samples(http(path)[1]).items() if "_waits_total" in key[0]] == [3])
+    wait_until(lambda: [value for key, value in samples(http(path)[1]).items() if "_waits_total" in key[0]] == [3])
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o660
     yield http(path)[1]
     idle_coordinator.stop(signal.SIGTERM)
     assert not Path(path).exists()
 
 
-def test_what_has_happened_is_told(exposed: str) -> None:
+def test_metrics_report_turns_and_waits(exposed: str) -> None:
     found = samples(exposed)
     (user,) = {key[-1] for key in found if key[0] == "gpushare_turns_total"}
     assert found["gpushare_turns_total", UUID, "", user] == 2
@@ -107,7 +107,7 @@ def everything() -> dict[str, Any]:
     return {"devices": [{**device, "outside": [{"pid": 1, "memory": 1}]}], "clients": [], "coordinator": about}
 
 
-def test_every_family_is_documented_and_told(exposed: str) -> None:
+def test_every_metric_is_documented_and_exported(exposed: str) -> None:
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", text, re.M))
     named = {f.name + ("_total" if f.type == "counter" else "") for f in prometheus.server_metrics(everything())}
@@ -127,7 +127,7 @@ def test_processes_outside_of_sharing_are_counted() -> None:
     assert values["gpushare_device_outside_memory_bytes"] == [5]
 
 
-def test_limits_are_told_by_client_unit_and_reason() -> None:
+def test_launch_limits_have_client_unit_and_reason() -> None:
     limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share"}
     status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [limit]}]}
     (sample,) = (
@@ -136,7 +136,7 @@ def test_limits_are_told_by_client_unit_and_reason() -> None:
     assert (sample.labels, sample.value) == ({"client": "a", "unit": "device_seconds", "reason": "share"}, 0.3)
 
 
-def test_the_dashboard_asks_for_what_there_is() -> None:
+def test_dashboard_queries_existing_metrics() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     there = {sample.name for family in prometheus.snapshot_metrics(everything()) for sample in family.samples}
@@ -146,7 +146,7 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
-def test_no_notebook_is_named(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
+def test_metrics_have_no_notebook_names(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
     path = str(folder / "m.sock")
     idle_coordinator.start(f"--GpuShare.metrics=unix:{path}")
     idle_coordinator.request(messages.Register(client="secret-client", token="t", label="diary.ipynb"))
@@ -172,7 +172,7 @@ def test_a_port_and_bad_requests(idle_coordinator: CoordinatorProcess) -> None:
         slow = [stack.enter_context(socket.create_connection(where)) for _ in range(40)]
         hung_up = [one for one in slow if _ended(one)]
         assert 40 - len(hung_up) <= MAX_THREADS, "so many may be slow at a time"
-    wait_for(lambda: http(where)[0].endswith(b" 200 OK"))
+    wait_until(lambda: http(where)[0].endswith(b" 200 OK"))
 
 
 def _ended(connection: socket.socket) -> bool:
@@ -212,12 +212,12 @@ def test_addresses(written: str, meant: MetricsAddress) -> None:
 @pytest.mark.parametrize(
     "written", ["0.0.0.0:9400", "[::]:9400", "192.0.2.1:9400", "example.org:80", ":80", "1:2:3", "x", "1:70000"]
 )
-def test_other_hosts_read_nothing_by_mistake(written: str) -> None:
+def test_metrics_address_is_local_by_default(written: str) -> None:
     with pytest.raises(BadAddress, match="allowed"):
         metrics_address(written)
 
 
-def test_a_follower_is_told_its_own_use_only() -> None:
+def test_subscriber_gets_its_own_usage_only() -> None:
     rows = [{"user": "root"}, {"user": "nobody"}]
     status: dict[str, Any] = {"devices": [], "clients": [], "coordinator": {"usage": rows}}
     assert (

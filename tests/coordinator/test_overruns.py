@@ -14,7 +14,7 @@ from jupyter_gpushare.wire.page import CLOSING, IN, LEAVING, OUT
 from ..hostile.in_process_coordinator import WELL_BEHAVED_UID, InProcessCoordinator, WellBehavedClient
 from ..hostile.virtual_loop import VirtualLoop
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import ProtocolProcess, wait_for
+from .protocol_process import ProtocolProcess, wait_until
 
 LONG = 15.0  # what is not drained after 10 s is an overrun
 
@@ -24,7 +24,7 @@ def overrun(coordinator: CoordinatorProcess, processes: ProcessFactory) -> tuple
     stuck.run_turn()
     waits.start_waiting()
     stuck.wait_phase(CLOSING)
-    wait_for(lambda: (coordinator.client("stuck") or {})["phase"] == "overrun", LONG)
+    wait_until(lambda: (coordinator.client("stuck") or {})["phase"] == "overrun", LONG)
     return stuck, waits
 
 
@@ -32,7 +32,7 @@ def notes(coordinator: CoordinatorProcess, client: str) -> list[str]:
     return list((coordinator.client(client) or {})["notes"])
 
 
-def test_its_kernel_is_asked_to_interrupt_once(
+def test_overrun_interrupts_the_kernel_once(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory, folder: Path
 ) -> None:
     state = folder / "state"
@@ -43,7 +43,7 @@ def test_its_kernel_is_asked_to_interrupt_once(
     stuck, waits = overrun(coordinator, processes)
     assert notes(coordinator, "stuck")[0].endswith("if it goes on, its kernel is asked to interrupt its cell")
     sequence = stuck.orders.interrupt_seq
-    wait_for(lambda: (coordinator.client("stuck") or {})["interrupt_asked"])
+    wait_until(lambda: (coordinator.client("stuck") or {})["interrupt_asked"])
     assert "which it does when the call that runs returns" in notes(coordinator, "stuck")[0]
     assert (coordinator.client("waits") or {})["interrupt_asked"] is False and notes(coordinator, "waits") == []
     assert stuck.orders.interrupt_seq == sequence, "its own server interrupts it, and then its waiting calls fail"
@@ -60,7 +60,7 @@ def test_its_kernel_is_asked_to_interrupt_once(
 
 
 @pytest.mark.nightly  # the core's tests have the rule, and tests/system/test_overruns.py its effect
-def test_those_who_join_it_and_what_is_told(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_overrun_is_joined_and_reported(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     coordinator = idle_coordinator
     coordinator.start("--GpuShare.overrun=join", "--GpuShare.overrun_patience=1", "--GpuShare.sharing=exclusive")
     stuck, waits = overrun(coordinator, processes)
@@ -70,18 +70,18 @@ def test_those_who_join_it_and_what_is_told(idle_coordinator: CoordinatorProcess
     def phases() -> dict[str, Any]:
         return {name: (coordinator.client(name) or {})["phase"] for name in ("stuck", "waits")}
 
-    wait_for(lambda: phases() == {"stuck": "overrun", "waits": "running"})
+    wait_until(lambda: phases() == {"stuck": "overrun", "waits": "running"})
     assert notes(coordinator, "stuck")[0].endswith("others run beside it")
     assert notes(coordinator, "waits") == [
         "another client's turn is over, and it has not left the GPU: this one runs beside it"
     ]
     assert [grant["client"] for grant in coordinator.status()["devices"][0]["grants"]] == ["stuck", "waits"]
     stuck.drain()
-    wait_for(lambda: phases() == {"stuck": "idle", "waits": "running"})
+    wait_until(lambda: phases() == {"stuck": "idle", "waits": "running"})
     assert notes(coordinator, "waits") == []
 
 
-def test_memory_that_does_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eviction_overrun_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     edge = InProcessCoordinator(VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive")
     stuck, waits = WellBehavedClient(edge, "stuck", "GPU-shared"), WellBehavedClient(edge, "waits", "GPU-shared")

@@ -52,7 +52,7 @@ def test_a_peer_is_its_uid(connection: socket.socket) -> None:
     assert PeerIdentifier(settings()).identify(connection) == Identity(str(ME), True, os.getpid(), ME)
 
 
-def test_who_comes_by_a_users_socket_is_that_user_and_its_uid_says_nothing(connection: socket.socket) -> None:
+def test_user_of_a_per_user_socket_overrides_the_uid(connection: socket.socket) -> None:
     sockets = {"ada": "/run/gpushare/users/ada/c.sock"}
     here = PeerIdentifier(settings(identity="socket", sockets=sockets))
     assert here.identify(connection, "ada") == Identity("ada", False, os.getpid(), ME)
@@ -61,12 +61,12 @@ def test_who_comes_by_a_users_socket_is_that_user_and_its_uid_says_nothing(conne
 
 
 @pytest.mark.skipif(not peer_identity._has_peer_pidfd(), reason="needs Linux 6.5")
-def test_who_shares_the_coordinators_cgroup_is_its_own(connection: socket.socket) -> None:
+def test_process_in_the_coordinators_cgroup_is_identified_by_uid(connection: socket.socket) -> None:
     assert PeerIdentifier(settings(identity="cgroup")).identify(connection) == Identity(str(ME), True, os.getpid(), ME)
 
 
 @pytest.mark.skipif(not peer_identity._has_peer_pidfd(), reason="needs Linux 6.5")
-def test_a_process_that_is_gone_is_nobody(tmp_path: Path) -> None:
+def test_exited_process_has_no_user(tmp_path: Path) -> None:
     """Its number may be another process's soon, or is already."""
     here = PeerIdentifier(settings(identity="cgroup"))
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
@@ -85,7 +85,7 @@ def test_a_process_that_is_gone_is_nobody(tmp_path: Path) -> None:
                 here.identify(accepted)
 
 
-def test_without_pidfds_cgroups_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cgroup_identity_is_refused_without_pidfds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_identity, "_has_peer_pidfd", lambda: False)
     with pytest.raises(Refused, match=r"needs Linux 6\.5 or newer.*allowed here are 'uid' and 'socket'"):
         PeerIdentifier(settings(identity="cgroup"))
@@ -110,7 +110,7 @@ def test_users_in_cgroups(path: str, user: str) -> None:
     assert user_from_cgroup([path], PATTERN) == user
 
 
-def test_a_cgroup_that_names_nobody() -> None:
+def test_cgroup_without_a_user_is_refused() -> None:
     with pytest.raises(IdentificationFailed, match=r"no user is named by the cgroup /system\.slice/cron\.service"):
         user_from_cgroup(["/system.slice/cron.service", "/"], PATTERN)
     with pytest.raises(IdentificationFailed, match=r"\(none\)"):
@@ -139,7 +139,7 @@ def test_admins_are_named_by_uid_name_and_group() -> None:
     assert not PeerIdentifier(settings())._is_listed_admin(str(ME))
 
 
-def test_accounts_of_users_that_the_host_does_not_know() -> None:
+def test_unknown_user_has_its_identifier_as_name() -> None:
     assert user_account("54321") == (("54321",), ())
     assert user_account("pod/../x") == (("pod/../x",), ())
     assert user_account("9" * 40) == (("9" * 40,), ())

@@ -37,7 +37,7 @@ def crowd(in_process: InProcessCoordinator) -> Iterator[list[WellBehavedClient]]
         one.close()
 
 
-def test_who_speaks_meanwhile_does_not_wait_for_its_end(
+def test_request_during_a_heartbeat_is_answered_before_its_end(
     in_process: InProcessCoordinator, crowd: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon, asks = in_process.coordinator, in_process.connect(0)
@@ -61,7 +61,7 @@ def test_who_speaks_meanwhile_does_not_wait_for_its_end(
     asks.close()
 
 
-def test_clients_that_leave_in_its_midst_are_not_looked_at(
+def test_clients_that_end_during_a_heartbeat_are_skipped(
     in_process: InProcessCoordinator, crowd: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon, look_at = in_process.coordinator, in_process.coordinator.usage.sample_client
@@ -86,7 +86,7 @@ def test_clients_that_leave_in_its_midst_are_not_looked_at(
     "part",
     ["settings_override.refresh", "page_sync.update_estimates", "device_monitor.poll", "foreign_processes.sample"],
 )
-def test_a_part_at_fault_harms_no_other(
+def test_failing_part_leaves_the_other_parts_working(
     in_process: InProcessCoordinator,
     crowd: list[WellBehavedClient],
     monkeypatch: pytest.MonkeyPatch,
@@ -105,7 +105,7 @@ def test_a_part_at_fault_harms_no_other(
     assert caplog.text.count("ZeroDivisionError: ") == 1, "and not again"
 
 
-def test_a_client_at_fault_harms_no_other(
+def test_failing_client_leaves_the_other_clients_working(
     in_process: InProcessCoordinator,
     crowd: list[WellBehavedClient],
     monkeypatch: pytest.MonkeyPatch,
@@ -125,7 +125,7 @@ def test_a_client_at_fault_harms_no_other(
     assert "bug: client-0; story:" in caplog.text and "ClientRegistered" in caplog.text
 
 
-def test_a_snapshot_of_many_is_of_one_moment(
+def test_snapshot_of_many_clients_is_consistent(
     in_process: InProcessCoordinator, crowd: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that the snapshot has looked at already begins to wait."""

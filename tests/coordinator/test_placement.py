@@ -15,7 +15,7 @@ from jupyter_gpushare.wire.client import CoordinatorError
 from jupyter_gpushare.wire.page import IN
 
 from .conftest import Connect, CoordinatorProcess, ProcessFactory, ask
-from .protocol_process import ProtocolProcess, wait_for
+from .protocol_process import ProtocolProcess, wait_until
 
 A, B = "GPU-a", "GPU-b"
 SIZE = 8 << 30  # of a device that a fake process reports
@@ -27,7 +27,7 @@ def two(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> Coor
     idle_coordinator.start(quantum=60)
     processes("first", A, B).disconnect()
     idle_coordinator.request(messages.Unregister(client="first"))
-    wait_for(lambda: not idle_coordinator.status()["clients"])
+    wait_until(lambda: not idle_coordinator.status()["clients"])
     return idle_coordinator
 
 
@@ -47,7 +47,7 @@ def device(coordinator: CoordinatorProcess, uuid: str) -> dict[str, Any]:
     return next(one for one in coordinator.status()["devices"] if one["uuid"] == uuid)
 
 
-def test_words_say_where(two: CoordinatorProcess) -> None:
+def test_placement_options_choose_the_device(two: CoordinatorProcess) -> None:
     pair = register(two, "a", "affinity=pair share=0.5")
     assert register(two, "b", "affinity=pair") == pair
     assert register(two, "d", f"device={B}") == [B]
@@ -68,7 +68,7 @@ def test_memory_can_be_a_part_of_the_device(two: CoordinatorProcess, processes: 
         two.request(messages.SetQuota(client="a", changes={"affinity": "x"}))
 
 
-def test_devices_out_of_use_are_avoided_and_their_clients_told(two: CoordinatorProcess) -> None:
+def test_disabled_device_is_avoided_and_its_clients_are_notified(two: CoordinatorProcess) -> None:
     (uuid,) = register(two, "a")
     assert two.request(messages.Device(device=uuid, failed="maintenance")) == {"clients": ["a"]}
     assert device(two, uuid)["failed"] == "maintenance"
@@ -106,7 +106,7 @@ def test_clients_count_for_their_users_tenant(two: CoordinatorProcess) -> None:
         two.request(messages.Config(changes={"tenants": {"x": {"user": []}}}))
 
 
-def test_a_guest_gives_way_when_the_owner_comes(
+def test_guest_is_preempted_when_the_owner_registers(
     two: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     guest = processes("guest", A, connect=False)
@@ -178,7 +178,7 @@ def others(as_other_user: Connect, processes: ProcessFactory) -> Callable[..., P
     return made
 
 
-def test_nobody_is_sent_to_a_device_that_another_user_has_made_up(
+def test_unverified_device_of_another_user_is_never_assigned(
     two: CoordinatorProcess, others: Callable[..., ProtocolProcess]
 ) -> None:
     liar = others("liar", "GPU-made-up", quota="affinity=pair")
@@ -191,7 +191,9 @@ def test_nobody_is_sent_to_a_device_that_another_user_has_made_up(
     assert device(two, "GPU-made-up")["grants"][0]["client"] == "liar"
 
 
-def test_a_user_makes_up_only_so_many_devices(two: CoordinatorProcess, others: Callable[..., ProtocolProcess]) -> None:
+def test_unverified_devices_of_a_user_are_limited(
+    two: CoordinatorProcess, others: Callable[..., ProtocolProcess]
+) -> None:
     for number in range(4):
         others("liar", *(f"GPU-{number}-{device}" for device in range(16))).close()
     with pytest.raises(AssertionError, match="the most anybody may"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jupyter_gpushare.wire.page import CLOSING, IN, OUT
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import ProtocolProcess, wait_for
+from .protocol_process import ProtocolProcess, wait_until
 
 GIB = 1 << 30
 
@@ -14,28 +14,26 @@ def beats(process: ProtocolProcess) -> None:
     """The coordinator has looked at what processes hold."""
     for _ in range(2):
         before = process.orders.heartbeat_ns
-        wait_for(lambda: process.orders.heartbeat_ns != before)  # noqa: B023
+        wait_until(lambda: process.orders.heartbeat_ns != before)  # noqa: B023
 
 
-def test_as_much_as_there_is_room_for(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_prefetch_is_limited_to_the_free_memory(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     runs, waits = processes("a"), processes("b")
     runs.run_turn()
     runs.allocate(3 * GIB)
     waits.allocate(6 * GIB)
     waits.report.resident = GIB
     waits.start_waiting()
-    wait_for(lambda: waits.orders.restore_ahead == 5 * GIB)
+    wait_until(lambda: waits.orders.restore_ahead == 5 * GIB)
     assert (waits.phase, runs.orders.restore_ahead) == (OUT, 0)
     runs.allocate(GIB)
-    wait_for(lambda: waits.orders.restore_ahead == 7 * GIB)
+    wait_until(lambda: waits.orders.restore_ahead == 7 * GIB)
     runs.end_turn()
     waits.wait_phase(IN)
-    wait_for(lambda: waits.orders.restore_ahead == 0)
+    wait_until(lambda: waits.orders.restore_ahead == 0)
 
 
-def test_nothing_beside_memory_that_nobody_makes_room_for(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_prefetch_is_zero_beside_plain_memory(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     """A client of mode "plain" that wants more of the device is simply out of memory."""
     runs, waits = processes("a"), processes("b")
     runs.report.memory_mode = 3
@@ -49,7 +47,7 @@ def test_nothing_beside_memory_that_nobody_makes_room_for(
     assert waits.orders.restore_ahead == 0
 
 
-def test_each_process_its_part(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     runs, first, second = processes("a"), processes("b"), processes("b")
     runs.run_turn()
     runs.allocate(2 * GIB)
@@ -58,5 +56,5 @@ def test_each_process_its_part(coordinator: CoordinatorProcess, processes: Proce
         process.report.resident = there
     room = 4 * GIB  # 8, but for 2 and 2
     first.start_waiting()
-    wait_for(lambda: first.orders.restore_ahead == room * 2 // 3)
+    wait_until(lambda: first.orders.restore_ahead == room * 2 // 3)
     assert second.orders.restore_ahead == 2 * GIB + room // 3

@@ -11,7 +11,7 @@ from jupyter_gpushare.server.metrics import SnapshotCollector
 from jupyter_gpushare.wire import messages
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import ProtocolProcess, wait_for
+from .protocol_process import ProtocolProcess, wait_until
 
 MS = 1_000_000
 
@@ -49,19 +49,19 @@ def test_drains_and_gpu_time_are_shown(coordinator: CoordinatorProcess, processe
     assert found["sum"] == pytest.approx(5.708)
 
 
-def test_they_are_kept_when_processes_end_and_clients_are_forgotten(
+def test_counters_survive_the_end_of_processes_and_clients(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     stays, leaves = processes("a"), processes("a")
     drained(leaves, 12)
     leaves.report.gpu_ns = 2000 * MS
     leaves.disconnect()
-    wait_for(lambda: len((coordinator.client("a") or {"processes": []})["processes"]) == 1)
+    wait_until(lambda: len((coordinator.client("a") or {"processes": []})["processes"]) == 1)
     client = coordinator.client("a") or {}
     assert (client["gpu_busy_seconds"], client["drain"]["max_ms"]) == (2, 12)
     stays.disconnect()
     coordinator.request(messages.Unregister(client="a"))
-    wait_for(lambda: coordinator.client("a") is None)
+    wait_until(lambda: coordinator.client("a") is None)
     assert sum(coordinator.status()["coordinator"]["drains"]["buckets"]) == 1
 
 
@@ -74,7 +74,7 @@ def test_host_memory_of_all_clients(coordinator: CoordinatorProcess, processes: 
     assert {sample.labels["kind"]: sample.value for sample in samples} == {"pinned": 12, "pageable": 200}
 
 
-def test_nonsense_is_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_invalid_counters_are_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
     process.report.gpu_ns = process.report.drain_most_ns = process.report.drain_total_ns = (1 << 64) - 1
     for number in range(len(process.report.drains)):

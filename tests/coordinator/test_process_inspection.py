@@ -9,7 +9,7 @@ from typing import Any
 from jupyter_gpushare.wire import messages
 
 from .conftest import Connect, CoordinatorProcess, ProcessFactory, ask
-from .protocol_process import ProtocolProcess, RawConnection, wait_for
+from .protocol_process import ProtocolProcess, RawConnection, wait_until
 
 
 def answer(process: ProtocolProcess, **fields: Any) -> None:
@@ -22,11 +22,11 @@ def request(processes: ProcessFactory) -> RawConnection:
     return connection
 
 
-def test_what_it_says_comes_back(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_inspect_returns_the_answer_of_the_process(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
     process.report.launches = 77
     asking = request(processes)
-    wait_for(lambda: process.orders.inspect_seq == 1)
+    wait_until(lambda: process.orders.inspect_seq == 1)
     answer(process, memory_mode="unified", ledger=[{"kind": "managed", "number": 2, "bytes": 9}], unhooked=["cuNew"])
     reply = asking.receive()
     assert reply and (reply["type"], reply["id"]) == ("reply", 5)
@@ -39,17 +39,17 @@ def test_what_it_says_comes_back(coordinator: CoordinatorProcess, processes: Pro
     assert result["details"]["unhooked"] == ["cuNew"]
 
 
-def test_two_who_ask_at_once_are_both_answered(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_simultaneous_inspections_are_both_answered(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
     both = [request(processes) for _ in range(2)]
-    wait_for(lambda: process.orders.inspect_seq == 2)
+    wait_until(lambda: process.orders.inspect_seq == 2)
     answer(process, memory_mode="plain")
     for asking in both:
         reply = asking.receive()
         assert reply and reply["result"]["details"]["memory_mode"] == "plain"
 
 
-def test_who_does_not_answer_does_not_hold_up_anybody(
+def test_inspect_of_a_stopped_process_returns_its_page(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     """It is stopped: then the page is all there is."""
@@ -65,10 +65,10 @@ def test_who_does_not_answer_does_not_hold_up_anybody(
     assert process.orders.inspect_seq == 1
     answer(process)  # too late, and to nobody's harm
     process.start_waiting()
-    wait_for(lambda: process.phase == 1)
+    wait_until(lambda: process.phase == 1)
 
 
-def test_only_its_owner_and_admins_may_look(
+def test_inspect_is_for_the_owner_and_admins(
     coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     processes("a")

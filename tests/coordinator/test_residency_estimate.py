@@ -29,7 +29,7 @@ def used(coordinator: CoordinatorProcess) -> dict[str, tuple[int, bool]]:
     return {d["uuid"]: (d["memory_used"], d["memory_used_is_estimate"]) for d in coordinator.status()["devices"]}
 
 
-def test_what_is_known_to_the_byte_is_told_so(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_exact_residency_is_marked_exact(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     """Most of it is away, whatever the order of the turns says."""
     holds(processes("swaps"), SWAP, 6 * GIB + 5, GIB + 5)
     holds(processes("plain"), PLAIN, 2 * GIB)
@@ -51,7 +51,7 @@ def test_unified_memory_is_an_estimate(coordinator: CoordinatorProcess, processe
     assert list(used(coordinator).values()) == [(8 * GIB, True)]
 
 
-def test_who_asks_for_unified_memory_or_does_not_say(
+def test_residency_of_managed_or_unknown_memory_is_an_estimate(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     asks = holds(processes("asks"), PLAIN, GIB)
@@ -74,7 +74,7 @@ def test_several_devices_share_what_one_process_has_on_them(
     assert used(coordinator) == {ONE: (3 * GIB, True), TWO: (3 * GIB, True)}
 
 
-def test_what_has_no_room_on_one_device_is_on_the_other(
+def test_residency_estimate_moves_overflow_to_the_other_device(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     holds(processes("narrow", ONE), PLAIN, 7 * GIB)
@@ -83,7 +83,7 @@ def test_what_has_no_room_on_one_device_is_on_the_other(
     assert resident(coordinator, "wide") == (5 * GIB, True)
 
 
-def test_processes_with_a_device_each_are_told_apart(
+def test_residency_is_separate_for_processes_with_a_device_each(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     """Ranks of one client."""
@@ -102,7 +102,7 @@ def test_host_memory_for_what_was_evicted(coordinator: CoordinatorProcess, proce
     assert [process["host_pinned"] for process in client["processes"]] == [GIB, 7]
 
 
-def test_nonsense_is_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_invalid_reports_are_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     liar, honest = processes("liar"), holds(processes("honest"), UNIFIED, GIB)
     honest.run_turn()
     report: Any = liar.report
@@ -115,7 +115,7 @@ def test_nonsense_is_clamped(coordinator: CoordinatorProcess, processes: Process
     assert (coordinator.client("liar") or {})["host_pinned"] <= 1 << 50
 
 
-def test_status_says_which(
+def test_status_marks_estimates(
     coordinator: CoordinatorProcess, processes: ProcessFactory, command: Callable[..., Any]
 ) -> None:
     swaps = holds(processes("swaps"), SWAP, 6 * GIB, GIB)

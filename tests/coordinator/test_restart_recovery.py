@@ -17,7 +17,7 @@ from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, CoordinatorError, Unreachable
 
 from .conftest import Connect, CoordinatorProcess, ProcessFactory, ask
-from .protocol_process import wait_for
+from .protocol_process import wait_until
 
 RECORD = ClientRecord("1000", hash_token("secret"), '{"share": 0.5}', True)
 
@@ -50,7 +50,7 @@ def warnings(coordinator: CoordinatorProcess) -> list[str]:
 
 
 def in_status(coordinator: CoordinatorProcess) -> str:
-    problems = wait_for(lambda: coordinator.status()["coordinator"]["problems"], 10)
+    problems = wait_until(lambda: coordinator.status()["coordinator"]["problems"], 10)
     return "\n".join(problems)
 
 
@@ -64,7 +64,7 @@ def suspend_and_kill(coordinator: CoordinatorProcess, processes: ProcessFactory)
     """The state store knows that a is suspended when the coordinator is killed."""
     processes.kernel("a")
     coordinator.request(messages.Suspend(client="a"))
-    wait_for(lambda: suspended(coordinator, "a"))
+    wait_until(lambda: suspended(coordinator, "a"))
     coordinator.stop(signal.SIGKILL)
 
 
@@ -79,7 +79,7 @@ def test_a_kernel_without_gpu_processes_stays_suspended(
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25, "memory": "3GiB"}))
     quota = (coordinator.client("a") or {})["quota"]
     coordinator.request(messages.Suspend(client="a"))
-    wait_for(lambda: suspended(coordinator, "a"))
+    wait_until(lambda: suspended(coordinator, "a"))
     coordinator.stop(number)
     coordinator.start()
     processes.kernel("a"), processes.kernel("b")
@@ -88,13 +88,13 @@ def test_a_kernel_without_gpu_processes_stays_suspended(
     assert (other["suspended"], other["quota"]["memory"]) == (False, None)
     process = processes("a")
     process.start_waiting()
-    wait_for(lambda: (coordinator.client("a") or {})["phase"] == "suspended")
+    wait_until(lambda: (coordinator.client("a") or {})["phase"] == "suspended")
     assert process.orders.memory_limit == 3 << 30
     coordinator.request(messages.Resume(client="a"))
-    wait_for(lambda: (coordinator.client("a") or {})["phase"] == "running")
+    wait_until(lambda: (coordinator.client("a") or {})["phase"] == "running")
 
 
-def test_what_was_agreed_to_while_it_stops_is_kept(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_change_during_shutdown_is_stored(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     """And processes that talk meanwhile disturb nothing: see the log."""
     for _ in range(3):
         processes.kernel("a")
@@ -119,9 +119,7 @@ def test_what_was_agreed_to_while_it_stops_is_kept(coordinator: CoordinatorProce
             other.disconnect()
 
 
-def test_of_a_client_that_is_over_at_once_nothing_is_kept(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_short_client_leaves_no_stored_state(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     processes.kernel("a")
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.25}))
     coordinator.stop()
@@ -131,7 +129,7 @@ def test_of_a_client_that_is_over_at_once_nothing_is_kept(
     assert (coordinator.client("a") or {})["quota"]["share"] == 0.25
     coordinator.request(messages.Unregister(client="a"))
     again.close()
-    wait_for(lambda: coordinator.client("a") is None)
+    wait_until(lambda: coordinator.client("a") is None)
     coordinator.stop()
     coordinator.start()
     processes.kernel("a")
@@ -144,7 +142,7 @@ def test_the_page_of_a_running_process_is_newer_than_the_journal(
     process = processes("a")
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))
-    wait_for(lambda: suspended(coordinator, "a"))
+    wait_until(lambda: suspended(coordinator, "a"))
     os.kill(coordinator.pid, signal.SIGSTOP)
     process.orders.quota_set &= ~16  # it was resumed, and the coordinator died before it was written
     process.orders.share_ppm = 750_000
@@ -158,7 +156,7 @@ def test_the_page_of_a_running_process_is_newer_than_the_journal(
     assert (client["suspended"], client["quota"]["share"]) == (False, 0.75)
 
 
-def test_what_is_said_since_is_newer_than_a_page(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_later_requests_override_the_page(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
     coordinator.stop(signal.SIGKILL)
     process.disconnect()
@@ -171,7 +169,7 @@ def test_what_is_said_since_is_newer_than_a_page(coordinator: CoordinatorProcess
     assert (client["suspended"], client["quota"]["share"]) == (True, 0.5)
 
 
-def test_who_is_refused_when_it_comes_back_loses_nothing(
+def test_refused_returning_client_keeps_its_stored_state(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     suspend_and_kill(coordinator, processes)
@@ -180,25 +178,27 @@ def test_who_is_refused_when_it_comes_back_loses_nothing(
     with pytest.raises(CoordinatorError, match="64"):
         coordinator.request(messages.Register(client="a", token="secret", gpus=64))
     processes.kernel("b")
-    wait_for(lambda: "b" in kept(coordinator))
+    wait_until(lambda: "b" in kept(coordinator))
     assert suspended(coordinator, "a")
     processes.kernel("a")
     assert (coordinator.client("a") or {})["suspended"]
 
 
-def test_who_has_another_token_begins_anew(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_client_with_another_token_starts_without_stored_state(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     suspend_and_kill(coordinator, processes)
     coordinator.start()
     processes.kernel("a", "another")
     assert not (coordinator.client("a") or {})["suspended"]
-    wait_for(lambda: hash_token("another") in str(kept(coordinator).get("a")))
+    wait_until(lambda: hash_token("another") in str(kept(coordinator).get("a")))
 
 
-def test_nobody_takes_the_name_of_a_client_that_is_away(
+def test_name_of_a_disconnected_client_stays_reserved(
     coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     processes.kernel("a")
-    wait_for(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in kept(coordinator))
     coordinator.stop(signal.SIGKILL)
     coordinator.start()
     Path(coordinator.path).chmod(0o666)
@@ -206,7 +206,7 @@ def test_nobody_takes_the_name_of_a_client_that_is_away(
     processes.kernel("a")
 
 
-def test_a_quota_that_is_none_is_not_used(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_invalid_stored_quota_is_ignored(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     suspend_and_kill(coordinator, processes)
     with contextlib.closing(sqlite3.connect(file_of(coordinator))) as file, file:
         file.execute("UPDATE clients SET quota = ?", ('{"share": 7}',))
@@ -216,9 +216,11 @@ def test_a_quota_that_is_none_is_not_used(coordinator: CoordinatorProcess, proce
     assert (client["suspended"], client["quota"]["share"]) == (True, 0)
 
 
-def test_no_secret_and_no_notebook_is_in_it(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_state_file_has_no_secrets_and_no_notebook_names(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     coordinator.request(messages.Register(client="a", token="my-token", label="diary.ipynb"))
-    wait_for(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in kept(coordinator))
     path = file_of(coordinator)
     beside = [one for one in path.parent.iterdir() if one.name.startswith(path.name)]
     assert path in beside
@@ -230,9 +232,9 @@ def test_no_secret_and_no_notebook_is_in_it(coordinator: CoordinatorProcess, pro
 # --- what goes wrong
 
 
-def test_who_else_has_the_file_keeps_nobody_waiting(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_locked_state_file_delays_no_request(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     processes.kernel("a")
-    wait_for(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in kept(coordinator))
     other = sqlite3.connect(file_of(coordinator), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     coordinator.request(messages.Suspend(client="a"))
@@ -240,6 +242,6 @@ def test_who_else_has_the_file_keeps_nobody_waiting(coordinator: CoordinatorProc
     shares(coordinator, processes)
     other.execute("ROLLBACK")
     other.close()
-    wait_for(lambda: suspended(coordinator, "a"), 15)
-    wait_for(lambda: not coordinator.status()["coordinator"]["problems"])
+    wait_until(lambda: suspended(coordinator, "a"), 15)
+    wait_until(lambda: not coordinator.status()["coordinator"]["problems"])
     assert len(warnings(coordinator)) == 1

@@ -18,7 +18,7 @@ from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncod
 from jupyter_gpushare.wire import messages
 
 from .conftest import OTHER_UID, Connect, CoordinatorProcess, ProcessFactory, ask
-from .protocol_process import wait_for
+from .protocol_process import wait_until
 
 ME = os.getuid()
 
@@ -27,7 +27,7 @@ def client_of(status: dict[str, Any], name: str) -> dict[str, Any]:
     return next(client for client in status["clients"] if client["id"] == name)
 
 
-def test_of_others_neither_labels_nor_processes_are_told(
+def test_labels_and_processes_of_other_users_are_hidden(
     coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     other = as_other_user()
@@ -53,20 +53,20 @@ def test_of_others_neither_labels_nor_processes_are_told(
     assert [process["pid"] for process in mine["processes"]] == [os.getpid()]
 
 
-def test_which_cells_run_is_told_to_their_owner(
+def test_running_cells_are_visible_to_the_owner(
     coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     kernel = processes.kernel("mine")
     kernel.cell("start", "1", cell_id="4ad0")
     kernel.cell("start", "2")
-    wait_for(lambda: (coordinator.client("mine") or {}).get("cells") == 2)
+    wait_until(lambda: (coordinator.client("mine") or {}).get("cells") == 2)
     assert client_of(coordinator.status(), "mine")["cell_ids"] == ["4ad0"]
     assert client_of(ask(as_other_user(), "status"), "mine")["cell_ids"] == []
     kernel.cell("end", "1")
-    wait_for(lambda: client_of(coordinator.status(), "mine")["cell_ids"] == [])
+    wait_until(lambda: client_of(coordinator.status(), "mine")["cell_ids"] == [])
 
 
-def test_everybody_who_follows_is_told_a_view_of_their_own(
+def test_each_subscriber_gets_the_view_of_its_user(
     coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     both = (as_other_user(), processes.connection())
@@ -89,7 +89,7 @@ def test_one_view_serves_all_of_a_user(coordinator: CoordinatorProcess, processe
     coordinator.request(messages.Register(client="a", token="secret", label="a.ipynb"))
     said = []
     for connection in followers:
-        wait_for(lambda c=connection: b"\n" in c.received or c.received.extend(c.socket.recv(1 << 16)))  # type: ignore[misc]
+        wait_until(lambda c=connection: b"\n" in c.received or c.received.extend(c.socket.recv(1 << 16)))  # type: ignore[misc]
         said.append(bytes(connection.received).partition(b"\n")[0])
     assert len(set(said)) == 1 and b"a.ipynb" in said[0]
 
@@ -117,7 +117,7 @@ FOREIGN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_who_has_no_label_is_named_by_its_user() -> None:
+def test_client_without_a_label_is_shown_by_user() -> None:
     assert client_label(FOREIGN) == "ada (6b9ad1b2)"
     assert client_label({**FOREIGN, "own": True}) == "6b9ad1b2"
     assert client_label({**FOREIGN, "label": "a.ipynb"}) == "a.ipynb"

@@ -24,7 +24,7 @@ from jupyter_gpushare.coordinator.storage.usage_record import UsageKey, UsageOwn
 from jupyter_gpushare.wire import messages
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import wait_for
+from .protocol_process import wait_until
 from .test_restart_recovery import RECORD, file_of, in_status, kept, shares, warnings
 
 # What files of each version were like, by the statements that made them; 0: just made, and nothing in it yet.
@@ -47,7 +47,7 @@ _USAGE = """
 OF_VERSION = {0: "", 1: _CLIENTS, 2: _CLIENTS + _USAGE}
 
 
-def test_a_broken_file_is_put_aside(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_corrupt_file_is_set_aside(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     path = file_of(idle_coordinator)
     path.parent.mkdir(parents=True, exist_ok=True)
     for number in (1, 2):
@@ -57,12 +57,14 @@ def test_a_broken_file_is_put_aside(idle_coordinator: CoordinatorProcess, proces
         assert str(aside) in in_status(idle_coordinator)
         assert aside.read_bytes() == b"scribble" * 4096
         shares(idle_coordinator, processes)
-        wait_for(lambda: "works" in kept(idle_coordinator))
+        wait_until(lambda: "works" in kept(idle_coordinator))
         assert len(warnings(idle_coordinator)) == number
         idle_coordinator.stop()
 
 
-def test_no_place_for_it(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_unusable_state_path_is_reported_until_it_works(
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     """Even for root, whom no mode keeps out."""
     path = file_of(idle_coordinator)
     path.mkdir(parents=True)
@@ -70,7 +72,7 @@ def test_no_place_for_it(idle_coordinator: CoordinatorProcess, processes: Proces
     assert "restart would forget it: Is a directory" in in_status(idle_coordinator)
     shares(idle_coordinator, processes)
     path.rmdir()
-    wait_for(lambda: not idle_coordinator.status()["coordinator"]["problems"], 15)
+    wait_until(lambda: not idle_coordinator.status()["coordinator"]["problems"], 15)
     assert "works" in kept(idle_coordinator), "all that was said meanwhile"
     assert len(warnings(idle_coordinator)) == 1
 
@@ -100,7 +102,7 @@ def test_sharing_goes_on_beside_a_journal_of_a_later_version(
 
 
 @pytest.mark.parametrize("version", OF_VERSION)
-def test_what_an_older_version_kept_is_kept(tmp_path: Path, version: int) -> None:
+def test_migration_keeps_the_stored_state(tmp_path: Path, version: int) -> None:
     path = tmp_path / "journal.db"
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.executescript(f"{OF_VERSION[version]} PRAGMA user_version = {version};")
@@ -116,7 +118,7 @@ def test_what_an_older_version_kept_is_kept(tmp_path: Path, version: int) -> Non
         assert now.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
 
 
-def test_every_version_is_tried() -> None:
+def test_migration_from_every_version_is_tested() -> None:
     assert list(OF_VERSION) == list(range(len(MIGRATIONS) + 1)), "add what a file of the new version looks like"
 
 
@@ -140,7 +142,7 @@ def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_pa
         "PRAGMA user_version = -1;",
     ],
 )
-def test_what_is_no_journal_is_put_aside(tmp_path: Path, made: str) -> None:
+def test_foreign_file_is_set_aside(tmp_path: Path, made: str) -> None:
     """However often it was tried, it would not get any better."""
     path = tmp_path / "journal.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
@@ -153,7 +155,7 @@ def test_what_is_no_journal_is_put_aside(tmp_path: Path, made: str) -> None:
     assert file.clients() == {"a": RECORD}
 
 
-def test_a_full_disk_loses_nothing_that_was_said(tmp_path: Path) -> None:
+def test_changes_during_a_full_disk_are_stored_later(tmp_path: Path) -> None:
     file = StateDatabase(tmp_path / "journal.db")
     file.write({"a": RECORD}, {})
     with file._transaction() as connection:
@@ -191,12 +193,12 @@ def test_clients_that_come_and_go_while_the_disk_is_full_fill_no_memory(
     for number in range(1000):
         kept.save_client(str(number), RECORD)
         kept.save_client(str(number), None)
-    wait_for(lambda: bool(kept.problems))
+    wait_until(lambda: bool(kept.problems))
     kept.close()
     assert "stays" in kept._clients and len(kept._clients) <= 101
 
 
-def test_a_disk_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_disk_delays_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, told = threading.Event(), threading.Event()
     monkeypatch.setattr(StateDatabase, "clients", lambda file: goes_on.wait(30) and {"a": RECORD})
     store = StateStore(tmp_path / "journal.db", lambda call, *words: (call(*words), told.set()))
@@ -212,7 +214,7 @@ def test_a_disk_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.M
     assert set(StateDatabase(tmp_path / "journal.db").clients()) == {"b"}
 
 
-def test_a_broken_file_in_the_midst(tmp_path: Path) -> None:
+def test_file_that_becomes_corrupt_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     file = StateDatabase(path)
     file.write({"a": RECORD}, {})

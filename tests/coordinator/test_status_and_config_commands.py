@@ -19,7 +19,7 @@ from jupyter_gpushare.cli.status import render
 from jupyter_gpushare.wire import messages
 
 from .conftest import QUANTUM, CoordinatorProcess, ProcessFactory
-from .protocol_process import UUID, wait_for
+from .protocol_process import UUID, wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -35,7 +35,7 @@ def scene(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> Co
     runs.allocate(1 << 30)
     runs.run_turn()
     waits.start_waiting()
-    wait_for(lambda: runs.contended)
+    wait_until(lambda: runs.contended)
     return idle_coordinator
 
 
@@ -84,7 +84,7 @@ def printed(status: dict[str, Any]) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
-def test_status_tells_how_busy_a_device_is(scene: CoordinatorProcess) -> None:
+def test_status_shows_the_utilisation_of_a_device(scene: CoordinatorProcess) -> None:
     status = scene.status()
 
     def shown(**known: object) -> str:
@@ -95,7 +95,7 @@ def test_status_tells_how_busy_a_device_is(scene: CoordinatorProcess) -> None:
     assert " ? " in shown(utilisation=None)
 
 
-def test_status_says_when_a_turn_may_end_before_its_deadline(scene: CoordinatorProcess) -> None:
+def test_status_shows_that_a_turn_may_end_early(scene: CoordinatorProcess) -> None:
     status = scene.status()
     device = {**status["devices"][0], "grants": [{**status["devices"][0]["grants"][0], "seconds_left": 9.0}]}
 
@@ -110,7 +110,7 @@ def test_status_says_when_a_turn_may_end_before_its_deadline(scene: CoordinatorP
     assert "holds it, 9 s left" in shown(9.0)
 
 
-def test_status_says_what_idleness_and_limits_bring(scene: CoordinatorProcess) -> None:
+def test_status_shows_idle_policy_and_limits(scene: CoordinatorProcess) -> None:
     status = scene.status()
 
     def shown(**known: object) -> str:
@@ -184,7 +184,7 @@ def test_config_refuses_nonsense(
 
 
 @pytest.mark.parametrize("name", ["status", "config"])
-def test_nobody_answers(name: str, command: Run, folder: Path) -> None:
+def test_command_without_a_coordinator_fails(name: str, command: Run, folder: Path) -> None:
     done = command(name, "--socket", str(folder / "none.sock"))
     assert (done.returncode, done.stdout) == (1, "")
     assert f"jupyter gpushare {name}: no coordinator answers at {folder}/none.sock" in done.stderr
@@ -199,14 +199,14 @@ def test_nobody_answers(name: str, command: Run, folder: Path) -> None:
     ],
     ids=str,
 )
-def test_wrong_words(command: Run, words: tuple[str, ...], status: int, error: str) -> None:
+def test_unknown_words_are_refused(command: Run, words: tuple[str, ...], status: int, error: str) -> None:
     done = command(*words)
     assert done.returncode == status
     assert error in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_simulated_devices_that_programs_bring_are_told(
+def test_status_marks_simulated_devices_of_programs(
     coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run
 ) -> None:
     processes("a")

@@ -20,7 +20,7 @@ from jupyter_gpushare.core.errors import Refused
 
 
 @pytest.mark.parametrize(("cost", "least", "most"), [(0.0, 2, 11), (0.02, 1, 4)])
-def test_turns_come_before_telling(cost: float, least: int, most: int) -> None:
+def test_snapshots_are_sent_after_turns(cost: float, least: int, most: int) -> None:
     """Where a snapshot takes long, there are fewer of them, so that most of the coordinator's time is for turns."""
     taken = 0
 
@@ -47,7 +47,7 @@ def test_turns_come_before_telling(cost: float, least: int, most: int) -> None:
     assert least <= asyncio.run(follow()) <= most
 
 
-def test_who_does_not_read_is_told_later_and_nobody_else_again() -> None:
+def test_slow_subscriber_gets_its_snapshot_later_without_repeats_to_others() -> None:
     number = 0
 
     def take(touched: set[str]) -> SnapshotSteps:
@@ -64,27 +64,27 @@ def test_who_does_not_read_is_told_later_and_nobody_else_again() -> None:
         answers: list[SnapshotEncoder] = []
         for peer in (reads, sleeps):
             followers.subscribe(peer, answers.append)
-        await until(lambda: len(answers) == 2)
+        await wait_until(lambda: len(answers) == 2)
         number = 1
         followers.schedule_publication()
-        await until(lambda: reads.send.called)
+        await wait_until(lambda: reads.send.called)
         for _ in range(3):
             followers.schedule_publication()
             await asyncio.sleep(2 * MIN_INTERVAL_SECONDS)
         assert (reads.send.call_count, sleeps.send.call_count) == (1, 0)
         sleeps.is_congested = False
-        await until(lambda: sleeps.send.called)
+        await wait_until(lambda: sleeps.send.called)
         assert (reads.send.call_count, sleeps.send.call_count) == (1, 1)
         followers.close()
 
-    async def until(condition: Callable[[], bool]) -> None:
+    async def wait_until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(follow(), 20))
 
 
-def test_a_user_follows_by_so_many_connections_only() -> None:
+def test_subscriptions_of_a_user_are_limited() -> None:
     """A publication goes to all of them, and turns wait for it."""
 
     async def follow() -> None:
@@ -106,7 +106,7 @@ def test_a_user_follows_by_so_many_connections_only() -> None:
     asyncio.run(follow())
 
 
-def test_who_asks_while_a_snapshot_is_taken_gets_a_later_one() -> None:
+def test_request_during_a_snapshot_gets_the_next_one() -> None:
     """And all who ask meanwhile get the same one."""
     began = 0
 

@@ -34,7 +34,7 @@ def test_users_are_found_by_name_uid_and_group() -> None:
         assert TenantLookup({"other": {"users": ["nobody-at-all"]}, "mine": values}).tenant_of(str(me.pw_uid)) == "mine"
 
 
-def test_a_user_counts_before_its_groups_and_both_before_everybody() -> None:
+def test_tenant_by_user_precedes_group_and_default() -> None:
     me = pwd.getpwuid(os.getuid())
     group = grp.getgrgid(me.pw_gid).gr_name
     rest = {"rest": {"users": ["*"]}}
@@ -57,6 +57,6 @@ def test_a_user_counts_before_its_groups_and_both_before_everybody() -> None:
         ({"a": {"limit": "2"}}, "tenant 'a': limit=2 is out of range"),
     ],
 )
-def test_what_is_wrong_is_named(tenants: dict[str, Any], said: str) -> None:
+def test_invalid_tenants_are_refused_with_a_reason(tenants: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
         TenantLookup(tenants)

@@ -32,7 +32,7 @@ def test_a_file_names_devices_by_uuid_or_index(tmp_path: Path) -> None:
         ({"n": {"s": {"w": [0, 0]}}}, "has device 0, which is at n/s/w/0 already"),
     ],
 )
-def test_a_file_that_is_wrong_is_named_with_the_place(tmp_path: Path, content: Any, said: str) -> None:
+def test_invalid_file_is_refused_with_the_position(tmp_path: Path, content: Any, said: str) -> None:
     path = write(tmp_path, content)
     with pytest.raises(Refused) as refused:
         topology.read_topology_file(path)

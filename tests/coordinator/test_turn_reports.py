@@ -71,7 +71,7 @@ def test_a_turn_that_was_missed_is_reported_whole(looks: Looks) -> None:
     assert looks.look() == []
 
 
-def test_another_turn_since_the_last_look_ends_the_one_before(looks: Looks) -> None:
+def test_another_turn_since_the_last_report_ends_the_one_before(looks: Looks) -> None:
     looks.look(RAN._replace(phase=IN, closed_ns=0, ended_ns=0))
     looks.page.report.idle = 1
     following = Turn(TWO, began_ns=int(11.5 * S), epoch=2, phase=IN)
@@ -80,14 +80,14 @@ def test_another_turn_since_the_last_look_ends_the_one_before(looks: Looks) -> N
     assert looks.look(again) == [ev.Ended(1, TWO), ev.Began(1, TWO, 12.5), ev.WentIdle(1)]
 
 
-def test_a_closing_that_is_taken_back(looks: Looks) -> None:
+def test_reopened_gate_is_reported(looks: Looks) -> None:
     closing = RAN._replace(phase=CLOSING, ended_ns=0)
     looks.look(closing)
     assert looks.look(closing._replace(phase=IN, closed_ns=0)) == [ev.Began(1, ONE, 11.0)]
 
 
 @pytest.mark.parametrize("claimed", [0, 1, (1 << 64) - 1])
-def test_no_time_lies_outside_of_the_time_between_two_looks(looks: Looks, claimed: int) -> None:
+def test_event_times_are_between_two_reports(looks: Looks, claimed: int) -> None:
     (began,) = looks.look(Turn(ONE, began_ns=claimed, epoch=1, phase=IN)) or []
     assert isinstance(began, ev.Began) and began.at == min(max(claimed / S, 10.0), 11.0)
 
@@ -97,7 +97,7 @@ def test_a_number_that_no_turn_has_is_none(looks: Looks, number: int) -> None:
     assert looks.look(Turn(number, began_ns=S, epoch=1, phase=IN)) == []
 
 
-def test_a_page_that_is_being_written_says_nothing(looks: Looks) -> None:
+def test_torn_report_is_ignored(looks: Looks) -> None:
     looks.page.write_turn(RAN)
     looks.page.report.turn.epoch += 1
     assert looks.look() is None

@@ -10,10 +10,10 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import CLOSING, IN, OUT
 
 from .conftest import QUANTUM, CoordinatorProcess, ProcessFactory
-from .protocol_process import is_locked, wait_for
+from .protocol_process import is_locked, wait_until
 
 
-def test_the_page_tells_everything(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_page_has_permit_quota_and_limits(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     quantum = 2.0  # seconds; longer than what a busy machine takes from here to the other client's wish
     idle_coordinator.start(quantum=quantum)
     a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
@@ -21,7 +21,7 @@ def test_the_page_tells_everything(idle_coordinator: CoordinatorProcess, process
     a.run_turn()
     orders = a.orders
     assert (a.contended, orders.queue_position) == (False, 0)
-    wait_for(lambda: a.permit.deadline_ns > 0)  # no other client waits, but its limit will be reached
+    wait_until(lambda: a.permit.deadline_ns > 0)  # no other client waits, but its limit will be reached
     assert (orders.memory_limit, orders.memory_total) == (2 << 30, 2 << 30)
     assert (orders.share_ppm, orders.limit_ppm, orders.quota_set) == (250_000, 500_000, 1 | 2 | 4)
     assert (orders.quantum_ns, orders.idle_release_ns) == (int(quantum * 1e9), 250_000_000)
@@ -31,15 +31,13 @@ def test_the_page_tells_everything(idle_coordinator: CoordinatorProcess, process
     b = processes("b", quota="service=offline")
     began = time.monotonic()
     b.start_waiting()
-    wait_for(lambda: a.contended)
+    wait_until(lambda: a.contended)
     assert began < a.permit.deadline_ns / 1e9 <= time.monotonic() + quantum
     assert b.orders.memory_limit == b.orders.memory_total == 8 << 30
     assert b.orders.quota_set == 1 | 4
 
 
-def test_the_turn_is_locked_and_the_lock_freed_with_it(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_turn_holds_the_lock_until_its_end(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a = processes("a")
     assert not is_locked()
     a.run_turn()
@@ -48,7 +46,7 @@ def test_the_turn_is_locked_and_the_lock_freed_with_it(
     a.wait_phase(CLOSING)
     assert is_locked(), "not before it has drained"
     a.drain()
-    wait_for(lambda: not is_locked())
+    wait_until(lambda: not is_locked())
 
 
 def test_a_turn_changes_while_the_coordinator_is_stopped(
@@ -58,13 +56,13 @@ def test_a_turn_changes_while_the_coordinator_is_stopped(
     first, second = processes("first"), processes("second")
     first.run_turn()
     second.start_waiting()
-    wait_for(lambda: second.permit.flags & 1 and first.permit.deadline_ns)
+    wait_until(lambda: second.permit.flags & 1 and first.permit.deadline_ns)
     assert second.phase == OUT
     with coordinator.stopped():
         first.end_turn()
         second.wait_phase(IN)
         first.start_waiting()
-    wait_for(lambda: [c["phase"] for c in coordinator.status()["clients"]] == ["waiting", "running"])
+    wait_until(lambda: [c["phase"] for c in coordinator.status()["clients"]] == ["waiting", "running"])
     assert [c["quanta"] for c in coordinator.status()["clients"]] == [1, 1]
     second.wait_phase(CLOSING, within=5 * QUANTUM + 1)  # a turn like any other
     second.drain()
@@ -80,7 +78,7 @@ def test_a_joiner_keeps_the_turn_that_its_first_client_has_left(
     first.run_turn()
     before = joiner.page.permit_bytes()
     joiner.start_waiting()
-    wait_for(lambda: joiner.page.permit_bytes() != before, act=False)
+    wait_until(lambda: joiner.page.permit_bytes() != before, act=False)
     coordinator.request(messages.Release(client="first"))
     with coordinator.stopped():
         joiner.disable_doorbell()
@@ -88,22 +86,22 @@ def test_a_joiner_keeps_the_turn_that_its_first_client_has_left(
         assert joiner.turn.turn == first.turn.turn
         epoch = joiner.permit.epoch
         first.end_turn()
-    wait_for(lambda: (coordinator.client("first") or {})["phase"] == "idle")
+    wait_until(lambda: (coordinator.client("first") or {})["phase"] == "idle")
     assert (coordinator.client("joiner") or {})["phase"] == "running"
     assert (joiner.phase, joiner.permit.epoch) == (IN, epoch)
 
 
 @pytest.mark.parametrize("end", ["cell", "kernel"])
-def test_the_turn_ends_with_the_cell_and_that_with_its_kernel(
+def test_turn_ends_with_the_cell_or_the_kernel(
     long_quantum_coordinator: CoordinatorProcess, processes: ProcessFactory, end: str
 ) -> None:
     kernel = processes.kernel("a")
     a, b = processes("a"), processes("b")
     kernel.cell("start", "m1")
-    wait_for(lambda: (long_quantum_coordinator.client("a") or {})["cells"] == 1)
+    wait_until(lambda: (long_quantum_coordinator.client("a") or {})["cells"] == 1)
     a.run_turn()
     b.start_waiting()
-    wait_for(lambda: a.contended)
+    wait_until(lambda: a.contended)
     began = time.monotonic()
     if end == "cell":
         kernel.cell("end", "m1")
@@ -130,14 +128,14 @@ class TestTwoProcessesOfAClient:
         first.close()
         assert is_locked(), "by the second one"
 
-    def test_their_bytes_add_up(self, coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    def test_memory_of_processes_adds_up(self, coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
         first, second = processes("a"), processes("a")
         first.allocate(1000)
         second.allocate(234)
         assert first.slots(2) == [1000, 234]
-        wait_for(lambda: coordinator.client("a")["allocated"] == 1234)  # type: ignore[index]
+        wait_until(lambda: coordinator.client("a")["allocated"] == 1234)  # type: ignore[index]
         second.close()
-        wait_for(lambda: coordinator.client("a")["allocated"] == 1000)  # type: ignore[index]
+        wait_until(lambda: coordinator.client("a")["allocated"] == 1000)  # type: ignore[index]
         assert first.slots(2) == [1000, 0], "the bytes of a process that ended count no longer"
 
 
@@ -150,8 +148,8 @@ class TestLocks:
         a.run_turn()
         a.disconnect()
         b.start_waiting()
-        wait_for(lambda: coordinator.status()["devices"][0]["queue"] == ["b"])
-        wait_for(lambda: coordinator.client("a")["phase"] == "idle")  # type: ignore[index]
+        wait_until(lambda: coordinator.status()["devices"][0]["queue"] == ["b"])
+        wait_until(lambda: coordinator.client("a")["phase"] == "idle")  # type: ignore[index]
         assert (is_locked(), b.phase) == (True, OUT)
         assert a.send_hello() == "welcome"
         a.end_turn()
@@ -165,7 +163,7 @@ def test_interrupt_wakes_the_waiting_calls(coordinator: CoordinatorProcess, proc
     assert a.orders.interrupt_seq == before + 1
 
 
-def test_two_devices_at_once(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_turn_covers_two_devices(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     one, two, gang = processes("one", "GPU-1"), processes("two", "GPU-2"), processes("gang", "GPU-1", "GPU-2")
     one.run_turn()
     two.run_turn()
@@ -174,18 +172,16 @@ def test_two_devices_at_once(coordinator: CoordinatorProcess, processes: Process
         process.end_turn()
     gang.wait_phase(IN)
     assert is_locked("GPU-1") and is_locked("GPU-2")
-    wait_for(lambda: coordinator.grants() == ["gang", "gang"])
+    wait_until(lambda: coordinator.grants() == ["gang", "gang"])
 
 
-def test_a_process_whose_word_is_lost_gets_its_turn_and_its_end_is_seen(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_lost_doorbell_delays_but_loses_no_turn(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     """Its doorbell is not heard: its page says what has become of its turns."""
     a, b = processes("a"), processes("b")
     a.disable_doorbell()
     a.run_turn()
-    wait_for(lambda: (coordinator.client("a") or {})["phase"] == "running")
+    wait_until(lambda: (coordinator.client("a") or {})["phase"] == "running")
     b.start_waiting()
     a.end_turn()
     b.wait_phase(IN)
-    wait_for(lambda: (coordinator.client("a") or {})["phase"] == "idle")
+    wait_until(lambda: (coordinator.client("a") or {})["phase"] == "idle")

@@ -52,7 +52,7 @@ def books() -> Books:
     return Books(host_of("d"))
 
 
-def test_users_without_end_fill_no_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_are_bounded_with_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Kubernetes, where each pod is one. Who uses a device now is among those that are told of."""
     monkeypatch.setattr(usage_accumulator, "MAX_OWNERS", 3)
     world = host_of("d1")
@@ -75,7 +75,7 @@ def test_users_without_end_fill_no_totals(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("sharing", ["exclusive", "packed"])
 @pytest.mark.parametrize("seed", range(15))
-def test_what_all_have_had_is_what_the_devices_were_held(seed: int, sharing: str) -> None:
+def test_granted_seconds_of_users_sum_to_those_of_devices(seed: int, sharing: str) -> None:
     chance = random.Random(seed)
     world = World(baseline(sharing=sharing, time_quantum=0.7))
     devices = [world.device("d1"), world.device("d2")]
@@ -171,7 +171,7 @@ def test_a_gang_counts_on_each_of_its_devices_and_its_bytes_once() -> None:
     assert sum(books.total(uuid).restored_bytes for uuid in devices) == 7
 
 
-def test_nobody_works_for_longer_than_he_has_the_device_whatever_is_claimed(books: Books) -> None:
+def test_busy_time_is_at_most_the_granted_time(books: Books) -> None:
     world = books.world
     world.process("a", busy=True)
     for claimed in (10**18, 0, 10**18, 5):
@@ -183,7 +183,7 @@ def test_nobody_works_for_longer_than_he_has_the_device_whatever_is_claimed(book
     assert tally.evicted_bytes == 10**18, "what went down and up again is not counted twice"
 
 
-def test_how_long_waits_and_switches_were_is_counted_once_each() -> None:
+def test_waits_and_switches_are_counted_once() -> None:
     world = host_of("d", time_quantum=1.0)
     books = Books(world)
     feed = world.feed
@@ -205,7 +205,7 @@ def test_how_long_waits_and_switches_were_is_counted_once_each() -> None:
     assert switches["seconds"] == pytest.approx(turns * 0.003)
 
 
-def test_owners_are_told_apart(books: Books) -> None:
+def test_usage_is_separate_for_each_owner(books: Books) -> None:
     world = books.world
     for name, tenant in (("a", "1000"), ("b", "1001")):
         world.client(name, tenant=tenant)

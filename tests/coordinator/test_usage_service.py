@@ -23,7 +23,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import CLOSING, IN
 
 from .conftest import OTHER_UID, Connect, CoordinatorProcess, ProcessFactory, ask
-from .protocol_process import UUID, wait_for
+from .protocol_process import UUID, wait_until
 from .test_restart_recovery import file_of
 from .test_status_and_config_commands import Run
 
@@ -49,11 +49,11 @@ def use(coordinator: CoordinatorProcess, processes: ProcessFactory) -> float:
     a.drain()
     b.wait_phase(IN)
     coordinator.end_turn(b)
-    wait_for(lambda: not coordinator.status()["devices"][0]["grants"])
+    wait_until(lambda: not coordinator.status()["devices"][0]["grants"])
     return float(sum(client["gpu_seconds"] for client in coordinator.status()["clients"]))
 
 
-def test_what_was_used_is_told_up_to_now(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_usage_includes_the_present_turn(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     held = use(coordinator, processes)
     row = usage(coordinator)
     assert row["gpu_seconds"] == pytest.approx(held, abs=0.005)
@@ -63,7 +63,7 @@ def test_what_was_used_is_told_up_to_now(coordinator: CoordinatorProcess, proces
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_it_outlives_coordinators_and_clients(
+def test_usage_survives_coordinators_and_clients(
     coordinator: CoordinatorProcess, processes: ProcessFactory, number: int
 ) -> None:
     use(coordinator, processes)
@@ -76,7 +76,7 @@ def test_it_outlives_coordinators_and_clients(
     coordinator.end_turn(second)
     second.close()
     coordinator.request(messages.Unregister(client="c"))
-    wait_for(lambda: coordinator.client("c") is None)
+    wait_until(lambda: coordinator.client("c") is None)
     assert usage(coordinator)["turns"] == 3
 
 
@@ -85,7 +85,7 @@ def test_a_process_that_comes_back_is_not_counted_twice(
 ) -> None:
     a = processes("a")
     a.run_turn()
-    wait_for(lambda: coordinator.client("a")["gpu_seconds"] > 0.1)  # type: ignore[index]
+    wait_until(lambda: coordinator.client("a")["gpu_seconds"] > 0.1)  # type: ignore[index]
     a.report.gpu_ns, a.report.evicted_bytes = 50_000_000, 1 << 30
     before = usage(coordinator)
     assert (before["busy_seconds"], before["evicted_bytes"]) == (0.05, 1 << 30)
@@ -121,9 +121,7 @@ def test_a_user_asks_the_disk_only_so_much_at_once(coordinator: CoordinatorProce
     assert (connection.receive() or {})["type"] == "reply"
 
 
-def test_a_journal_that_cannot_be_read_is_said_to_be(
-    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_unreadable_state_store_is_reported(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     path = file_of(idle_coordinator)
     path.mkdir(parents=True)
     idle_coordinator.start()
@@ -132,7 +130,7 @@ def test_a_journal_that_cannot_be_read_is_said_to_be(
     assert not result["complete"]
     assert result["rows"][0]["gpu_seconds"] == pytest.approx(held, abs=0.005)
     path.rmdir()
-    wait_for(lambda: idle_coordinator.request(messages.Usage(since=3600))["complete"], 15)
+    wait_until(lambda: idle_coordinator.request(messages.Usage(since=3600))["complete"], 15)
     assert usage(idle_coordinator)["gpu_seconds"] == pytest.approx(held, abs=0.005), "nothing was lost, nothing doubled"
 
 
@@ -167,7 +165,7 @@ def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> Non
     assert file.usage(0, "1000") == {mine: UsageTotals(gpu_seconds=241.0, turns=241)}
 
 
-def test_figures_beyond_reason_do_not_stop_it(tmp_path: Path) -> None:
+def test_absurd_figures_do_not_stop_the_query(tmp_path: Path) -> None:
     file = StateDatabase(tmp_path / "journal.db")
     owner = UsageOwner("1000", "", "d")
     for hour in (1, 1, 2, 3):
@@ -207,12 +205,12 @@ def test_dates() -> None:
         ("40000d", "more than 100 years ago"),
     ],
 )
-def test_what_is_no_time_is_named(written: str, words: str) -> None:
+def test_invalid_time_is_refused_with_a_reason(written: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         units.parse_since(written, time.time())
 
 
-def test_the_command(coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run) -> None:
+def test_usage_command_prints_a_table(coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run) -> None:
     nothing = command("usage", "--socket", coordinator.path)
     assert nothing.stdout.startswith("Nobody has used a GPU since") and nothing.returncode == 0
     use(coordinator, processes)

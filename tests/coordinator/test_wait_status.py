@@ -10,14 +10,14 @@ from jupyter_gpushare.coordinator.views.snapshot import user_name
 from jupyter_gpushare.wire import messages
 
 from .conftest import OTHER_UID, Connect, CoordinatorProcess, ProcessFactory, ask
-from .protocol_process import ProtocolProcess, wait_for
+from .protocol_process import ProtocolProcess, wait_until
 
 
 def outlook(coordinator: CoordinatorProcess, client: str) -> Any:
     return coordinator.request(messages.WaitStatus(client=client))
 
 
-def test_who_waits_is_told_for_whom_and_how_long(
+def test_wait_status_has_the_running_client_and_the_expected_wait(
     pair: tuple[ProtocolProcess, ProtocolProcess], idle_coordinator: CoordinatorProcess
 ) -> None:
     told = outlook(idle_coordinator, "b")
@@ -44,7 +44,7 @@ def test_a_kernel_asks_over_its_own_connection_between_its_cells(
     assert client and client["cells"] == 2
 
 
-def test_of_other_users_the_name_only(
+def test_wait_status_shows_only_the_user_of_other_clients(
     coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     other = as_other_user()
@@ -56,12 +56,12 @@ def test_of_other_users_the_name_only(
     theirs = processes("theirs", connect=False, token="t")
     theirs.send_hello(through=as_other_user())
     theirs.start_waiting()
-    wait_for(lambda: ask(other, "outlook", client="theirs")["waiting"])
+    wait_until(lambda: ask(other, "outlook", client="theirs")["waiting"])
     told = ask(other, "outlook", client="theirs")
     (running,) = told["running"]
     assert (running["client"], running["label"], running["tenant"]) == ("mine", "", user_name("0"))
     coordinator.end_turn(mine)
     mine.start_waiting()
-    wait_for(lambda: outlook(coordinator, "mine")["running"])
+    wait_until(lambda: outlook(coordinator, "mine")["running"])
     (running,) = outlook(coordinator, "mine")["running"]
     assert (running["label"], running["tenant"]) == ("", user_name(str(OTHER_UID)))

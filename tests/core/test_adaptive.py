@@ -86,7 +86,7 @@ def test_large_launches_do_not_make_the_limit_swing() -> None:
     assert mean(device.used[-300:]) >= 0.3
 
 
-def test_who_does_not_launch_loses_nothing() -> None:
+def test_guaranteed_client_that_pauses_keeps_its_baseline() -> None:
     """The guaranteed client pauses: the other one is free, and limited again, as before, within a second of its end."""
     device = SharedDevice()
     device.run(200)
@@ -131,14 +131,14 @@ def test_a_loss_that_it_causes_never_becomes_the_baseline() -> None:
 
 @given(st.integers(0, 1 << 30))
 @settings(max_examples=tier.strength(15, 250), deadline=None)
-def test_noise_of_a_hundredth_costs_nobody_anything(seed: int) -> None:
+def test_noise_of_one_percent_changes_no_limit(seed: int) -> None:
     device = SharedDevice(wobble=lambda second: 0.99 + 0.02 * (hash((seed, second)) % 1000) / 1000)
     device.run(900)
     assert mean(device.lost) <= 0.05
     assert mean(device.used[-300:]) >= 0.2
 
 
-def test_a_known_rate_alone_needs_no_measuring() -> None:
+def test_known_exclusive_rate_is_not_measured_again() -> None:
     known = AdaptiveRate(baseline=500_000)
     assert known.update(500_000, 0, 0) == FIRST_LIMIT / WINDOW
     unknown = AdaptiveRate()
@@ -155,7 +155,7 @@ def test_the_first_limit_is_what_the_device_seems_to_have_left(room: float) -> N
     assert rate.limit == pytest.approx(0.8 * room)
 
 
-def test_room_that_is_known_late_sets_the_limit_unless_a_loss_has() -> None:
+def test_late_capacity_estimate_sets_the_limit_without_a_measured_loss() -> None:
     late, lost = AdaptiveRate(baseline=2_000), AdaptiveRate(baseline=2_000)
     for step, guaranteed in enumerate([2_000, 2_000, 2_000]):
         late.update(guaranteed, FIRST_LIMIT, step * WINDOW)

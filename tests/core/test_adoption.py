@@ -19,14 +19,14 @@ def test_a_running_turn_goes_on_with_its_number(world: World) -> None:
     assert (world.permits["a"].turn, world.permits["a"].contended, world.permits["a"].deadline) == (TURN, False, None)
 
 
-def test_it_ends_after_a_quantum_if_a_client_waits(world: World) -> None:
+def test_adopted_turn_ends_after_a_quantum_if_a_client_waits(world: World) -> None:
     world.adopt("a", "gpu", turn=TURN)
     world.process("b", busy=True)
     assert world.run_until(lambda: world.running() == "b") == pytest.approx(QUANTUM)
     assert world.phase("a") == "idle"
 
 
-def test_it_ends_with_a_cell_whose_end_no_coordinator_was_there_to_receive(world: World) -> None:
+def test_adopted_turn_ends_with_a_cell_that_ended_meanwhile(world: World) -> None:
     world.adopt("a", "gpu", turn=TURN)
     world.end_cell("a", "of before")
     world.run(1.0)
@@ -99,7 +99,7 @@ def test_a_turn_that_was_ending_ends(world: World, phase: str) -> None:
     assert a.gate == CLOSED
 
 
-def test_a_known_client_keeps_quota_and_devices(world: World) -> None:
+def test_registered_client_keeps_quota_and_devices(world: World) -> None:
     world.client("a", Quota(share=0.5))
     world.feed(ev.ClientRegistered("a", "1000", "new label", Quota(share=0.9)))
     client = world.scheduler.clients["a"]

@@ -34,7 +34,7 @@ class Crowd:
             self.limits.update(asked, self.now)
 
 
-def test_nobody_gets_less_than_it_requests_and_all_of_it_is_used() -> None:
+def test_each_client_gets_its_request_and_capacity_is_used() -> None:
     crowd = Crowd(a=0.3, b=0.6)
     crowd.wants = {"a": 1.0, "b": 1.0}
     for _ in range(50):
@@ -71,7 +71,7 @@ def test_lent_capacity_is_returned() -> None:
     assert crowd.used["a"] >= 0.2 - 1e-6
 
 
-def test_who_worked_a_little_all_the_time_gets_its_share_too() -> None:
+def test_light_steady_client_gets_its_share() -> None:
     crowd = Crowd(a=0.2, b=0.7)
     crowd.wants = {"a": 1.0, "b": 0.1}
     crowd.run(60 * INTERVAL)

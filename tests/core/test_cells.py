@@ -108,9 +108,7 @@ def test_a_cell_that_ends_while_it_waits_does_not_shorten_its_turn(world: World)
 
 
 @pytest.mark.parametrize("launch_is_reported_first", [False, True])
-def test_the_next_cell_runs_on_while_the_last_one_still_drains_and_nobody_waits(
-    world: World, launch_is_reported_first: bool
-) -> None:
+def test_uncontended_next_cell_keeps_the_turn_during_the_drain(world: World, launch_is_reported_first: bool) -> None:
     """A cell ends with seconds of submitted work outstanding. Closing it harms nobody's turn but the next cell's."""
     a = in_cell(world, drains_in=5.0)
     world.end_cell("a", "1")
@@ -126,7 +124,7 @@ def test_the_next_cell_runs_on_while_the_last_one_still_drains_and_nobody_waits(
     assert (world.phase("a"), a.openings) == ("running", opened)
 
 
-def test_the_next_cell_waits_its_turn_if_somebody_waits(world: World) -> None:
+def test_contended_next_cell_waits_for_a_new_turn(world: World) -> None:
     a = in_cell(world, drains_in=0.08)
     world.process("b", busy=True)
     world.end_cell("a", "1")

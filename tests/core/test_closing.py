@@ -13,7 +13,7 @@ from .world import FakeProcess, World
 STUCK, STEP = 0.1, 0.02  # seconds: STUCK_NS and STEP_NS of agent_step.c
 
 
-def test_nobody_else_runs_before_all_processes_have_drained(world: World) -> None:
+def test_next_turn_starts_after_all_processes_have_drained(world: World) -> None:
     world.process("a", busy=True)
     world.process("a", drains_in=0.09, busy=True)
     world.process("b", busy=True)
@@ -32,7 +32,7 @@ def test_a_slow_drain_without_waiting_threads_is_waited_for_and_reported(world: 
     assert world.phase("a") == "idle"
 
 
-def test_a_slow_drain_that_nobody_waits_for_is_no_overrun(world: World) -> None:
+def test_uncontended_slow_drain_is_no_overrun(world: World) -> None:
     """A cell has ended, its work has not."""
     a = world.process("a", drains_in=30)
     world.start_cell("a", "1")
@@ -103,7 +103,7 @@ def test_ranks_that_wait_for_each_other_at_every_step_are_parted_soon(world: Wor
 
 
 def test_processes_that_close_by_themselves_at_their_deadline(world: World) -> None:
-    """The coordinator need not be on the way of a hand-over; only reports show it."""
+    """The coordinator need not be on the way of a handoff; only reports show it."""
     for drains_in in (0.001, 0.002):
         world.process("a", drains_in=drains_in, busy=True)
     b = world.process("b", busy=True)
@@ -159,7 +159,7 @@ def test_wants_that_crossed_the_opening_is_ignored(world: World) -> None:
     assert world.queue("gpu") == ["a"], "only its own, sent after the closing"
 
 
-def test_wants_while_draining_queues_it_behind_those_who_wait(world: World) -> None:
+def test_gate_wait_during_a_drain_queues_last(world: World) -> None:
     a = world.process("a", drains_in=0.05, wants=True)
     world.process("b", busy=True)
     world.run(QUANTUM)

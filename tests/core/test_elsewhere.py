@@ -90,7 +90,9 @@ def together(turns: list[tuple[float, float, int]]) -> float:
 @pytest.mark.parametrize("sharing", ["exclusive", "auto", "packed"])
 @pytest.mark.parametrize("clients", [(1, 1), (1, 3), (3, 3)])
 @pytest.mark.parametrize("policy", ["fcfs", "fair", "interactive"])
-def test_they_take_turns(make_world: MakeWorld, sharing: str, clients: tuple[int, int], policy: str) -> None:
+def test_coordinators_alternate_turns(
+    make_world: MakeWorld, sharing: str, clients: tuple[int, int], policy: str
+) -> None:
     settings = {"sharing": sharing, "policy": policy}
     pair = Pair(*(make_world("gpu", **settings) for _ in clients))  # type: ignore[arg-type]
     for number, count in enumerate(clients):
@@ -110,7 +112,7 @@ def test_they_take_turns(make_world: MakeWorld, sharing: str, clients: tuple[int
         assert all(seconds > 0.5 for name, seconds in world.held("gpu").items() if name != OUTSIDER)
 
 
-def test_who_waits_elsewhere_ends_a_turn_of_a_client_that_is_alone(world: World) -> None:
+def test_waiter_of_another_coordinator_ends_an_uncontended_turn(world: World) -> None:
     world.process("a", busy=True)
     world.run(0.3)
     wanted(world)
@@ -119,14 +121,14 @@ def test_who_waits_elsewhere_ends_a_turn_of_a_client_that_is_alone(world: World)
     assert world.run_until(lambda: world.running() is None) == pytest.approx(QUANTUM - 0.3)
 
 
-def test_who_says_to_wait_and_takes_nothing_costs_a_small_part(world: World) -> None:
+def test_other_coordinator_that_never_enters_costs_little_time(world: World) -> None:
     world.process("a", busy=True)
     wanted(world)
     world.run(22)
     assert world.held("gpu")["a"] == pytest.approx(22 * QUANTUM / (QUANTUM + GAP), rel=0.05)
 
 
-def test_when_nobody_waits_there_any_more_the_turn_has_no_end(world: World) -> None:
+def test_turn_has_no_end_without_waiters_elsewhere(world: World) -> None:
     world.process("a", busy=True)
     wanted(world)
     world.run(0.5)
@@ -135,7 +137,7 @@ def test_when_nobody_waits_there_any_more_the_turn_has_no_end(world: World) -> N
     assert world.order("gpu") == ["a"]
 
 
-def test_the_device_is_taken_at_once_when_they_have_given_up(world: World) -> None:
+def test_device_is_taken_at_once_without_other_waiters(world: World) -> None:
     world.process("a", busy=True)
     wanted(world)
     world.run_until(lambda: world.running() is None)
@@ -197,7 +199,7 @@ def test_a_wait_for_the_lock_counts_neither_as_turn_nor_as_gpu_time_but_as_waiti
     assert client.wait_seconds_at(world.now) == pytest.approx(waited)
 
 
-def test_nobody_wants_it_any_more_nobody_tries(world: World) -> None:
+def test_device_without_waiters_is_not_probed(world: World) -> None:
     world.lock_elsewhere("gpu")
     a = world.process("a", busy=True)
     world.run(0.1)

@@ -45,7 +45,7 @@ def test_shares_within_two_percent_over_ten_quanta(shares: tuple[float, ...]) ->
         assert got == pytest.approx({f"c{n}": share + left for n, share in enumerate(shares)}, abs=0.02)
 
 
-def test_who_wants_little_gets_it_and_the_others_keep_their_shares() -> None:
+def test_light_client_gets_its_demand_and_the_rest_keep_their_shares() -> None:
     world = host("fair", cell_linger=0.0)
     little = world.start("little", share=0.5, busy=False)
     world.start("half", share=0.3)
@@ -135,7 +135,7 @@ class TestLimit:
         for _ in range(2):
             assert world.fractions(60)["a"] == pytest.approx(limit, rel=0.02)
 
-    def test_beside_others_it_is_a_cap(self) -> None:
+    def test_limit_is_a_cap_under_contention(self) -> None:
         world = host("interactive")
         world.start("limited", limit=0.2)
         world.start("free")
@@ -160,7 +160,7 @@ class TestLimit:
                 world.feed(ev.QuotaChanged("a", Quota(limit=limit)))
         assert world.held("gpu")["a"] == pytest.approx(0.255 * 60, rel=0.03)
 
-    def test_a_lower_limit_holds_at_once_for_who_pauses(self) -> None:
+    def test_lower_limit_applies_at_once_to_a_paused_client(self) -> None:
         world = host("fcfs")
         world.start("a", limit=0.5)
         world.run_until(lambda: world.running() is None)

@@ -44,7 +44,7 @@ def test_single_device_clients_do_not_starve_a_gang(world: World) -> None:
         assert len({c for c in world.order(uuid)[-8:]}) == 4
 
 
-def test_devices_are_free_for_later_clients_if_nobody_before_them_needs_them(world: World) -> None:
+def test_device_is_free_for_later_clients_without_earlier_need(world: World) -> None:
     world.process("a", "d1", busy=True)
     world.process("b", "d1", busy=True)
     world.process("c", "d2", busy=True)
@@ -143,7 +143,7 @@ def test_a_device_that_no_process_uses_any_more_is_no_longer_needed(world: World
     assert world.running("d1") == "a", "it needs d1 only"
 
 
-def test_the_same_while_it_waits(world: World) -> None:
+def test_unused_device_is_dropped_while_the_client_waits(world: World) -> None:
     world.process("b", "d2", busy=True)
     child, keep = world.process("a", "d2"), world.process("a", "d1", busy=True)
     assert keep.gate == "closed"

@@ -23,7 +23,7 @@ def between_cells(world: World) -> World:
     return world
 
 
-def test_who_holds_keeps_the_device_between_cells_for_that_long(between_cells: World) -> None:
+def test_hold_keeps_the_device_between_cells(between_cells: World) -> None:
     world = between_cells
     world.feed(ev.TurnHeld("a", 60.0))
     world.end_cell("a", "one")
@@ -40,7 +40,7 @@ def test_a_hold_outlasts_the_quantum_and_idleness(world: World) -> None:
     assert world.run_until(lambda: world.running() == "b") == pytest.approx(60.0 - 10 * QUANTUM)
 
 
-def test_who_works_again_keeps_its_turn_when_the_hold_ends(world: World) -> None:
+def test_busy_client_keeps_its_turn_when_the_hold_ends(world: World) -> None:
     a = world.process("a", wants=True)
     world.process("b", busy=True)
     world.feed(ev.TurnHeld("a", QUANTUM / 2))
@@ -86,7 +86,7 @@ def test_a_suspended_client_has_no_turns_until_it_is_resumed(world: World) -> No
     assert world.run_until(lambda: world.running() == "a") <= QUANTUM
 
 
-def test_who_waits_and_is_suspended_leaves_the_queue(world: World) -> None:
+def test_suspended_waiter_leaves_the_queue(world: World) -> None:
     world.busy("a", "b")
     world.feed(ev.Suspended("b"))
     assert world.queue("gpu") == []
@@ -154,7 +154,7 @@ def test_evicting_ends_a_hold(between_cells: World) -> None:
     assert world.scheduler.clients["a"].held_for(world.now) is None
 
 
-def test_who_waits_and_is_evicted_keeps_its_place_and_is_not_brought_back_ahead(world: World) -> None:
+def test_evicted_waiter_keeps_its_place_without_prefetch(world: World) -> None:
     world.busy("a", "b")
     world.holds("a", GIB // 4)
     world.holds("b", GIB // 4)
@@ -167,7 +167,7 @@ def test_who_waits_and_is_evicted_keeps_its_place_and_is_not_brought_back_ahead(
     assert world.scheduler.residence.said("b") is None
 
 
-def test_an_evicted_client_whose_lock_is_refused_stays_evicted(world: World) -> None:
+def test_evicted_client_with_a_refused_lock_stays_evicted(world: World) -> None:
     a = world.process("a")
     world.holds("a", GIB // 4)
     world.feed(ev.Evicted("a"))

@@ -70,7 +70,7 @@ def test_idleness_begins_anew_with_a_cell_that_never_touches_the_device(make_wor
     assert sent(world, "a")
 
 
-def test_who_holds_is_not_idle_until_the_hold_is_over(make_world: MakeWorld) -> None:
+def test_holding_client_is_idle_only_after_the_hold(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=100.0)
     used(world, "a")
     world.feed(ev.TurnHeld("a", 500.0))
@@ -91,7 +91,7 @@ def test_a_hold_that_is_given_up_is_over(make_world: MakeWorld) -> None:
     assert sent(world, "a")
 
 
-def test_nothing_happens_to_whoever_runs_waits_or_has_a_cell(make_world: MakeWorld) -> None:
+def test_active_clients_are_never_idle(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=10.0, idle_suspend=20.0)
     world.process("runs", busy=True)
     world.start_cell("runs", "endless")
@@ -121,7 +121,7 @@ def test_memory_that_cannot_leave_stays(make_world: MakeWorld) -> None:
 class TestAuto:
     """Memory leaves only where the device has not enough for all of its clients."""
 
-    def test_where_all_fits_it_stays(self, make_world: MakeWorld) -> None:
+    def test_memory_that_fits_stays(self, make_world: MakeWorld) -> None:
         world = make_world(idle_evict="auto", idle_warn="auto")
         used(world, "a", MOST)
         used(world, "b", (1 << 30) - MOST)
@@ -129,7 +129,7 @@ class TestAuto:
         assert sent(world, "a") == sent(world, "b") == []
         assert not prospect(world, "a").warned  # type: ignore[union-attr]
 
-    def test_where_it_does_not_it_leaves(self, make_world: MakeWorld) -> None:
+    def test_memory_that_does_not_fit_is_evicted(self, make_world: MakeWorld) -> None:
         world = make_world(idle_evict="auto")
         used(world, "a")
         used(world, "b")
@@ -138,7 +138,7 @@ class TestAuto:
         world.run(20)
         assert world.scheduler.clients["a"].evicted
 
-    def test_also_when_it_becomes_short_later(self, make_world: MakeWorld) -> None:
+    def test_eviction_follows_a_later_memory_shortage(self, make_world: MakeWorld) -> None:
         world = make_world(idle_evict="auto")
         used(world, "a")
         world.run(24 * HOUR)
@@ -180,25 +180,25 @@ class TestSuspended:
     def process(self, world: World) -> FakeProcess:
         return next(process for process in world.processes.values() if process.client == "a")
 
-    def test_the_next_call_resumes_it(self, world: World) -> None:
+    def test_next_gate_call_resumes_the_client(self, world: World) -> None:
         world.want(self.process(world))
         assert world.running() == "a"
 
-    def test_and_waits_for_its_turn_like_any_other(self, world: World) -> None:
+    def test_resumed_client_waits_for_its_turn(self, world: World) -> None:
         world.process("b", busy=True)
         assert world.running() == "b"
         world.want(self.process(world))
         assert world.queue("gpu") == ["a"]
         assert world.run_until(lambda: world.running() == "a") <= 1.1
 
-    def test_the_next_cell_resumes_it(self, world: World) -> None:
+    def test_next_cell_resumes_the_client(self, world: World) -> None:
         world.start_cell("a", "cell")
         assert world.phase("a") == "idle"
         world.end_cell("a", "cell")
         world.run(1.9 * HOUR)
         assert world.phase("a") == "idle"
 
-    def test_one_process_of_many_resumes_it(self, make_world: MakeWorld) -> None:
+    def test_one_process_of_many_resumes_the_client(self, make_world: MakeWorld) -> None:
         world = make_world("d1", "d2", idle_suspend=HOUR)
         ranks = [world.process("gang", "d1", "d2") for _ in range(4)]
         world.run(HOUR)
@@ -208,23 +208,23 @@ class TestSuspended:
         world.want(*ranks)
         assert [rank.gate for rank in ranks] == ["open"] * 4
 
-    def test_resumed_by_a_person_it_is_not_suspended_again_at_once(self, world: World) -> None:
+    def test_client_resumed_by_its_user_is_not_suspended_at_once(self, world: World) -> None:
         world.feed(ev.Resumed("a"))
         world.run(1.9 * HOUR)
         assert world.phase("a") == "idle"
         world.run(0.2 * HOUR)
         assert world.phase("a") == "suspended"
 
-    def test_a_hold_resumes_it(self, world: World) -> None:
+    def test_hold_resumes_the_client(self, world: World) -> None:
         world.feed(ev.TurnHeld("a", 60.0))
         assert world.phase("a") == "idle"
 
-    def test_a_restart_of_its_program_resumes_it(self, world: World) -> None:
+    def test_program_restart_resumes_the_client(self, world: World) -> None:
         world.kill(self.process(world))
         world.client("a")
         assert world.phase("a") == "idle"
 
-    def test_what_a_person_says_then_is_a_persons_word(self, world: World) -> None:
+    def test_user_request_replaces_the_policys_action(self, world: World) -> None:
         world.feed(ev.Suspended("a"))
         world.start_cell("a", "cell")
         world.want(self.process(world))
@@ -232,7 +232,7 @@ class TestSuspended:
         world.feed(ev.Resumed("a"))
         assert world.running() == "a"
 
-    def test_whom_a_person_has_suspended_is_left_alone(self, make_world: MakeWorld) -> None:
+    def test_client_suspended_by_its_user_is_left_to_the_user(self, make_world: MakeWorld) -> None:
         world = make_world(idle_evict=10.0, idle_suspend=20.0)
         process = used(world, "a")
         world.feed(ev.Suspended("a"))
@@ -242,7 +242,7 @@ class TestSuspended:
         world.want(process)
         assert world.phase("a") == "suspended"
 
-    def test_an_earlier_coordinators_word_holds_unless_it_is_in_use(self, world: World) -> None:
+    def test_earlier_suspension_is_kept_unless_the_client_works(self, world: World) -> None:
         for client in ("idle", "busy"):
             process = world.process(client)
         world.want(process)
@@ -253,7 +253,7 @@ class TestSuspended:
         assert world.phase("idle") == "idle"
 
 
-def test_what_a_person_has_evicted_stays_evicted_until_its_turn(make_world: MakeWorld) -> None:
+def test_client_evicted_by_its_user_stays_evicted_until_its_turn(make_world: MakeWorld) -> None:
     world = make_world(idle_evict=10.0)
     used(world, "a")
     world.run(20.0)

@@ -97,7 +97,9 @@ ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("event", "error", "message"), ILLEGAL, ids=[f"{e}"[:60] for e, _, _ in ILLEGAL])
-def test_it_raises_and_changes_nothing(busy: World, event: ev.Event, error: type[Exception], message: str) -> None:
+def test_invalid_event_raises_and_changes_nothing(
+    busy: World, event: ev.Event, error: type[Exception], message: str
+) -> None:
     before = frozen(busy.scheduler)
     with pytest.raises(error, match=re.escape(message)):
         busy.feed(event)

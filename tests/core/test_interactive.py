@@ -94,7 +94,7 @@ def test_tenants_are_equal_however_many_clients_they_have(world: World, many: in
     assert list(got.values()) == pytest.approx([0.5 / many] * many, abs=0.03)
 
 
-def test_what_was_used_long_ago_is_forgotten(world: World) -> None:
+def test_old_usage_decays(world: World) -> None:
     """An hour of computing in the morning counts for nothing in the afternoon."""
     morning = world.start("morning")
     world.run(3600)
@@ -108,7 +108,7 @@ def test_what_was_used_long_ago_is_forgotten(world: World) -> None:
     assert world.run_until(lambda: world.running() == "morning") <= LEAST
 
 
-def test_nobody_waits_longer_than_max_wait_and_a_turn_of_each_before() -> None:
+def test_wait_is_at_most_max_wait_and_one_turn_of_each_earlier_client() -> None:
     """Newcomers without any use before come all the time: without the bound the long client would never run again."""
     max_wait = 20.0
     world = host_of("gpu", policy="interactive", time_quantum=1.0, max_wait=max_wait)

@@ -42,11 +42,13 @@ def away(size: int) -> Held:
         pytest.param({"a": full(4), "b": away(30)}, "b", [], {"a": 0}, id="all-for-one-larger-than-the-device"),
     ],
 )  # fmt: skip
-def test_what_stays(held: dict[str, Held], queue: str, idle: list[str], kept: dict[str, int]) -> None:
+def test_resident_targets_follow_the_free_memory(
+    held: dict[str, Held], queue: str, idle: list[str], kept: dict[str, int]
+) -> None:
     assert stays(10, held, ["a"], list(queue), idle) == kept
 
 
-def test_what_was_refused_is_made_room_for_whatever_the_figures_say() -> None:
+def test_refused_allocation_forces_evictions() -> None:
     assert stays(10, {"a": full(2), "i": full(5)}, ["a"], [], ["i"], short=3) == {"i": 2}
 
 
@@ -66,7 +68,7 @@ def situations(draw: st.DrawFn) -> tuple[int, dict[str, Held], str | None, list[
 
 
 @given(situations())
-def test_always_enough_and_never_too_much(
+def test_evictions_free_what_the_next_client_needs(
     situation: tuple[int, dict[str, Held], str | None, list[str], list[str]],
 ) -> None:
     memory, held, running, queue, idle = situation
@@ -98,7 +100,7 @@ def sent(world: World) -> dict[str, int | None]:
     return {command.client: command.bytes for command in world.commands if isinstance(command, cmd.SetResident)}
 
 
-def test_said_before_the_gate_closes_and_taken_back_when_all_fits(world: World) -> None:
+def test_resident_target_is_set_before_the_gate_closes_and_cleared_when_all_fits(world: World) -> None:
     world.device("d")
     world.process("a", busy=True)
     second = world.process("b")
@@ -129,7 +131,7 @@ def test_an_idle_client_makes_room_for_what_was_refused(world: World) -> None:
     assert sent(world) == {"idle": 3 * GIB // 8}
 
 
-def test_the_quota_for_while_others_wait(world: World) -> None:
+def test_resident_quota_applies_under_contention(world: World) -> None:
     world.device("d")
     world.start("a", resident=GIB // 4)
     world.holds("a", GIB // 2)
@@ -161,7 +163,7 @@ def test_a_short_quantum_does_not_end_before_memory_is_back() -> None:
     assert other.openings and world.scheduler.clients["a"].switching.restore > 0
 
 
-def test_who_brings_nothing_back_gets_no_time_for_it() -> None:
+def test_client_without_a_restore_gets_no_restore_time() -> None:
     """Unified memory that was never touched is not on the device either."""
     world = host_of("d", time_quantum=0.1)
     world.busy("b", "a")
@@ -172,7 +174,7 @@ def test_who_brings_nothing_back_gets_no_time_for_it() -> None:
     assert len(turns) > 4
 
 
-def test_nobody_gets_more_than_two_quanta_by_saying_so() -> None:
+def test_reported_restore_extends_a_turn_to_two_quanta_at_most() -> None:
     world = host_of("d", time_quantum=1.0)
     first = world.process("a", busy=True)
     world.run(5.0)
@@ -219,7 +221,7 @@ def test_with_several_running_clients_what_is_needed_latest_leaves_first(
             assert left[later] == held[later].pinned, "the longest idle one leaves first"
 
 
-def test_the_memory_of_a_suspended_client_leaves_also_if_nobody_else_is_there(world: World) -> None:
+def test_suspended_client_is_evicted_without_contention(world: World) -> None:
     world.process("a", busy=True)
     world.holds("a", GIB // 2)
     world.feed(ev.Suspended("a"))
@@ -245,7 +247,7 @@ def test_memory_comes_back_ahead_only_where_there_is_room(world: World) -> None:
     assert cmd.RestoreAhead("b", False) in world.commands
 
 
-def test_what_is_remembered_of_who_leaves_first_does_not_grow_with_turns() -> None:
+def test_eviction_order_does_not_grow_with_turns() -> None:
     world = host_of("d", time_quantum=0.1)
     world.busy("a", "b", "c")
     world.run(100.0)

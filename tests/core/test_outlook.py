@@ -16,13 +16,13 @@ def waits(world: World) -> dict[str, float]:
     return expected_waits(world.scheduler, "gpu", world.now)
 
 
-def test_nobody_waits(world: World) -> None:
+def test_no_wait_without_a_queue(world: World) -> None:
     assert waits(world) == {}
     world.process("a", busy=True)
     assert waits(world) == {}
 
 
-def test_everybody_ahead_takes_a_quantum_until_their_turns_are_known(world: World) -> None:
+def test_clients_ahead_count_one_quantum_until_measured(world: World) -> None:
     world.busy(*"abc")
     world.run(0.25)
     assert waits(world) == pytest.approx({"b": 0.75, "c": 1.75})
@@ -64,7 +64,7 @@ def test_a_turn_that_lasts_longer_than_usual_goes_on_for_half_as_long_again() ->
     assert waits(world)["b"] == pytest.approx(10.0)
 
 
-def test_who_holds_is_expected_to_do_so_to_the_end(world: World) -> None:
+def test_hold_is_expected_to_last_to_its_end(world: World) -> None:
     world.process("a", busy=True)
     world.feed(ev.TurnHeld("a", 60.0))
     world.process("b", busy=True)
@@ -89,7 +89,7 @@ def test_an_overdue_turn_is_expected_to_end_now(world: World) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "interactive", "fair"])
-def test_one_client_is_told_what_the_queue_is(policy: str) -> None:
+def test_forecast_of_one_client_equals_that_of_the_queue(policy: str) -> None:
     world = host_of("gpu", time_quantum=QUANTUM, policy=policy)
     for number in range(12):
         name, tenant = f"c{number}", str(1000 + number % 3)
@@ -116,7 +116,7 @@ def test_a_client_of_several_devices_waits_for_the_last_of_them(world: World) ->
     assert told and (told.position, told.wait) == (2, pytest.approx(1.75))
 
 
-def test_who_stands_at_the_gate_of_a_suspended_client_waits_since_then(world: World) -> None:
+def test_wait_of_a_suspended_client_starts_at_its_gate(world: World) -> None:
     a = world.process("a")
     client = world.scheduler.clients["a"]
     world.feed(ev.Suspended("a"))
@@ -130,7 +130,7 @@ def test_who_stands_at_the_gate_of_a_suspended_client_waits_since_then(world: Wo
     assert client.stands_since is None
 
 
-def test_what_is_left_of_a_turn_is_known_once_somebody_waits(world: World) -> None:
+def test_contended_turn_has_a_remaining_time(world: World) -> None:
     world.process("a", busy=True, drains_in=0.05)
     world.run(0.25)
     grant = world.scheduler.clients["a"].grant
@@ -141,7 +141,7 @@ def test_what_is_left_of_a_turn_is_known_once_somebody_waits(world: World) -> No
     assert seconds_left(grant, world.now) is None
 
 
-def test_the_story_tells_events_and_decisions(world: World) -> None:
+def test_event_log_has_events_and_decisions(world: World) -> None:
     world.busy("a", "b")
     world.run(QUANTUM)
     story = "\n".join(world.scheduler.story())
@@ -149,7 +149,7 @@ def test_the_story_tells_events_and_decisions(world: World) -> None:
     assert "1.000000 Ended(process=1, turn=" in story
 
 
-def test_the_story_is_bounded(world: World) -> None:
+def test_event_log_is_bounded(world: World) -> None:
     a = world.process("a", busy=True)
     for _ in range(1000):
         world.unwant(a)

@@ -26,7 +26,7 @@ def stuck(world: World, name: str = "a", drains_in: float = 1000.0) -> FakeProce
     return world.process(name, drains_in=drains_in, wants=True)
 
 
-def test_by_default_it_is_waited_for(world: World) -> None:
+def test_overrun_is_waited_for_by_default(world: World) -> None:
     stuck(world)
     b = world.process("b", busy=True)
     world.run(900)
@@ -34,7 +34,7 @@ def test_by_default_it_is_waited_for(world: World) -> None:
     assert not any(isinstance(command, cmd.Interrupt) for command in world.commands)
 
 
-def test_at_the_moment_of_it_not_when_its_closing_is_next_tried(make_world: MakeWorld) -> None:
+def test_overrun_is_joined_at_its_start(make_world: MakeWorld) -> None:
     """Slices grow to a quantum: whoever waits would wait for the end of one."""
     world = make_world(overrun="join", overrun_patience=PATIENCE, time_quantum=100.0)
     world.want(*hopeless_pair(world))
@@ -43,7 +43,7 @@ def test_at_the_moment_of_it_not_when_its_closing_is_next_tried(make_world: Make
     assert world.run_until(lambda: b.gate == OPEN) == pytest.approx(PATIENCE, abs=0.02)
 
 
-def test_those_who_joined_take_turns_with_each_other(joining: World) -> None:
+def test_joined_clients_alternate_turns(joining: World) -> None:
     stuck(joining)
     b, c = joining.process("b", busy=True), joining.process("c", busy=True)
     joining.run(REPORTED + PATIENCE + 1.0)
@@ -55,7 +55,7 @@ def test_those_who_joined_take_turns_with_each_other(joining: World) -> None:
     assert held["b"] == pytest.approx(held["c"], abs=2 * QUANTUM) and held["b"] > 3
 
 
-def test_who_was_joined_does_not_go_on_but_waits_for_its_next_turn(joining: World) -> None:
+def test_joined_overrun_waits_for_its_next_turn(joining: World) -> None:
     """Nobody waits for it any more, yet its gate is not closed for nobody."""
     a = stuck(joining)
     b = joining.process("b", busy=True)
@@ -71,7 +71,7 @@ def test_who_was_joined_does_not_go_on_but_waits_for_its_next_turn(joining: Worl
     assert (joining.phase("a"), b.gate) == ("running", CLOSED)
 
 
-def test_without_anybody_who_waits_its_turn_goes_on(joining: World) -> None:
+def test_uncontended_overrun_keeps_its_turn(joining: World) -> None:
     a = stuck(joining)
     b = joining.process("b", wants=True)
     joining.run(REPORTED + 1.0)
@@ -92,7 +92,7 @@ def a_and_large(joining: World) -> tuple[FakeProcess, FakeProcess]:
     return a, large
 
 
-def test_whose_memory_does_not_fit_beside_it_waits(joining: World) -> None:
+def test_client_whose_memory_does_not_fit_waits(joining: World) -> None:
     stuck(joining)
     joining.holds("a", HALF + 1)
     b = joining.process("b")
@@ -104,7 +104,7 @@ def test_whose_memory_does_not_fit_beside_it_waits(joining: World) -> None:
     assert b.gate == CLOSED
 
 
-def test_who_does_not_fit_beside_it_keeps_nobody_from_it_who_does(
+def test_client_that_does_not_fit_is_passed_by_one_that_does(
     joining: World, a_and_large: tuple[FakeProcess, FakeProcess]
 ) -> None:
     """It comes first as soon as there is room."""
@@ -120,7 +120,7 @@ def test_who_does_not_fit_beside_it_keeps_nobody_from_it_who_does(
 
 
 @pytest.mark.usefixtures("a_and_large")
-def test_nobody_joins_while_others_on_this_host_wait(joining: World) -> None:
+def test_no_client_joins_while_another_coordinator_waits(joining: World) -> None:
     """Those clients cannot join a turn and would never find the device free."""
     b = joining.process("b", wants=True)
     joining.feed(ev.LockWanted("gpu", True))
@@ -139,7 +139,7 @@ def test_an_offline_client_is_not_let_in_before_an_online_one_that_must_wait(joi
     assert (joining.phase("a"), offline.openings) == ("overrun", 0)
 
 
-def test_who_outgrows_the_room_beside_it_goes_back_to_waiting(joining: World) -> None:
+def test_joined_client_that_outgrows_the_device_waits_again(joining: World) -> None:
     stuck(joining)
     joining.holds("a", HALF)
     b = joining.process("b", busy=True)
@@ -166,7 +166,7 @@ def test_a_gang_joins_where_it_must(make_world: MakeWorld) -> None:
     assert set(world.holders("d1")) == {"a", "gang"} and set(world.holders("d2")) == {"gang"}
 
 
-def test_packed_clients_are_joined_as_ever_by_whom_suits_the_others(make_world: MakeWorld) -> None:
+def test_packed_clients_are_joined_by_suitable_clients(make_world: MakeWorld) -> None:
     world = make_world(overrun="join", overrun_patience=PATIENCE, sharing="packed")
     a, b = stuck(world), world.process("b", busy=True)
     assert (a.gate, b.gate) == (OPEN, OPEN)
@@ -180,7 +180,7 @@ def test_packed_clients_are_joined_as_ever_by_whom_suits_the_others(make_world: 
     assert b.openings > 5 and c.openings > 5, "they take turns, with a beside them"
 
 
-def test_a_coordinator_that_comes_later_finds_them_together(joining: World) -> None:
+def test_joined_clients_are_adopted_as_colocated(joining: World) -> None:
     stuck(joining)
     b = joining.process("b", busy=True)
     joining.run_until(lambda: b.gate == OPEN)
@@ -192,7 +192,7 @@ def test_a_coordinator_that_comes_later_finds_them_together(joining: World) -> N
     assert (later.phase("a"), later.phase("b")) == ("running", "idle"), "one at a time, as set"
 
 
-def test_interrupted_once_a_turn(make_world: MakeWorld) -> None:
+def test_overrun_is_interrupted_once_a_turn(make_world: MakeWorld) -> None:
     world = make_world(overrun="interrupt", overrun_patience=PATIENCE)
     a = stuck(world)
     b = world.process("b", busy=True)
@@ -214,7 +214,7 @@ def test_interrupted_once_a_turn(make_world: MakeWorld) -> None:
     assert [c.client for c in world.commands if isinstance(c, cmd.Interrupt)] == ["a", "a"]
 
 
-def test_memory_that_does_not_leave(make_world: MakeWorld) -> None:
+def test_eviction_overrun_is_handled(make_world: MakeWorld) -> None:
     """Its process is stopped, or says that it leaves and never that it has."""
     for overrun in ("join", "interrupt"):
         world = make_world(overrun=overrun, overrun_patience=PATIENCE)
@@ -231,7 +231,7 @@ def test_memory_that_does_not_leave(make_world: MakeWorld) -> None:
         assert not any(isinstance(command, cmd.Interrupt) for command in world.commands)
 
 
-def test_nobody_is_interrupted_whom_nobody_waits_for(make_world: MakeWorld) -> None:
+def test_uncontended_overrun_is_not_interrupted(make_world: MakeWorld) -> None:
     world = make_world(overrun="interrupt", overrun_patience=PATIENCE)
     stuck(world)
     b = world.process("b", wants=True)

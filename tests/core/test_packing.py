@@ -174,7 +174,7 @@ def test_bursty_clients_are_never_parted(cycles: list[tuple[int, int]], efficien
     assert len(card.packed) == len(cycles)
 
 
-def test_pauses_at_the_same_time_are_nobody_s_fault() -> None:
+def test_simultaneous_pauses_count_as_no_loss() -> None:
     """Both were seen at work only; packed, both work half of the time, at the same moments."""
     card = Card([Program("a"), Program("b")])
     card.all_alone()
@@ -210,14 +210,14 @@ class TestMemoryOfBadPackings:
     def may_join(self, card: Card, *members: str) -> bool:
         return card.packing.may_join(members[0], members[1:], card.now)
 
-    def test_it_expires(self, card: Card) -> None:
+    def test_verdict_expires(self, card: Card) -> None:
         assert not self.may_join(card, "b", "a")
         card.now += MEMORY - 15
         assert not self.may_join(card, "b", "a")
         card.now += 15
         assert self.may_join(card, "b", "a")
 
-    def test_it_holds_for_larger_packings_and_not_for_others(self, card: Card) -> None:
+    def test_verdict_covers_larger_packings_only(self, card: Card) -> None:
         assert not self.may_join(card, "b", "a", "c")
         assert self.may_join(card, "b", "c")
 
@@ -234,14 +234,14 @@ class TestMemoryOfBadPackings:
         card.alone(card.programs[1], 20)
         assert self.may_join(card, "b", "a")
 
-    def test_who_has_gone_is_forgotten(self, card: Card) -> None:
+    def test_ended_client_is_removed_from_packings(self, card: Card) -> None:
         card.packing.forget("b")
         card.sample()
         card.alone(card.programs[1], 4)
         assert self.may_join(card, "b", "a")
 
 
-def test_too_few_samples_tell_nothing() -> None:
+def test_too_few_samples_give_no_verdict() -> None:
     card = Card([Program("a"), Program("b")], efficiency=0.3)
     card.all_alone()
     card.join()

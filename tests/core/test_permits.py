@@ -69,7 +69,7 @@ def test_6_the_next_permit_is_withdrawn_for_the_gap(world: World) -> None:
     assert world.run_until(lambda: b.gate == OPEN) == pytest.approx(0.1)
 
 
-def test_7_a_beginning_without_a_permit_is_taken_back_once_known(world: World) -> None:
+def test_7_a_turn_entered_without_a_permit_is_withdrawn(world: World) -> None:
     a = world.process("a")
     world.client("b")
     world.feed(ev.ProcessJoined("b", 77, ("gpu",)))

@@ -47,7 +47,7 @@ def test_a_part_of_a_device_is_a_number_of_bytes() -> None:
     assert world.scheduler.clients["b"].quota.memory == GIB
 
 
-def test_a_part_is_known_when_the_device_is() -> None:
+def test_memory_fraction_is_resolved_with_the_device() -> None:
     world = world_of(0)
     assert come(world, "a", fraction=0.25) == ()
     world.device("d0")
@@ -68,7 +68,7 @@ def test_a_refused_client_leaves_nothing_behind() -> None:
     assert come(world, "b", quota=Quota(share=0.4)) == ("d0",)
 
 
-def test_who_runs_already_is_never_refused_but_gets_no_share_that_is_not_there() -> None:
+def test_running_client_is_accepted_without_a_missing_share() -> None:
     world = world_of(1)
     come(world, "a", quota=Quota(share=0.6))
     world.feed(ev.ClientRegistered("fits", "1000", quota=Quota(share=0.3), running=True))
@@ -82,7 +82,7 @@ def test_who_runs_already_is_never_refused_but_gets_no_share_that_is_not_there()
     assert world.scheduler.clients["back"].quota == Quota(share=0.5)
 
 
-def test_who_came_beyond_its_tenants_number_stays_offline() -> None:
+def test_client_beyond_the_tenants_count_stays_offline() -> None:
     """Who runs already is not turned away, but neither does it come in by the back door."""
     world = world_of(1, Tenant("students", max_clients=1))
     come(world, "a", "students")
@@ -138,7 +138,7 @@ def test_a_guest_runs_while_the_owner_is_idle_and_is_no_guest_when_it_has_gone()
     assert world.scheduler.clients["guest"].rank == 0
 
 
-def test_clients_on_a_failed_device_are_told_and_new_ones_go_elsewhere() -> None:
+def test_failed_device_notifies_its_clients_and_gets_no_new_ones() -> None:
     world = world_of(2)
     come(world, "a")
     come(world, "b")
@@ -187,7 +187,7 @@ def test_tenants_are_changed_live_or_refused_whole() -> None:
     policy=st.sampled_from(["fcfs", "fair", "interactive"]),
     failing=st.integers(0, 3),
 )
-def test_gangs_have_all_their_devices_or_none_and_nobody_starves(
+def test_gangs_get_all_devices_or_none_without_starvation(
     devices: int, gangs: list[tuple[int, str]], split: bool, strategy: str, policy: str, failing: int
 ) -> None:
     """The world itself watches that nobody runs without the locks of all its devices."""

@@ -373,7 +373,7 @@ def mixed_load(seed: int, devices: int = 2, clients: int = 6, **settings: object
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_waits_longer_than_max_wait_and_a_turn_of_each_of_the_others(seed: int, policy: str) -> None:
+def test_wait_is_at_most_max_wait_and_one_turn_of_each_other_client(seed: int, policy: str) -> None:
     """The bound of every policy, gangs included: whoever has waited for `max_wait` claims its devices, oldest first.
     First come, first served needs no `max_wait` for that."""
     max_wait = 4.0

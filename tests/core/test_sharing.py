@@ -172,7 +172,7 @@ def test_clients_in_each_other_s_way_go_back_to_turns() -> None:
     assert a.lately(20) + b.lately(20) == pytest.approx(1.0, abs=0.03)
 
 
-def test_exclusive_means_never() -> None:
+def test_exclusive_never_colocates() -> None:
     host = Host("exclusive")
     host.start("a", asks=0.4)
     host.start("b", asks=0.4)
@@ -180,7 +180,7 @@ def test_exclusive_means_never() -> None:
     assert not any(host.together)
 
 
-def test_packed_means_whenever_they_fit() -> None:
+def test_packed_colocates_clients_that_fit() -> None:
     host = Host("packed", efficiency=0.5)
     host.start("a")
     host.start("b")
@@ -254,7 +254,7 @@ def test_the_packing_of_online_clients_is_judged_beside_an_offline_one() -> None
     assert parted > 40_000, "together the online clients do worse than in turns"
 
 
-def test_together_each_has_its_share() -> None:
+def test_colocated_clients_get_their_shares() -> None:
     host = Host("packed")
     a, b = host.start("a", share=0.7), host.start("b", share=0.2)
     host.run(60)
@@ -268,7 +268,7 @@ def test_together_each_has_its_share() -> None:
     assert a.lately(5) >= 0.7 - 0.01
 
 
-def test_a_budget_says_why_and_for_whose_sake() -> None:
+def test_launch_budget_has_a_reason_and_a_beneficiary() -> None:
     host = Host("packed")
     online = host.start("online", asks=0.5, share=0.2)
     host.start("busy", asks=0.3, share=0.6)
@@ -296,7 +296,7 @@ ACTIONS = st.tuples(
 
 @given(st.sampled_from(["auto", "packed"]), st.sampled_from([0.5, 1.0]), st.lists(ACTIONS, max_size=20))
 @settings(max_examples=tier.strength(15, 300), deadline=None)
-def test_whatever_happens_who_runs_together_fits_and_who_runs_alone_is_not_limited(
+def test_colocated_clients_fit_and_exclusive_clients_are_unlimited(
     sharing: str, efficiency: float, actions: list[tuple[str, tuple[str, object], float]]
 ) -> None:
     host = Host(sharing, efficiency)

@@ -75,7 +75,7 @@ def test_never_worse_than_the_best_fixed_setting_by_more_than_a_twentieth(costs:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_setting_that_is_clearly_better_is_found(seed: int) -> None:
+def test_better_setting_is_selected(seed: int) -> None:
     day = Day(lambda setting, now: 0.5 if setting.release == 0.5 else 1.0, seed)
     day.run(24)
     last = day.used[-300:]
@@ -83,7 +83,7 @@ def test_a_setting_that_is_clearly_better_is_found(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_and_left_when_it_is_so_no_more(seed: int) -> None:
+def test_selected_setting_is_left_when_it_becomes_worse(seed: int) -> None:
     def costs(setting: Setting, now: float) -> float:
         return (0.5 if now < 12 * 3600 else 2.0) if setting.release == 0.5 else 1.0
 
@@ -100,7 +100,7 @@ def test_few_epochs_are_tries() -> None:
     assert tries <= len(day.used) / EVERY + 1
 
 
-def test_noise_alone_convinces_nobody() -> None:
+def test_noise_keeps_the_default_setting() -> None:
     """With equal settings, most of the time is spent in the default one: it takes evidence to leave it."""
     kept = 0
     for seed in range(10):

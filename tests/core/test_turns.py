@@ -31,7 +31,7 @@ def test_the_queue_is_in_the_order_of_coming_not_of_names_or_registration(world:
     assert world.queue("gpu") == ["a", "b"]
 
 
-def test_nobody_waits_no_deadline(world: World) -> None:
+def test_uncontended_turn_has_no_deadline(world: World) -> None:
     world.process("a", busy=True)
     assert world.scheduler.next_deadline() is None
     world.run(1000 * QUANTUM)
@@ -39,9 +39,7 @@ def test_nobody_waits_no_deadline(world: World) -> None:
 
 
 @pytest.mark.parametrize(("quanta", "left"), [(0.4, 0.6), (5.0, 0.0)])
-def test_the_quantum_counts_from_the_beginning_of_the_turn_once_somebody_waits(
-    world: World, quanta: float, left: float
-) -> None:
+def test_contended_quantum_counts_from_the_start_of_the_turn(world: World, quanta: float, left: float) -> None:
     world.process("a", busy=True)
     world.run(quanta * QUANTUM)
     world.process("b", busy=True)
@@ -49,7 +47,7 @@ def test_the_quantum_counts_from_the_beginning_of_the_turn_once_somebody_waits(
     assert world.queue("gpu") == ["a"]
 
 
-def test_who_waited_is_not_overtaken_by_who_ran(world: World) -> None:
+def test_waiting_client_precedes_the_client_that_ran(world: World) -> None:
     world.busy("a", "b")
     world.run_until(lambda: world.running() == "b")
     world.process("c", busy=True)
@@ -92,7 +90,7 @@ def test_release_of_a_client_that_does_not_run_changes_nothing(world: World) -> 
     assert (world.running(), world.queue("gpu")) == ("a", ["b"])
 
 
-def test_idle_release_when_all_processes_are_idle_and_somebody_waits(world: World) -> None:
+def test_idle_release_ends_a_contended_turn_of_idle_processes(world: World) -> None:
     first, second = world.process("a"), world.process("a")
     world.want(first, second)
     world.idle(first)
@@ -143,12 +141,12 @@ def test_gpu_seconds_and_wait_seconds(world: World) -> None:
 
 
 class TestProcessesThatEnd:
-    def test_while_waiting(self, world: World) -> None:
+    def test_process_exit_while_waiting(self, world: World) -> None:
         _, b, _ = world.busy("a", "b", "c")
         world.kill(b)
         assert world.queue("gpu") == ["c"]
 
-    def test_while_draining(self, world: World) -> None:
+    def test_process_exit_while_draining(self, world: World) -> None:
         a = world.process("a", drains_in=50, wants=True)
         world.process("b", busy=True)
         world.run(2 * QUANTUM)
@@ -165,7 +163,7 @@ class TestProcessesThatEnd:
         world.run(0.01)  # until the other one has looked
         assert world.running() == "b"
 
-    def test_a_client_that_ended_can_be_forgotten(self, world: World) -> None:
+    def test_ended_client_can_be_unregistered(self, world: World) -> None:
         a, _ = world.busy("a", "b")
         world.kill(a)
         world.feed(ev.ClientForgotten("a"))

@@ -61,7 +61,7 @@ def environment(state: Path, **more: str) -> dict[str, str]:
 
 
 # The folder becomes the package `tests` whatever else is installed under that name.
-BOOT = """
+BOOTSTRAP = """
 import sys, types
 tests = sys.modules["tests"] = types.ModuleType("tests")
 tests.__path__ = [sys.argv[1]]
@@ -70,10 +70,10 @@ main()
 """
 
 
-def start(test: Callable[..., Any], variables: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+def start_test(test: Callable[..., Any], variables: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
     """Call `test(cuda, *arguments)` in a new process with these environment variables."""
     module = ".".join(Path(test.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
-    argv = [sys.executable, "-c", BOOT, str(ROOT / "tests"), module, test.__name__, *arguments]
+    argv = [sys.executable, "-c", BOOTSTRAP, str(ROOT / "tests"), module, test.__name__, *arguments]
     return subprocess.Popen(argv, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -82,7 +82,7 @@ def on_driver(**variables: str) -> Callable[[Callable[..., Any]], Callable[[Path
 
     def decorate(test: Callable[..., Any]) -> Callable[[Path], None]:
         def run(tmp_path: Path) -> None:
-            process = start(test, environment(tmp_path / "state", **variables))
+            process = start_test(test, environment(tmp_path / "state", **variables))
             try:
                 output, _ = process.communicate(timeout=90)
             finally:
@@ -97,9 +97,11 @@ def on_driver(**variables: str) -> Callable[[Callable[..., Any]], Callable[[Path
 
 
 @contextmanager
-def program(test: Callable[..., Any], variables: dict[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def test_program(
+    test: Callable[..., Any], variables: dict[str, str], *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
     """`start`, and the process is gone afterwards. It says what it has to say on its standard output, by lines."""
-    process = start(test, variables, *arguments)
+    process = start_test(test, variables, *arguments)
     try:
         yield process
     finally:

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from ..support.waiting import until
-from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, program
-from .vmm import free_of, mapped
+from ..support.polling import wait_until
+from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, test_program
+from .vmm import free_bytes, mapped
 
 HELD = 256 * MIB
 UNSUPPORTED, INVALIDATED, IMPLICIT, CAPTURED_EVENT = 900, 901, 906, 907
@@ -147,7 +147,7 @@ def test_a_relaxed_thread_may_use_other_streams_and_events(cuda: Cuda) -> None:
 
 
 @on_driver()
-def test_a_thread_of_global_mode_may_not_look_at_events(cuda: Cuda) -> None:
+def test_event_query_in_global_capture_mode_is_refused(cuda: Cuda) -> None:
     """While another thread captures in global mode, cuEventQuery in a thread of global mode (the default) is refused
     with 900 and the capture is lost. (Why the agent must be in relaxed mode.)
 
@@ -294,19 +294,19 @@ def spinner(cuda: Cuda, milliseconds: str) -> None:
 
 
 def beside_holder(cuda: Cuda, state: str, kind: str) -> None:
-    before = free_of(cuda)
-    with program(holder, environment(Path(state)), kind) as other:
+    before = free_bytes(cuda)
+    with test_program(holder, environment(Path(state)), kind) as other:
         assert other.stdout and other.stdout.readline() == "holding\n"
-        assert free_of(cuda) <= before - HELD
+        assert free_bytes(cuda) <= before - HELD
         other.kill()
-        until(lambda: free_of(cuda) > before - HELD // 4)
+        wait_until(lambda: free_bytes(cuda) > before - HELD // 4)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # it has ended by then
 
 
 def beside_spinner(cuda: Cuda, state: str) -> None:
     cuda.launch("spin", MS)
     cuda.cuCtxSynchronize()
-    with program(spinner, environment(Path(state)), "1500") as other:
+    with test_program(spinner, environment(Path(state)), "1500") as other:
         assert other.stdout and other.stdout.readline() == "running\n"
         began = time.monotonic()
         cuda.launch("spin", MS)
@@ -317,7 +317,7 @@ def beside_spinner(cuda: Cuda, state: str) -> None:
 
 def run(test: Callable[..., Any], tmp_path: Path, *arguments: str) -> None:
     state = tmp_path / "state"
-    with program(test, environment(state), str(state), *arguments) as process:
+    with test_program(test, environment(state), str(state), *arguments) as process:
         process.wait(timeout=60)
         assert process.returncode == 0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .harness import MIB, NON_BLOCKING, Cuda, on_driver
 from .test_facts import THREAD_LOCAL
-from .vmm import free_of
+from .vmm import free_bytes
 
 KERNEL, CHILD, ALLOC, FREE = 0, 4, 10, 11
 USED, RESERVED = 0, 2
@@ -45,12 +45,12 @@ def test_captured_allocations_take_memory_until_they_are_trimmed(cuda: Cuda) -> 
     cuda.cuGraphLaunch(run, stream)
     cuda.cuStreamSynchronize(stream)
     assert figure(cuda, RESERVED) >= SIZE > figure(cuda, USED)
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     cuda.cuGraphExecDestroy(run)
     cuda.cuGraphDestroy(graph)
-    assert figure(cuda, RESERVED) >= SIZE and free_of(cuda) < before + SIZE // 2
+    assert figure(cuda, RESERVED) >= SIZE and free_bytes(cuda) < before + SIZE // 2
     cuda.cuDeviceGraphMemTrim(cuda.device)
-    assert figure(cuda, RESERVED) < SIZE and free_of(cuda) > before + SIZE // 2
+    assert figure(cuda, RESERVED) < SIZE and free_bytes(cuda) > before + SIZE // 2
 
 
 @on_driver()

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, program
+from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, test_program
 from .test_facts import run
-from .vmm import free_of
+from .vmm import free_bytes
 
 SIZE = 256 * MIB
 
@@ -33,12 +33,12 @@ def test_unified_memory_takes_none_of_the_device_until_it_is_used(cuda: Cuda) ->
 
     Source: CUDA programming guide, "Unified Memory Programming". Not yet seen on a GPU.
     """
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     memory = cuda.cuMemAllocManaged(SIZE, 1)
-    assert free_of(cuda) > before - SIZE // 2
+    assert free_bytes(cuda) > before - SIZE // 2
     cuda.launch("fill_f32", memory, 1.0, SIZE // 8)
     cuda.cuCtxSynchronize()
-    assert before - SIZE < free_of(cuda) <= before - SIZE // 2
+    assert before - SIZE < free_bytes(cuda) <= before - SIZE // 2
 
 
 @on_driver()
@@ -47,10 +47,10 @@ def test_prefetching_populates_untouched_pages(cuda: Cuda) -> None:
 
     Source: documentation of cuMemPrefetchAsync; CUDA programming guide, "Data prefetching". Not yet seen on a GPU.
     """
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     prefetch(cuda, memory, SIZE, True)
-    assert free_of(cuda) <= before - SIZE
+    assert free_bytes(cuda) <= before - SIZE
 
 
 @on_driver()
@@ -60,14 +60,14 @@ def test_prefetching_to_the_host_frees_the_device_and_keeps_the_data(cuda: Cuda)
 
     Source: documentation of cuMemPrefetchAsync. Not yet seen on a GPU.
     """
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     cuda.launch("fill_f32", memory, 7.0, SIZE // 4)
     cuda.cuCtxSynchronize()
     prefetch(cuda, memory, SIZE, False)
-    assert free_of(cuda) > before - SIZE // 8
+    assert free_bytes(cuda) > before - SIZE // 8
     prefetch(cuda, memory, SIZE, True)
-    assert free_of(cuda) <= before - SIZE
+    assert free_bytes(cuda) <= before - SIZE
     prefetch(cuda, memory, SIZE, False)
     cuda.launch("work_f32", memory, SIZE // 4, 0, 0)
     assert cuda.read_f32(memory, SIZE // 4 - 1) == 8.0
@@ -96,10 +96,10 @@ def test_memory_the_device_only_maps_is_not_migrated(cuda: Cuda) -> None:
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     ctypes.memset(int(memory), 0, SIZE)
     cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(5), place(cuda, True))
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     cuda.launch("work_f32", memory, SIZE // 4, 0, 0)
     cuda.cuCtxSynchronize()
-    assert free_of(cuda) > before - SIZE // 2
+    assert free_bytes(cuda) > before - SIZE // 2
     assert cuda.read_f32(memory, SIZE // 4 - 1) == 1.0
 
 
@@ -124,14 +124,14 @@ def test_memory_of_the_default_pool_goes_back_at_a_synchronisation(cuda: Cuda) -
     Source: CUDA programming guide, "Stream ordered memory allocator" (physical page caching). Not yet seen on a GPU.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     memory = cuda.cuMemAllocAsync(SIZE, stream)
     cuda.launch("fill_f32", memory, 1.0, 16, stream=stream)
     cuda.cuStreamSynchronize(stream)
-    assert free_of(cuda) <= before - SIZE
+    assert free_bytes(cuda) <= before - SIZE
     cuda.cuMemFreeAsync(memory, stream)
     cuda.cuStreamSynchronize(stream)
-    assert free_of(cuda) > before - SIZE // 2
+    assert free_bytes(cuda) > before - SIZE // 2
 
 
 @on_driver()
@@ -199,13 +199,13 @@ def test_pinned_memory_takes_none_of_the_device(cuda: Cuda) -> None:
 
     Source: CUDA programming guide, "Unified virtual address space". Not yet seen on a GPU.
     """
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     pinned = int(cuda.cuMemHostAlloc(SIZE, 0))
     ctypes.memset(pinned, 0, 64)
     buffer = ctypes.create_string_buffer(2 * MIB)
     own = (ctypes.addressof(buffer) + 4095) // 4096 * 4096
     cuda.cuMemHostRegister(own, MIB, 0)
-    assert free_of(cuda) > before - SIZE // 2
+    assert free_bytes(cuda) > before - SIZE // 2
     for address in (pinned, own):
         assert int(cuda.cuMemHostGetDevicePointer(address, 0)) == address
         cuda.launch("work_f32", address, 16, 0, 0)
@@ -219,18 +219,18 @@ def test_a_context_takes_device_memory(cuda: Cuda) -> None:
 
     Source: peers' issues; about 500 MB on large cards. Not yet seen on a GPU.
     """
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     context = cuda.cuCtxCreate(None, 0, cuda.device)
-    assert free_of(cuda) < before
+    assert free_bytes(cuda) < before
     cuda.cuCtxDestroy(context)
 
 
 def opener(cuda: Cuda, text: str) -> None:
     handle = cuda.driver.CUipcMemHandle()
     ctypes.memmove(handle.getPtr(), bytes.fromhex(text), 64)
-    free = free_of(cuda)
+    free = free_bytes(cuda)
     memory = cuda.cuIpcOpenMemHandle(handle, 1)
-    assert free_of(cuda) > free - SIZE // 2  # the same memory, not more
+    assert free_bytes(cuda) > free - SIZE // 2  # the same memory, not more
     assert int(cuda.cuIpcOpenMemHandle(handle, 1)) == int(memory)
     assert cuda.read_f32(memory, 3) == 1.0
     cuda.launch("fill_f32", memory, 2.0, 16)
@@ -247,13 +247,13 @@ def sharer(cuda: Cuda, state: str) -> None:
     cuda.cuCtxSynchronize()
     handle = cuda.cuIpcGetMemHandle(memory)
     assert cuda.code("cuIpcOpenMemHandle", handle, 1) != 0  # not in the process that it is of
-    free = free_of(cuda)
-    with program(opener, environment(Path(state)), ctypes.string_at(handle.getPtr(), 64).hex()) as other:
+    free = free_bytes(cuda)
+    with test_program(opener, environment(Path(state)), ctypes.string_at(handle.getPtr(), 64).hex()) as other:
         assert other.wait(timeout=60) == 0
     assert cuda.read_f32(memory, 3) == 2.0
-    assert free_of(cuda) > free - SIZE // 2
+    assert free_bytes(cuda) > free - SIZE // 2
     cuda.cuMemFree(memory)
-    assert free_of(cuda) > free + SIZE // 2
+    assert free_bytes(cuda) > free + SIZE // 2
 
 
 def test_ordinary_memory_is_shared_by_its_handle(tmp_path: Path) -> None:

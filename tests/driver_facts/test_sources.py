@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-def test_every_fact_says_its_source() -> None:
+def test_every_fact_has_its_source() -> None:
     facts = 0
     for path in sorted(HERE.glob("test_*.py")):
         if path == Path(__file__).resolve():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .harness import MIB, NON_BLOCKING, Cuda, on_driver
-from .vmm import GRANULE, allow, create, free_of, map_at, mapped, properties, reserve
+from .vmm import GRANULE, allow, create, free_bytes, map_at, mapped, properties, reserve
 
 
 @on_driver()
@@ -75,15 +75,15 @@ def test_released_memory_lives_while_it_is_mapped(cuda: Cuda) -> None:
     existing mappings and there are no unreleased memory handles"), cuMemRetainAllocationHandle. Not yet seen on a GPU.
     """
     size = 64 * MIB
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     address, handle = mapped(cuda, size)
     cuda.cuMemRelease(handle)
-    assert free_of(cuda) <= before - size
+    assert free_bytes(cuda) <= before - size
     cuda.launch("fill_f32", address, 3.0, 16)
     assert cuda.read_f32(address, 15) == 3.0
     cuda.cuMemRelease(cuda.cuMemRetainAllocationHandle(address))
     cuda.cuMemUnmap(address, size)
-    assert free_of(cuda) > before - size
+    assert free_bytes(cuda) > before - size
 
 
 @on_driver()
@@ -95,16 +95,16 @@ def test_memory_is_taken_when_it_is_created(cuda: Cuda) -> None:
     Not yet seen on a GPU.
     """
     size = 64 * MIB
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     address = reserve(cuda, 8 * size)
-    assert free_of(cuda) > before - size
+    assert free_bytes(cuda) > before - size
     handle = create(cuda, size)
-    assert free_of(cuda) <= before - size
+    assert free_bytes(cuda) <= before - size
     map_at(cuda, address, handle, size)
     cuda.cuMemUnmap(address, size)
-    assert free_of(cuda) <= before - size
+    assert free_bytes(cuda) <= before - size
     cuda.cuMemRelease(handle)
-    assert free_of(cuda) > before - size
+    assert free_bytes(cuda) > before - size
     total = int(cuda.cuMemGetInfo()[1])
     assert cuda.code("cuMemCreate", (total // GRANULE + 1) * GRANULE, properties(cuda), 0) == 2
 

@@ -51,5 +51,5 @@ def mapped(cuda: Cuda, size: int = GRANULE) -> tuple[int, Any]:
     return address, handle
 
 
-def free_of(cuda: Cuda) -> int:
+def free_bytes(cuda: Cuda) -> int:
     return int(cuda.cuMemGetInfo()[0])

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 
-from .episode import LOOK_EVERY, Episode
+from .episode import CHECK_EVERY_EVENTS, Episode
 
 
 def main() -> int:
@@ -16,7 +16,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--first", type=int, default=0, help="the first of many")
     parser.add_argument("--events", type=float, default=1e5, help="how many events, of as many seeds as that takes")
-    parser.add_argument("--every", type=int, default=LOOK_EVERY, help="coordinator's events between looks at all books")
+    parser.add_argument(
+        "--every", type=int, default=CHECK_EVERY_EVENTS, help="coordinator's events between looks at all books"
+    )
     parser.add_argument("--kinds", help="only these faults, with commas between them")
     parser.add_argument("--story", action="store_true", help="print what happened also when nothing is wrong")
     options = parser.parse_args()
@@ -31,7 +33,7 @@ def main() -> int:
             episode = Episode(seed, kinds, options.every)
             outcome = episode.run()
             if outcome.failure or options.story:
-                print(outcome.failure or "\n".join(f"{at:.6f} {what}" for at, what in episode.host.story))
+                print(outcome.failure or "\n".join(f"{at:.6f} {what}" for at, what in episode.host.event_log))
             failed += bool(outcome.failure)
             events += outcome.events
             turns += outcome.turns

@@ -21,8 +21,8 @@ from jupyter_gpushare.coordinator.rpc.request_dispatcher import RequestDispatche
 from jupyter_gpushare.coordinator.transport.connection import Connection
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 
-from ..support.clock import Clock, Loop, Owner
-from .sockets import CoordinatorSocket
+from ..support.virtual_clock import EventOwner, SimulatedLoop, VirtualClock
+from .simulated_sockets import CoordinatorSocket
 
 
 class NoNvml(Nvml):
@@ -54,14 +54,14 @@ class NoStateStore:
 
 
 @contextmanager
-def kernel(stopped: Callable[[int], bool], watched: Callable[[int], int]) -> Iterator[None]:
+def simulated_kernel(is_stopped: Callable[[int], bool], open_pidfd: Callable[[int], int]) -> Iterator[None]:
     """Answer what the daemon asks of the host beside clock, sockets, memory and locks.
 
     `stopped`: is a process stopped? `watched`: a descriptor for the end of a process, or an OSError.
     """
     with (
-        mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: stopped(handle.peer.pid))),
-        mock.patch.object(os, "pidfd_open", watched),
+        mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: is_stopped(handle.peer.pid))),
+        mock.patch.object(os, "pidfd_open", open_pidfd),
         mock.patch.object(host_memory, "available_bytes", lambda: 64 << 30),
         mock.patch.object(daemons.nvml, "Nvml", NoNvml),
         mock.patch.object(daemons, "StateStore", NoStateStore),
@@ -69,15 +69,17 @@ def kernel(stopped: Callable[[int], bool], watched: Callable[[int], int]) -> Ite
         yield
 
 
-class CoordinatorUnderTest(Owner):
-    """From its start to its end. `speaks` is called before everything that it sends: there it may be interrupted."""
+class CoordinatorUnderTest(EventOwner):
+    """From its start to its end. `before_send` is called before everything that it sends: there it may be interrupted."""
 
-    def __init__(self, clock: Clock, kernel: Owner, random: Random, settings: LiveSettings, path: str) -> None:
+    def __init__(
+        self, clock: VirtualClock, kernel: EventOwner, random: Random, settings: LiveSettings, path: str
+    ) -> None:
         super().__init__()
         self.clock, self.kernel, self.random = clock, kernel, random
-        self.loop = Loop(clock, self, random)
+        self.loop = SimulatedLoop(clock, self, random)
         self.peers: dict[Connection, None] = {}
-        self.on_speaking: Callable[[], None] | None = None
+        self.on_send: Callable[[], None] | None = None
         self.sockets: dict[CoordinatorSocket, None] = {}  # accepted, or about to be
         asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
         self.daemon = Coordinator(settings, path)
@@ -100,14 +102,14 @@ class CoordinatorUnderTest(Owner):
         self.peers.pop(peer, None)
         self.service.on_closed(peer)
 
-    def speaks(self) -> None:
-        if self.on_speaking:
-            self.on_speaking()
+    def before_send(self) -> None:
+        if self.on_send:
+            self.on_send()
 
     def kill(self) -> None:
         """All at once: nothing is said, and the kernel closes what it had open."""
         self.alive = False
-        self.on_speaking = None
+        self.on_send = None
         self.daemon.close()
         for socket in list(self.sockets):
             socket.close()

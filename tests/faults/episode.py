@@ -22,19 +22,19 @@ from jupyter_gpushare.coordinator.config.live_settings import LiveSettings, pars
 from jupyter_gpushare.core.quota import Quota
 from jupyter_gpushare.core.settings import Settings
 
-from ..support.account import Member
-from ..support.clock import Owner
-from ..support.program import Habits
-from .coordinator import CoordinatorUnderTest, kernel
-from .host import Host, Violation
-from .invariants import IDLE, Idle, books, leaks, refusals
-from .people import FrontEnd, Notebook
-from .storm import Storm
+from ..support.simulated_program import WorkloadProfile
+from ..support.turn_audit import SimulatedClient
+from ..support.virtual_clock import EventOwner
+from .coordinator import CoordinatorUnderTest, simulated_kernel
+from .external_actors import NotebookKernel, SnapshotSubscriber
+from .fault_injection import FaultInjector
+from .invariants import MAX_IDLE_SECONDS, IdleWatch, resource_leaks, state_mismatches, wrong_refusals
+from .simulated_host import FaultHost, Violation
 
-ROUNDS = 2
-STORM = (2.0, 8.0)  # seconds
-CALM = 3.0  # at least
-LOOK_EVERY = 16  # events of the coordinator between two looks at all books
+STORM_COUNT = 2
+STORM_SECONDS = (2.0, 8.0)  # seconds
+MIN_CALM_SECONDS = 3.0  # at least
+CHECK_EVERY_EVENTS = 16  # events of the coordinator between two looks at all books
 
 
 @dataclass
@@ -51,22 +51,22 @@ class Outcome:
     failure: str = ""
 
 
-class Log(logging.Handler):
+class CoordinatorLog(logging.Handler):
     """A coordinator says nothing worse than a warning, whatever happens to it."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: FaultHost) -> None:
         super().__init__(logging.WARNING)
         self._host = host
 
     def emit(self, record: logging.LogRecord) -> None:
         said = f"coordinator: {record.levelname} {record.getMessage()}"
-        self._host.tell(said)
+        self._host.log_event(said)
         if record.levelno > logging.WARNING:
             trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
             self._host.bugs.append(f"{said}\n{trace}")
 
 
-class Hasty(LiveSettings):
+class ShortOverrunSettings(LiveSettings):
     """What takes longer than a fifth of a second to drain is an overrun."""
 
     def core(self) -> Settings:
@@ -74,47 +74,47 @@ class Hasty(LiveSettings):
 
 
 class Episode:
-    def __init__(self, seed: int, kinds: tuple[str, ...] | None = None, look_every: int = LOOK_EVERY) -> None:
-        self.seed, self._kinds, self._look_every = seed, kinds, look_every
+    def __init__(self, seed: int, kinds: tuple[str, ...] | None = None, check_every: int = CHECK_EVERY_EVENTS) -> None:
+        self.seed, self._kinds, self._check_every = seed, kinds, check_every
         self.random = Random(seed)
         self.outcome = Outcome(seed)
         self._digest = hashlib.blake2b(digest_size=8)
-        self._storm: Storm | None = None
+        self._storm: FaultInjector | None = None
         self._state: list[str] = []
-        self._looks = 0
+        self._event_count = 0
 
     def run(self) -> Outcome:
         """All of it. What was found is in the outcome's `failure`, which tells how to see it again."""
         with tempfile.TemporaryDirectory(prefix="gpushare-faults-") as folder:
-            host = self.host = self._host(Path(folder))
+            host = self.host = self._make_host(Path(folder))
             try:
-                with self._log(), kernel(host.is_stopped, host.watch):
+                with self._log(), simulated_kernel(host.is_stopped, host.open_pidfd):
                     try:
-                        self._all(host)
+                        self._run_storms(host)
                     except Exception:
-                        self._state = host.state()
+                        self._state = host.describe()
                         raise
                     finally:
-                        self._account(host)
+                        self._record_counts(host)
                         if self._storm:
                             self._storm.end()
                         host.close()
-                    left = len(os.listdir("/proc/self/fd")) - self._before + len(host.devices)
+                    left = len(os.listdir("/proc/self/fd")) - self._open_descriptors + len(host.devices)
                     if left:
                         raise Violation(f"{left} descriptors are left when everybody is gone")
             except Exception as error:  # a Violation, or any crash
-                self.outcome.failure = self._told(error)
+                self.outcome.failure = self._failure_report(error)
         return self.outcome
 
-    def _account(self, host: Host) -> None:
+    def _record_counts(self, host: FaultHost) -> None:
         self.outcome.events, self.outcome.turns = host.clock.events, host.turns
         self.outcome.coordinators = host.coordinators
         self.outcome.digest = host.digest()
 
-    def _told(self, error: Exception) -> str:
+    def _failure_report(self, error: Exception) -> str:
         import traceback
 
-        story = "\n".join(f"{at:.6f} {what}" for at, what in self.host.story)
+        story = "\n".join(f"{at:.6f} {what}" for at, what in self.host.event_log)
         where = "" if isinstance(error, Violation) else "".join(traceback.format_exception(error))
         kinds = f" --kinds {','.join(self._kinds)}" if self._kinds else ""
         state = "\n".join(self._state)
@@ -126,7 +126,7 @@ class Episode:
     @contextmanager
     def _log(self) -> Iterator[None]:
         log = logging.getLogger("jupyter_gpushare.coordinator")
-        handler, level, propagate = Log(self.host), log.level, log.propagate
+        handler, level, propagate = CoordinatorLog(self.host), log.level, log.propagate
         log.addHandler(handler)
         log.setLevel(logging.WARNING)
         log.propagate = False
@@ -139,11 +139,11 @@ class Episode:
 
     # --- what there is
 
-    def _host(self, folder: Path) -> Host:
+    def _make_host(self, folder: Path) -> FaultHost:
         random = self.random
         # What most hosts are at their worst, where turns pass from one process to the next by the lock.
-        self._crowded = random.random() < 0.4
-        self._swapping = random.random() < 0.3
+        self._is_crowded = random.random() < 0.4
+        self._uses_swap = random.random() < 0.3
         traits = GpuShare()
         traits.policy = random.choice(("fcfs", "interactive", "fair"))
         traits.sharing = random.choice(("exclusive", "exclusive", "exclusive", "auto", "packed"))
@@ -155,136 +155,142 @@ class Episode:
         traits.max_wait = 5.0
         traits.max_hold = 3.0
         devices = random.choice((1, 1, 1, 2, 3))
-        if self._swapping:
+        if self._uses_swap:
             traits.sharing = random.choice(("exclusive", "auto", "packed"))
-        if self._crowded:
+        if self._is_crowded:
             traits.sharing, traits.overrun, devices = "exclusive", "wait", 1
         gc.collect()  # what others left to it would close its descriptors meanwhile
-        self._before = len(os.listdir("/proc/self/fd"))
+        self._open_descriptors = len(os.listdir("/proc/self/fd"))
         shared = traits.sharing != "exclusive" or traits.overrun == "join"
-        host = Host(random.getrandbits(64), folder, Hasty(traits), devices, shared)
-        self._before += devices
-        host.tell(f"{traits.policy}, {traits.sharing}, quantum {traits.time_quantum}, overruns: {traits.overrun}")
+        host = FaultHost(random.getrandbits(64), folder, ShortOverrunSettings(traits), devices, shared)
+        self._open_descriptors += devices
+        host.log_event(f"{traits.policy}, {traits.sharing}, quantum {traits.time_quantum}, overruns: {traits.overrun}")
         return host
 
-    def _habits(self) -> Habits:
+    def _make_profile(self) -> WorkloadProfile:
         random = self.random
-        return Habits(
+        return WorkloadProfile(
             threads=random.choice((1, 1, 1, 2)),
-            thinks=0.02 if self._crowded else random.choice((0.02, 0.3, 2.0)),
-            calls=200 if self._crowded else random.choice((2, 20, 200)),
-            pause=random.choice((0.003, 0.02)),
-            work=random.choice((0.0005, 0.005, 0.03)),
-            patience=random.choice((0.0, 0.0, 0.2)),
-            most=random.choice((0, 2 << 30, 6 << 30)),
+            think_seconds=0.02 if self._is_crowded else random.choice((0.02, 0.3, 2.0)),
+            calls=200 if self._is_crowded else random.choice((2, 20, 200)),
+            pause_seconds=random.choice((0.003, 0.02)),
+            work_seconds=random.choice((0.0005, 0.005, 0.03)),
+            give_up_probability=random.choice((0.0, 0.0, 0.2)),
+            max_bytes=random.choice((0, 2 << 30, 6 << 30)),
         )
 
-    def _client(self, host: Host, number: int) -> Member:
+    def _make_client(self, host: FaultHost, number: int) -> SimulatedClient:
         random = self.random
         few = random.random() < 0.8
         count = 1 if few else random.randint(1, len(host.devices))
         devices = tuple(sorted(random.sample(host.devices, count)))
-        client = host.client(f"client-{number}", devices, self._habits(), uid=random.choice((1000, 1000, 1001)))
+        client = host.client(f"client-{number}", devices, self._make_profile(), uid=random.choice((1000, 1000, 1001)))
         client.quota = random.choice(
             ("", "", "", "limit=0.3", "share=0.1", "class=offline", "memory=2GiB resident=1GiB")
         )
-        client.ranks = random.choice((1, 1, 1, 1, 1, 2) if self._crowded else (1, 1, 1, 2, 3))
-        if self._swapping and count == 1:
-            client.habits.swaps, client.habits.most = True, 6 << 30
-        if client.ranks > 1 and random.random() < 0.5:
-            client.habits.collectives = 0.3
+        client.process_count = random.choice((1, 1, 1, 1, 1, 2) if self._is_crowded else (1, 1, 1, 2, 3))
+        if self._uses_swap and count == 1:
+            client.profile.uses_swap, client.profile.max_bytes = True, 6 << 30
+        if client.process_count > 1 and random.random() < 0.5:
+            client.profile.collective_probability = 0.3
         return client
 
     # --- what happens
 
-    def _all(self, host: Host) -> None:
+    def _run_storms(self, host: FaultHost) -> None:
         random = self.random
         host.start_coordinator()
-        host.checks.append(self._look)
+        host.checks.append(self._check)
         for number in range(random.randint(2, 7)):
-            client = self._client(host, number)
-            for _ in range(client.ranks):
+            client = self._make_client(host, number)
+            for _ in range(client.process_count):
                 client.start()
             if random.random() < 0.5:
-                host.notebooks.append(Notebook(client))
+                host.notebooks.append(NotebookKernel(client))
         if random.random() < 0.3:
-            host.notebooks.append(FrontEnd(host, 1000))
-        for _ in range(ROUNDS):
-            storm = self._storm = Storm(host, self._kinds)
-            host.run(host.clock.now + random.uniform(*STORM))
+            host.notebooks.append(SnapshotSubscriber(host, 1000))
+        for _ in range(STORM_COUNT):
+            storm = self._storm = FaultInjector(host, self._kinds)
+            host.run(host.clock.now + random.uniform(*STORM_SECONDS))
             storm.heal()
             self.outcome.faults.update(storm.faults)
             self._calm(host)
 
-    def _look(self, owner: Owner) -> None:
+    def _check(self, owner: EventOwner) -> None:
         host = self.host
         if host.bugs:
             raise Violation(host.bugs[0])
         if isinstance(owner, CoordinatorUnderTest) and owner.alive:
-            self._demand(refusals(owner, host))
-            self._looks += 1
-            if self._looks % self._look_every == 0:
-                self._demand(books(owner, host))
+            self._require_none(wrong_refusals(owner, host))
+            self._event_count += 1
+            if self._event_count % self._check_every == 0:
+                self._require_none(state_mismatches(owner, host))
 
-    def _demand(self, problems: Iterator[str]) -> None:
+    def _require_none(self, problems: Iterator[str]) -> None:
         if found := list(problems):
             raise Violation("\n".join(found))
 
-    def _calm(self, host: Host) -> None:
+    def _calm(self, host: FaultHost) -> None:
         """Everybody comes back, is known again, and whoever waits gets in, by the bound."""
         began = host.clock.now
         for client in host.clients.values():
-            host.ask(client, {"type": "hold", "seconds": 0.0})
-        bound = self._bound(host)
-        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED])
+            host.send_user_request(client, {"type": "hold", "seconds": 0.0})
+        bound = self._calm_bound(host)
+        self._run_until(
+            host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED]
+        )
         for client in host.clients.values():  # whose page may have told a new coordinator that it is suspended
-            host.ask(client, {"type": "resume"})
-        self._until(host, bound, "got no answer", lambda: [str(user.request) for user in host.users if not user.done])
-        host.users.clear()
-        patient = self._patient(host)
-        idle = Idle(host, patient)
+            host.send_user_request(client, {"type": "resume"})
+        self._run_until(
+            host, bound, "got no answer", lambda: [str(user.request) for user in host.requests if not user.is_done]
+        )
+        host.requests.clear()
+        patient = self._clients_without_bound(host)
+        idle = IdleWatch(host, patient)
         waiting = {
-            (thread, thread.let_in): agent
+            (thread, thread.passes): agent
             for agent in host.agents()
             if agent.client not in patient
             for thread in agent.program.threads
-            if thread.waits
+            if thread.is_waiting
         }
 
         def stuck() -> list[str]:
             return [
-                f"{agent} since {thread.since:.3f}"
+                f"{agent} since {thread.waiting_since:.3f}"
                 for (thread, before), agent in waiting.items()
-                if agent.alive and thread.waits and thread.let_in == before
+                if agent.alive and thread.is_waiting and thread.passes == before
             ]
 
-        self._until(host, bound, "wait in vain", stuck, idle.look)
-        impatient = [agent.program.room for agent in host.agents() if agent.client not in patient]
-        asking = {room: room.since for room in impatient if room.waits}
+        self._run_until(host, bound, "wait in vain", stuck, idle.check)
+        impatient = [agent.program.memory_requests for agent in host.agents() if agent.client not in patient]
+        asking = {room: room.waiting_since for room in impatient if room.is_waiting}
 
         def short() -> list[str]:
-            return [str(room) for room, since in asking.items() if room.waits and room.since == since]
+            return [str(room) for room, since in asking.items() if room.is_waiting and room.waiting_since == since]
 
-        self._until(host, bound, "wait for room in vain", short)
+        self._run_until(host, bound, "wait for room in vain", short)
         self.outcome.longest_wait = max(self.outcome.longest_wait, host.clock.now - began)
-        while host.clock.now < began + CALM:
-            host.run(min(host.clock.now + 0.05, began + CALM))
-            idle.look()
-        self._until(host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED])
+        while host.clock.now < began + MIN_CALM_SECONDS:
+            host.run(min(host.clock.now + 0.05, began + MIN_CALM_SECONDS))
+            idle.check()
+        self._run_until(
+            host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED]
+        )
         assert host.coordinator is not None
-        self._until(host, 5.0, "wait for sockets", host.travelling)
-        self._demand(books(host.coordinator, host))
-        self._demand(leaks(host.coordinator, host, self._before))
+        self._run_until(host, 5.0, "wait for sockets", host.hellos_in_flight)
+        self._require_none(state_mismatches(host.coordinator, host))
+        self._require_none(resource_leaks(host.coordinator, host, self._open_descriptors))
 
-    def _patient(self, host: Host) -> set[Member]:
+    def _clients_without_bound(self, host: FaultHost) -> set[SimulatedClient]:
         """Offline ones have what online ones leave, which may be nothing. A small limit is worth long pauses, and so is
         one that a long turn has used up."""
         assert host.coordinator is not None
         known = host.coordinator.daemon.scheduler.clients
 
-        def is_patient(client: Member) -> bool:
+        def is_patient(client: SimulatedClient) -> bool:
             if seen := known.get(client.name):
-                paused = seen.allowance and seen.allowance.ready_at() > host.clock.now + IDLE
+                paused = seen.allowance and seen.allowance.ready_at() > host.clock.now + MAX_IDLE_SECONDS
                 return bool(seen.rank or paused or seen.quota.limit < 0.1)
             quota = Quota().changed(
                 parse_quota(units.parse_pairs(client.quota))
@@ -293,13 +299,13 @@ class Episode:
 
         return {client for client in host.clients.values() if is_patient(client)}
 
-    def _bound(self, host: Host) -> float:
+    def _calm_bound(self, host: FaultHost) -> float:
         """Seconds: to be back after refusals, everybody's turn with its drain, and the longest patience."""
         return 16.0 + 7.0 + 5.0 + 1.5 * sum(1.0 for client in host.clients.values()) + 10.0
 
-    def _until(
+    def _run_until(
         self,
-        host: Host,
+        host: FaultHost,
         bound: float,
         what: str,
         left: Callable[[], list[str]],

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpushare.core import invariants as of_the_core
 
-from ..support.room import PATIENCE
-from .host import Violation
+from ..support.memory_requests import ANSWER_TIMEOUT_SECONDS
+from .simulated_host import Violation
 
 if TYPE_CHECKING:
     from .coordinator import CoordinatorUnderTest
-    from .host import ClientOf, Host
+    from .simulated_host import FaultHost, FaultyClient
 
-IDLE = 3.0  # seconds that devices may do nothing though somebody waits and nothing is wrong
-LATE = 0.5  # seconds; beyond what timers of the simulation are late
+MAX_IDLE_SECONDS = 3.0  # seconds that devices may do nothing though somebody waits and nothing is wrong
+MAX_LATE_SECONDS = 0.5  # seconds; beyond what timers of the simulation are late
 
 
-def books(coordinator: CoordinatorUnderTest, host: Host) -> Iterator[str]:
+def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
     """What the scheduler, the daemon, and locks and connections say of each other. Yields what does not agree."""
     daemon = coordinator.daemon
     scheduler = daemon.scheduler
@@ -28,7 +28,7 @@ def books(coordinator: CoordinatorUnderTest, host: Host) -> Iterator[str]:
     except of_the_core.Broken as broken:
         yield str(broken)
     due = scheduler.next_deadline()
-    if due is not None and host.clock.now - max(due, coordinator.went_on) > LATE:
+    if due is not None and host.clock.now - max(due, coordinator.resumed_at) > MAX_LATE_SECONDS:
         yield f"the deadline at {due:.3f} was not met"
     if set(scheduler.processes) != set(daemon.process_handles):
         yield f"the scheduler has processes {sorted(scheduler.processes)}, not {sorted(daemon.process_handles)}"
@@ -42,16 +42,16 @@ def books(coordinator: CoordinatorUnderTest, host: Host) -> Iterator[str]:
             yield f"port {number} has no connection any more"
 
 
-def refusals(coordinator: CoordinatorUnderTest, host: Host) -> Iterator[str]:
+def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
     """Requests for room that this event has refused, while another client's memory on that device could leave."""
     ports = {port.page.inode for port in coordinator.daemon.process_handles.values()}
     if ports - {agent.page.inode for agent in host.agents()}:
         return  # a liar reports memory, and the coordinator has to believe it
     for agent in host.agents():
-        room = agent.program.room
-        if not room.is_answered or room.judged == agent.page.orders.no_room:
+        room = agent.program.memory_requests
+        if not room.is_refused or room.checked_refusal == agent.page.orders.no_room:
             continue
-        room.judged = agent.page.orders.no_room
+        room.checked_refusal = agent.page.orders.no_room
         others = [
             other
             for other in host.agents()
@@ -59,11 +59,11 @@ def refusals(coordinator: CoordinatorUnderTest, host: Host) -> Iterator[str]:
         ]
         own = sum(other.page.report.allocated for other in agent.client.agents)
         there = [str(other) for other in others if other.page.report.resident]
-        if there and own <= host.memory and host.clock.now < room.since + PATIENCE:
+        if there and own <= host.memory and host.clock.now < room.waiting_since + ANSWER_TIMEOUT_SECONDS:
             yield f"{agent} is refused room though memory of {', '.join(there)} can leave"
 
 
-def leaks(coordinator: CoordinatorUnderTest, host: Host, before: int) -> Iterator[str]:
+def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: int) -> Iterator[str]:
     """When nothing is on its way: descriptors are those of living processes, and the daemon remembers nobody else."""
     daemon = coordinator.daemon
     agents = [agent for client in host.clients.values() for agent in client.agents]
@@ -86,19 +86,19 @@ def leaks(coordinator: CoordinatorUnderTest, host: Host, before: int) -> Iterato
         yield f"history is kept of {sorted(strangers)}, which are gone"
 
 
-class Idle:
+class IdleWatch:
     """Whether all devices do nothing while somebody waits who is not to be patient."""
 
-    def __init__(self, host: Host, patient: set[ClientOf]) -> None:
-        self._host, self._patient = host, patient
+    def __init__(self, host: FaultHost, excused: set[FaultyClient]) -> None:
+        self._host, self._patient = host, excused
         self._turns, self._since = -1, 0.0
 
-    def look(self) -> None:
+    def check(self) -> None:
         host = self._host
         waiting = [
-            a for a in host.agents() if a.client not in self._patient and any(t.waits for t in a.program.threads)
+            a for a in host.agents() if a.client not in self._patient and any(t.is_waiting for t in a.program.threads)
         ]
-        if not waiting or host.turns != self._turns or any(agent.works for agent in host.agents()):
+        if not waiting or host.turns != self._turns or any(agent.is_working for agent in host.agents()):
             self._turns, self._since = host.turns, host.clock.now
-        elif host.clock.now - self._since > IDLE:
-            raise Violation(f"nothing has run for {IDLE:g} s though {', '.join(map(str, waiting))} wait")
+        elif host.clock.now - self._since > MAX_IDLE_SECONDS:
+            raise Violation(f"nothing has run for {MAX_IDLE_SECONDS:g} s though {', '.join(map(str, waiting))} wait")

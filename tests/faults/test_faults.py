@@ -17,9 +17,9 @@ import pytest
 from ..support import tier
 from .episode import Episode, Outcome
 
-EVENTS = float(os.environ.get("GPUSHARE_TEST_FAULTS", tier.strength("2e5", "1e7")))
+EVENT_COUNT = float(os.environ.get("GPUSHARE_TEST_FAULTS", tier.strength("2e5", "1e7")))
 PARTS = 8  # that run side by side, where there are processors
-FIRST = int(os.environ.get("GPUSHARE_TEST_FAULTS_FIRST", "0"))  # seed
+FIRST_SEED = int(os.environ.get("GPUSHARE_TEST_FAULTS_FIRST", "0"))  # seed
 
 
 def run(seed: int) -> Outcome:
@@ -29,19 +29,19 @@ def run(seed: int) -> Outcome:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(max(600, EVENTS / PARTS / 1000))
+@pytest.mark.timeout(max(600, EVENT_COUNT / PARTS / 1000))
 @pytest.mark.parametrize("part", range(PARTS))
-def test_nothing_is_ever_wrong(part: int) -> None:
+def test_invariants_hold_under_random_faults(part: int) -> None:
     events = 0
-    seed = FIRST + part
-    while events < EVENTS / PARTS:
+    seed = FIRST_SEED + part
+    while events < EVENT_COUNT / PARTS:
         outcome = run(seed)
         events += outcome.events
         assert outcome.turns, f"no client ran with seed {seed}, so nothing was tested"
         seed += PARTS
 
 
-def test_a_seed_is_the_same_in_every_process() -> None:
+def test_episode_has_the_same_digest_in_every_process() -> None:
     """Hashes of texts, addresses of objects and numbers of descriptors have no part in what happens."""
     digests = set()
     for number in ("0", "1"):

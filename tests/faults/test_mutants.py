@@ -1,4 +1,4 @@
-"""The simulation finds planted mistakes of the coordinator; `tests/agent` finds those of a process."""
+"""The simulation finds mutants of the coordinator; `tests/agent` finds those of a process."""
 
 from __future__ import annotations
 
@@ -16,55 +16,57 @@ from jupyter_gpushare.wire.page import Page
 
 from .episode import Episode
 
-EVENTS = 250_000
+MAX_EVENTS = 250_000
 
 Patch = Callable[[Any, str, Any], None]
 
 
-def no_permit_is_withdrawn(patch: Patch) -> None:
+def mutant_permit_never_withdrawn(patch: Patch) -> None:
     real = ClientRuntime.set_permit
     patch(ClientRuntime, "set_permit", lambda self, permit: real(self, permit) if permit.may else None)
 
 
-def a_number_means_two_turns(patch: Patch) -> None:
+def mutant_turn_number_reused(patch: Patch) -> None:
     patch(Grants, "next_turn", lambda self: 1 << 40)
 
 
-def processes_are_not_rung(patch: Patch) -> None:
+def mutant_doorbell_missing(patch: Patch) -> None:
     patch(ProcessHandle, "ring", lambda self: None)
 
 
-def the_gone_are_not_noticed(patch: Patch) -> None:
+def mutant_disconnect_missed(patch: Patch) -> None:
     patch(ProtocolSessions, "close", lambda self, peer: self._sessions.pop(peer, None))
 
 
-def pages_are_not_closed(patch: Patch) -> None:
+def mutant_pages_never_closed(patch: Patch) -> None:
     patch(Page, "close", lambda self: None)
 
 
-def refused_though_memory_can_leave(patch: Patch) -> None:
+def mutant_movable_memory_ignored(patch: Patch) -> None:
     patch(page_sync, "can_come", lambda device, client, ahead: False)
 
 
-MISTAKES = [
-    no_permit_is_withdrawn,
-    a_number_means_two_turns,
-    processes_are_not_rung,
-    the_gone_are_not_noticed,
-    pages_are_not_closed,
-    refused_though_memory_can_leave,
+MUTANTS = [
+    mutant_permit_never_withdrawn,
+    mutant_turn_number_reused,
+    mutant_doorbell_missing,
+    mutant_disconnect_missed,
+    mutant_pages_never_closed,
+    mutant_movable_memory_ignored,
 ]
-FIRST_SEEDS = {refused_though_memory_can_leave: 7}  # that need a host of a kind that is rarer
+FIRST_SEEDS = {mutant_movable_memory_ignored: 7}  # that need a host of a kind that is rarer
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
-def test_it_is_found(mistake: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    mistake(monkeypatch.setattr)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_mutant_is_detected_within_the_event_limit(
+    mutant: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
     events = 0
-    seed = FIRST_SEEDS.get(mistake, 0)
+    seed = FIRST_SEEDS.get(mutant, 0)
     first = seed
-    while events < EVENTS:
+    while events < MAX_EVENTS:
         outcome = Episode(seed).run()
         if outcome.failure:
             assert f"again: python -m tests.faults --seed {seed}" in outcome.failure

@@ -21,8 +21,8 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client, ensure_coordinator
 
 GIB = 1 << 30
-BUDGET = float(os.environ.get("GPUSHARE_TEST_GPU_SECONDS", "330"))  # programs that begin later are skipped
-SPEEDS: list[str] = []
+BUDGET_SECONDS = float(os.environ.get("GPUSHARE_TEST_GPU_SECONDS", "330"))  # programs that begin later are skipped
+THROUGHPUT_LINES: list[str] = []
 _BEGAN = time.monotonic()
 
 _LOOK = """
@@ -38,7 +38,7 @@ print(count.value, free.value)
 
 
 @cache
-def card() -> tuple[int, int]:
+def card_count_and_free_bytes() -> tuple[int, int]:
     """How many real devices, and the bytes free on the first. Asked in a process of its own, which ends."""
     done = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, timeout=60)
     count, free = (int(word) for word in done.stdout.split() or (0, 0))
@@ -47,16 +47,16 @@ def card() -> tuple[int, int]:
 
 def device_memory() -> int:
     """The cap that tests oversubscribe: 16 GiB, or half of a small card: a quarter more fits in two thirds of it."""
-    return min(16 * GIB, card()[1] // 2 // GIB * GIB)
+    return min(16 * GIB, card_count_and_free_bytes()[1] // 2 // GIB * GIB)
 
 
 @pytest.fixture(autouse=True)
 def real_gpu(request: pytest.FixtureRequest) -> None:
     if not request.node.get_closest_marker("gpu"):
         return
-    if not card()[0]:
+    if not card_count_and_free_bytes()[0]:
         pytest.skip("no real GPU here")
-    if card()[1] < 8 * GIB:
+    if card_count_and_free_bytes()[1] < 8 * GIB:
         pytest.skip("less than 8 GiB of the GPU are free")
 
 
@@ -80,11 +80,11 @@ def coordinator(tmp_path: Path) -> Iterator[str]:
 
 
 def seconds_left() -> float:
-    return BUDGET - (time.monotonic() - _BEGAN)
+    return BUDGET_SECONDS - (time.monotonic() - _BEGAN)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if SPEEDS:
+    if THROUGHPUT_LINES:
         terminalreporter.section("throughput, as a part of that without sharing")
-        for line in SPEEDS:
+        for line in THROUGHPUT_LINES:
             terminalreporter.write_line(line)

@@ -17,7 +17,7 @@ from jupyter_gpushare.wire.quotas import MEMORY_MODES
 
 from ..driver_facts.harness import simulated_driver
 from ..support import tier
-from .conftest import SPEEDS, coordinator_of, seconds_left
+from .conftest import THROUGHPUT_LINES, coordinator_of, seconds_left
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 MEMORY = "4GiB"  # more than any of them takes; far less than a third of what must be free
@@ -60,7 +60,9 @@ def alone(case: str) -> dict[str, Any]:
 
 
 def compare(case: str, mode: str, bare: dict[str, Any], shared: dict[str, Any]) -> None:
-    SPEEDS.append(f"{case:28} {mode:8} {shared['rate'] / bare['rate']:6.3f}   ({bare['rate']:.0f} steps/s alone)")
+    THROUGHPUT_LINES.append(
+        f"{case:28} {mode:8} {shared['rate'] / bare['rate']:6.3f}   ({bare['rate']:.0f} steps/s alone)"
+    )
     assert bare["results"] and shared["results"] == pytest.approx(bare["results"], rel=CASES[case][2])
 
 

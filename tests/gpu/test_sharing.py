@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.command import run
+from ..support.command import run_command
 from .conftest import device_memory
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -72,13 +72,13 @@ def test_a_program_beyond_its_limit_gets_out_of_memory_and_lives(coordinator: st
         print(torch.ones(1000, device="cuda").sum().item())
         """
     )
-    done = run("run", "--memory", "1GiB", "--", sys.executable, "-c", program, timeout=240)
+    done = run_command("run", "--memory", "1GiB", "--", sys.executable, "-c", program, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["refused", "1000.0"]
 
 
 def test_the_demo_runs_on_the_card(tmp_path: Path) -> None:
-    done = run("demo", "--device", "gpu", "--output", str(tmp_path), timeout=290)
+    done = run_command("demo", "--device", "gpu", "--output", str(tmp_path), timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert not report["simulated"]

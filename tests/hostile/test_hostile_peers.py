@@ -118,7 +118,7 @@ def in_process(loop: VirtualLoop, tmp_path: Path) -> Iterator[InProcessCoordinat
 
 
 @pytest.mark.timeout(120 + MESSAGES // 100)
-def test_any_messages_of_strangers(in_process: InProcessCoordinator) -> None:
+def test_random_messages_of_hostile_users_leave_the_coordinator_working(in_process: InProcessCoordinator) -> None:
     """`GPUSHARE_TEST_MESSAGES` of them, by `GPUSHARE_TEST_SEED`."""
     random = randoms.Random(SEED)
     host = Host(in_process, random)
@@ -143,7 +143,7 @@ def test_any_messages_of_strangers(in_process: InProcessCoordinator) -> None:
 
 
 @pytest.mark.timeout(120 + MESSAGES // 100)
-def test_any_messages_of_admins(in_process: InProcessCoordinator) -> None:
+def test_random_messages_of_admins_leave_the_coordinator_running(in_process: InProcessCoordinator) -> None:
     """They may spoil everything but the coordinator itself."""
     random = randoms.Random(SEED)
     host = Host(in_process, random, admins=True)
@@ -157,7 +157,7 @@ def test_any_messages_of_admins(in_process: InProcessCoordinator) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(KINDS), max_size=4), st.randoms(use_true_random=False))
-def test_any_few_messages_of_a_process(
+def test_few_random_messages_of_a_process_are_handled(
     in_process: InProcessCoordinator, kinds: list[Kind], random: randoms.Random
 ) -> None:
     """What fails here, hypothesis makes as short as it can be."""
@@ -177,7 +177,7 @@ def test_any_few_messages_of_a_process(
     in_process.handle_pending()
 
 
-def test_every_message_is_made_as_it_is_declared() -> None:
+def test_message_generator_follows_the_declarations() -> None:
     """Or a new kind of field would only ever be refused."""
     lines = MessageGenerator(randoms.Random(1))
     decoder = msgspec.json.Decoder(messages.Incoming)

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import websocket
 
-from ..system.host import eventually
+from ..system.system_host import wait_until
 from .machine import UserNamespaceMachine
 
 START = 180.0  # seconds for a hub, or a user's server, on a busy machine
@@ -120,7 +120,7 @@ class Hub:
                 stderr=log,
             )
         try:
-            eventually(self._ready, START, f"the hub answers: {self.log}")
+            wait_until(self._ready, START, f"the hub answers: {self.log}")
         except BaseException:
             self.close()
             raise
@@ -143,7 +143,7 @@ class Hub:
                 self.ask("POST", f"/users/{name}")
             self.ask("POST", f"/users/{name}/server")
         for name in names:
-            eventually(lambda name=name: self._serves(name), START, f"the server of {name}: {self.log}")
+            wait_until(lambda name=name: self._serves(name), START, f"the server of {name}: {self.log}")
         return {
             name: Session(f"{self.url}/user/{name}", self.ask("POST", f"/users/{name}/tokens")["token"])
             for name in names

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ..native import simlog
-from ..system.host import eventually, turns
-from ..system.notebook import SETUP
+from ..system.notebook_client import SETUP
+from ..system.system_host import turn_intervals, wait_until
 from ..users.conftest import SOCKET
 from .conftest import HubSetup
 from .hub import START, Notebook, Refused
@@ -57,12 +57,12 @@ def test_each_server_runs_as_its_user_and_finds_the_machines_coordinator(
         }
 
 
-def test_they_take_turns_on_one_device(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
+def test_users_alternate_turns_on_one_device(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
     requests = {name: notebook.start("work(3.0)") for name, notebook in notebooks.items()}
     for name, notebook in notebooks.items():
         notebook.finish(requests[name])
     worked = [executions(hub_setup, notebook) for notebook in notebooks.values()]
-    assert len(turns(*worked)) >= MANY
+    assert len(turn_intervals(*worked)) >= MANY
     assert simlog.overlap_seconds(worked) == 0
 
 
@@ -74,7 +74,7 @@ def test_a_notebooks_name_is_seen_by_its_owner_alone(hub_setup: HubSetup, notebo
         assert not any(LABELS[other] in everything for other in LABELS if other != name)
 
 
-def test_what_binds_a_user_is_not_what_their_own_configuration_says(
+def test_user_configuration_does_not_change_the_tenant_limits(
     hub_setup: HubSetup, notebooks: dict[str, Notebook]
 ) -> None:
     """ada's ~/.jupyter sets other tenants, another policy and more memory for the server that the hub gives her."""
@@ -90,9 +90,7 @@ def test_what_binds_a_user_is_not_what_their_own_configuration_says(
     refusal(400, "students", hub_setup, f"clients/{own}/quota", "PATCH", {"memory": "200MiB"})
 
 
-def test_nobody_takes_the_coordinators_place_while_it_is_away(
-    hub_setup: HubSetup, notebooks: dict[str, Notebook]
-) -> None:
+def test_no_other_coordinator_starts_during_an_outage(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
     """Its clients run on, a user's server starts none there, and all are found again by the next one."""
     before = {name: notebook.pid for name, notebook in notebooks.items()}
     hub_setup.host.stop_coordinator()
@@ -102,7 +100,7 @@ def test_nobody_takes_the_coordinators_place_while_it_is_away(
         notebooks["ada"].run("work(0.01)")  # in turns without it
     finally:
         hub_setup.start_coordinator()
-    eventually(lambda: set(hub_setup.clients()) == {one.kernel for one in notebooks.values()})
+    wait_until(lambda: set(hub_setup.clients()) == {one.kernel for one in notebooks.values()})
     notebooks["bob"].run("work(0.01)")
 
 
@@ -112,9 +110,9 @@ def test_a_server_that_is_stopped_leaves_the_device_to_the_others(
     """In the middle of a cell. The coordinator still knows the client, in case its kernel is restarted."""
     ada = notebooks["ada"].kernel
     notebooks["ada"].start("work(600)")
-    eventually(lambda: hub_setup.clients()[ada]["phase"] == "running")
+    wait_until(lambda: hub_setup.clients()[ada]["phase"] == "running")
     waiting = notebooks["bob"].start("work(0.5)")
     hub_setup.hub.ask("DELETE", "/users/ada/server")
     notebooks["bob"].finish(waiting)
-    eventually(lambda: not hub_setup.clients().get(ada, {}).get("kernel_pids"), START)
+    wait_until(lambda: not hub_setup.clients().get(ada, {}).get("kernel_pids"), START)
     notebooks["bob"].run("work(0.01)")

@@ -129,12 +129,12 @@ def test_the_coordinator_has_no_right_that_it_does_not_need() -> None:
     assert not pod()["automountServiceAccountToken"]
 
 
-def test_its_own_bound_of_memory_is_not_taken_for_the_nodes() -> None:
+def test_container_memory_limit_is_not_the_nodes_memory() -> None:
     """By what it finds above itself, the coordinator says how much memory may leave the devices."""
     assert "limits" not in pod()["containers"][0]["resources"]
 
 
-def test_its_configuration_is_one(tmp_path: Path) -> None:
+def test_coordinator_configuration_is_valid(tmp_path: Path) -> None:
     """Where the coordinator of a whole host looks for it, in words that it knows."""
     (name, text), *others = of_kind("ConfigMap")["data"].items()
     assert not others
@@ -148,7 +148,7 @@ def test_its_configuration_is_one(tmp_path: Path) -> None:
     LiveSettings(GpuShare(config=config))
 
 
-def test_it_is_read_from_a_folder_of_root() -> None:
+def test_configuration_is_read_from_a_folder_of_root() -> None:
     """`--system` refuses any other; images of notebooks let a group write to /etc/jupyter."""
     assert "chmod -R go-w /etc/jupyter" in DOCKERFILE
     assert pod()["containers"][0]["args"][-1] == "--system"
@@ -183,7 +183,7 @@ def test_a_users_pod_gets_every_package_that_its_image_may_lack() -> None:
     assert needs("jupyter-gpushare", set()) - there <= brought
 
 
-def test_a_users_pod_looks_where_the_package_is_put() -> None:
+def test_user_pod_search_paths_include_the_mounted_package() -> None:
     (container,) = SINGLEUSER["initContainers"]
     assert container["command"][:3] == ["cp", "-a", "/opt/gpushare/."] and "--target /opt/gpushare" in DOCKERFILE
     assert container["volumeMounts"] == [{"name": "gpushare", "mountPath": container["command"][3]}]

@@ -14,10 +14,10 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 
-from ..provisioner.conftest import coordinator, eventually_fixture, jupyter, no_coordinator, own_device, start
+from ..provisioner.conftest import coordinator, jupyter, no_coordinator, own_device, start, wait_until_fixture
 from ..support.listener import Listener
 
-__all__ = ["coordinator", "eventually_fixture", "jupyter", "no_coordinator", "own_device", "start"]
+__all__ = ["coordinator", "jupyter", "no_coordinator", "own_device", "start", "wait_until_fixture"]
 
 
 class Recorder(Listener):

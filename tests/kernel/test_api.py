@@ -20,7 +20,7 @@ def notebook(coordinator: Any, start: Any) -> Any:
     return notebook
 
 
-def test_in_a_kernel(coordinator: Any, notebook: Any) -> None:
+def test_api_works_in_a_kernel(coordinator: Any, notebook: Any) -> None:
     assert notebook.value("gs.quota(memory='8GiB', share=0.5, service='offline')") == {
         "share": 0.5,
         "limit": 1.0,
@@ -49,7 +49,7 @@ def test_in_a_kernel(coordinator: Any, notebook: Any) -> None:
     assert notebook.value("[one['what'] for one in gs.history().entries]")[-1:] == ["cell_started"]
 
 
-def test_errors_have_one_hierarchy_and_say_what_is_allowed(coordinator: Any, notebook: Any) -> None:
+def test_errors_share_a_base_class_and_list_the_allowed_values(coordinator: Any, notebook: Any) -> None:
     code = """
     def error(call):
         try:
@@ -83,7 +83,7 @@ def test_numbers_of_numpy_are_numbers(coordinator: Any, notebook: Any) -> None:
     assert 0 < notebook.value("gs.hold(np.int32(60))") <= 60
 
 
-def test_in_a_script(coordinator: Any, tmp_path: Path) -> None:
+def test_api_works_in_a_script(coordinator: Any, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(
         "import jupyter_gpushare as gs\nprint(gs.quota(share=0.25)['share'], gs.status().own['label'])"
     )
@@ -92,7 +92,7 @@ def test_in_a_script(coordinator: Any, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("0.25 job.py\n", "")
 
 
-def test_where_nothing_is_shared(no_coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_without_sharing_raises_not_shared(no_coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(gs.NotShared, match="this program isn't shared: it was not started by"):
         gs.quota()
     assert "no coordinator answers" in gs.status().problem

@@ -47,7 +47,7 @@ BODIES = {
 }
 
 
-def test_it_holds_for_the_cell_whatever_that_does(coordinator: Any, notebook: Any) -> None:
+def test_cell_quota_lasts_for_the_cell(coordinator: Any, notebook: Any) -> None:
     before = quota(coordinator, notebook)
     ran = notebook.run(FIRST + "2")
     assert ran.displays == [{"text/plain": "2"}] and not ran.stderr
@@ -58,7 +58,7 @@ def test_it_holds_for_the_cell_whatever_that_does(coordinator: Any, notebook: An
         assert quota(coordinator, notebook) == before, body
 
 
-def test_under_another_cell_magic_it_holds_until_the_end(coordinator: Any, notebook: Any) -> None:
+def test_cell_quota_lasts_under_another_cell_magic(coordinator: Any, notebook: Any) -> None:
     before = quota(coordinator, notebook)
     assert notebook.run("%%time\n" + FIRST + "q = quota()").status == "ok"
     assert notebook.value("q['share']") == 0.3
@@ -115,16 +115,16 @@ def test_silent_requests_and_scripts_of_nbconvert(coordinator: Any, notebook: An
 
 
 @pytest.mark.parametrize("body", ["while True: pass", "import asyncio; await asyncio.sleep(600)"])
-def test_an_interrupt_takes_it_back(
-    coordinator: Any, notebook: Any, eventually: Any, tmp_path: Path, body: str
+def test_interrupt_reverts_the_cell_quota(
+    coordinator: Any, notebook: Any, wait_until: Any, tmp_path: Path, body: str
 ) -> None:
     before = quota(coordinator, notebook)
     notebook.send(FIRST + "open('inside', 'w').close()\n" + body)
-    eventually((tmp_path / "inside").exists)
+    wait_until((tmp_path / "inside").exists)
     assert quota(coordinator, notebook)["share"] == 0.3
     notebook.manager.interrupt_kernel()
     notebook.kernel.kernel_info()  # ipykernel notices the interrupt of an await with the next message
-    eventually(lambda: quota(coordinator, notebook) == before)
+    wait_until(lambda: quota(coordinator, notebook) == before)
 
 
 MISTAKES = {
@@ -136,7 +136,7 @@ MISTAKES = {
 }
 
 
-def test_mistakes_keep_the_cell_from_running(coordinator: Any, notebook: Any) -> None:
+def test_usage_errors_prevent_the_cell(coordinator: Any, notebook: Any) -> None:
     before = quota(coordinator, notebook)
     for line, complaint in MISTAKES.items():
         ran = notebook.run(f"%%gpushare {line}\nran = True")
@@ -171,49 +171,47 @@ def test_without_a_coordinator_the_cell_does_not_run(coordinator: Any, notebook:
     assert notebook.value("'ran' in globals()") is False
 
 
-def test_it_is_taken_back_when_the_coordinator_is_there_again(coordinator: Any, notebook: Any, eventually: Any) -> None:
+def test_cell_quota_is_reverted_after_the_coordinator_returns(coordinator: Any, notebook: Any, wait_until: Any) -> None:
     before = quota(coordinator, notebook)
     away = f"import os, signal\nos.kill({coordinator.pid}, signal.SIGSTOP)"
     assert notebook.run(FIRST + away).status == "ok"
     coordinator.send(signal.SIGCONT)
-    eventually(lambda: quota(coordinator, notebook) == before)
+    wait_until(lambda: quota(coordinator, notebook) == before)
 
 
-def test_a_kernel_that_is_killed_in_the_cell_leaves_nothing(
-    coordinator: Any, notebook: Any, eventually: Any, tmp_path: Path
-) -> None:
+def test_killed_kernel_leaves_no_cell_quota(coordinator: Any, notebook: Any, wait_until: Any, tmp_path: Path) -> None:
     before = quota(coordinator, notebook)
     notebook.send(FIRST + "open('inside', 'w').close()\nwhile True: pass")
-    eventually((tmp_path / "inside").exists)
+    wait_until((tmp_path / "inside").exists)
     assert quota(coordinator, notebook)["share"] == 0.3
     os.kill(notebook.pid, signal.SIGKILL)
-    eventually(lambda: quota(coordinator, notebook) == before)
+    wait_until(lambda: quota(coordinator, notebook) == before)
 
 
-def test_another_coordinator_goes_on_with_it_and_takes_it_back(
-    coordinator: Any, notebook: Any, eventually: Any, tmp_path: Path
+def test_next_coordinator_keeps_and_reverts_the_cell_quota(
+    coordinator: Any, notebook: Any, wait_until: Any, tmp_path: Path
 ) -> None:
     notebook.run("%gpushare limit=0.9 share=0.1")
     before = quota(coordinator, notebook)
     inner = "%%gpushare limit=0.8\nopen('inside', 'w').close()\nwhile not os.path.exists('end'): pass"
     message = notebook.send(FIRST + f"get_ipython().run_cell({inner!r})")
-    eventually((tmp_path / "inside").exists)
+    wait_until((tmp_path / "inside").exists)
     during = quota(coordinator, notebook)
     assert (during["share"], during["limit"]) == (0.3, 0.8)
     coordinator.end()
     coordinator.start()
-    eventually(lambda: notebook.manager.kernel_id in coordinator.clients() and quota(coordinator, notebook) == during)
+    wait_until(lambda: notebook.manager.kernel_id in coordinator.clients() and quota(coordinator, notebook) == during)
     (tmp_path / "end").touch()
     notebook.reply_to(message)
-    eventually(lambda: quota(coordinator, notebook) == before)
+    wait_until(lambda: quota(coordinator, notebook) == before)
 
 
-def test_what_the_policy_does_not_heed_is_said(coordinator: Any, notebook: Any) -> None:
+def test_ignored_quota_field_is_reported(coordinator: Any, notebook: Any) -> None:
     assert "Note: share 0.3 counts in placement" in notebook.run(FIRST + "1").stdout
     assert notebook.run("%%gpushare class=offline\n1").stdout == ""
 
 
-def test_what_cannot_be_taken_back_is_told(coordinator: Any, notebook: Any) -> None:
+def test_failed_revert_is_reported(coordinator: Any, notebook: Any) -> None:
     notebook.run("from jupyter_gpushare.demo.gpu import Gpu\ngpu = Gpu()")
     notebook.run("%gpushare memory=1MiB")
     ran = notebook.run("%%gpushare memory=64MiB share=0.3\narray = gpu.full(1 << 20, 0.0)")
@@ -223,22 +221,22 @@ def test_what_cannot_be_taken_back_is_told(coordinator: Any, notebook: Any) -> N
     assert (after["share"], after["memory"]) == (0, 64 << 20)
 
 
-def test_subshells_do_not_mix_up_their_quotas(coordinator: Any, notebook: Any, eventually: Any, tmp_path: Path) -> None:
+def test_subshells_do_not_mix_up_their_quotas(coordinator: Any, notebook: Any, wait_until: Any, tmp_path: Path) -> None:
     before = quota(coordinator, notebook)
     subshell = notebook.subshell()
     wait = "\nimport os, time\nwhile not os.path.exists('{}'): time.sleep(0.01)"
     main = notebook.send("%%gpushare share=0.3" + wait.format("main"))
-    eventually(lambda: quota(coordinator, notebook)["share"] == 0.3)
+    wait_until(lambda: quota(coordinator, notebook)["share"] == 0.3)
     notebook.send_to(subshell, "%%gpushare share=0.2" + wait.format("sub"))
-    eventually(lambda: quota(coordinator, notebook)["share"] == 0.2)
+    wait_until(lambda: quota(coordinator, notebook)["share"] == 0.2)
     (tmp_path / "main").touch()
     notebook.reply_to(main)
     assert quota(coordinator, notebook)["share"] == 0.2
     (tmp_path / "sub").touch()
-    eventually(lambda: quota(coordinator, notebook) == before)
+    wait_until(lambda: quota(coordinator, notebook) == before)
 
 
-def test_in_a_script_of_ipython(coordinator: Any, tmp_path: Path) -> None:
+def test_cell_quota_works_in_an_ipython_script(coordinator: Any, tmp_path: Path) -> None:
     (tmp_path / "job.ipy").write_text(FIRST + "%gpushare quota\n")
     (tmp_path / "then.ipy").write_text("%load_ext jupyter_gpushare\n%run job.ipy\n%gpushare quota\n")
     run = [sys.executable, "-m", "jupyter_gpushare", "run", "--", sys.executable, "-m", "IPython", "then.ipy"]

@@ -12,11 +12,11 @@ import pytest
 
 
 @pytest.fixture
-def notebook(recorder: Any, start: Any, eventually: Any) -> Any:
+def notebook(recorder: Any, start: Any, wait_until: Any) -> Any:
     notebook = start()
-    eventually(lambda: recorder.attached)
+    wait_until(lambda: recorder.attached)
     notebook.run("pass")
-    eventually(lambda: recorder.cells and not recorder.open)
+    wait_until(lambda: recorder.cells and not recorder.open)
     recorder.cells.clear()
     return notebook
 
@@ -27,23 +27,23 @@ def test_the_kernel_attaches_as_its_client(recorder: Any, notebook: Any) -> None
     assert attach.label == "python3-gpushare"
 
 
-def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, eventually: Any) -> None:
+def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, wait_until: Any) -> None:
     requests = [notebook.send(f"x = {number}") for number in range(50)]
     notebook.reply_to(requests[-1])
-    eventually(lambda: len(recorder.cells) == 100)
+    wait_until(lambda: len(recorder.cells) == 100)
     assert recorder.cells == [(state, request) for request in requests for state in ("start", "end")]
 
 
 @pytest.mark.parametrize(("said", "told"), [("4ad0f3b1", "4ad0f3b1"), (None, ""), (7, ""), ("x" * 2000, "")])
-def test_the_cell_of_a_request_is_reported_as_the_front_end_says_it(
-    recorder: Any, notebook: Any, eventually: Any, said: Any, told: str
+def test_cell_report_has_the_cell_id_of_the_request(
+    recorder: Any, notebook: Any, wait_until: Any, said: Any, told: str
 ) -> None:
     content = {"code": "pass", "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
     metadata = {} if said is None else {"cellId": said}
     message = notebook.kernel.session.msg("execute_request", content, metadata=metadata)
     notebook.kernel.shell_channel.send(message)
     request = message["header"]["msg_id"]
-    eventually(lambda: ("end", request) in recorder.cells)
+    wait_until(lambda: ("end", request) in recorder.cells)
     assert recorder.cell_ids[request] == told
 
 
@@ -51,97 +51,97 @@ def test_the_cell_of_a_request_is_reported_as_the_front_end_says_it(
     "code",
     ["1/0", "syntax error here", "%no_such_magic", "import asyncio; await asyncio.sleep(0); 1/0", "raise SystemExit"],
 )
-def test_cells_that_fail_end(recorder: Any, notebook: Any, eventually: Any, code: str) -> None:
+def test_cells_that_fail_end(recorder: Any, notebook: Any, wait_until: Any, code: str) -> None:
     request = notebook.send(code, stop_on_error=False)
     assert notebook.reply_to(request)["status"] == "error"
-    eventually(lambda: recorder.cells == [("start", request), ("end", request)])
+    wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
-def test_requests_that_were_aborted_are_never_reported(recorder: Any, notebook: Any, eventually: Any) -> None:
+def test_requests_that_were_aborted_are_never_reported(recorder: Any, notebook: Any, wait_until: Any) -> None:
     failing, aborted = notebook.send("import time; time.sleep(0.2); 1/0"), notebook.send("2")
     assert notebook.reply_to(aborted)["status"] == "aborted"
-    eventually(lambda: ("end", failing) in recorder.cells)
+    wait_until(lambda: ("end", failing) in recorder.cells)
     assert aborted not in {request for _, request in recorder.cells}
 
 
-def test_a_nested_run_is_part_of_its_request(recorder: Any, notebook: Any, eventually: Any) -> None:
+def test_a_nested_run_is_part_of_its_request(recorder: Any, notebook: Any, wait_until: Any) -> None:
     request = notebook.send("get_ipython().run_cell('1'); get_ipython().run_cell('1/0')")
     assert notebook.reply_to(request)["status"] == "ok"
-    eventually(lambda: recorder.cells == [("start", request), ("end", request)])
+    wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
 def test_silent_requests_and_user_expressions_are_work_too(
-    recorder: Any, notebook: Any, eventually: Any, tmp_path: Path
+    recorder: Any, notebook: Any, wait_until: Any, tmp_path: Path
 ) -> None:
     silent = notebook.send("y = 1", silent=True)
     notebook.reply_to(silent)
     # Before it has begun, IPython takes an interrupt for one of its own callbacks.
     slow = "open('inside', 'w').close() or __import__('time').sleep(600)"
     evaluated = notebook.send("", user_expressions={"slow": slow})
-    eventually((tmp_path / "inside").exists)
+    wait_until((tmp_path / "inside").exists)
     assert recorder.open == [evaluated]
     notebook.manager.interrupt_kernel()
     notebook.reply_to(evaluated)
-    eventually(lambda: recorder.cells == [(s, r) for r in (silent, evaluated) for s in ("start", "end")])
+    wait_until(lambda: recorder.cells == [(s, r) for r in (silent, evaluated) for s in ("start", "end")])
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import asyncio; await asyncio.sleep(600)"])
-def test_an_interrupted_cell_ends(recorder: Any, notebook: Any, eventually: Any, tmp_path: Path, code: str) -> None:
+def test_an_interrupted_cell_ends(recorder: Any, notebook: Any, wait_until: Any, tmp_path: Path, code: str) -> None:
     request = notebook.send(f"open('inside', 'w').close()\n{code}")
-    eventually((tmp_path / "inside").exists)
+    wait_until((tmp_path / "inside").exists)
     notebook.manager.interrupt_kernel()
     # ipykernel notices the interrupt of an await with the next message, and sends no reply then.
     notebook.kernel.kernel_info()
-    eventually(lambda: recorder.cells == [("start", request), ("end", request)])
+    wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
     assert notebook.value("1 + 1") == 2
 
 
-def test_subshells_overlap(recorder: Any, notebook: Any, eventually: Any) -> None:
+def test_subshells_overlap(recorder: Any, notebook: Any, wait_until: Any) -> None:
     subshell = notebook.subshell()
     main = notebook.send("import time\nwhile not globals().get('done'): time.sleep(0.01)")
-    eventually(lambda: recorder.open == [main])
+    wait_until(lambda: recorder.open == [main])
     sub = notebook.send_to(subshell, "done = True")
     notebook.reply_to(main)
-    eventually(lambda: not recorder.open and len(recorder.cells) == 4)
+    wait_until(lambda: not recorder.open and len(recorder.cells) == 4)
     assert recorder.cells[:2] == [("start", main), ("start", sub)]
     assert {("end", main), ("end", sub)} == set(recorder.cells[2:])
 
 
-def test_a_new_coordinator_is_told_what_runs(recorder: Any, notebook: Any, eventually: Any) -> None:
+def test_new_coordinator_gets_the_running_cells(recorder: Any, notebook: Any, wait_until: Any) -> None:
     request = notebook.send("import time; time.sleep(600)")
-    eventually(lambda: recorder.open == [request])
+    wait_until(lambda: recorder.open == [request])
     recorder.hang_up()
-    eventually(lambda: len(recorder.attached) == 2 and recorder.open == [request])
+    wait_until(lambda: len(recorder.attached) == 2 and recorder.open == [request])
     notebook.manager.interrupt_kernel()
-    eventually(lambda: recorder.cells == [("start", request), ("end", request)])
+    wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
-def test_a_new_coordinator_is_told_what_has_ended_meanwhile(recorder: Any, notebook: Any, eventually: Any) -> None:
+def test_new_coordinator_gets_the_cells_that_ended_meanwhile(recorder: Any, notebook: Any, wait_until: Any) -> None:
     """It may have adopted the turn of that cell, and would wait for its end."""
     connection = "__import__('sys').modules['_gpushare_kernel.session'].active_session.connection"
     request = notebook.send(f"while {connection}._socket is not None: pass")
-    eventually(lambda: recorder.open == [request])
+    wait_until(lambda: recorder.open == [request])
     recorder.hang_up()
-    eventually(lambda: len(recorder.attached) == 2 and recorder.cells == [("end", request)])
+    wait_until(lambda: len(recorder.attached) == 2 and recorder.cells == [("end", request)])
 
 
-def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, eventually: Any) -> None:
+def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, wait_until: Any) -> None:
     # The child outlives the kernel and must not keep its connection open, nor report cells.
     notebook.run("import os, signal, time\nchild = os.fork()\nif child == 0:\n    time.sleep(600)\n    os._exit(0)")
     child = notebook.value("child")
     try:
         os.kill(notebook.pid, signal.SIGKILL)
-        eventually(lambda: recorder.ended == 1)
+        wait_until(lambda: recorder.ended == 1)
         os.kill(child, 0)
     finally:
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_hanging_coordinator_does_not_hold_up_cells(coordinator: Any, start: Any, eventually: Any) -> None:
+def test_a_hanging_coordinator_does_not_hold_up_cells(coordinator: Any, start: Any, wait_until: Any) -> None:
     notebook = start()
     client = notebook.manager.kernel_id
     notebook.kernel.execute("import time; time.sleep(0.5)")
-    eventually(lambda: coordinator.clients()[client]["cells"] == 1)
+    wait_until(lambda: coordinator.clients()[client]["cells"] == 1)
     coordinator.send(signal.SIGSTOP)
     # Far more reports than fit into the socket's buffer.
     code = """
@@ -158,7 +158,7 @@ def test_a_hanging_coordinator_does_not_hold_up_cells(coordinator: Any, start: A
     assert notebook.value("slowest") < 0.5
     coordinator.send(signal.SIGCONT)
     notebook.kernel.execute("time.sleep(600)")
-    eventually(lambda: coordinator.clients()[client]["cells"] == 1, 15)
+    wait_until(lambda: coordinator.clients()[client]["cells"] == 1, 15)
 
 
 def test_reports_are_cheap(notebook: Any) -> None:

@@ -28,7 +28,7 @@ def test_examples_run_as_written(coordinator: Any, start: Any) -> None:
     assert notebook.value("[gs.suspend(), gs.resume()]") == [True, True]
 
 
-def test_everything_is_named() -> None:
+def test_documentation_names_every_command_and_key() -> None:
     for name in SUBCOMMANDS:
         assert f"`%gpushare {name}" in TEXT
     for key in QUOTA_KEYS:

@@ -65,7 +65,7 @@ def test_nothing_is_left_in_the_users_namespace(notebook: Any) -> None:
     assert notebook.value("[p for p in __import__('sys').path if 'gpushare' in p.rsplit('/', 1)[-1]]") == []
 
 
-def test_what_is_said_to_a_kernel_that_has_a_turn() -> None:
+def test_messages_to_a_kernel_with_a_turn() -> None:
     given_up = "The rest of this kernel's turn is given up"
     assert result_messages.released({"turn": True, "hold": False}) == f"{given_up}."
     assert result_messages.released({"turn": True, "hold": True}) == f"{given_up}, and its hold has ended."
@@ -135,7 +135,7 @@ MISTAKES = [
 ]
 
 
-def test_mistakes_are_named_without_a_traceback(coordinator: Any, notebook: Any) -> None:
+def test_usage_errors_have_no_traceback(coordinator: Any, notebook: Any) -> None:
     before = coordinator.clients()[notebook.manager.kernel_id]["quota"]
     for line, complaint in MISTAKES:
         ran = notebook.run(f"%gpushare {line}")
@@ -165,7 +165,7 @@ def test_tab_completes(notebook: Any) -> None:
         assert line[reply["cursor_start"] : reply["cursor_end"]] == word
 
 
-def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eventually: Any) -> None:
+def test_magics_work_without_a_coordinator(coordinator: Any, notebook: Any, wait_until: Any) -> None:
     notebook.run("pass")
     coordinator.end(signal.SIGKILL)
     status = shown(notebook)["text/plain"]
@@ -173,11 +173,11 @@ def test_it_works_with_the_coordinator_away(coordinator: Any, notebook: Any, eve
     ran = notebook.run("%gpushare quota share=0.5")
     assert ran.status == "error" and "nothing was changed" in ran.stderr and "Traceback" not in ran.stderr
     coordinator.start()
-    eventually(lambda: coordinator.clients().get(notebook.manager.kernel_id))
+    wait_until(lambda: coordinator.clients().get(notebook.manager.kernel_id))
     assert "train.ipynb" in shown(notebook)["text/plain"]
 
 
-def test_a_kernel_that_is_not_shared_says_why(
+def test_unshared_kernel_reports_the_reason(
     coordinator: Any, start: Any, foreign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from jupyter_gpushare.launch import kernel_env
@@ -201,7 +201,7 @@ def test_a_shim_that_was_not_loaded_is_noticed(coordinator: Any, start: Any, jup
     assert "sharing isn't working" in first.stderr and "not loaded" in first.stderr
 
 
-def test_a_kernel_where_sharing_is_switched_off_says_so(coordinator: Any, start: Any, foreign: str) -> None:
+def test_kernel_with_sharing_off_reports_that(coordinator: Any, start: Any, foreign: str) -> None:
     notebook = start(foreign, env={"GPUSHARE_DISABLE": "1"})
     assert "GPUSHARE_DISABLE=1" in notebook.run("pass").stderr
     assert notebook.run("pass").stderr == ""

@@ -39,7 +39,7 @@ def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...]
     return {"devices": [{**device, "grants": grants, "queue": list(queue)}], "clients": list(clients)}
 
 
-def test_running() -> None:
+def test_report_of_a_running_client() -> None:
     limited = client("a", phase="running", limit_text="at most 30 % of the device's time")
     text = repr(Report(snapshot(limited, client("b"), running="a", queue=("b",)), "a"))
     assert "limited   at most 30 %" in text and "limited" not in repr(Report(snapshot(client("a", limit_text="")), "a"))
@@ -76,7 +76,7 @@ def test_times_count_on_from_the_snapshot() -> None:
     assert report.turns(device)[0][3] == "for 5 s, 7 s left"
 
 
-def test_figures_are_those_of_a_new_coordinator() -> None:
+def test_report_figures_restart_with_a_new_coordinator() -> None:
     def text(age: float) -> str:
         return repr(Report({**snapshot(client("a")), "coordinator": {"uptime_seconds": 0.6}}, "a", age=age))
 
@@ -104,7 +104,7 @@ def test_a_state_has_the_times_that_pass(changes: dict[str, Any], line: str) -> 
     assert state_line(one, snapshot(running="a")["devices"], 10.0) == line
 
 
-def test_html_says_the_same_and_escapes() -> None:
+def test_html_report_equals_the_text_and_escapes() -> None:
     hostile = client("a", label="<script>x</script>", notes=["a < b"], limit_text="beside <x>")
     known = snapshot(hostile)
     known["devices"][0]["failed"] = "<b>"
@@ -134,7 +134,7 @@ def test_of_other_users_only_the_user_is_shown() -> None:
         assert "alice" in shown and "secret" not in shown
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_values_are_marked() -> None:
     assert "not yet known" in repr(Report(snapshot(), "a"))
     assert "isn't shared" in repr(Report(snapshot(), ""))
     assert repr(Report(None, "a", "no coordinator")) == "Sharing isn't working: no coordinator"

@@ -27,7 +27,7 @@ SOME = entries(
 )
 
 
-def test_text() -> None:
+def test_history_text_has_lanes_and_sums() -> None:
     summary, line, marks, legend = repr(History(SOME, 160.0)).splitlines()
     assert summary == "The last 1 min: ran 20 s in 1 turn, waited 10 s, 1 cell"
     assert line == "·" * 10 + "░" * 10 + "█" * 20 + "·" * 20
@@ -35,7 +35,7 @@ def test_text() -> None:
     assert "█ running" in legend and "suspended" not in legend
 
 
-def test_a_turn_that_is_held_between_cells_is_one_turn_and_told_apart() -> None:
+def test_turn_held_between_cells_is_one_marked_turn() -> None:
     turn = entries((100.0, "running"), (110.0, "held"), (140.0, "running"), (150.0, "held"), (160.0, "idle"))
     summary, line, _, legend = repr(History(turn, 160.0)).splitlines()
     assert summary == "The last 1 min: ran 20 s in 1 turn, held it for 40 s, waited 0 s, 0 cells"
@@ -51,14 +51,14 @@ def test_short_turns_stay_visible() -> None:
     assert line.count("running") == 1 and len(line) == COLUMNS
 
 
-def test_what_is_not_known_is_left_blank_and_what_goes_on_counts() -> None:
+def test_unknown_intervals_are_blank_and_open_intervals_count() -> None:
     history = History(entries((100.0, "running")), 101.0)
     assert history.total("running") == 1.0
     assert history.begin == 91.0  # never less than ten seconds are shown
     assert set(history.columns(10)[:9]) == {""} and history.columns(10)[9] == "running"
 
 
-def test_nothing_has_happened() -> None:
+def test_empty_history_has_a_message() -> None:
     assert repr(History([], 5.0)) == "No turns, waits or cells in the last minutes."
     assert "No turns" in History([], 5.0)._repr_html_()
 

@@ -50,17 +50,17 @@ def one(coordinator: Any, start: Any) -> Any:
 
 
 @pytest.fixture
-def two(one: Any, coordinator: Any, start: Any, eventually: Any) -> Any:
+def two(one: Any, coordinator: Any, start: Any, wait_until: Any) -> Any:
     """Another one, while the first keeps the device busy until it is interrupted."""
     notebook = start(env={"JPY_SESSION_NAME": "two.ipynb"})
     assert notebook.run(SETUP).status == "ok"
-    keep_busy(coordinator, one, eventually)
+    keep_busy(coordinator, one, wait_until)
     return notebook
 
 
-def keep_busy(coordinator: Any, notebook: Any, eventually: Any) -> None:
+def keep_busy(coordinator: Any, notebook: Any, wait_until: Any) -> None:
     notebook.kernel.execute(BUSY)
-    eventually(lambda: phase(coordinator, notebook) == "running")
+    wait_until(lambda: phase(coordinator, notebook) == "running")
 
 
 def phase(coordinator: Any, notebook: Any) -> str:
@@ -89,7 +89,7 @@ def ask(notebook: Any, code: str, **options: Any) -> str:
     return str(notebook.kernel.execute(code, **{"allow_stdin": True, **options}))
 
 
-def test_a_cell_that_waits_says_so_and_for_whom(coordinator: Any, one: Any, two: Any) -> None:
+def test_waiting_cell_shows_the_running_client(coordinator: Any, one: Any, two: Any) -> None:
     request = ask(two, "print('begins'); work(0.01); print('ends')")
     heard = outputs(two, request, lambda heard: len(heard) >= 3)
     first, *updates = heard[1:]
@@ -135,7 +135,7 @@ def test_an_interrupted_wait_leaves_one_line(coordinator: Any, one: Any, two: An
     assert two.value("1 + 1") == 2
 
 
-def test_a_suspended_kernel_says_how_it_goes_on(coordinator: Any, two: Any) -> None:
+def test_suspended_kernel_shows_how_to_resume(coordinator: Any, two: Any) -> None:
     client = two.manager.kernel_id
     assert two.run("%gpushare suspend").status == "ok"
     request = ask(two, "work(0.01)")
@@ -147,7 +147,7 @@ def test_a_suspended_kernel_says_how_it_goes_on(coordinator: Any, two: Any) -> N
 
 
 def test_what_a_program_runs_has_the_same_outputs_with_and_without_a_wait(
-    coordinator: Any, one: Any, tmp_path: Path, eventually: Any
+    coordinator: Any, one: Any, tmp_path: Path, wait_until: Any
 ) -> None:
     cells = [SETUP, "print('a')\nwork(0.01)\n'b'", "%%gpushare class=offline\nwork(0.01)\n1"]
     notebook = nbformat.v4.new_notebook(
@@ -155,9 +155,9 @@ def test_what_a_program_runs_has_the_same_outputs_with_and_without_a_wait(
         metadata={"kernelspec": {"name": "python3-gpushare", "display_name": "", "language": "python"}},
     )
     nbformat.write(notebook, tmp_path / "work.ipynb")
-    keep_busy(coordinator, one, eventually)
+    keep_busy(coordinator, one, wait_until)
     with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=tmp_path) as process:
-        eventually(lambda: [known for known in coordinator.clients().values() if known["wait_seconds"] > 2.2], 30)
+        wait_until(lambda: [known for known in coordinator.clients().values() if known["wait_seconds"] > 2.2], 30)
         one.manager.interrupt_kernel()
         assert process.wait(40) == 0
     busy, free = (nbformat.read(tmp_path / f"{name}.ipynb", 4) for name in ("busy", "free"))

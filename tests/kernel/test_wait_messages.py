@@ -35,7 +35,7 @@ class Front:
         self.waiting.begin(request, {"content": {"allow_stdin": True, **content}})
 
 
-def test_the_coordinator_is_asked_about_long_cells_only(eventually: Any) -> None:
+def test_the_coordinator_is_asked_about_long_cells_only(wait_until: Any) -> None:
     front = Front()
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
@@ -45,12 +45,12 @@ def test_the_coordinator_is_asked_about_long_cells_only(eventually: Any) -> None
     front.begin("silent", silent=True)
     assert front.asked == 0
     front.begin("long")
-    eventually(lambda: front.asked == 2)
+    wait_until(lambda: front.asked == 2)
     front.waiting.end("long")
     assert front.shown == []
 
 
-def test_it_costs_a_cell_next_to_nothing() -> None:
+def test_wait_display_adds_little_time_to_a_cell() -> None:
     front = Front()
     front.begin("x")
     began = time.thread_time()
@@ -92,7 +92,7 @@ def running(**facts: Any) -> dict[str, Any]:
         ({"expected_wait": 75}, "Waiting for the GPU: about 1 min 15 s"),
     ],
 )
-def test_words(outlook: dict[str, Any], said: str) -> None:
+def test_wait_messages_have_their_texts(outlook: dict[str, Any], said: str) -> None:
     assert wait_in_progress(outlook, 5.0).text == said
 
 

@@ -21,7 +21,7 @@ from ..support import sanitizers
 from ..support.compile_cache import cached
 from ..support.interpreter import Interpreter
 from . import simlog
-from .fake_coordinator import WAIT, FakeCoordinator, Process, fake_coordinator
+from .fake_coordinator import WAIT_SECONDS, ProcessConnection, ScriptedCoordinator, scripted_coordinator
 
 HERE = Path(__file__).resolve().parent
 FLAGS = (
@@ -53,13 +53,13 @@ def built_program(source: str, *flags: str) -> Path:
     return cached(path.stem, [path], lambda out: [[*command, "-o", str(out), "-ldl", *flags]])
 
 
-class Client(Interpreter):
+class CudaClient(Interpreter):
     """A `cuda_client.py`."""
 
     def __init__(self, environment: dict[str, str], python: str = sys.executable) -> None:
         super().__init__([python, str(HERE / "cuda_client.py")], environment)
 
-    def waits(self, seconds: float = 0.15) -> bool:
+    def is_running(self, seconds: float = 0.15) -> bool:
         """Is the line that was started still running after so long?"""
         try:
             self._answers.put(self._answers.get(timeout=seconds))
@@ -67,23 +67,23 @@ class Client(Interpreter):
             return True
         return False
 
-    def join(self, coordinator: FakeCoordinator, code: str = "cuda = Cuda()") -> Process:
+    def join(self, coordinator: ScriptedCoordinator, code: str = "cuda = Cuda()") -> ProcessConnection:
         """Run code that makes the shim connect, and accept its hello."""
         self.start(code)
         process = coordinator.accept().welcome()
         self.result()
         return process
 
-    def begin(self, process: Process, epoch: int) -> None:
+    def begin(self, process: ProcessConnection, epoch: int) -> None:
         """Permit a turn and make the call that begins it."""
         process.open(epoch)
         assert self.run("cuda.spin()") == 0
 
-    def run_at_the_gate(self, process: Process, epoch: int, code: str = "cuda.spin()") -> Any:
+    def run_at_the_gate(self, process: ProcessConnection, epoch: int, code: str = "cuda.spin()") -> Any:
         """Run a line that waits at the gate until the test permits its turn."""
         self.start(code)
         process.wants()
-        assert self.waits()
+        assert self.is_running()
         process.open(epoch)
         return self.result()
 
@@ -92,17 +92,17 @@ class Client(Interpreter):
         assert self.process.stdin
         try:
             self.process.stdin.close()
-            self.process.wait(WAIT)
+            self.process.wait(WAIT_SECONDS)
         finally:
             self.process.kill()
             text = self.collect()
         return text
 
 
-Started = tuple[Client, Any]
+StartedClient = tuple[CudaClient, Any]
 
 
-class Machine:
+class NativeHost:
     """One host: a simulated device, lock files, a coordinator's address, a log."""
 
     def __init__(self, root: Path, socket_folder: Path) -> None:
@@ -112,7 +112,7 @@ class Machine:
         self.lock_folder = root / "locks"
         self.simlog = root / "simlog"
         self.simlog.mkdir()
-        self._clients: list[Client] = []
+        self._clients: list[CudaClient] = []
 
     def environment(self, **more: str) -> dict[str, str]:
         if sanitizers.KIND and not more.get("LD_PRELOAD", "unset"):  # bare, but for what the driver is built with
@@ -136,12 +136,12 @@ class Machine:
             | more
         )
 
-    def client(self, python: str = sys.executable, **environment: str) -> Client:
-        client = Client(self.environment(**environment), python)
+    def client(self, python: str = sys.executable, **environment: str) -> CudaClient:
+        client = CudaClient(self.environment(**environment), python)
         self._clients.append(client)
         return client
 
-    def joined(self, coordinator: FakeCoordinator, **environment: str) -> tuple[Client, Process]:
+    def joined(self, coordinator: ScriptedCoordinator, **environment: str) -> tuple[CudaClient, ProcessConnection]:
         """A client that has initialised CUDA under the coordinator, its gate closed."""
         client = self.client(**environment)
         return client, client.join(coordinator)
@@ -155,7 +155,7 @@ class Machine:
         (executions,) = simlog.read_all(self.simlog).values()
         return len(executions) == count and all(execution.end_ns <= now for execution in executions)
 
-    def metered(self) -> bool:
+    def is_throttled(self) -> bool:
         """Return whether the meter is on, in the last turn of the only client."""
         said = [line for line in self.log_text().splitlines() if "metered: " in line or "gate open" in line]
         return bool(said) and said[-1].endswith("metered: yes")
@@ -168,43 +168,43 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path) -> Iterator[NativeHost]:
     with tempfile.TemporaryDirectory(prefix="gpushare-t-") as folder:  # a socket's path is at most 107 bytes long
-        made = Machine(tmp_path, Path(folder))
+        made = NativeHost(tmp_path, Path(folder))
         yield made
         made.end()
 
 
 @pytest.fixture
-def coordinator(machine: Machine) -> Iterator[FakeCoordinator]:
-    with fake_coordinator(machine.socket) as made:
+def coordinator(machine: NativeHost) -> Iterator[ScriptedCoordinator]:
+    with scripted_coordinator(machine.socket) as made:
         yield made
 
 
 @pytest.fixture
-def started(machine: Machine, coordinator: FakeCoordinator) -> Started:
+def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
     """A client that has initialised CUDA under the coordinator, its gate closed."""
     client, process = machine.joined(coordinator, GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
     return client, process
 
 
 @pytest.fixture
-def client(started: tuple[Client, Process]) -> Client:
+def client(started: tuple[CudaClient, ProcessConnection]) -> CudaClient:
     return started[0]
 
 
 @pytest.fixture
-def process(started: tuple[Client, Process]) -> Process:
+def process(started: tuple[CudaClient, ProcessConnection]) -> ProcessConnection:
     return started[1]
 
 
 @pytest.fixture
-def stub(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> Any:
+def stub(machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path) -> Any:
     """Starts clients on the driver of stubcuda.c, which also has these symbols, with the environment given."""
     folder = tmp_path / "stub"
     folder.mkdir()
 
-    def start(symbols: Iterable[str] = (), **environment: str) -> tuple[Client, Process]:
+    def start(symbols: Iterable[str] = (), **environment: str) -> tuple[CudaClient, ProcessConnection]:
         rest = folder / "rest.c"
         rest.write_text("".join(f"__attribute__((weak)) int {symbol}(void) {{ return 0; }}\n" for symbol in symbols))
         flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wall", "-Wextra", "-Werror"]

@@ -13,12 +13,12 @@ from typing import Any
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, ClientPage, Page, Permit, Turn
 
-from ..support.waiting import until
+from ..support.polling import wait_until
 
-WAIT = 10.0  # seconds until a test is told that something does not happen
+WAIT_SECONDS = 10.0  # seconds until a test is told that something does not happen
 
 
-class Process:
+class ProcessConnection:
     """A process that said hello: its connection, its page, its client page.
 
     `turn` is the number of the turns that it is permitted; processes of one client share it.
@@ -26,7 +26,7 @@ class Process:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        connection.settimeout(WAIT)
+        connection.settimeout(WAIT_SECONDS)
         data, descriptors, _, _ = socket.recv_fds(connection, messages.MAX_LINE, 80)
         self._data = data
         self.hello = self.next()
@@ -36,7 +36,7 @@ class Process:
         self.turn = FIRST_TURN + 1000 + self.hello["pid"]
         self.page.orders.heartbeat_ns = time.monotonic_ns() + 3_600_000_000_000
 
-    def next(self, seconds: float = WAIT) -> dict[str, Any]:
+    def next(self, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
         """Return the next message, doorbells left out. AssertionError if none comes in time."""
         self.connection.settimeout(seconds)
         while b"\n" not in self._data:
@@ -49,14 +49,14 @@ class Process:
         line, self._data = self._data.split(b"\n", 1)
         return json.loads(line) if line.strip(b"\0") else self.next(seconds)
 
-    def expect(self, kind: str, seconds: float = WAIT, **fields: Any) -> dict[str, Any]:
+    def expect(self, kind: str, seconds: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
         """Return the next message, which must be of this type and have these fields."""
         message = self.next(seconds)
         wanted = {"type": kind} | fields
         assert {name: message.get(name) for name in wanted} == wanted
         return message
 
-    def rings(self, seconds: float = WAIT) -> None:
+    def rings(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait for a doorbell that has not been waited for. AssertionError if none comes in time."""
         self.connection.settimeout(seconds)
         try:
@@ -84,11 +84,11 @@ class Process:
         else:
             self.connection.sendall(line)
 
-    def welcome(self) -> Process:
+    def welcome(self) -> ProcessConnection:
         self.send({"type": "welcome"})
         return self
 
-    def join(self, first: Process, slot: int) -> Process:
+    def join(self, first: ProcessConnection, slot: int) -> ProcessConnection:
         self.page.orders.slot = slot
         self.turn = first.turn
         self.send({"type": "join"}, [first.client_page.descriptor])
@@ -112,34 +112,34 @@ class Process:
     def doorbell(self) -> None:
         self.connection.sendall(messages.DOORBELL)
 
-    def drain(self, epoch: int, seconds: float = WAIT) -> None:
+    def drain(self, epoch: int, seconds: float = WAIT_SECONDS) -> None:
         """Withdraw the permit and wait until the process has left."""
         self.close_gate(epoch)
         self.drained(epoch, seconds)
 
-    def drained(self, epoch: int, seconds: float = WAIT) -> None:
+    def drained(self, epoch: int, seconds: float = WAIT_SECONDS) -> None:
         """Wait until the process has left the turn of that permit."""
-        until(lambda: self.phase == OUT and self.last_turn.epoch == epoch, seconds, f"the end of turn {epoch}")
+        wait_until(lambda: self.phase == OUT and self.last_turn.epoch == epoch, seconds, f"the end of turn {epoch}")
 
-    def opened(self, epoch: int, seconds: float = WAIT) -> None:
+    def opened(self, epoch: int, seconds: float = WAIT_SECONDS) -> None:
         """Wait until the process is in a turn by that permit."""
-        until(lambda: self.last_turn[4:6] == (epoch, IN), seconds, f"turn {epoch}")
+        wait_until(lambda: self.last_turn[4:6] == (epoch, IN), seconds, f"turn {epoch}")
 
     def stays(self, phase: int, seconds: float = 0.2) -> bool:
         """Return whether the process, once it is in this phase, is there for so long."""
-        until(lambda: self.phase == phase)
+        wait_until(lambda: self.phase == phase)
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.phase == phase:
             time.sleep(0.001)
         return self.phase == phase
 
-    def wants(self, seconds: float = WAIT) -> None:
+    def wants(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait until a thread waits for a turn."""
-        until(lambda: self.page.report.waiting > 0 and self.phase != IN, seconds, "a thread that waits")
+        wait_until(lambda: self.page.report.waiting > 0 and self.phase != IN, seconds, "a thread that waits")
 
     @property
     def last_turn(self) -> Turn:
-        return until(self.page.read_turn)  # type: ignore[no-any-return]
+        return wait_until(self.page.read_turn)  # type: ignore[no-any-return]
 
     @property
     def phase(self) -> int:
@@ -152,25 +152,25 @@ class Process:
         self.client_page.close()
 
 
-class FakeCoordinator:
+class ScriptedCoordinator:
     """Listens at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.processes: list[Process] = []
+        self.processes: list[ProcessConnection] = []
         self._listener = socket.socket(socket.AF_UNIX)
         path.unlink(missing_ok=True)
         self._listener.bind(str(path))
         self._listener.listen(16)
 
-    def accept(self, seconds: float = WAIT) -> Process:
+    def accept(self, seconds: float = WAIT_SECONDS) -> ProcessConnection:
         """The next process that says hello."""
         self._listener.settimeout(seconds)
         try:
             connection, _ = self._listener.accept()
         except TimeoutError:
             raise AssertionError(f"nobody connected within {seconds} s") from None
-        process = Process(connection)
+        process = ProcessConnection(connection)
         self.processes.append(process)
         return process
 
@@ -184,8 +184,8 @@ class FakeCoordinator:
 
 
 @contextlib.contextmanager
-def fake_coordinator(path: Path) -> Iterator[FakeCoordinator]:
-    coordinator = FakeCoordinator(path)
+def scripted_coordinator(path: Path) -> Iterator[ScriptedCoordinator]:
+    coordinator = ScriptedCoordinator(path)
     try:
         yield coordinator
     finally:

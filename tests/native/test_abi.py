@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from .toolkit import SHIM, each_toolkit, headers, prototypes, rows
+from .api_tables import SHIM, each_toolkit, headers, prototypes, rows
 
 
 def compiled(source: str, toolkit: int, folder: Path) -> list[str]:
@@ -37,7 +37,7 @@ SAME_LAYOUT = {"CUDA_MEMCPY3D_PEER": "CUDA_MEMCPY3D"}
 
 
 @each_toolkit
-def test_prototypes_are_those_of_the_header(toolkit: int, tmp_path: Path) -> None:
+def test_prototypes_match_the_header(toolkit: int, tmp_path: Path) -> None:
     real = prototypes(toolkit)
     lines, wrong = [MATCH], []
     for row in rows():
@@ -112,7 +112,7 @@ def our_constants() -> list[str]:
 
 
 @each_toolkit
-def test_layouts_and_values_are_those_of_the_header(toolkit: int, tmp_path: Path) -> None:
+def test_layouts_and_values_match_the_header(toolkit: int, tmp_path: Path) -> None:
     assert set(re.findall(r"^} (CU\w+);", TYPES, re.MULTILINE)) <= {name.split(":")[0] for name in LAYOUTS} | {
         "CUmemcpy3DOperand"
     }

@@ -6,14 +6,26 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .toolkit import SHIM, TOOLKITS, bare, each_toolkit, headers, hooked, lines_for, lookups, passed, prototypes, rows
+from .api_tables import (
+    SHIM,
+    TOOLKITS,
+    each_toolkit,
+    headers,
+    hooked,
+    lookups,
+    prototypes,
+    rows,
+    unhooked_lines_for,
+    unhooked_patterns,
+    without_suffix,
+)
 
 
 @each_toolkit
 def test_every_entry_point_is_a_row_or_is_passed_with_a_reason(toolkit: int) -> None:
-    known = {bare(symbol) for symbol in prototypes(toolkit)}
+    known = {without_suffix(symbol) for symbol in prototypes(toolkit)}
     symbols = set(prototypes(toolkit)) | {name for name, _, _ in lookups(toolkit) if name not in known}
-    missing = sorted(symbol for symbol in symbols - hooked() if not lines_for(symbol))
+    missing = sorted(symbol for symbol in symbols - hooked() if not unhooked_lines_for(symbol))
     assert not missing, f"neither in hooks.def nor in unhooked.def: {', '.join(missing)}"
 
 
@@ -43,13 +55,13 @@ def test_no_line_is_out_of_date() -> None:
     """Each line covers something that exists, and no symbol is both hooked and passed by name."""
     symbols = {symbol for toolkit in TOOLKITS for symbol in prototypes(toolkit)}
     symbols |= {name for toolkit in TOOLKITS for name, _, _ in lookups(toolkit)}
-    covered = {line for symbol in symbols - hooked() for line in lines_for(symbol)}
-    assert [line for line in passed() if line not in covered] == []
-    assert sorted(set(passed()) & hooked()) == []
-    assert len(set(passed())) == len(passed())
+    covered = {line for symbol in symbols - hooked() for line in unhooked_lines_for(symbol)}
+    assert [line for line in unhooked_patterns() if line not in covered] == []
+    assert sorted(set(unhooked_patterns()) & hooked()) == []
+    assert len(set(unhooked_patterns())) == len(unhooked_patterns())
 
 
-def test_the_newest_toolkit_is_the_one_that_the_shim_says_it_knows() -> None:
+def test_known_version_is_that_of_the_newest_toolkit() -> None:
     said = re.search(r"#define KNOWN_VERSION (\d+)", (SHIM / "hooks" / "intercept.c").read_text())
     real = re.search(r"#define CUDA_VERSION (\d+)", (headers(max(TOOLKITS)) / "cuda.h").read_text())
     assert said and real and said[1] == real[1]
@@ -60,7 +72,7 @@ def test_every_row_is_in_one_of_the_headers() -> None:
     assert [symbol for row in rows() for symbol in row.symbols() if symbol not in symbols] == []
 
 
-def test_the_shim_itself_takes_none_of_them_for_unknown(stub: Any, tmp_path: Path) -> None:
+def test_no_entry_point_is_reported_as_unknown(stub: Any, tmp_path: Path) -> None:
     """Every symbol of both toolkits is looked up; only one that neither has is remembered for `doctor --pid`."""
     symbols = sorted({symbol for toolkit in TOOLKITS for symbol in prototypes(toolkit)} | {"cuUnheardOf_v2_ptsz"})
     client, process = stub(symbols)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ..support.compile_cache import cached
-from .toolkit import SHIM
+from .api_tables import SHIM
 
 FOLDERS = ["base", "driver", "channel", "memory", "gate", "coordinator", "agent", "hooks"]  # the lowest first
 

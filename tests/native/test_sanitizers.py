@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from ..support import sanitizers
-from .conftest import Machine
+from .conftest import NativeHost
 
 THREADS = "pthread_t other; pthread_create(&other, 0, count, 0); count(0); pthread_join(other, 0);"
-MISTAKES = [
+PLANTED_ERRORS = [
     ("address", "heap-use-after-free", "volatile char *made = malloc(8); free((void *)made); made[0] = 1;"),
     ("address", "ILL", "volatile int shift = 40; counted = 1 << shift;"),
     ("thread", "data race", THREADS),
 ]
 
 
-@pytest.mark.parametrize(("kind", "word", "code"), MISTAKES)
-def test_a_mistake_is_found(machine: Machine, tmp_path: Path, kind: str, word: str, code: str) -> None:
+@pytest.mark.parametrize(("kind", "word", "code"), PLANTED_ERRORS)
+def test_planted_error_is_reported(machine: NativeHost, tmp_path: Path, kind: str, word: str, code: str) -> None:
     if kind != sanitizers.KIND:
         pytest.skip(f"the libraries are not built with the {kind} sanitizer")
     source, library = tmp_path / "planted.c", tmp_path / "planted.so"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED
 
-from .conftest import Client, Machine
-from .fake_coordinator import Process, until
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, wait_until
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 CAPTURE = "cuda.cuStreamBeginCapture_v2(c_void_p(one), {})"
@@ -14,7 +14,7 @@ INSTANTIATE = "cuda.cuGraphInstantiateWithFlags(byref(graph_exec), graph, ctypes
 SETUP = "one = cuda.stream(1); two = cuda.stream(1); graph = c_void_p(); graph_exec = c_void_p()"
 
 
-def test_captured_calls_pass_and_the_graph_is_held(client: Client, process: Process) -> None:
+def test_captured_calls_pass_and_the_graph_is_held(client: CudaClient, process: ProcessConnection) -> None:
     client.run(SETUP)
     for mode in (GLOBAL, THREAD_LOCAL, RELAXED):
         assert client.run(CAPTURE.format(mode)) == 0
@@ -25,7 +25,7 @@ def test_captured_calls_pass_and_the_graph_is_held(client: Client, process: Proc
     process.drain(1)
 
 
-def test_draining_leaves_a_capture_valid(machine: Machine, client: Client, process: Process) -> None:
+def test_draining_leaves_a_capture_valid(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
     """The stream carries work when its capture begins: that work is waited for, the capture is not, and ends well."""
     process.open(1)
     client.run(SETUP)
@@ -42,7 +42,9 @@ def test_draining_leaves_a_capture_valid(machine: Machine, client: Client, proce
     process.drain(2)
 
 
-def test_a_capture_that_the_default_stream_would_break_delays_the_drain(client: Client, process: Process) -> None:
+def test_a_capture_that_the_default_stream_would_break_delays_the_drain(
+    client: CudaClient, process: ProcessConnection
+) -> None:
     """An event on the legacy stream would end a capture on a blocking stream: the drain waits for the capture's end."""
     process.open(1)
     client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin()")
@@ -55,7 +57,9 @@ def test_a_capture_that_the_default_stream_would_break_delays_the_drain(client: 
     assert client.run(INSTANTIATE) == 0
 
 
-def test_a_stream_that_joins_a_capture_delays_the_drain(machine: Machine, client: Client, process: Process) -> None:
+def test_a_stream_that_joins_a_capture_delays_the_drain(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     """Work that another stream had before it was drawn into a capture must not be forgotten."""
     process.open(1)
     client.run(SETUP + "; event = c_void_p(); cuda.cuEventCreate(byref(event), 2)")
@@ -66,25 +70,25 @@ def test_a_stream_that_joins_a_capture_delays_the_drain(machine: Machine, client
     assert client.run("[cuda.spin(0, two), cuda.cuEventRecord(event, c_void_p(two))]") == [0, 0]
     assert client.run("cuda.cuStreamWaitEvent(c_void_p(one), event, 0)") == 0
     process.close_gate(1)
-    until(lambda: process.phase == CLOSING)
+    wait_until(lambda: process.phase == CLOSING)
     assert client.run(END) == 0
     process.drained(1)
     assert machine.executions_are_over(1)
 
 
-def test_idle_probe_leaves_captures_valid(client: Client, process: Process) -> None:
+def test_idle_probe_leaves_captures_valid(client: CudaClient, process: ProcessConnection) -> None:
     process.page.orders.idle_release_ns = 20_000_000
     process.open(1, CONTENDED)
     client.run(SETUP)
     assert client.run("cuda.spin(0, one)") == 0
     assert client.run(CAPTURE.format(GLOBAL)) == 0
     assert client.run("cuda.spin(0, one)") == 0
-    until(lambda: process.page.report.idle)
+    wait_until(lambda: process.page.report.idle)
     assert client.run(END) == 0
     assert client.run(INSTANTIATE) == 0
 
 
-def test_contexts_come_and_go(machine: Machine, client: Client, process: Process) -> None:
+def test_contexts_come_and_go(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
     """Default streams of two contexts, one destroyed with work in it: the other's work is waited for all the same."""
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
@@ -103,7 +107,7 @@ def test_contexts_come_and_go(machine: Machine, client: Client, process: Process
     process.drain(2)
 
 
-def test_what_no_graph_has_allocated_no_graph_can_free(client: Client, process: Process) -> None:
+def test_what_no_graph_has_allocated_no_graph_can_free(client: CudaClient, process: ProcessConnection) -> None:
     """The driver refuses it, as it does for device memory, and the memory stays."""
     process.open(1)
     client.run(SETUP + "; memory = cuda.alloc(1 << 20)[1]")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ScriptedCoordinator
 
 
-def start(machine: Machine, coordinator: FakeCoordinator, mode: str) -> Client:
+def start(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> CudaClient:
     client = machine.client(GPUSHARE_MEMORY_MODE=mode)
     client.start("cuda = Cuda()")
     coordinator.accept().welcome().open(1)
@@ -20,7 +20,7 @@ def start(machine: Machine, coordinator: FakeCoordinator, mode: str) -> Client:
 
 
 @pytest.mark.parametrize("mode", ["unified", "swap"])
-def test_what_moves_cannot_be_handed_on(machine: Machine, coordinator: FakeCoordinator, mode: str) -> None:
+def test_movable_memory_cannot_be_exported(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> None:
     client = start(machine, coordinator, mode)
     assert client.run("0 in [cuda.cuIpcGetMemHandle(handle, c_uint64(a)) for a in (small, large, small)]") is False
     lines = [line for line in machine.log_text().splitlines() if "cannot hand on" in line]
@@ -28,14 +28,14 @@ def test_what_moves_cannot_be_handed_on(machine: Machine, coordinator: FakeCoord
     assert "cuIpcGetMemHandle" in lines[0] and f"mode {mode} " in lines[0] and "GPUSHARE_MEMORY_MODE=plain" in lines[0]
 
 
-def test_what_stays_can_be(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_unmovable_memory_can_be_exported(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     client = start(machine, coordinator, "plain")
     assert client.run("cuda.cuIpcGetMemHandle(handle, c_uint64(large))") == 0
     assert client.run("cuda.cuIpcGetMemHandle(handle, c_uint64(12345))") != 0
     assert "cannot hand on" not in machine.log_text()
 
 
-def test_other_ways_out(machine: Machine, stub: Any) -> None:
+def test_other_exports_of_movable_memory_are_refused(machine: NativeHost, stub: Any) -> None:
     client, _ = stub(STUB_MANAGED="1")
     client.run("address = c_uint64(); cuda.cuMemAlloc_v2(byref(address), c_size_t(4096))")
     assert client.run("cuda.cuMemPoolExportPointer((c_uint64 * 8)(), address)") == 801

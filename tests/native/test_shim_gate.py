@@ -14,17 +14,17 @@ from jupyter_gpushare.wire.page import CLOSING, CONTENDED, OUT
 from ..driver_facts.harness import PTX
 from ..support import sanitizers
 from . import simlog
-from .conftest import Client, Machine, built_program, built_shim
-from .fake_coordinator import FakeCoordinator, Process, until
+from .conftest import CudaClient, NativeHost, built_program, built_shim
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 
 
-def test_hello_says_who_and_what(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_hello_has_client_token_and_devices(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     client = machine.client(
         GPUSHARE_CLIENT="nb:1", GPUSHARE_TOKEN='s"\\e\x01', GPUSHARE_LABEL="Übung\n1", GPUSHARE_QUOTA="share=0.5"
     )
     client.start("cuda = Cuda()")
     process = coordinator.accept()
-    assert client.waits()
+    assert client.is_running()
     process.welcome()
     client.result()
     hello = process.hello
@@ -40,22 +40,22 @@ def test_hello_says_who_and_what(machine: Machine, coordinator: FakeCoordinator)
     assert machine.lock_folder.stat().st_mode & 0o7777 == 0o1777
 
 
-def test_closed_gate_holds_and_open_gate_permits(client: Client, process: Process) -> None:
+def test_closed_gate_holds_and_open_gate_permits(client: CudaClient, process: ProcessConnection) -> None:
     client.start("cuda.spin()")
     process.wants()
-    until(lambda: process.page.report.waiting == 1)
-    assert client.waits()
+    wait_until(lambda: process.page.report.waiting == 1)
+    assert client.is_running()
     process.open(1)
     assert client.result() == 0
     assert process.page.report.waiting == 0
     assert process.page.report.gate_waits == 1
     assert client.run("[cuda.spin() for _ in range(100)]") == [0] * 100
     process.drain(1)
-    until(lambda: process.page.report.launches == 101)
+    wait_until(lambda: process.page.report.launches == 101)
     assert client.run_at_the_gate(process, 2) == 0
 
 
-def test_a_step_lets_each_thread_make_one_call(client: Client, process: Process) -> None:
+def test_a_step_lets_each_thread_make_one_call(client: CudaClient, process: ProcessConnection) -> None:
     """What the device waits for can come, and no more: a thread that has made its call waits for the next step."""
     process.open(1)
     client.run(
@@ -64,7 +64,7 @@ def test_a_step_lets_each_thread_make_one_call(client: Client, process: Process)
     client.run("waiting, setting = cuda.stream(1), cuda.stream(1)")
     assert client.run("cuda.launch('wait_flag', word, 7, stream=waiting), cuda.function('set_flag') and 0") == [0, 0]
     process.close_gate(1)
-    until(lambda: process.phase == CLOSING)
+    wait_until(lambda: process.phase == CLOSING)
     client.run(
         """
 def calls():
@@ -80,11 +80,11 @@ thread = in_thread(calls)
     assert process.last_turn.step_tries == 4
 
 
-def test_the_doorbell_rings_once_for_all_threads_that_wait(client: Client, process: Process) -> None:
+def test_the_doorbell_rings_once_for_all_threads_that_wait(client: CudaClient, process: ProcessConnection) -> None:
     process.silent()
     client.run("threads = [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(4)]")
     process.rings()
-    until(lambda: process.page.report.waiting == 4)
+    wait_until(lambda: process.page.report.waiting == 4)
     assert process.silent(0.3)
     process.open(1)
     client.run("[thread.join() for thread in threads] and None")
@@ -94,7 +94,7 @@ def test_the_doorbell_rings_once_for_all_threads_that_wait(client: Client, proce
     process.rings()
 
 
-def test_copies_and_launches_are_counted(client: Client, process: Process) -> None:
+def test_copies_and_launches_are_counted(client: CudaClient, process: ProcessConnection) -> None:
     """That each call waits for a turn is in `test_shim_rows.py`."""
     client.run("memory = cuda.alloc(4096)[1]; host = ctypes.create_string_buffer(4096); one = cuda.stream()")
     process.open(1)
@@ -114,11 +114,11 @@ def test_copies_and_launches_are_counted(client: Client, process: Process) -> No
         assert client.run(call) == 0, call
     process.drain(1)
     report = process.page.report
-    until(lambda: (report.copies, report.launches) == (5, 2))
+    wait_until(lambda: (report.copies, report.launches) == (5, 2))
     assert report.bytes_copied == 5 * 64
 
 
-def rests(machine: Machine, pauses: list[tuple[int, int]], least: int) -> None:
+def rests(machine: NativeHost, pauses: list[tuple[int, int]], least: int) -> None:
     """Nothing ran on the device in these pauses, of at least so many executions in all."""
     (executions,) = simlog.read_all(machine.simlog).values()
     assert len(executions) > least
@@ -127,7 +127,9 @@ def rests(machine: Machine, pauses: list[tuple[int, int]], least: int) -> None:
 
 
 @pytest.mark.parametrize("metered", [False, True], ids=["free", "metered"])
-def test_closing_is_exact_under_load(machine: Machine, client: Client, process: Process, metered: bool) -> None:
+def test_closing_is_exact_under_load(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection, metered: bool
+) -> None:
     """Eight threads launch as fast as they may; after each "drained" the device runs nothing until the next opening."""
     client.run(
         f"""
@@ -150,13 +152,13 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
         process.open(epoch, CONTENDED if metered else 0)
         process.opened(epoch)
         if metered:
-            until(lambda waits=waits: report.meter_waits > waits + 20)
+            wait_until(lambda waits=waits: report.meter_waits > waits + 20)
         else:
-            until(lambda launched=launched: client.run("launched") > launched + 20)
+            wait_until(lambda launched=launched: client.run("launched") > launched + 20)
         process.drain(epoch)
         drained = time.monotonic_ns()
-        until(lambda before=before: report.launches > before)
-        until(lambda: report.waiting == 8)
+        wait_until(lambda before=before: report.launches > before)
+        wait_until(lambda: report.waiting == 8)
         pauses.append((drained, time.monotonic_ns()))
     assert sum(report.drains) == 15
     assert 0 < report.drain_ns <= report.drain_most_ns <= report.drain_total_ns < 15 * report.drain_most_ns + 1
@@ -165,12 +167,12 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
     rests(machine, pauses, 100)
 
 
-def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_drain_waits_for_calls_in_progress(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     """A thread is held up inside a launch while the gate closes: "drained" comes after what it then submits."""
-    argv = [str(built_program("endings.c")), str(PTX), "1", "256", "1000"]
+    argv = [str(built_program("context_teardown.c")), str(PTX), "1", "256", "1000"]
     with subprocess.Popen(argv, env=machine.environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as program:
         process = coordinator.accept().welcome()
-        until(lambda: process.page.report.waiting == 1)
+        wait_until(lambda: process.page.report.waiting == 1)
         pauses = []
         for epoch in range(1, 11):
             process.open(epoch)
@@ -179,7 +181,7 @@ def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoo
             program.send_signal(signal.SIGUSR1)
             process.drain(epoch)
             drained = time.monotonic_ns()
-            until(lambda: process.page.report.waiting == 1)
+            wait_until(lambda: process.page.report.waiting == 1)
             time.sleep(0.01)
             pauses.append((drained, time.monotonic_ns()))
         process.open(11)
@@ -202,7 +204,9 @@ def test_calls_in_progress_are_waited_for(machine: Machine, coordinator: FakeCoo
     ],
     ids=["long work", "work of a destroyed stream", "work of a stream in the place of another"],
 )
-def test_work_is_waited_for(machine: Machine, client: Client, process: Process, work: str) -> None:
+def test_drain_waits_for_submitted_work(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection, work: str
+) -> None:
     process.open(1)
     client.run(work)
     launches = 3 if "range(3)" in work else work.count("cuda.spin")
@@ -211,7 +215,7 @@ def test_work_is_waited_for(machine: Machine, client: Client, process: Process, 
     assert process.page.report.drain_ns > 50_000_000
 
 
-def test_a_process_is_idle_only_while_others_wait(client: Client, process: Process) -> None:
+def test_a_process_is_idle_only_while_others_wait(client: CudaClient, process: ProcessConnection) -> None:
     report = process.page.report
     process.page.orders.idle_release_ns = 40_000_000
     process.open(1)
@@ -219,18 +223,20 @@ def test_a_process_is_idle_only_while_others_wait(client: Client, process: Proce
     process.silent()
     assert process.silent(0.3) and not report.idle
     process.open(1, CONTENDED)
-    until(lambda: report.idle)
+    wait_until(lambda: report.idle)
     process.rings()
     assert process.silent(0.2)
     client.run("cuda.spin(200)")  # runs on the device for longer than the limit: not idle meanwhile
     begin = time.monotonic()
-    until(lambda: not report.idle)  # the turn of a client with several processes goes on while one is idle
+    wait_until(lambda: not report.idle)  # the turn of a client with several processes goes on while one is idle
     process.rings()
-    until(lambda: report.idle)
+    wait_until(lambda: report.idle)
     assert time.monotonic() - begin > 0.15
 
 
-def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(client: Client, process: Process) -> None:
+def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(
+    client: CudaClient, process: ProcessConnection
+) -> None:
     """What a stream waits for on the device must stay there until it has come."""
     process.open(1)
     assert client.run("(word := cuda.alloc(4096))[0], cuda.cuMemsetD32_v2(c_uint64(word[1]), 0, c_size_t(1024))") == [
@@ -249,7 +255,9 @@ def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(client: Clien
     process.drain(2)
 
 
-def test_where_membarrier_is_refused(machine: Machine, coordinator: FakeCoordinator, tmp_path: Path) -> None:
+def test_gate_is_exact_without_membarrier(
+    machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path
+) -> None:
     """As in some containers: every call takes a full fence instead, and all is as before."""
     source = tmp_path / "refuse.c"
     source.write_text(
@@ -275,4 +283,4 @@ long syscall(long number, long a, long b, long c, long d, long e, long f) {
     for epoch in range(1, 4):
         assert client.run_at_the_gate(process, epoch, "[cuda.spin(1, stream) for stream in (0, 1, 2)]") == [0, 0, 0]
         process.drain(epoch)
-    until(lambda: process.page.report.launches == 9)
+    wait_until(lambda: process.page.report.launches == 9)

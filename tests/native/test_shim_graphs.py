@@ -8,8 +8,8 @@ import pytest
 
 from jupyter_gpushare.wire.page import CLOSING
 
-from .conftest import Client
-from .fake_coordinator import Process, until
+from .conftest import CudaClient
+from .fake_coordinator import ProcessConnection, wait_until
 
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
@@ -51,16 +51,16 @@ def held():
 
 
 @pytest.fixture
-def graph(client: Client) -> None:
+def graph(client: CudaClient) -> None:
     client.run(CAPTURED)
 
 
-def counted(process: Process) -> tuple[float, float]:
+def counted(process: ProcessConnection) -> tuple[float, float]:
     return process.page.report.allocated / MIB, process.page.report.pinned / MIB
 
 
 @pytest.mark.usefixtures("graph")
-def test_memory_of_a_graph_is_counted_while_it_may_be_held(client: Client, process: Process) -> None:
+def test_memory_of_a_graph_is_counted_while_it_may_be_held(client: CudaClient, process: ProcessConnection) -> None:
     """What is counted is never less than what the driver holds, and in the end neither is anything."""
     assert (counted(process), client.run("held()")) == ((0, 0), 0)
     assert client.run("instantiate()") == 0
@@ -81,7 +81,7 @@ def test_memory_of_a_graph_is_counted_while_it_may_be_held(client: Client, proce
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_graph_beyond_the_limit_is_not_instantiated(client: Client, process: Process) -> None:
+def test_a_graph_beyond_the_limit_is_not_instantiated(client: CudaClient, process: ProcessConnection) -> None:
     process.page.orders.memory_limit = 11 * MIB
     assert client.run("instantiate(), exec_.value") == [OUT_OF_MEMORY, None]
     assert counted(process) == (0, 0)
@@ -94,20 +94,22 @@ def test_a_graph_beyond_the_limit_is_not_instantiated(client: Client, process: P
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_launch_of_a_graph_counts_as_those_in_it(client: Client, process: Process) -> None:
+def test_graph_launch_counts_the_launches_in_the_graph(client: CudaClient, process: ProcessConnection) -> None:
     report = process.page.report
     client.begin(process, 1)
     process.drain(1)
-    until(lambda: (report.launches, report.blocks) == (5, 6 * (3 + 1 + 2 + 3) + 1), what="what was captured, and one")
+    wait_until(
+        lambda: (report.launches, report.blocks) == (5, 6 * (3 + 1 + 2 + 3) + 1), what="what was captured, and one"
+    )
     assert client.run("instantiate()") == 0
     assert client.run_at_the_gate(process, 2, "cuda.cuGraphLaunch(exec_, one)") == 0
     client.run("cuda.cuGraphLaunch(c_void_p(0xDEAD), one)")  # one that the shim has not seen
     process.close_gate(2)
-    until(lambda: (report.launches, report.blocks) == (5 + 3 + 1, 6 * (9 + 1 + 2 + 3) + 1))
+    wait_until(lambda: (report.launches, report.blocks) == (5 + 3 + 1, 6 * (9 + 1 + 2 + 3) + 1))
 
 
 @pytest.mark.usefixtures("graph")
-def test_instantiation_with_an_upload_waits_at_the_gate(client: Client, process: Process) -> None:
+def test_instantiation_with_an_upload_waits_at_the_gate(client: CudaClient, process: ProcessConnection) -> None:
     assert client.run("instantiate_with(0), destroy()") == [0, 0]
     assert client.run_at_the_gate(process, 1, "instantiate_with(2)") == 0
     assert counted(process) == (12, 12)
@@ -125,14 +127,16 @@ def test_the_end_of_a_green_context_ends_the_work_of_its_streams(stub: Any) -> N
 
 
 @pytest.mark.usefixtures("graph")
-def test_memory_of_graphs_ends_with_their_context(client: Client, process: Process) -> None:
+def test_memory_of_graphs_ends_with_their_context(client: CudaClient, process: ProcessConnection) -> None:
     process.open(1)
     assert client.run("instantiate(), cuda.cuDevicePrimaryCtxReset_v2(0)") == [0, 0]
     assert counted(process) == (0, 0)
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_graph_that_is_updated_or_uploaded_stays_as_it_is_counted(client: Client, process: Process) -> None:
+def test_a_graph_that_is_updated_or_uploaded_stays_as_it_is_counted(
+    client: CudaClient, process: ProcessConnection
+) -> None:
     process.open(1)
     assert client.run("instantiate(), cuda.cuGraphUpload(exec_, one), cuda.cuStreamSynchronize(one)") == [0, 0, 0]
     client.run("info = (c_uint64 * 4)(); cuda.cuGraphExecUpdate_v2(exec_, graph, info)")

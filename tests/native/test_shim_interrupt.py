@@ -12,20 +12,20 @@ import time
 import pytest
 
 from ..support import sanitizers
-from .conftest import Client, Machine
-from .fake_coordinator import Process, fake_coordinator, until
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, scripted_coordinator, wait_until
 
 OPERATING_SYSTEM = 304
 HANDLER_OF_C = "ctypes.CDLL(None).signal(2, ctypes.CDLL(None).abs)"
 
 
-def interrupted(client: Client, seconds: float = 1.0) -> None:
+def interrupted(client: CudaClient, seconds: float = 1.0) -> None:
     os.kill(client.pid, signal.SIGINT)
     assert client.raw(seconds)["error"] == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize("installed", ["at start", "since", "for each cell"])
-def test_keyboard_interrupt_every_time(client: Client, process: Process, installed: str) -> None:
+def test_keyboard_interrupt_every_time(client: CudaClient, process: ProcessConnection, installed: str) -> None:
     """24 of 24, and the program goes on as before."""
     if installed == "since":
         client.run("signal.signal(signal.SIGINT, signal.default_int_handler)")
@@ -33,34 +33,34 @@ def test_keyboard_interrupt_every_time(client: Client, process: Process, install
         if installed == "for each cell":  # as ipykernel does
             client.run("before = signal.signal(signal.SIGINT, signal.default_int_handler)")
         client.start("cuda.spin()")
-        until(lambda: process.page.report.waiting == 1)
+        wait_until(lambda: process.page.report.waiting == 1)
         interrupted(client)
         assert process.page.report.waiting == 0
         if installed == "for each cell":
             client.run("signal.signal(signal.SIGINT, before)")
     client.begin(process, 1)
     process.drain(1)
-    until(lambda: process.page.report.launches > 0)
+    wait_until(lambda: process.page.report.launches > 0)
     assert process.page.report.launches == 1, "an interrupted call was made"
 
 
-def test_without_a_coordinator(machine: Machine) -> None:
-    with fake_coordinator(machine.socket) as coordinator:
+def test_interrupt_works_without_a_coordinator(machine: NativeHost) -> None:
+    with scripted_coordinator(machine.socket) as coordinator:
         holder, client = machine.client(), machine.client()
         for each in (holder, client):
             each.join(coordinator)
     holder.run("assert cuda.spin(60000) == 0", 5)  # a minute on the device: it cannot drain
     for _ in range(5):
         client.start("cuda.spin()")
-        assert client.waits(0.3)
+        assert client.is_running(0.3)
         interrupted(client)
 
 
-def test_other_threads_wait_on(client: Client, process: Process) -> None:
+def test_other_threads_wait_on(client: CudaClient, process: ProcessConnection) -> None:
     client.run("codes = []; thread = in_thread(lambda: codes.append(cuda.here() or cuda.spin()))")
-    until(lambda: process.page.report.waiting == 1)
+    wait_until(lambda: process.page.report.waiting == 1)
     client.start("cuda.spin()")
-    until(lambda: process.page.report.waiting == 2)
+    wait_until(lambda: process.page.report.waiting == 2)
     interrupted(client)
     assert client.run("codes") == []
     assert process.page.report.waiting == 1
@@ -71,44 +71,44 @@ def test_other_threads_wait_on(client: Client, process: Process) -> None:
     assert client.run("codes") == [0]
 
 
-def test_just_before_the_wait_counts_and_long_before_does_not(client: Client, process: Process) -> None:
+def test_just_before_the_wait_counts_and_long_before_does_not(client: CudaClient, process: ProcessConnection) -> None:
     client.run(HANDLER_OF_C)
     assert client.run("os.kill(os.getpid(), signal.SIGINT) or cuda.spin()") == OPERATING_SYSTEM
     client.start("os.kill(os.getpid(), signal.SIGINT) or time.sleep(0.1) or cuda.spin()")
-    until(lambda: process.page.report.waiting == 1)
-    assert client.waits()
+    wait_until(lambda: process.page.report.waiting == 1)
+    assert client.is_running()
     process.open(1)
     assert client.result() == 0
 
 
-def test_the_error_does_not_stick(client: Client, process: Process) -> None:
+def test_the_error_does_not_stick(client: CudaClient, process: ProcessConnection) -> None:
     client.run(HANDLER_OF_C)
     client.start("[cuda.spin(), cuda.spin()]")
-    until(lambda: process.page.report.waiting == 1)
+    wait_until(lambda: process.page.report.waiting == 1)
     os.kill(client.pid, signal.SIGINT)
-    until(lambda: process.page.report.gate_waits == 1)
-    until(lambda: process.page.report.waiting == 1)
+    wait_until(lambda: process.page.report.gate_waits == 1)
+    wait_until(lambda: process.page.report.waiting == 1)
     time.sleep(0.1)  # the second call is another call: it waits although the interrupt is recent
     assert process.page.report.waiting == 1
     process.open(1)
     assert client.result() == [OPERATING_SYSTEM, 0]
 
 
-def test_by_message(client: Client, process: Process) -> None:
+def test_interrupt_message_wakes_the_call(client: CudaClient, process: ProcessConnection) -> None:
     """The coordinator's way, for kernels that are interrupted by a message."""
     client.run(HANDLER_OF_C)
     client.start("cuda.spin()")
-    until(lambda: process.page.report.waiting == 1)
+    wait_until(lambda: process.page.report.waiting == 1)
     process.page.interrupt()
     assert client.result(1.0) == OPERATING_SYSTEM
     client.start("cuda.spin()")
-    until(lambda: process.page.report.waiting == 1)
-    assert client.waits()
+    wait_until(lambda: process.page.report.waiting == 1)
+    assert client.is_running()
     process.open(1)
     assert client.result() == 0
 
 
-def handler_bits(client: Client) -> tuple[bool, bool]:
+def handler_bits(client: CudaClient) -> tuple[bool, bool]:
     """Does the kernel ignore, does it catch SIGINT for the client?"""
     with open(f"/proc/{client.pid}/status") as status:
         fields = dict(line.split(":\t") for line in status if line.startswith("Sig"))
@@ -116,12 +116,12 @@ def handler_bits(client: Client) -> tuple[bool, bool]:
     return bool(int(fields["SigIgn"], 16) & bit), bool(int(fields["SigCgt"], 16) & bit)
 
 
-def test_a_blocked_signal_stays_blocked(client: Client, process: Process) -> None:
+def test_a_blocked_signal_stays_blocked(client: CudaClient, process: ProcessConnection) -> None:
     client.run("signal.pthread_sigmask(signal.SIG_BLOCK, [2])")
     client.start("cuda.spin()")
     process.wants()
     os.kill(client.pid, signal.SIGINT)
-    assert client.waits()
+    assert client.is_running()
     process.open(1)
     assert client.result() == 0
     client.start("signal.pthread_sigmask(signal.SIG_UNBLOCK, [2])")
@@ -129,14 +129,14 @@ def test_a_blocked_signal_stays_blocked(client: Client, process: Process) -> Non
     assert client.run("cuda.spin()") == 0
 
 
-def test_default_and_ignored_stay_what_they_are(client: Client, process: Process) -> None:
+def test_default_and_ignored_stay_what_they_are(client: CudaClient, process: ProcessConnection) -> None:
     assert handler_bits(client) == (False, True)
     client.run("signal.signal(signal.SIGINT, signal.SIG_IGN)")
     assert handler_bits(client) == (True, False)
     client.start("cuda.spin()")
-    until(lambda: process.page.report.waiting == 1)
+    wait_until(lambda: process.page.report.waiting == 1)
     os.kill(client.pid, signal.SIGINT)
-    assert client.waits(0.3)
+    assert client.is_running(0.3)
     process.open(1)
     assert client.result() == 0
     client.run("signal.signal(signal.SIGINT, signal.SIG_DFL)")
@@ -146,7 +146,7 @@ def test_default_and_ignored_stay_what_they_are(client: Client, process: Process
 
 
 @pytest.mark.skipif(sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in between")
-def test_the_program_sees_its_own_handler(client: Client) -> None:
+def test_the_program_sees_its_own_handler(client: CudaClient) -> None:
     """sigaction and signal tell what the program has set, flags included, and change it as ever."""
     client.run(
         """

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ..support import tier
-from .conftest import Client, Machine, built_program
-from .fake_coordinator import WAIT, FakeCoordinator, until
+from .conftest import CudaClient, NativeHost, built_program
+from .fake_coordinator import WAIT_SECONDS, ScriptedCoordinator, wait_until
 
 OPERATIONS = int(os.environ.get("GPUSHARE_TEST_OPERATIONS", tier.strength("5000", "200000")))
 THREADS, ROUNDS = 8, 4
@@ -32,7 +32,7 @@ class Books:
     def read(self) -> dict[str, int]:
         assert self.process.stdout
         line = self.process.stdout.readline()
-        assert line, f"it ended with status {self.process.wait(WAIT)}"
+        assert line, f"it ended with status {self.process.wait(WAIT_SECONDS)}"
         read: dict[str, int] = json.loads(line)
         return read
 
@@ -54,7 +54,7 @@ class Books:
         Memory that was freed in a stream is given back a moment after the stream has reached that point.
         """
         mine = self.again()
-        until(lambda: total() == mine["bytes"], what=f"{mine} and {total()}")
+        wait_until(lambda: total() == mine["bytes"], what=f"{mine} and {total()}")
         mine = self.again()
         assert mine["bytes"] == mine["driver"] == mine["used"] == total()
         return mine
@@ -62,9 +62,11 @@ class Books:
 
 @pytest.mark.timeout(120 + OPERATIONS // 1000)
 @pytest.mark.parametrize("mode", ["unified", "plain"])
-def test_every_view_agrees_to_the_byte(machine: Machine, coordinator: FakeCoordinator, mode: str) -> None:
+def test_every_view_agrees_to_the_byte(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> None:
     machine_memory = {"GPUSHARE_SIM_MEMORY": "8GiB"}
-    outside = Client(machine.environment(**machine_memory, GPUSHARE_DISABLE="1"))  # the driver's books of the machine
+    outside = CudaClient(
+        machine.environment(**machine_memory, GPUSHARE_DISABLE="1")
+    )  # the driver's books of the machine
     outside.run("cuda = Cuda()")
     books = Books(machine.environment(GPUSHARE_MEMORY_MODE=mode, **machine_memory), mode)
     process = coordinator.accept().welcome()
@@ -79,11 +81,11 @@ def test_every_view_agrees_to_the_byte(machine: Machine, coordinator: FakeCoordi
         assert mine["operations"] == THREADS * (OPERATIONS // ROUNDS) * number
         assert (mine["bytes"] > 0) == (number < ROUNDS)
         assert sum(slot.allocated for slot in process.client_page.view.slots) == mine["bytes"]
-        until(lambda mine=mine: empty - outside.run("cuda.info()[0]") == mine["charged"], what=str(mine))
+        wait_until(lambda mine=mine: empty - outside.run("cuda.info()[0]") == mine["charged"], what=str(mine))
         assert process.page.report.pinned <= mine["bytes"]
     assert process.page.report.pinned == 0
     assert books.process.stdin
     books.process.stdin.close()
-    assert books.process.wait(WAIT) == 0
+    assert books.process.wait(WAIT_SECONDS) == 0
     books.process.stdout.close()  # type: ignore[union-attr]
     outside.end()

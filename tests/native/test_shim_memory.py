@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, Process, until
-from .stepping import held, thread_named
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .ptrace_stop import stopped_thread, thread_named
 
 MIB = 1 << 20
 GIB = 1 << 30
 MEMORY_TYPE, HOST_POINTER, IS_MANAGED = 2, 4, 8
 
 
-def test_more_than_the_device_holds(client: Client, process: Process) -> None:
+def test_more_than_the_device_holds(client: CudaClient, process: ProcessConnection) -> None:
     process.open(1)
     client.run("memory = [cuda.alloc(512 << 20) for _ in range(4)]")
     assert client.run("[code for code, _ in memory]") == [0] * 4
@@ -28,7 +28,9 @@ def test_more_than_the_device_holds(client: Client, process: Process) -> None:
     assert process.page.report.allocated == 0
 
 
-def test_limit_refuses_and_says_why(machine: Machine, client: Client, process: Process) -> None:
+def test_memory_limit_refuses_with_a_reason(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     process.page.orders.memory_limit = 100 * MIB
     assert client.run("cuda.alloc(60 << 20)[0]") == 0
     assert client.run("cuda.alloc(41 << 20)") == [2, 0]
@@ -43,14 +45,14 @@ def test_limit_refuses_and_says_why(machine: Machine, client: Client, process: P
     assert client.end().count("\n") == 1, "more than one line on standard error"
 
 
-def test_backing_refuses(machine: Machine, client: Client, process: Process) -> None:
+def test_backing_refuses(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
     process.page.orders.memory_backing = 10 * MIB
     assert client.run("cuda.alloc(11 << 20)[0]") == 2
     assert client.run("cuda.alloc(10 << 20)[0]") == 0
     assert "can back only" in machine.log_text()
 
 
-def test_every_view_tells_the_same(client: Client, process: Process) -> None:
+def test_every_view_of_the_memory_agrees(client: CudaClient, process: ProcessConnection) -> None:
     orders = process.page.orders
     assert client.run("cuda.info()") == [GIB, GIB]
     orders.memory_total = 4 * GIB
@@ -65,7 +67,7 @@ def test_every_view_tells_the_same(client: Client, process: Process) -> None:
     assert client.run("cuda.info()") == [3 * GIB, 4 * GIB]
 
 
-def test_redirected_memory_looks_like_device_memory(client: Client) -> None:
+def test_redirected_memory_has_attributes_of_device_memory(client: CudaClient) -> None:
     client.run("memory = cuda.alloc(1 << 20)[1]; managed = cuda.alloc(1 << 20, 'cuMemAllocManaged', 1)[1]")
     for address in ("memory", "memory + 4097"):
         assert client.run(f"cuda.attribute({IS_MANAGED}, {address})") == [0, 0]
@@ -79,7 +81,7 @@ def test_redirected_memory_looks_like_device_memory(client: Client) -> None:
     assert client.run(f"cuda.attribute({IS_MANAGED}, managed)") == [0, 1]
 
 
-def test_plain_mode_only_counts(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_plain_mode_only_counts(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
     process.page.orders.memory_limit = 100 * MIB
     client.run("memory = cuda.alloc(50 << 20)[1]")
@@ -93,19 +95,19 @@ def test_plain_mode_only_counts(machine: Machine, coordinator: FakeCoordinator) 
     assert process.page.report.allocated == process.page.report.pinned == 0
 
 
-def test_asynchronous_release_waits_for_its_stream(client: Client, process: Process) -> None:
+def test_asynchronous_release_waits_for_its_stream(client: CudaClient, process: ProcessConnection) -> None:
     process.page.orders.memory_limit = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1); code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
     assert client.run("code, cuda.spin(200, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))") == [0, 0, 0]
     assert process.page.report.allocated == 80 * MIB
-    until(lambda: process.page.report.allocated == 0)  # nobody asked for memory: the agent gave it back
+    wait_until(lambda: process.page.report.allocated == 0)  # nobody asked for memory: the agent gave it back
     client.run("code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
     client.run("cuda.spin(200, one); cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))")
     assert client.run("cuda.alloc(90 << 20)[0]") == 0  # waits for the stream instead of being refused
 
 
-def test_what_a_stream_has_finished_with_is_told_as_free(client: Client, process: Process) -> None:
+def test_memory_freed_by_a_stream_counts_as_free(client: CudaClient, process: ProcessConnection) -> None:
     """Also in the very moment after: a program looks, and then asks for what it saw."""
     process.page.orders.memory_limit = process.page.orders.memory_total = 100 * MIB
     process.open(1)
@@ -116,7 +118,7 @@ def test_what_a_stream_has_finished_with_is_told_as_free(client: Client, process
         assert client.run("cuda.cuStreamSynchronize(c_void_p(one)), cuda.info()") == [0, [100 * MIB, 100 * MIB]]
 
 
-def test_what_another_thread_is_giving_back_is_waited_for(client: Client, process: Process) -> None:
+def test_allocation_waits_for_memory_that_another_thread_frees(client: CudaClient, process: ProcessConnection) -> None:
     """The agent is stopped right after the driver has taken the memory back, before anybody has been told."""
     process.page.orders.memory_limit = process.page.orders.memory_total = 100 * MIB
     process.open(1)
@@ -126,13 +128,13 @@ def test_what_another_thread_is_giving_back_is_waited_for(client: Client, proces
     maps = Path(f"/proc/{client.pid}/maps")
     assert begin in maps.read_text()
     client.run("cuda.spin(100, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))")
-    with held(thread_named(client.pid, "gpushare"), lambda: begin not in maps.read_text()):
+    with stopped_thread(thread_named(client.pid, "gpushare"), lambda: begin not in maps.read_text()):
         client.start("cuda.info()")
-        client.waits()
+        client.is_running()
     assert client.result() == [100 * MIB, 100 * MIB]
 
 
-def test_pitch(client: Client, process: Process) -> None:
+def test_pitch(client: CudaClient, process: ProcessConnection) -> None:
     client.run("address, pitch = c_uint64(), c_size_t()")
     call = "cuda.cuMemAllocPitch_v2(byref(address), byref(pitch), c_size_t({}), c_size_t(10), {})"
     assert client.run(call.format(700, 4)) == 0
@@ -143,14 +145,14 @@ def test_pitch(client: Client, process: Process) -> None:
     assert process.page.report.allocated == 0
 
 
-def test_memory_of_a_destroyed_context_is_no_longer_counted(client: Client, process: Process) -> None:
+def test_memory_of_a_destroyed_context_is_no_longer_counted(client: CudaClient, process: ProcessConnection) -> None:
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0); cuda.alloc(1 << 20)")
     assert process.page.report.allocated == MIB
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
     assert process.page.report.allocated == 0
 
 
-def test_processes_of_a_client_share_its_limit(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_processes_of_a_client_share_its_limit(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     one, two = machine.client(GPUSHARE_CLIENT="x"), machine.client(GPUSHARE_CLIENT="x")
     first = one.join(coordinator)
     two.start("cuda = Cuda()")

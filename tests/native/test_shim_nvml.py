@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client, Machine
-from .fake_coordinator import FakeCoordinator, Process
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator
 
 MIB = 1 << 20
 REAL = [0, 900, 300, 600]  # result, total, free, used
@@ -67,13 +67,13 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def start(machine: Machine, folder: Path, **more: str) -> Client:
+def start(machine: NativeHost, folder: Path, **more: str) -> CudaClient:
     path = f"{machine.environment()['LD_LIBRARY_PATH']}:{folder}"
     return machine.client(LD_LIBRARY_PATH=path, FAKE_UUID="GPU-none", **more)
 
 
 @pytest.fixture
-def awake(machine: Machine, coordinator: FakeCoordinator, folder: Path) -> tuple[Client, Process]:
+def awake(machine: NativeHost, coordinator: ScriptedCoordinator, folder: Path) -> tuple[CudaClient, ProcessConnection]:
     client = start(machine, folder)
     client.run(ASK)
     assert client.run("ask()") == REAL, "asleep, it says nothing of its own"
@@ -82,7 +82,7 @@ def awake(machine: Machine, coordinator: FakeCoordinator, folder: Path) -> tuple
     return client, process
 
 
-def test_it_agrees_with_what_the_driver_says(awake: tuple[Client, Process]) -> None:
+def test_nvml_agrees_with_the_driver(awake: tuple[CudaClient, ProcessConnection]) -> None:
     client, process = awake
     for limit, size in ((0, 0), (100 * MIB, 0), (100 * MIB, 30 * MIB)):
         process.page.orders.memory_limit = limit
@@ -94,21 +94,21 @@ def test_it_agrees_with_what_the_driver_says(awake: tuple[Client, Process]) -> N
         assert client.run("ask2()") == [0, 0x2000028, total, 0, free, total - free]
 
 
-def test_other_devices_and_errors_pass(awake: tuple[Client, Process]) -> None:
+def test_other_devices_and_errors_pass(awake: tuple[CudaClient, ProcessConnection]) -> None:
     client, _ = awake
     assert client.run("ask(0)") == REAL
     assert client.run("ask2(0)") == [0, 0x2000028, 900, 50, 300, 550]
     assert client.run("nvml.nvmlDeviceGetMemoryInfo(c_void_p(1), None)") == 2
 
 
-def test_off_it_passes(machine: Machine, folder: Path) -> None:
+def test_nvml_hooks_pass_when_the_shim_is_disabled(machine: NativeHost, folder: Path) -> None:
     client = start(machine, folder, GPUSHARE_DISABLE="1")
     client.run(ASK)
     client.run("cuda = Cuda()")
     assert client.run("ask()") == REAL
 
 
-def test_it_is_never_loaded_by_the_shim(machine: Machine, coordinator: FakeCoordinator, folder: Path) -> None:
+def test_nvml_is_never_loaded_by_the_shim(machine: NativeHost, coordinator: ScriptedCoordinator, folder: Path) -> None:
     client = start(machine, folder)
     client.join(coordinator)
     assert client.run("cuda.info()[0] > 0")
@@ -116,7 +116,7 @@ def test_it_is_never_loaded_by_the_shim(machine: Machine, coordinator: FakeCoord
     assert "nvidia-ml" not in client.run("open('/proc/self/maps').read()")
 
 
-def test_link_time_symbols(machine: Machine, coordinator: FakeCoordinator, folder: Path) -> None:
+def test_link_time_symbols(machine: NativeHost, coordinator: ScriptedCoordinator, folder: Path) -> None:
     source, program = folder / "linked.c", folder / "linked"
     source.write_text(LINKED)
     cuda = machine.environment()["LD_LIBRARY_PATH"]

@@ -13,9 +13,9 @@ import sys
 import pytest
 
 from ..support import sanitizers
-from .conftest import Client, Machine, Started
+from .conftest import CudaClient, NativeHost, StartedClient
 from .extension import built_extension, include_folder
-from .fake_coordinator import FakeCoordinator, Process, until
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 
 pytestmark = pytest.mark.skipif(
     sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in the place of Python's"
@@ -84,7 +84,7 @@ def python(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def started(machine: Machine, coordinator: FakeCoordinator, python: str) -> Started:
+def started(machine: NativeHost, coordinator: ScriptedCoordinator, python: str) -> StartedClient:
     include = include_folder(python)
     assert include
     client = machine.client(python)
@@ -92,13 +92,13 @@ def started(machine: Machine, coordinator: FakeCoordinator, python: str) -> Star
     return client, process
 
 
-def interrupt_when_waiting(client: Client, process: Process, count: int = 1) -> None:
-    until(lambda: process.page.report.waiting == count)
+def interrupt_when_waiting(client: CudaClient, process: ProcessConnection, count: int = 1) -> None:
+    wait_until(lambda: process.page.report.waiting == count)
     os.kill(client.pid, signal.SIGINT)
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_keyboard_interrupt_and_nothing_else(started: Started, call: str) -> None:
+def test_keyboard_interrupt_and_nothing_else(started: StartedClient, call: str) -> None:
     """No `except RuntimeError` is entered, nothing is chained, and neither the program nor its memory is harmed."""
     client, process = started
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_keyboard_interrupt_and_nothing_else(started: Started, call: str) -> Non
     assert client.run("contents()") == [1, True]
 
 
-def test_the_program_goes_on_after_its_except(client: Client, process: Process) -> None:
+def test_the_program_goes_on_after_its_except(client: CudaClient, process: ProcessConnection) -> None:
     """Its code in `except KeyboardInterrupt` calls CUDA at once: that is another call, which waits for its turn."""
     client.run(
         """
@@ -133,28 +133,28 @@ def stopped():
     )
     client.start("stopped()")
     interrupt_when_waiting(client, process)
-    until(lambda: process.page.report.gate_waits >= 1)
-    until(lambda: process.page.report.waiting == 1)
+    wait_until(lambda: process.page.report.gate_waits >= 1)
+    wait_until(lambda: process.page.report.waiting == 1)
     process.open(1)
     assert client.result() == [2, True]
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_the_wait_goes_on_after_a_handler_that_returns(started: Started, call: str) -> None:
+def test_the_wait_goes_on_after_a_handler_that_returns(started: StartedClient, call: str) -> None:
     """As with Python's own calls: the interrupted call is made when its turn comes."""
     client, process = started
     client.run("calls = []; signal.signal(signal.SIGINT, lambda *_: calls.append(1))")
     client.start(f"attempt(lambda: {call})")
     for _ in range(3):
         interrupt_when_waiting(client, process)
-        assert client.waits(0.05)
+        assert client.is_running(0.05)
     process.open(1)
     assert client.result() == []
     assert client.run("len(calls)") in (1, 2, 3)  # signals that come together are one
     assert client.run("contents()") == [1, True]
 
 
-def test_a_handler_runs_while_the_call_waits(client: Client, process: Process) -> None:
+def test_a_handler_runs_while_the_call_waits(client: CudaClient, process: ProcessConnection) -> None:
     """It may use the device itself, and its own exception is what the program sees."""
     client.run(
         """
@@ -175,13 +175,13 @@ def run():
     )
     client.start("run()")
     interrupt_when_waiting(client, process)
-    until(lambda: process.page.report.waiting == 2)
+    wait_until(lambda: process.page.report.waiting == 2)
     process.open(1)
     assert client.result() == ["Stop()", "None"]
     assert client.run("calls") == [[5, True]]
 
 
-def test_an_interrupt_of_a_handler_that_waits(client: Client, process: Process) -> None:
+def test_an_interrupt_of_a_handler_that_waits(client: CudaClient, process: ProcessConnection) -> None:
     client.run(
         """
 def handler(*_):
@@ -231,7 +231,7 @@ def run():
 
 
 @pytest.mark.parametrize("tracer", TRACERS.values(), ids=TRACERS)
-def test_a_debugger_stays(started: Started, tracer: str) -> None:
+def test_a_debugger_stays(started: StartedClient, tracer: str) -> None:
     """The program's trace function is there afterwards, also in the frames that were on their way."""
     client, process = started
     client.run(TRACED + tracer)
@@ -243,7 +243,7 @@ def test_a_debugger_stays(started: Started, tracer: str) -> None:
     assert events == ["call", "line", "line", "return"]
 
 
-def test_a_tracer_that_may_be_of_c_is_left_alone(client: Client, process: Process) -> None:
+def test_a_tracer_that_may_be_of_c_is_left_alone(client: CudaClient, process: ProcessConnection) -> None:
     """Then the exception of the library is seen first; KeyboardInterrupt follows."""
     client.run(
         """
@@ -265,7 +265,7 @@ def run():
     assert client.run("1 + 1") == 2
 
 
-def test_a_profiler_stays(started: Started) -> None:
+def test_a_profiler_stays(started: StartedClient) -> None:
     client, process = started
     client.run("import cProfile; profile = cProfile.Profile(); profile.enable()")
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
@@ -275,16 +275,16 @@ def test_a_profiler_stays(started: Started) -> None:
     assert "attempt" in client.run("[name for _, _, name in profile.stats]")
 
 
-def test_by_message(client: Client, process: Process) -> None:
+def test_interrupt_message_raises_keyboard_interrupt(client: CudaClient, process: ProcessConnection) -> None:
     """The coordinator's way, for kernels that are interrupted by a message: as by a signal."""
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
-    until(lambda: process.page.report.waiting == 1)
+    wait_until(lambda: process.page.report.waiting == 1)
     process.page.interrupt()
     *entered, _ = client.result(3.0)
     assert entered == ["KeyboardInterrupt", "None"]
 
 
-def test_a_library_s_lock_that_another_thread_waits_for(client: Client, process: Process) -> None:
+def test_a_library_s_lock_that_another_thread_waits_for(client: CudaClient, process: ProcessConnection) -> None:
     """With the interpreter lock held: that is not waited for in turn, so the call returns and everything goes on."""
     ours, theirs = os.pipe()
     client.run(f"descriptor = os.open('/proc/{os.getpid()}/fd/{theirs}', os.O_WRONLY)")
@@ -299,7 +299,7 @@ thread = in_thread(wait)
 """
     )
     client.start("attempt(lambda: waits.append(1) or raising.set_locked(array, 1, 4096))")
-    until(lambda: process.page.report.waiting == 1)
+    wait_until(lambda: process.page.report.waiting == 1)
     assert os.read(ours, 1)
     os.close(ours)
     os.close(theirs)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from .conftest import Client, Machine, Started
-from .fake_coordinator import FakeCoordinator, Process, until
+from .conftest import CudaClient, NativeHost, StartedClient
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 
-Crowded = tuple[Client, Any, Client]
+Crowded = tuple[CudaClient, Any, CudaClient]
 MIB = 1 << 20
 EVERYTHING = (1 << 64) - 1
 MEMORY_TYPE, DEVICE_POINTER = 2, 3
@@ -54,20 +54,20 @@ def release(handle):
 """
 
 
-def swapping(machine: Machine, coordinator: FakeCoordinator, **environment: str) -> Started:
+def swapping(machine: NativeHost, coordinator: ScriptedCoordinator, **environment: str) -> StartedClient:
     client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="swap", **environment)
     client.run(TOOLS)
     return client, process
 
 
 @pytest.fixture(params=["pageable", "pinned"])
-def started(request: pytest.FixtureRequest, machine: Machine, coordinator: FakeCoordinator) -> Started:
+def started(request: pytest.FixtureRequest, machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
     client, process = swapping(machine, coordinator, GPUSHARE_PINNED=str(512 * MIB if request.param == "pinned" else 0))
     process.pinned = request.param == "pinned"
     return client, process
 
 
-def device_used(machine: Machine) -> int:
+def device_used(machine: NativeHost) -> int:
     """What the driver's own books say of the whole device, asked without the shim."""
     bare = machine.client(GPUSHARE_DISABLE="1")
     bare.run("cuda = Cuda()")
@@ -76,7 +76,9 @@ def device_used(machine: Machine) -> int:
     return int(total - free)
 
 
-def test_out_and_in(machine: Machine, client: Client, process: Process) -> None:
+def test_evicted_memory_is_restored_with_its_data(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     orders, report = process.page.orders, process.page.report
     empty = device_used(machine)
     process.open(1)
@@ -90,7 +92,7 @@ def test_out_and_in(machine: Machine, client: Client, process: Process) -> None:
     assert device_used(machine) - empty == (4 + 100 + 64 + 2) * MIB
     orders.resident_target = 0
     process.drain(1)
-    until(lambda: (report.resident, report.absent) == (0, 170 * MIB))
+    wait_until(lambda: (report.resident, report.absent) == (0, 170 * MIB))
     held = (report.host_pinned, report.host_pageable)
     assert held == ((170 * MIB, 0) if process.pinned else (0, 170 * MIB))
     assert device_used(machine) == empty
@@ -106,7 +108,9 @@ def test_out_and_in(machine: Machine, client: Client, process: Process) -> None:
     assert device_used(machine) - empty <= 2 * MIB  # a chunk is kept
 
 
-def test_what_is_allocated_out_of_turn_waits_for_it(machine: Machine, client: Client, process: Process) -> None:
+def test_what_is_allocated_out_of_turn_waits_for_it(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     before = device_used(machine)
     assert client.run("code, early = cuda.alloc(50 << 20)\ncode") is None
     assert client.run("code") == 0
@@ -118,7 +122,7 @@ def test_what_is_allocated_out_of_turn_waits_for_it(machine: Machine, client: Cl
     assert process.page.report.restored_bytes == 0  # it was never away
 
 
-def test_addresses_are_known_also_while_their_memory_is_away(client: Client, process: Process) -> None:
+def test_addresses_stay_valid_while_evicted(client: CudaClient, process: ProcessConnection) -> None:
     client.begin(process, 1)
     client.run("array = cuda.alloc(100 << 20)[1]; small = cuda.alloc(700)[1]; base, size = c_uint64(), c_size_t()")
     ask = "cuda.cuMemGetAddressRange_v2(byref(base), byref(size), c_uint64({})) or [base.value - {}, size.value]"
@@ -135,11 +139,13 @@ def test_addresses_are_known_also_while_their_memory_is_away(client: Client, pro
     assert here == [[0, 100 * MIB], [0, 700], [0, 2], 0]
     process.page.orders.resident_target = 0
     process.drain(1)
-    until(lambda: process.page.report.resident == 0)
+    wait_until(lambda: process.page.report.resident == 0)
     assert views() == here
 
 
-def test_the_programs_own_mappings_move_too(machine: Machine, client: Client, process: Process) -> None:
+def test_the_programs_own_mappings_move_too(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     """Expandable segments: reserve much, map piece by piece, under handles that mean the same memory ever after."""
     report = process.page.report
     empty = device_used(machine)
@@ -154,7 +160,7 @@ def test_the_programs_own_mappings_move_too(machine: Machine, client: Client, pr
     assert (report.allocated, report.pinned) == (12 * MIB, 0)
     process.page.orders.resident_target = 0
     process.drain(1)
-    until(lambda: report.resident == 0)
+    wait_until(lambda: report.resident == 0)
     assert device_used(machine) == empty
     assert client.run("map_at(place + (16 << 20), 4 << 20, handles[2])") == 0
     process.open(2)
@@ -178,7 +184,7 @@ def test_the_programs_own_mappings_move_too(machine: Machine, client: Client, pr
     assert device_used(machine) == empty
 
 
-def test_room_is_asked_for_and_found(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_memory_shortage_is_requested_and_met(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     one, first = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     two, second = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     first.open(1)
@@ -186,12 +192,12 @@ def test_room_is_asked_for_and_found(machine: Machine, coordinator: FakeCoordina
     first.drain(1)
     two.begin(second, 2)
     two.start("cuda.alloc(150 << 20)[0]")
-    until(lambda: second.page.report.short_bytes > 0)
+    wait_until(lambda: second.page.report.short_bytes > 0)
     second.rings()
     first.page.orders.resident_target = 0
     first.doorbell()
     assert two.result() == 0
-    until(lambda: second.page.report.short_bytes == 0)
+    wait_until(lambda: second.page.report.short_bytes == 0)
     second.page.orders.resident_target = 0
     second.drain(2)
     first.page.orders.resident_target = EVERYTHING
@@ -200,7 +206,7 @@ def test_room_is_asked_for_and_found(machine: Machine, coordinator: FakeCoordina
 
 
 @pytest.fixture
-def crowded(machine: Machine, coordinator: FakeCoordinator) -> Crowded:
+def crowded(machine: NativeHost, coordinator: ScriptedCoordinator) -> Crowded:
     """A client in its turn, on a device of 256 MiB of which a program outside of sharing has 150."""
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
@@ -209,10 +215,10 @@ def crowded(machine: Machine, coordinator: FakeCoordinator) -> Crowded:
     return client, process, other
 
 
-def test_out_of_memory_where_nobody_can_leave(crowded: Crowded) -> None:
+def test_allocation_fails_if_no_memory_can_be_evicted(crowded: Crowded) -> None:
     client, process, _ = crowded
     client.start("cuda.alloc(150 << 20)[0]")
-    until(lambda: process.page.report.short_bytes)
+    wait_until(lambda: process.page.report.short_bytes)
     process.page.orders.no_room = process.page.report.short_seq
     assert client.result() == 2
     assert client.run("cuda.alloc(245 << 20)[0]") == 2  # whatever leaves, it would never fit
@@ -223,16 +229,16 @@ def test_an_answer_to_an_earlier_request_refuses_nothing(crowded: Crowded) -> No
     client, process, other = crowded
     for _ in range(2):
         client.start("cuda.alloc(150 << 20)[0]")
-        until(lambda: process.page.report.short_bytes)
+        wait_until(lambda: process.page.report.short_bytes)
         refused = process.page.report.short_seq
         process.page.orders.no_room = refused
         assert client.result() == 2
-        until(lambda: process.page.report.short_bytes == 0)
+        wait_until(lambda: process.page.report.short_bytes == 0)
     assert process.page.report.short_bytes == 0
     client.start("cuda.alloc(150 << 20)[0]")
-    until(lambda: process.page.report.short_bytes)
+    wait_until(lambda: process.page.report.short_bytes)
     assert process.page.orders.no_room == refused != process.page.report.short_seq
-    assert client.waits()
+    assert client.is_running()
     other.run("cuda.free(taken[1])")
     assert client.result() == 0
 
@@ -241,10 +247,10 @@ def test_an_allocation_that_waits_for_room_can_be_interrupted(crowded: Crowded) 
     client, process, _ = crowded
     client.run("found = []")
     client.start("found.append(cuda.alloc(150 << 20)[0])")
-    until(lambda: process.page.report.short_bytes)
+    wait_until(lambda: process.page.report.short_bytes)
     os.kill(client.pid, signal.SIGINT)
     assert client.raw()["error"] == "KeyboardInterrupt"
-    until(lambda: process.page.report.short_bytes == 0)
+    wait_until(lambda: process.page.report.short_bytes == 0)
     assert process.page.report.short_bytes == process.page.report.allocated == 0
     assert client.run("cuda.alloc(50 << 20)[0]") == 0
 
@@ -255,8 +261,8 @@ def test_threads_that_need_room_at_the_same_time_ask_one_after_the_other(crowded
     client.run("import threading; found = []")
     client.run("ask = lambda: cuda.here() or found.append(cuda.alloc(50 << 20)[0])")
     client.run("threads = [threading.Thread(target=ask) for _ in range(3)]; [thread.start() for thread in threads]")
-    until(lambda: process.page.report.short_bytes)
-    until(lambda: process.page.report.allocated == 150 << 20)  # all three are at it
+    wait_until(lambda: process.page.report.short_bytes)
+    wait_until(lambda: process.page.report.allocated == 150 << 20)  # all three are at it
     assert process.page.report.short_bytes == 50 << 20
     other.run("cuda.free(taken[1]), cuda.free(more)")
     client.run("[thread.join() for thread in threads]")
@@ -264,36 +270,40 @@ def test_threads_that_need_room_at_the_same_time_ask_one_after_the_other(crowded
     assert process.page.report.short_bytes == 0
 
 
-def test_waiting_for_room_can_be_interrupted(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_waiting_for_room_can_be_interrupted(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     assert client.run("cuda.alloc(150 << 20)[0]") == 0
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
     other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)[1]")
     process.open(1)
     client.start("cuda.spin(1)")
-    assert client.waits()
+    assert client.is_running()
     os.kill(client.pid, signal.SIGINT)
     assert client.raw()["error"] == "KeyboardInterrupt"
     client.start("cuda.spin(1) or cuda.cuCtxSynchronize()")
-    assert client.waits()
+    assert client.is_running()
     other.run("cuda.free(taken)")
     assert client.result() == 0
 
 
-def test_a_context_takes_its_memory_with_it(machine: Machine, client: Client, process: Process) -> None:
+def test_a_context_takes_its_memory_with_it(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     empty = device_used(machine)
     client.begin(process, 1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run("cuda.alloc(30 << 20), cuda.alloc(100)")
     process.page.orders.resident_target = 10 * MIB
     process.drain(1)
-    until(lambda: process.page.report.resident <= 10 * MIB)
+    wait_until(lambda: process.page.report.resident <= 10 * MIB)
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
     assert (process.page.report.allocated, process.page.report.resident) == (0, 0)
     assert device_used(machine) == empty
 
 
-def test_pinned_memory_outlives_the_context_that_pinned_it(machine: Machine, coordinator: FakeCoordinator) -> None:
+def test_pinned_memory_outlives_the_context_that_pinned_it(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
     client, process = swapping(machine, coordinator, GPUSHARE_PINNED=str(512 * MIB))
     process.open(1)
     client.run("import os; data = os.urandom(4 << 20); other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
@@ -302,7 +312,7 @@ def test_pinned_memory_outlives_the_context_that_pinned_it(machine: Machine, coo
     client.run("cuda.here(); array = cuda.alloc(3 << 20)[1]; write(array, data[:3 << 20])")
     process.page.orders.resident_target = 0
     process.drain(1)
-    until(lambda: process.page.report.resident == 0)
+    wait_until(lambda: process.page.report.resident == 0)
     assert process.page.report.host_pinned == 8 * MIB
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
     assert (process.page.report.host_pinned, process.page.report.host_pageable) == (4 * MIB, 4 * MIB)
@@ -310,7 +320,7 @@ def test_pinned_memory_outlives_the_context_that_pinned_it(machine: Machine, coo
     assert client.run("holds(place, data) and holds(array, data[:3 << 20])")
 
 
-def test_threads_in_a_turn_never_find_memory_missing(client: Client, process: Process) -> None:
+def test_threads_in_a_turn_never_find_memory_missing(client: CudaClient, process: ProcessConnection) -> None:
     """Turns that begin while the agent is about to move memory: every launch finds its array."""
     client.run(
         "array = cuda.alloc(16 << 20)[1]\n"
@@ -332,7 +342,7 @@ def test_threads_in_a_turn_never_find_memory_missing(client: Client, process: Pr
     assert client.run("read(array, 100)") == [28.0] * 3
 
 
-def test_wrong_handles_and_places(client: Client, process: Process) -> None:
+def test_wrong_handles_and_places(client: CudaClient, process: ProcessConnection) -> None:
     client.begin(process, 1)
     client.run("place = reserve(8 << 20); handle = create(2 << 20)[1]")
     assert client.run("create(1000)[0], map_at(place + 5, 2 << 20, handle), map_at(place, 4 << 20, handle)") == [

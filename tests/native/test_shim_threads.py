@@ -9,23 +9,23 @@ import pytest
 from ..driver_facts.harness import PTX
 from ..support import sanitizers
 from . import simlog
-from .conftest import Machine, built_program
-from .fake_coordinator import FakeCoordinator, until
+from .conftest import NativeHost, built_program
+from .fake_coordinator import ScriptedCoordinator, wait_until
 
 SMALL = 256 if sanitizers.KIND else 16  # KiB; what PTHREAD_STACK_MIN allows
 
 
 @pytest.mark.parametrize(("threads", "stack"), [(200, 256), (16, SMALL)], ids=["many", "small"])
 def test_ending_threads_are_drained_and_counted_exactly(
-    machine: Machine, coordinator: FakeCoordinator, threads: int, stack: int
+    machine: NativeHost, coordinator: ScriptedCoordinator, threads: int, stack: int
 ) -> None:
-    argv = [str(built_program("endings.c")), str(PTX), str(threads), str(stack), "5"]
+    argv = [str(built_program("context_teardown.c")), str(PTX), str(threads), str(stack), "5"]
     program = subprocess.Popen(
         argv, env=machine.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         process = coordinator.accept().welcome()
-        until(lambda: process.page.report.waiting > 0)
+        wait_until(lambda: process.page.report.waiting > 0)
         for epoch in range(1, 13):
             process.open(epoch)
             process.opened(epoch)
@@ -33,10 +33,10 @@ def test_ending_threads_are_drained_and_counted_exactly(
             runs = simlog.read_all(machine.simlog)[program.pid]
             done = sum(run.kind == "launch" for run in runs)
             # The figures follow a moment after the word; then nothing more is done or counted.
-            until(lambda done=done: process.page.report.launches == done, what=f"{done} launches")
+            wait_until(lambda done=done: process.page.report.launches == done, what=f"{done} launches")
             assert len(simlog.read_all(machine.simlog)[program.pid]) == len(runs)
         process.open(13)
-        until(lambda: len(simlog.read_all(machine.simlog).get(program.pid, [])) >= threads)
+        wait_until(lambda: len(simlog.read_all(machine.simlog).get(program.pid, [])) >= threads)
         output, _ = program.communicate(timeout=60)
         assert program.returncode == 0 and int(output) >= threads
     finally:

@@ -16,10 +16,10 @@ import pytest
 from jupyter_gpushare.agent import pages
 from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, MAY, OUT, Page, Permit
 
-from .conftest import Client, Machine, Started
-from .fake_coordinator import FakeCoordinator, Process, fake_coordinator, until
-from .stepping import held, thread_named
-from .test_shim_alone import lock_is_free
+from .conftest import CudaClient, NativeHost, StartedClient
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
+from .ptrace_stop import stopped_thread, thread_named
+from .test_shim_without_coordinator import lock_is_free
 
 
 def read_lock(byte: int) -> bytes:
@@ -28,7 +28,7 @@ def read_lock(byte: int) -> bytes:
 
 
 @pytest.fixture
-def another_turn(machine: Machine, started: Started) -> Callable[[], AbstractContextManager[None]]:
+def another_turn(machine: NativeHost, started: StartedClient) -> Callable[[], AbstractContextManager[None]]:
     """For the body, another client is in a turn on the device; it rings the bell as it leaves."""
     path = machine.lock_folder / started[1].hello["devices"][0]["uuid"]
 
@@ -46,19 +46,19 @@ def another_turn(machine: Machine, started: Started) -> Callable[[], AbstractCon
 
 
 def test_a_turn_is_entered_when_the_one_before_is_over(
-    client: Client, process: Process, another_turn: Callable[[], AbstractContextManager[None]]
+    client: CudaClient, process: ProcessConnection, another_turn: Callable[[], AbstractContextManager[None]]
 ) -> None:
     with another_turn():
         client.start("cuda.spin()")
         process.open(1)
-        until(lambda: process.last_turn.tries > 2)
+        wait_until(lambda: process.last_turn.tries > 2)
         assert process.phase == OUT
-        assert client.waits()
+        assert client.is_running()
     assert client.result() == 0
     assert process.last_turn[4:6] == (1, IN)
 
 
-def test_a_bell_rings_when_a_turn_is_over(machine: Machine, client: Client, process: Process) -> None:
+def test_a_bell_rings_when_a_turn_is_over(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
     client.begin(process, 1)
     (path,) = machine.lock_folder.glob("*.bell")
     with path.open("r+b", 0) as bell:
@@ -69,7 +69,7 @@ def test_a_bell_rings_when_a_turn_is_over(machine: Machine, client: Client, proc
 
 
 def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(
-    machine: Machine, client: Client, process: Process
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
     """The agent is stopped where it has the lock and has not read the permit again."""
     process.open(1)
@@ -81,16 +81,16 @@ def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(
             process.wants()
         return not lock_is_free(machine)
 
-    with held(thread_named(client.pid, "gpushare"), has_the_lock):
+    with stopped_thread(thread_named(client.pid, "gpushare"), has_the_lock):
         process.close_gate(1)
-    until(lambda: lock_is_free(machine))
+    wait_until(lambda: lock_is_free(machine))
     assert process.phase == OUT and process.last_turn.began_ns == 0
     process.wants()
     process.open(2)
     assert client.result() == 0
 
 
-def test_a_permit_whose_check_is_wrong_changes_nothing(client: Client, process: Process) -> None:
+def test_permit_with_a_wrong_check_changes_nothing(client: CudaClient, process: ProcessConnection) -> None:
     client.begin(process, 1)
     permit = process.page.orders.permit
     permit.epoch, permit.flags = 2, 0
@@ -98,11 +98,11 @@ def test_a_permit_whose_check_is_wrong_changes_nothing(client: Client, process: 
     assert process.stays(IN)
     assert process.last_turn.epoch == 1
     permit.check = Permit(permit.turn, permit.devices, epoch=2).check
-    until(lambda: process.phase == OUT)  # without a doorbell: a torn permit is read again until it is whole
+    wait_until(lambda: process.phase == OUT)  # without a doorbell: a torn permit is read again until it is whole
 
 
 def test_a_process_in_a_turn_takes_its_clients_page_afterwards(
-    machine: Machine, coordinator: FakeCoordinator, client: Client, process: Process
+    machine: NativeHost, coordinator: ScriptedCoordinator, client: CudaClient, process: ProcessConnection
 ) -> None:
     _, other = machine.joined(coordinator, GPUSHARE_CLIENT="other")
     process.open(1)
@@ -114,13 +114,13 @@ def test_a_process_in_a_turn_takes_its_clients_page_afterwards(
     again.opened(2)
     assert other.client_page.view.slots[1].allocated == 0
     again.drain(2)
-    until(lambda: other.client_page.view.slots[1].allocated == 1 << 20)
+    wait_until(lambda: other.client_page.view.slots[1].allocated == 1 << 20)
 
 
 def test_a_step_for_a_sibling_on_another_than_the_clients_first_device(
-    coordinator: FakeCoordinator,
-    client: Client,
-    process: Process,
+    coordinator: ScriptedCoordinator,
+    client: CudaClient,
+    process: ProcessConnection,
     another_turn: Callable[[], AbstractContextManager[None]],
 ) -> None:
     own = process.hello["devices"][0]["uuid"]
@@ -136,9 +136,9 @@ def test_a_step_for_a_sibling_on_another_than_the_clients_first_device(
     page.close()
 
 
-def test_a_permit_counts_only_with_the_answer_to_hello(machine: Machine) -> None:
+def test_a_permit_counts_only_with_the_answer_to_hello(machine: NativeHost) -> None:
     """The answer may pass another client page, whose devices the permit means."""
-    with fake_coordinator(machine.socket) as coordinator:
+    with scripted_coordinator(machine.socket) as coordinator:
         client = machine.client()
         client.start("cuda = Cuda()")
         coordinator.accept().welcome().connection.close()
@@ -147,35 +147,35 @@ def test_a_permit_counts_only_with_the_answer_to_hello(machine: Machine) -> None
         client.start("cuda.spin()")
         process.wants()
         process.open(5)
-        assert client.waits()
+        assert client.is_running()
         process.welcome()
         assert client.result() == 0
         assert process.last_turn.epoch == 5
 
 
-def test_a_page_of_an_earlier_connection_is_not_obeyed(machine: Machine) -> None:
+def test_a_page_of_an_earlier_connection_is_not_obeyed(machine: NativeHost) -> None:
     """A coordinator that had hung wakes up and permits what its successor has not."""
-    with fake_coordinator(machine.socket) as coordinator:
+    with scripted_coordinator(machine.socket) as coordinator:
         client, process = machine.joined(coordinator)
         process.turn += 1
         before, number = Page(os.dup(process.page.descriptor)), process.turn
-    with fake_coordinator(machine.socket) as coordinator:
+    with scripted_coordinator(machine.socket) as coordinator:
         again = coordinator.accept().welcome()
         client.start("cuda.spin()")
         again.wants()
         before.write_permit(Permit(number, 1, epoch=1, flags=MAY))
         again.doorbell()
-        assert client.waits(0.3)
+        assert client.is_running(0.3)
         again.open(1)
         assert client.result() == 0
         assert again.last_turn.turn == again.turn
     before.close()
 
 
-def test_what_is_not_a_bell_is_not_rung(machine: Machine) -> None:
+def test_what_is_not_a_bell_is_not_rung(machine: NativeHost) -> None:
     """Another user may have made anything under that name."""
     machine.lock_folder.mkdir()
-    with fake_coordinator(machine.socket) as coordinator:
+    with scripted_coordinator(machine.socket) as coordinator:
         client = machine.client()
         client.start("cuda = Cuda()")
         process = coordinator.accept()
@@ -184,7 +184,7 @@ def test_what_is_not_a_bell_is_not_rung(machine: Machine) -> None:
     client.end()
     path.unlink()
     path.write_text("a file")
-    with fake_coordinator(machine.socket) as coordinator:
+    with scripted_coordinator(machine.socket) as coordinator:
         client, process = machine.joined(coordinator)
         client.begin(process, 1)
         process.drain(1)

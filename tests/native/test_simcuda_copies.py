@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, on_driver
-from ..driver_facts.vmm import free_of, properties
+from ..driver_facts.vmm import free_bytes, properties
 
 
 def with_bytes(cuda: Cuda, data: bytes) -> int:
@@ -74,28 +74,28 @@ def test_batches_by_both_signatures(cuda: Cuda) -> None:
 def test_prefetches_in_a_batch(cuda: Cuda) -> None:
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     memories = [cuda.cuMemAllocManaged(8 * MIB, 1) for _ in range(3)]
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     there = properties(cuda).location
     cuda.cuMemPrefetchBatchAsync(memories, [8 * MIB] * 3, 3, [there], [0], 1, 0, stream)
     cuda.cuStreamSynchronize(stream)
-    assert free_of(cuda) == before - 24 * MIB
+    assert free_bytes(cuda) == before - 24 * MIB
     host = cuda.driver.CUmemLocation()
     host.type = cuda.driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
     cuda.cuMemPrefetchBatchAsync(memories, [8 * MIB] * 3, 3, [host, there], [0, 1], 2, 0, stream)
     cuda.cuStreamSynchronize(stream)
-    assert free_of(cuda) == before - 16 * MIB
+    assert free_bytes(cuda) == before - 16 * MIB
 
 
 @on_driver()
 def test_arrays_keep_what_is_copied_to_them(cuda: Cuda) -> None:
     driver, data = cuda.driver, os.urandom(64 * 10)
     source, target = with_bytes(cuda, data), with_bytes(cuda, bytes(640))
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     shape = driver.CUDA_ARRAY_DESCRIPTOR()
     shape.Width, shape.Height, shape.NumChannels = 300, 2000, 2
     shape.Format = driver.CUarray_format.CU_AD_FORMAT_FLOAT
     array = cuda.cuArrayCreate(shape)
-    assert free_of(cuda) <= before - 300 * 2000 * 8
+    assert free_bytes(cuda) <= before - 300 * 2000 * 8
     assert int(cuda.cuArrayGetDescriptor(array).Height) == 2000
     there, back = driver.CUDA_MEMCPY2D(), driver.CUDA_MEMCPY2D()
     kinds = driver.CUmemorytype
@@ -115,7 +115,7 @@ def test_arrays_keep_what_is_copied_to_them(cuda: Cuda) -> None:
     cuda.cuMemcpyAtoH(found, array, 20, 50)
     assert bytes(found) == data[4:54]
     cuda.cuArrayDestroy(array)
-    assert free_of(cuda) == before
+    assert free_bytes(cuda) == before
     assert cuda.code("cuArrayDestroy", array) == 400
     assert cuda.code("cuMemcpy2D", back) == 400
 

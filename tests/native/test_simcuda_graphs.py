@@ -8,7 +8,7 @@ from typing import Any
 
 from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, on_driver
 from ..driver_facts.test_graphs import figure, types
-from ..driver_facts.vmm import free_of, properties
+from ..driver_facts.vmm import free_bytes, properties
 
 THREAD_LOCAL = 1
 EXTERNAL = 1
@@ -128,7 +128,7 @@ def test_events_inside_graphs(cuda: Cuda) -> None:
 @on_driver()
 def test_memory_that_a_graph_does_not_free_outlives_it(cuda: Cuda) -> None:
     stream = cuda.cuStreamCreate(NON_BLOCKING)
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     graph = cuda.cuGraphCreate(0)
     params = alloc_params(cuda, 4 * MIB)
     node = cuda.cuGraphAddMemAllocNode(graph, None, 0, params)
@@ -146,11 +146,11 @@ def test_memory_that_a_graph_does_not_free_outlives_it(cuda: Cuda) -> None:
     assert cuda.read_f32(address, MIB - 1) == 6.0
     assert figure(cuda, USED) == 4 * MIB
     cuda.cuDeviceGraphMemTrim(cuda.device)
-    assert free_of(cuda) == before - 4 * MIB
+    assert free_bytes(cuda) == before - 4 * MIB
     cuda.cuMemFree(address)
     assert cuda.code("cuMemFree", address) == 1
     cuda.cuDeviceGraphMemTrim(cuda.device)
-    assert free_of(cuda) == before
+    assert free_bytes(cuda) == before
 
 
 @on_driver()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, on_driver
-from ..driver_facts.vmm import free_of, properties
+from ..driver_facts.vmm import free_bytes, properties
 
 THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = range(4, 9)
 
@@ -33,7 +33,7 @@ def set_attribute(cuda: Cuda, pool: Any, number: int, value: int) -> int:
 @on_driver()
 def test_a_pool_keeps_what_its_threshold_allows(cuda: Cuda) -> None:
     stream, pool = cuda.cuStreamCreate(NON_BLOCKING), new_pool(cuda)
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     assert set_attribute(cuda, pool, THRESHOLD, 16 * MIB) == 0
     memories = [cuda.cuMemAllocFromPoolAsync(size * MIB, pool, stream) for size in (8, 16)]
     attribute = cuda.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
@@ -42,20 +42,20 @@ def test_a_pool_keeps_what_its_threshold_allows(cuda: Cuda) -> None:
     for memory in memories:
         cuda.cuMemFreeAsync(memory, stream)
     cuda.cuStreamSynchronize(stream)
-    assert figures(cuda, pool) == [16, 24, 0, 24] and free_of(cuda) == before - 16 * MIB
+    assert figures(cuda, pool) == [16, 24, 0, 24] and free_bytes(cuda) == before - 16 * MIB
     again = cuda.cuMemAllocFromPoolAsync(10 * MIB, pool, stream)
     assert figures(cuda, pool) == [16, 24, 10, 24]
     assert set_attribute(cuda, pool, RESERVED_HIGH, 0) == set_attribute(cuda, pool, USED_HIGH, 0) == 0
     assert figures(cuda, pool) == [16, 16, 10, 10]
     assert set_attribute(cuda, pool, USED, 0) == 1
     cuda.cuMemPoolTrimTo(pool, 0)
-    assert figures(cuda, pool) == [10, 16, 10, 10] and free_of(cuda) == before - 10 * MIB
+    assert figures(cuda, pool) == [10, 16, 10, 10] and free_bytes(cuda) == before - 10 * MIB
     cuda.cuMemPoolDestroy(pool)  # lives until its last allocation is freed
     assert cuda.code("cuMemAllocFromPoolAsync", MIB, pool, stream) == 1
     cuda.launch("fill_f32", again, 1.0, 16, stream=stream)
     cuda.cuMemFreeAsync(again, stream)
     cuda.cuStreamSynchronize(stream)
-    assert free_of(cuda) == before
+    assert free_bytes(cuda) == before
 
 
 @on_driver()

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, program
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, test_program
 from ..driver_facts.test_memory import place, prefetch
-from ..driver_facts.vmm import free_of
+from ..driver_facts.vmm import free_bytes
 from ..support import sanitizers
 from . import simlog
 from .test_simcuda import elapsed
-from .test_simcuda_machine import go, read_line
+from .test_simcuda_multiprocess import go, read_line
 
 SIZE = 64 * MIB
 # Slow enough that a busy test machine makes little difference: 64 MiB take 64 ms pinned, 128 ms pageable.
@@ -71,7 +71,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 def run(test: Callable[..., None], machine: dict[str, str]) -> list[simlog.Execution]:
     """Run it in a process of its own on this machine; what the device did for it."""
-    with program(test, machine) as process:
+    with test_program(test, machine) as process:
         assert process.wait(timeout=60) == 0
     return simlog.read_all(Path(machine["GPUSHARE_SIM_LOG"]))[process.pid]
 
@@ -133,7 +133,7 @@ def copier(cuda: Cuda) -> None:
 
 
 def test_processes_share_the_link(machine: dict[str, str]) -> None:
-    with program(copier, machine) as one, program(copier, machine) as other:
+    with test_program(copier, machine) as one, test_program(copier, machine) as other:
         assert read_line(one) == read_line(other) == "ready"
         go(one)
         go(other)
@@ -142,14 +142,14 @@ def test_processes_share_the_link(machine: dict[str, str]) -> None:
 
 def moves_only_what_is_elsewhere(cuda: Cuda) -> None:
     memory = cuda.cuMemAllocManaged(SIZE, 1)
-    free = free_of(cuda)
+    free = free_bytes(cuda)
     prefetch(cuda, memory, SIZE, True)  # 0: untouched pages get memory, nothing moves
-    assert free_of(cuda) == free - SIZE
+    assert free_bytes(cuda) == free - SIZE
     prefetch(cuda, memory, SIZE, True)  # 1: all is there
     prefetch(cuda, memory, 16 * MIB, False)  # 2
     prefetch(cuda, memory, SIZE, True)  # 3: what left comes back
     prefetch(cuda, memory, SIZE, False)  # 4
-    assert free_of(cuda) == free
+    assert free_bytes(cuda) == free
     assert elapsed(lambda: prefetch(cuda, memory, SIZE, True)) >= 0.064 - SLACK  # 5
     untouched = cuda.cuMemAllocManaged(SIZE, 1)
     prefetch(cuda, untouched, SIZE, False)  # 6: gets memory on the host
@@ -165,7 +165,7 @@ def test_a_prefetch_moves_only_what_is_elsewhere_and_populates(machine: dict[str
 
 
 def advice(cuda: Cuda) -> None:
-    free = free_of(cuda)
+    free = free_bytes(cuda)
 
     def used_after_touch(*steps: Any) -> int:
         """MiB on the device after a launch over memory that was on the host, with the advice given before."""
@@ -174,9 +174,9 @@ def advice(cuda: Cuda) -> None:
         for kind, on_device in steps:
             advise(cuda, memory, kind, on_device)
         touch(cuda, memory)
-        used = (free - free_of(cuda)) // MIB
+        used = (free - free_bytes(cuda)) // MIB
         prefetch(cuda, memory, SIZE, True)
-        assert free_of(cuda) == free - SIZE  # a prefetch moves whatever the advice
+        assert free_bytes(cuda) == free - SIZE  # a prefetch moves whatever the advice
         assert cuda.read_f32(memory, SIZE // 4 - 1) == 1.0
         cuda.cuMemFree(memory)
         return used
@@ -189,7 +189,7 @@ def advice(cuda: Cuda) -> None:
     untouched = cuda.cuMemAllocManaged(SIZE, 1)
     advise(cuda, untouched, ACCESSED_BY, True)
     touch(cuda, untouched)
-    assert free_of(cuda) == free - SIZE  # pages without memory get it where they are touched
+    assert free_bytes(cuda) == free - SIZE  # pages without memory get it where they are touched
 
 
 def test_faults_heed_advice(machine: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, program
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, test_program
 from ..driver_facts.test_facts import run
 from ..driver_facts.vmm import (
     GRANULE,
@@ -15,13 +15,13 @@ from ..driver_facts.vmm import (
     READ_WRITE,
     allow,
     create,
-    free_of,
+    free_bytes,
     map_at,
     mapped,
     properties,
     reserve,
 )
-from ..support.waiting import until
+from ..support.polling import wait_until
 
 
 @on_driver(GPUSHARE_SIM_MEMORY="64MiB")
@@ -115,10 +115,10 @@ def importer(cuda: Cuda, path: str) -> None:
         connection.connect(path)
         file = socket.recv_fds(connection, 1, 1)[1][0]
     kind = cuda.driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    free = free_of(cuda)
+    free = free_bytes(cuda)
     handle = cuda.cuMemImportFromShareableHandle(file, kind)
     os.close(file)
-    assert free_of(cuda) == free  # counted once
+    assert free_bytes(cuda) == free  # counted once
     address = reserve(cuda, GRANULE)
     map_at(cuda, address, handle)
     cuda.cuMemRelease(handle)
@@ -127,13 +127,13 @@ def importer(cuda: Cuda, path: str) -> None:
     assert cuda.read_f32(address, 3) == 4.0
     cuda.launch("fill_f32", address, 8.0, 16)
     assert cuda.read_f32(address, 3) == 8.0
-    print(free_of(cuda), flush=True)
+    print(free_bytes(cuda), flush=True)
     input()
 
 
 def exporter(cuda: Cuda, state: str) -> None:
     kind = cuda.driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    before = free_of(cuda)
+    before = free_bytes(cuda)
     handle = cuda.cuMemCreate(GRANULE, properties(cuda, shareable=True), 0)
     address = reserve(cuda, GRANULE)
     map_at(cuda, address, handle)
@@ -141,32 +141,32 @@ def exporter(cuda: Cuda, state: str) -> None:
     cuda.cuCtxSynchronize()
     assert cuda.code("cuMemExportToShareableHandle", cuda.cuMemCreate(GRANULE, properties(cuda), 0), kind, 0) == 1
     file = int(cuda.cuMemExportToShareableHandle(handle, kind, 0))
-    assert free_of(cuda) == before - 2 * GRANULE
+    assert free_bytes(cuda) == before - 2 * GRANULE
     again = cuda.cuMemImportFromShareableHandle(file, kind)  # in the same process: the same memory
     cuda.cuMemRelease(again)
-    assert free_of(cuda) == before - 2 * GRANULE
+    assert free_bytes(cuda) == before - 2 * GRANULE
     assert cuda.code("cuMemImportFromShareableHandle", 0, kind) == 1  # standard input
     path = f"{state}.socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        with program(importer, environment(Path(state)), path) as other:
+        with test_program(importer, environment(Path(state)), path) as other:
             assert other.stdin and other.stdout
             connection, _ = listener.accept()
             with connection:
                 socket.send_fds(connection, [b"."], [file])
             os.close(file)
             assert other.stdout.readline() == "4.0\n"
-            with_both = free_of(cuda)
+            with_both = free_bytes(cuda)
             cuda.cuMemUnmap(address, GRANULE)
             cuda.cuMemRelease(handle)
-            assert free_of(cuda) == with_both  # the importer has it
+            assert free_bytes(cuda) == with_both  # the importer has it
             other.stdin.write("\n")
             other.stdin.flush()
             assert int(other.stdout.readline()) == with_both
             other.kill()
             other.wait()
-            until(lambda: free_of(cuda) >= before - GRANULE)
+            wait_until(lambda: free_bytes(cuda) >= before - GRANULE)
 
 
 def test_memory_exported_as_a_descriptor_is_one_memory_for_both_processes(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address, client, messages
 
 from ..support import zygote
-from ..support.waiting import until as eventually
+from ..support.polling import wait_until
 
 KERNELS = kernel_env.PACKAGE / "kernelspec"
 
 
-@pytest.fixture(name="eventually")
-def eventually_fixture() -> Callable[..., Any]:
-    return eventually
+@pytest.fixture(name="wait_until")
+def wait_until_fixture() -> Callable[..., Any]:
+    return wait_until
 
 
 class Coordinator:
@@ -40,7 +40,7 @@ class Coordinator:
         command = ["--simulate", "--socket", self.socket, *options]
         with open(os.devnull, "wb") as nothing:
             self._process = zygote.start_coordinator(command, output=1, errors=nothing)
-        eventually(lambda: address.is_accepting(self.socket))
+        wait_until(lambda: address.is_accepting(self.socket))
 
     def send(self, number: int) -> None:
         assert self._process is not None

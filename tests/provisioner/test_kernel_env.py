@@ -95,7 +95,7 @@ def test_the_link_follows_a_package_that_moved(native: Path, own_host: Path, mon
     assert Path(prepare(socket=socket)["LD_PRELOAD"]).resolve() == native / "libgpushare.so"
 
 
-def test_without_the_shim_it_is_unshared_and_says_so(native: Path) -> None:
+def test_missing_shim_leaves_the_kernel_unshared_with_a_warning(native: Path) -> None:
     (native / "libgpushare.so").unlink()
     made = prepare({"LD_PRELOAD": "liba.so"}, note="unreachable: something less important")
     assert made["LD_PRELOAD"] == "liba.so"
@@ -117,7 +117,7 @@ def test_the_simulated_driver_comes_first(native: Path) -> None:
     assert "--simulate" in json.loads(made["GPUSHARE_COORDINATOR_ARGV"])
 
 
-def test_a_missing_simulated_driver_is_said(native: Path) -> None:
+def test_missing_simulated_driver_is_reported(native: Path) -> None:
     (native / "simcuda" / "libcuda.so.1").unlink()
     assert "simulated driver" in prepare(simulate=True)["GPUSHARE_NOTE"]
 

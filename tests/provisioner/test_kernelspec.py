@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpushare import launcher
 from jupyter_gpushare.cli import kernelspec
 
-from ..support.command import run
+from ..support.command import run_command
 
 # A kernel in a "language" of its own: it shows its environment and ends.
 OTHER = {
@@ -37,10 +37,10 @@ def other(jupyter: Path) -> Path:
     return folder
 
 
-command = functools.partial(run, "kernelspec")
+command = functools.partial(run_command, "kernelspec")
 
 
-def test_a_variant_keeps_what_the_original_says(other: Path, tmp_path: Path) -> None:
+def test_variant_keeps_the_fields_of_the_original(other: Path, tmp_path: Path) -> None:
     options = ["--gpus", "2", "--memory", "8GiB", "--memory-mode", "plain"]
     done = command("install", "--kernel", "other", "--prefix", str(tmp_path / "p"), *options)
     assert done.returncode == 0, done.stderr
@@ -124,7 +124,7 @@ def test_all_at_once(other: Path) -> None:
         (["frobnicate"], 2, "install"),
     ],
 )
-def test_mistakes_are_named_and_change_nothing(other: Path, words: list[str], status: int, complaint: str) -> None:
+def test_usage_errors_change_nothing(other: Path, words: list[str], status: int, complaint: str) -> None:
     before = command("list", "--json").stdout
     done = command(*words)
     assert done.returncode == status and complaint in done.stderr and "Traceback" not in done.stderr

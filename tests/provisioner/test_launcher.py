@@ -72,7 +72,7 @@ def test_the_launcher_imports_little_on_the_way_of_a_prepared_kernel() -> None:
         (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, swap, plain"),
     ],
 )
-def test_the_launchers_own_mistakes(words: list[str], complaint: str) -> None:
+def test_launcher_usage_errors_are_refused(words: list[str], complaint: str) -> None:
     done = run([*LAUNCHER, *words])
     assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
 
@@ -114,7 +114,7 @@ def test_a_broken_pipe_ends_the_command_as_ever(coordinator: Any) -> None:
     assert int(ignored.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
 
 
-def test_options_reach_the_coordinator(coordinator: Any, eventually: Any) -> None:
+def test_options_reach_the_coordinator(coordinator: Any, wait_until: Any) -> None:
     options = ["--share", "0.25", "--limit", "50%", "--memory", "1GiB", "--label", "nightly"]
     command = [sys.executable, *RUN, *options, "--", "sh", "-c", "echo $GPUSHARE_QUOTA; read x"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -131,7 +131,7 @@ def test_options_reach_the_coordinator(coordinator: Any, eventually: Any) -> Non
 
 
 @pytest.mark.parametrize("words", [[*RUN], [*LAUNCHER]])
-def test_the_quota_of_the_environment_counts_where_options_say_nothing(coordinator: Any, words: list[str]) -> None:
+def test_environment_quota_applies_without_an_option(coordinator: Any, words: list[str]) -> None:
     own = {"GPUSHARE_QUOTA": "share=0.25 memory=1GiB service=offline"}
     options = ["--memory", "2GiB"] if words == RUN else ["--quota", "memory=2GiB"]
     command = [sys.executable, *words, *options, "--", "sh", "-c", "echo $GPUSHARE_QUOTA; read x"]
@@ -188,7 +188,7 @@ def test_commands_that_cannot_be_executed(coordinator: Any, tmp_path: Path) -> N
     assert run([*RUN, "--", str(tmp_path / "plain")]).returncode == 126
 
 
-def test_without_a_coordinator_the_command_runs_and_says_so(no_coordinator: str) -> None:
+def test_command_runs_unshared_with_a_warning_without_a_coordinator(no_coordinator: str) -> None:
     done = run([*RUN, "--", "sh", "-c", "echo works; exit 5"])
     assert (done.returncode, done.stdout) == (5, "works\n")
     assert done.stderr.startswith("gpushare: ") and no_coordinator in done.stderr

@@ -115,7 +115,7 @@ async def test_identity_survives_being_saved_and_loaded(coordinator: Any) -> Non
     await second.cleanup()
 
 
-def test_without_a_coordinator_the_kernel_starts_and_says_so_once(no_coordinator: str, start: Any) -> None:
+def test_kernel_starts_with_one_warning_without_a_coordinator(no_coordinator: str, start: Any) -> None:
     notebook = start()
     first = notebook.run("print('works')")
     assert first.status == "ok" and "works" in first.stdout

@@ -203,7 +203,7 @@ def channels(jp_serverapp: Any) -> Iterator[Callable[[str], Awaitable[Any]]]:
         client.stop_channels()
 
 
-async def eventually(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
+async def wait_until(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
     """Poll until `condition()`, which may be awaitable, is true and return its value."""
     deadline = time.monotonic() + timeout
     while not (value := await ensure_async(condition())):
@@ -212,6 +212,6 @@ async def eventually(condition: Callable[[], Any], what: str, timeout: float = 1
     return value
 
 
-@pytest.fixture(name="eventually")
-def eventually_fixture() -> Callable[..., Awaitable[Any]]:
-    return eventually
+@pytest.fixture(name="wait_until")
+def wait_until_fixture() -> Callable[..., Awaitable[Any]]:
+    return wait_until

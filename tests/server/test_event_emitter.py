@@ -33,13 +33,13 @@ async def in_thread(function: Any, *arguments: Any) -> Any:
 
 
 async def test_turns_queues_and_quotas(
-    heard: list[dict[str, Any]], api: Any, coordinator: Any, eventually: Any
+    heard: list[dict[str, Any]], api: Any, coordinator: Any, wait_until: Any
 ) -> None:
     await coordinator.start(KERNEL, "other")
     await api("GET", "status")
-    await eventually(lambda: coordinator.pid, "a coordinator")
+    await wait_until(lambda: coordinator.pid, "a coordinator")
     await api("PATCH", "clients", KERNEL, "quota", body={"memory": "1GiB"})
-    changed = await eventually(lambda: heard and heard[0], "the quota's event")
+    changed = await wait_until(lambda: heard and heard[0], "the quota's event")
     assert (changed["transition"], changed["client"], changed["quota"]["memory"]) == ("quota_changed", KERNEL, 1 << 30)
 
     runs, waits = ProtocolProcess(coordinator.path, KERNEL), ProtocolProcess(coordinator.path, "other")
@@ -47,12 +47,12 @@ async def test_turns_queues_and_quotas(
         for process in (runs, waits):
             await in_thread(process.send_hello)
         await in_thread(runs.run_turn)
-        granted = await eventually(lambda: heard[1:] and heard[1], "the turn's event")
+        granted = await wait_until(lambda: heard[1:] and heard[1], "the turn's event")
         assert (granted["transition"], granted["client"], granted["turns"]) == ("granted", KERNEL, 1)
         assert granted["devices"] == list(runs.devices) and 0 <= granted["waited_seconds"] < 10
         await coordinator.request(messages.Config(changes={"sharing": "exclusive"}))
         waits.start_waiting()
-        queued = await eventually(lambda: heard[2:] and heard[2], "the queue's event")
+        queued = await wait_until(lambda: heard[2:] and heard[2], "the queue's event")
         assert (queued["transition"], queued["client"], queued["queue_position"]) == ("queued", "other", 1)
         assert not any("label" in event for event in heard)
     finally:
@@ -77,7 +77,7 @@ def reported(before: dict[str, Any] | None, after: dict[str, Any]) -> list[tuple
     return [(event["transition"], event.get("turns", event.get("queue_position"))) for event in events]
 
 
-def test_nothing_happens_twice_or_unseen() -> None:
+def test_each_transition_is_emitted_once() -> None:
     assert reported(client("a"), client("a")) == []
     assert reported(client("a", queue_position=2), client("a", queue_position=1)) == []
     assert reported(None, client("a", quota={"share": 1})) == []

@@ -14,7 +14,7 @@ from jupyter_gpushare.wire import messages
 CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
 
 
-async def until(receive: Any, condition: Any) -> Any:
+async def receive_until(receive: Any, condition: Any) -> Any:
     """The first frame for which `condition` holds."""
     deadline = time.monotonic() + 10
     while not condition(frame := await receive()):
@@ -79,10 +79,10 @@ async def test_failing_replacement_is_explained(
     await receive()
     monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["/bin/sh", "-c", "echo no room left >&2; exit 3"]')
     coordinator.kill()
-    frame = await until(receive, lambda frame: "no room left" in frame.get("message", ""))
+    frame = await receive_until(receive, lambda frame: "no room left" in frame.get("message", ""))
     assert (frame["type"], frame["reason"]) == ("away", "unreachable")
     monkeypatch.delenv("GPUSHARE_COORDINATOR_ARGV")
-    await until(receive, pid_of)
+    await receive_until(receive, pid_of)
 
 
 async def test_killed_coordinator_is_replaced(events: Any, coordinator: Any, jp_serverapp: Any) -> None:
@@ -93,15 +93,15 @@ async def test_killed_coordinator_is_replaced(events: Any, coordinator: Any, jp_
         killed = coordinator.kill()
         began = time.monotonic()
         assert (await receive())["type"] == "away"
-        back = await until(receive, pid_of)
+        back = await receive_until(receive, pid_of)
         assert time.monotonic() - began < 5
         assert pid_of(back) not in (killed, 0)
         assert pid_of(back) == coordinator.pid
         await coordinator.start(CLIENT)
-        await until(receive, lambda frame: frame["status"]["clients"])
+        await receive_until(receive, lambda frame: frame["status"]["clients"])
 
 
-async def test_coordinator_without_clients_is_not_replaced(events: Any, coordinator: Any, eventually: Any) -> None:
+async def test_coordinator_without_clients_is_not_replaced(events: Any, coordinator: Any, wait_until: Any) -> None:
     await coordinator.start()
     receive = await events()
     assert pid_of(await receive()) == coordinator.pid
@@ -114,7 +114,7 @@ async def test_coordinator_without_clients_is_not_replaced(events: Any, coordina
 
 
 async def test_subscription_ends_with_its_last_use(
-    jp_ws_fetch: Any, coordinator: Any, extension: Any, eventually: Any
+    jp_ws_fetch: Any, coordinator: Any, extension: Any, wait_until: Any
 ) -> None:
     """A coordinator ends by itself only when nobody subscribes."""
     await coordinator.start()
@@ -122,14 +122,14 @@ async def test_subscription_ends_with_its_last_use(
     assert "snapshot" in await socket.read_message()
     assert extension.supervisor.status is not None
     socket.close()
-    await eventually(lambda: extension.supervisor.status is None, "no subscription")
+    await wait_until(lambda: extension.supervisor.status is None, "no subscription")
     again = await jp_ws_fetch("gpushare", "api", "events")
     assert "snapshot" in await again.read_message()
     again.close()
 
 
 async def test_server_shutdown_leaves_nothing(
-    events: Any, api: Any, coordinator: Any, jp_serverapp: Any, eventually: Any
+    events: Any, api: Any, coordinator: Any, jp_serverapp: Any, wait_until: Any
 ) -> None:
     def sockets() -> int:
         return sum(os.path.realpath(f"/proc/self/fd/{fd}").rpartition("/")[2][:6] == "socket" for fd in fds())
@@ -147,6 +147,6 @@ async def test_server_shutdown_leaves_nothing(
     await jp_serverapp.extension_manager.stop_all_extensions()
     for receive in receivers:
         assert await receive() is None
-    await eventually(lambda: not [task for task in asyncio.all_tasks() if "gpushare" in task.get_name()], "no tasks")
-    await eventually(lambda: sockets() <= before, "no sockets")
+    await wait_until(lambda: not [task for task in asyncio.all_tasks() if "gpushare" in task.get_name()], "no tasks")
+    await wait_until(lambda: sockets() <= before, "no sockets")
     assert coordinator.pid, "others may depend on the coordinator"

@@ -50,28 +50,28 @@ def cells(coordinator: Any, number: int) -> Callable[[], Awaitable[bool]]:
 
 
 async def test_a_cell_counts_from_busy_to_idle(
-    kernel: Any, coordinator: Any, extension: Any, eventually: Any, tmp_path: Path, jp_fetch: Any
+    kernel: Any, coordinator: Any, extension: Any, wait_until: Any, tmp_path: Path, jp_fetch: Any
 ) -> None:
     await coordinator.start()
     kernel_id, client = await kernel("julia")
-    await eventually(lambda: kernel_id in extension.cell_reporter.watched, "listened to")
+    await wait_until(lambda: kernel_id in extension.cell_reporter.watched, "listened to")
     client.execute(str(tmp_path / "first"))
-    await eventually(cells(coordinator, 1), "a cell")
+    await wait_until(cells(coordinator, 1), "a cell")
     coordinator.kill()
-    await eventually(lambda: coordinator.pid == 0, "gone")
+    await wait_until(lambda: coordinator.pid == 0, "gone")
     await coordinator.start()
-    await eventually(cells(coordinator, 1), "reported again to a new coordinator")
+    await wait_until(cells(coordinator, 1), "reported again to a new coordinator")
     client.execute(str(tmp_path / "second"))  # it waits in the kernel behind the first
     (tmp_path / "first").touch()
     (tmp_path / "second").touch()
-    await eventually(cells(coordinator, 0), "no cell")
+    await wait_until(cells(coordinator, 0), "no cell")
     await jp_fetch("api", "kernels", kernel_id, method="DELETE")
-    await eventually(lambda: kernel_id not in extension.cell_reporter.watched, "nobody listens to what has ended")
+    await wait_until(lambda: kernel_id not in extension.cell_reporter.watched, "nobody listens to what has ended")
 
 
-async def test_python_reports_its_own(kernel: Any, coordinator: Any, extension: Any, eventually: Any) -> None:
+async def test_python_reports_its_own(kernel: Any, coordinator: Any, extension: Any, wait_until: Any) -> None:
     await coordinator.start()
     other, _ = await kernel("r")
     python, _ = await kernel("python")
-    await eventually(lambda: other in extension.cell_reporter.watched, "listened to")
+    await wait_until(lambda: other in extension.cell_reporter.watched, "listened to")
     assert python not in extension.cell_reporter.watched

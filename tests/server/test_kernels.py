@@ -43,18 +43,18 @@ async def test_kernel_that_the_launcher_made_a_client(start: Any, api: Any) -> N
 
 
 async def test_shared_kernel_alone_keeps_the_coordinator(
-    start: Any, coordinator: Any, extension: Any, eventually: Any
+    start: Any, coordinator: Any, extension: Any, wait_until: Any
 ) -> None:
     await coordinator.start()
     await start("launched", env={"GPUSHARE_CLIENT": "launched-17"})
-    await eventually(lambda: extension.supervisor.status, "supervised since the kernel started")
+    await wait_until(lambda: extension.supervisor.status, "supervised since the kernel started")
     killed = coordinator.kill()
-    await eventually(lambda: coordinator.pid not in (0, killed), "another coordinator", timeout=5)
-    await eventually(lambda: extension.supervisor.status, "supervised again")
+    await wait_until(lambda: coordinator.pid not in (0, killed), "another coordinator", timeout=5)
+    await wait_until(lambda: extension.supervisor.status, "supervised again")
 
 
 async def test_interrupts_by_message_reach_the_coordinator(
-    start: Any, jp_fetch: Any, coordinator: Any, eventually: Any
+    start: Any, jp_fetch: Any, coordinator: Any, wait_until: Any
 ) -> None:
     status: dict[str, Any] = {"devices": [], "clients": [], "config": {}, "coordinator": {}}
     listener = Listener(coordinator.path)
@@ -65,18 +65,18 @@ async def test_interrupts_by_message_reach_the_coordinator(
     for kernel in (by_signal, unshared, by_message):
         await jp_fetch("api", "kernels", kernel, "interrupt", method="POST", body="")
     asked = {"type": "interrupt", "client": "by-message"}
-    await eventually(lambda: [one for one in listener.requests if asked.items() <= one.items()], "an interrupt")
+    await wait_until(lambda: [one for one in listener.requests if asked.items() <= one.items()], "an interrupt")
     assert [one["type"] for one in listener.requests].count("interrupt") == 1
     listener.close()
 
 
 async def test_interrupt_without_a_coordinator_is_only_logged(
-    start: Any, jp_fetch: Any, coordinator: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+    start: Any, jp_fetch: Any, coordinator: Any, wait_until: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     kernel = await start("message", interrupt_mode="message", env={"GPUSHARE_CLIENT": "by-message"})
     answer = await jp_fetch("api", "kernels", kernel, "interrupt", method="POST", body="")
     assert answer.code == 204
-    await eventually(lambda: f"interrupt of kernel {kernel} not passed on" in caplog.text, "a line in the log")
+    await wait_until(lambda: f"interrupt of kernel {kernel} not passed on" in caplog.text, "a line in the log")
 
 
 class FakeKernel:
@@ -111,7 +111,7 @@ def test_kernel_of_another_user_is_found_in_the_snapshot(monkeypatch: pytest.Mon
         kernels.client_of("e", status)
 
 
-def test_kernel_without_a_process_yet_is_what_its_spec_says() -> None:
+def test_kernel_without_a_process_is_described_by_its_spec() -> None:
     spec = type("Spec", (), {"metadata": {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner"}}})()
     kernels = Kernels(FakeManager(shared=FakeKernel(None, spec), plain=FakeKernel(None)))
     assert kernels.client_of("shared") == "shared"
@@ -119,7 +119,7 @@ def test_kernel_without_a_process_yet_is_what_its_spec_says() -> None:
     assert kernels.has_shared_kernels()
 
 
-def test_kernel_whose_process_is_gone_shares_nothing() -> None:
+def test_kernel_with_an_exited_process_is_unshared() -> None:
     process = os.posix_spawn("/bin/true", ["true"], {"GPUSHARE_CLIENT": "gone"})
     os.waitpid(process, 0)
     assert not Kernels(FakeManager(gone=FakeKernel(process))).has_shared_kernels()

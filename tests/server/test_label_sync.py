@@ -54,7 +54,7 @@ def rename(jp_root_dir: Path, jp_fetch: Any) -> Callable[..., Awaitable[None]]:
 
 @pytest.mark.parametrize("drive", ["", "RTC:"])
 async def test_a_label_follows_a_renamed_notebook(
-    kernelspec: Any, open_notebook: Any, rename: Any, coordinator: Any, eventually: Any, drive: str
+    kernelspec: Any, open_notebook: Any, rename: Any, coordinator: Any, wait_until: Any, drive: str
 ) -> None:
     kernelspec("shared", env={"GPUSHARE_CLIENT": "k1", "GPUSHARE_TOKEN": "secret"})
     session = await open_notebook(f"{drive}Untitled.ipynb", "shared")
@@ -62,10 +62,10 @@ async def test_a_label_follows_a_renamed_notebook(
     kernel = await AsyncClient.connect(coordinator.path)
     kernel.send(messages.Attach(client="k1", token="secret", label="Untitled.ipynb"))
 
-    await eventually(names(coordinator, "Untitled.ipynb"), "its first label")
+    await wait_until(names(coordinator, "Untitled.ipynb"), "its first label")
     await rename(None, "other.ipynb", "models/another.ipynb")
     await rename(session, "Untitled.ipynb", "models/train.ipynb", drive)
-    await eventually(names(coordinator, "train.ipynb"), "the new label")
+    await wait_until(names(coordinator, "train.ipynb"), "the new label")
     # A kernel that restarts says its old name; one that restarts twice says it again while corrections pause.
     old_name = msgspec.json.encode(messages.Attach(client="k1", token="secret", label="Untitled.ipynb")) + b"\n"
     writers = []
@@ -74,13 +74,13 @@ async def test_a_label_follows_a_renamed_notebook(
         writers.append(writer)
         writer.write(old_name)
         await reader.readline()  # welcome: it was heard
-        await eventually(names(coordinator, "train.ipynb"), "the new label again")
+        await wait_until(names(coordinator, "train.ipynb"), "the new label again")
     for writer in writers:
         writer.close()
     await kernel.close()
 
 
-async def test_a_rename_without_a_coordinator_disturbs_nobody(jp_fetch: Any, rename: Any, open_notebook: Any) -> None:
+async def test_rename_without_a_coordinator_has_no_effect(jp_fetch: Any, rename: Any, open_notebook: Any) -> None:
     session = await open_notebook("a.ipynb", "echo")
     await rename(session, "a.ipynb", "b.ipynb")
     answer = await jp_fetch("api", "sessions", session)
@@ -88,7 +88,7 @@ async def test_a_rename_without_a_coordinator_disturbs_nobody(jp_fetch: Any, ren
 
 
 async def test_a_label_of_the_kernelspec_is_kept(
-    kernelspec: Any, open_notebook: Any, rename: Any, coordinator: Any, eventually: Any
+    kernelspec: Any, open_notebook: Any, rename: Any, coordinator: Any, wait_until: Any
 ) -> None:
     def ours(config: dict[str, str]) -> dict[str, Any]:
         return {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": config}}
@@ -99,7 +99,7 @@ async def test_a_label_of_the_kernelspec_is_kept(
     kernelspec("plain", metadata=ours({}))
     await coordinator.start()
     sessions = {name: await open_notebook(f"{name}.ipynb", name) for name in ("named", "launched", "plain")}
-    await eventually(names(coordinator, "nightly", "weekly", "plain.ipynb"), "three labels")
+    await wait_until(names(coordinator, "nightly", "weekly", "plain.ipynb"), "three labels")
     for name, session in sessions.items():
         await rename(session, f"{name}.ipynb", f"{name}-2.ipynb")
-    await eventually(names(coordinator, "nightly", "weekly", "plain-2.ipynb"), "one new label")
+    await wait_until(names(coordinator, "nightly", "weekly", "plain-2.ipynb"), "one new label")

@@ -15,7 +15,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import default_coordinator_argv, ensure_coordinator_async
 
 from ..driver_facts.harness import PTX
-from ..system.notebook import SETUP
+from ..system.notebook_client import SETUP
 from .conftest import Coordinator
 
 WAIT = 60.0
@@ -41,7 +41,9 @@ def notebook(kernelspec: Any, create: Any, channels: Any, monkeypatch: pytest.Mo
     return start
 
 
-async def test_by_its_server(notebook: Any, coordinator: Coordinator, eventually: Any) -> None:
+async def test_overrun_is_interrupted_by_the_server_of_the_kernel(
+    notebook: Any, coordinator: Coordinator, wait_until: Any
+) -> None:
     """Its sleep ends at once, with the exception of the stop button; its turn, when its work on the GPU has ended."""
     options = ["--GpuShare.overrun=interrupt", "--GpuShare.overrun_patience=0", "--GpuShare.time_quantum=0.1"]
     await ensure_coordinator_async(coordinator.path, [*default_coordinator_argv(simulate=True), *options])
@@ -73,7 +75,7 @@ class FakeKernels:
             raise RuntimeError("it has just ended")
 
 
-async def test_once_a_turn_whatever_becomes_of_it(eventually: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_overrun_is_interrupted_once_a_turn(wait_until: Any, caplog: pytest.LogCaptureFixture) -> None:
     kernels = FakeKernels()
     interrupts = OverrunInterrupter(kernels, logging.getLogger("test"))  # type: ignore[arg-type]
 
@@ -84,9 +86,9 @@ async def test_once_a_turn_whatever_becomes_of_it(eventually: Any, caplog: pytes
     follow("c1")
     follow("c1", "c2")
     follow("c1", "c2")
-    await eventually(lambda: kernels.interrupted == ["k1", "k2"], "both, once")
-    await eventually(lambda: "k2 could not be interrupted: it has just ended" in caplog.text, "a line in the log")
+    await wait_until(lambda: kernels.interrupted == ["k1", "k2"], "both, once")
+    await wait_until(lambda: "k2 could not be interrupted: it has just ended" in caplog.text, "a line in the log")
     follow()
     follow("c1")
-    await eventually(lambda: kernels.interrupted == ["k1", "k2", "k1"], "again, in another turn")
+    await wait_until(lambda: kernels.interrupted == ["k1", "k2", "k1"], "again, in another turn")
     interrupts.close()

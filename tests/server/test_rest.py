@@ -44,7 +44,7 @@ async def test_actions_on_a_client(api: Any, refused: Any, coordinator: Any) -> 
     assert await api("POST", "clients", CLIENT, "resume", body="") == {"suspended": False, "changed": True}
 
 
-async def test_usage_is_told(api: Any, refused: Any, coordinator: Any) -> None:
+async def test_usage_is_served(api: Any, refused: Any, coordinator: Any) -> None:
     await coordinator.start(CLIENT)
     usage = await api("GET", "usage", params={"since": "12h"})
     assert (usage["rows"], usage["complete"]) == ([], True)
@@ -100,14 +100,14 @@ async def test_unknown_routes_and_methods_are_refused_in_json(refused: Any) -> N
     assert (await refused("GET", "events"))[:2] == (400, "invalid")
 
 
-async def test_a_refused_method_is_told_what_there_is(jp_fetch: Any) -> None:
+async def test_refused_method_lists_the_allowed_methods(jp_fetch: Any) -> None:
     for path, allowed in (("config", "GET, PATCH"), ("clients/c/hold", "POST"), ("events", "GET")):
         with pytest.raises(HTTPClientError) as caught:
             await jp_fetch("gpushare", "api", path, method="DELETE")
         assert caught.value.response and caught.value.response.headers["Allow"] == allowed
 
 
-async def test_requests_are_no_activity(api: Any, jp_serverapp: Any) -> None:
+async def test_requests_do_not_count_as_activity(api: Any, jp_serverapp: Any) -> None:
     settings = jp_serverapp.web_app.settings
     before = settings.get("api_last_activity")
     await api("GET", "status")
@@ -115,7 +115,7 @@ async def test_requests_are_no_activity(api: Any, jp_serverapp: Any) -> None:
     assert settings.get("api_last_activity") == before
 
 
-async def test_metrics(api: Any, jp_fetch: Any, coordinator: Any, extension: Any, eventually: Any) -> None:
+async def test_metrics(api: Any, jp_fetch: Any, coordinator: Any, extension: Any, wait_until: Any) -> None:
     async def readings() -> dict[tuple[str, str], float]:
         text = (await jp_fetch("metrics")).body.decode()
         assert "label of" not in text, "labels can be the paths of notebooks"
@@ -125,7 +125,7 @@ async def test_metrics(api: Any, jp_fetch: Any, coordinator: Any, extension: Any
     assert (await readings())["gpushare_coordinator_followed", ""] == 0
     await coordinator.start(CLIENT)
     device = (await api("GET", "status"))["devices"][0]
-    await eventually(lambda: extension.supervisor.status, "the first snapshot")
+    await wait_until(lambda: extension.supervisor.status, "the first snapshot")
     found = await readings()
     assert found["gpushare_coordinator_followed", ""] == 1
     assert found["gpushare_clients", "idle"] == 1

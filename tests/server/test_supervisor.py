@@ -144,8 +144,8 @@ async def test_server_start_waits_for_nothing(extension: Any, starts: Any, jp_se
 
 
 @pytest.mark.parametrize("gpushare_settings", [{"simulate": True, "time_quantum": 7.0}])
-async def test_running_coordinator_with_other_settings_is_told_of_once(
-    api: Any, coordinator: Any, extension: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+async def test_running_coordinator_with_other_settings_is_logged_once(
+    api: Any, coordinator: Any, extension: Any, wait_until: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warnings() -> list[str]:
         return [record.getMessage() for record in caplog.records if "c.GpuShare" in record.getMessage()]
@@ -153,11 +153,11 @@ async def test_running_coordinator_with_other_settings_is_told_of_once(
     for _ in range(2):
         await coordinator.start("someone")
         await api("GET", "status")
-        await eventually(lambda: extension.supervisor.status, "supervised")
+        await wait_until(lambda: extension.supervisor.status, "supervised")
         old = coordinator.pid
         os.kill(old, signal.SIGTERM)
-        await eventually(lambda: extension.supervisor.status is None, "noticed")
-    await eventually(lambda: coordinator.pid not in (0, old), "another one")
+        await wait_until(lambda: extension.supervisor.status is None, "noticed")
+    await wait_until(lambda: coordinator.pid not in (0, old), "another one")
     assert len(warnings()) == 1
     assert "time_quantum is 7.0 here" in warnings()[0] and "30.0" in warnings()[0]
 
@@ -175,7 +175,9 @@ async def test_running_coordinator_with_other_settings_is_told_of_once(
         ({"simulate": True, "policy": "fcfs"}, {"simulate": False, "policy": "fcfs"}, ["simulate"]),
     ],
 )
-def test_differences(ours: Any, theirs: Any, warned: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_drift_lists_the_differences(
+    ours: Any, theirs: Any, warned: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     log = logging.getLogger("differences")
     differences = SettingsDrift(GpuShare(config=Config(GpuShare=ours)), log)
     with caplog.at_level(logging.WARNING, "differences"):

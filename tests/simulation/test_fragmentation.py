@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.simulation import fragmentation
-from jupyter_gpushare.simulation.experiment import variant
+from jupyter_gpushare.simulation.experiment import parse_variant
 
 SIZES = [(1000, 1)] * 11 + [(810, 1)] * 3 + [(470, 1)] * 2 + [(650, 1), (320, 1), (230, 1), (1000, 8), (1000, 2)]
 
@@ -47,7 +47,7 @@ def mean(trace: fragmentation.Trace, strategy: str, figure: str, seeds: range) -
     return sum(float(one[figure]) for one in figures) / len(figures)
 
 
-def test_only_what_asks_for_devices_is_read(sample: fragmentation.Trace) -> None:
+def test_trace_omits_pods_and_nodes_without_devices(sample: fragmentation.Trace) -> None:
     assert len(sample.pods) == 400
     assert sum(sample.nodes) == 40
     assert len(sample.nodes) == 7
@@ -65,7 +65,7 @@ def test_gradient_descent_is_no_worse_than_packing(sample: fragmentation.Trace) 
 
 
 @pytest.mark.slow
-def test_the_same_on_the_published_trace() -> None:
+def test_gradient_descent_is_no_worse_on_the_published_trace() -> None:
     trace = published()
     part = trace._replace(nodes=random.Random(1).sample(trace.nodes, 200))
     seeds = range(3)
@@ -83,19 +83,19 @@ def test_the_same_seed_gives_the_same_figures(sample: fragmentation.Trace) -> No
     ("pods", "said"),
     [([(1001, 1)], "gpu_milli=1001 is out of range: allowed are 0 to 1000"), ([(-1, 1)], "gpu_milli='-1' is not a")],
 )
-def test_nonsense_in_a_trace_is_named(tmp_path: Path, pods: list[tuple[int, int]], said: str) -> None:
+def test_invalid_value_in_a_trace_is_refused(tmp_path: Path, pods: list[tuple[int, int]], said: str) -> None:
     write(tmp_path, pods, [1])
     with pytest.raises(ValueError, match=said):
         fragmentation.read(tmp_path)
 
 
-def test_the_simulator_compares_strategies_too() -> None:
-    assert variant("fcfs:placement=fgd").settings.placement.strategy == "fgd"
+def test_simulator_accepts_placement_strategies() -> None:
+    assert parse_variant("fcfs:placement=fgd").settings.placement.strategy == "fgd"
     with pytest.raises(ValueError, match="strategy='best' is unknown: allowed are spread, pack, fgd"):
-        variant("fcfs", {"placement": "best"})
+        parse_variant("fcfs", {"placement": "best"})
 
 
-def test_a_file_of_another_form_is_named(tmp_path: Path) -> None:
+def test_file_without_the_columns_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [], [1])
     (tmp_path / fragmentation.PODS).write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"openb_pod_list_default.csv has no column 'num_gpu'"):

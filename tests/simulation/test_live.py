@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.bench import holders
+from jupyter_gpushare.bench import memory_holders
 from jupyter_gpushare.core.settings import Settings
 from jupyter_gpushare.simulation import traces
 from jupyter_gpushare.simulation.simulation import Simulation
@@ -18,30 +18,30 @@ from ..support import tier
 
 WORK, QUANTUM = 3.0, 0.5  # seconds of this machine's time: GPU work of each client, and turns
 PIECE = 1 << 21
-LINK = 25e9 / holders.SLOWED  # bytes per such second, of the simulated card
+LINK = 25e9 / memory_holders.TIME_FACTOR  # bytes per such second, of the simulated card
 
 
 def live(size: int) -> tuple[float, float]:
     """Seconds in which a client that holds `size` bytes does its work alone, and two of them do theirs in turns."""
     options = [f"--GpuShare.time_quantum={QUANTUM}", f"--GpuShare.pinned_memory={size >> 20}MiB"]
-    seconds = WORK / holders.SLOWED
+    seconds = WORK / memory_holders.TIME_FACTOR
     with (
-        holders.host("sim", *options) as environment,
-        holders.holding(environment, size, PIECE, "--memory-mode", "swap") as programs,
+        memory_holders.bench_host("sim", *options) as environment,
+        memory_holders.two_holders(environment, size, PIECE, "--memory-mode", "swap") as programs,
     ):
-        programs[0].do("job", seconds / 10, seconds / 30, 0)  # now its memory is there
-        alone = programs[0].do("job", seconds, seconds / 30, 0)
-        ran = holders.together(programs, "job", seconds, seconds / 30, 0)
-    return holders.span([alone]), holders.span(ran)
+        programs[0].run_command("job", seconds / 10, seconds / 30, 0)  # now its memory is there
+        alone = programs[0].run_command("job", seconds, seconds / 30, 0)
+        ran = memory_holders.run_together(programs, "job", seconds, seconds / 30, 0)
+    return memory_holders.elapsed_seconds([alone]), memory_holders.elapsed_seconds(ran)
 
 
 def simulated(size: int, work: float) -> float:
     people = tuple(Participant(name, (Cell(0.0, (0.0, work)),), size) for name in ("one", "other"))
-    workload = Workload("two", (DeviceModel(holders.CAP, LINK),), people, overlap=True)
+    workload = Workload("two", (DeviceModel(memory_holders.SIMULATED_BYTES, LINK),), people, overlap=True)
     simulation = Simulation(workload, Settings(policy="fcfs", sharing="exclusive", time_quantum=QUANTUM))
     simulation.run(100.0)
     assert simulation.results.work == pytest.approx(2 * work)
-    return max(client.idle_since for client in simulation.everybody)
+    return max(client.idle_since for client in simulation.all_clients)
 
 
 @pytest.mark.exclusive
@@ -49,30 +49,30 @@ def simulated(size: int, work: float) -> float:
 @pytest.mark.parametrize("part", [0.6, *tier.nightly([0.4])])
 def test_live_and_simulated_times_agree(part: float) -> None:
     """Together 1.2 or 0.8 times the device: with a fifth of it to move at each change of turns, or with nothing."""
-    size = int(holders.CAP * part) // PIECE * PIECE
+    size = int(memory_holders.SIMULATED_BYTES * part) // PIECE * PIECE
     alone, together = live(size)
     assert together == pytest.approx(simulated(size, alone), rel=0.1)
 
 
-def test_what_a_live_coordinator_does_is_recorded(tmp_path: Path) -> None:
+def test_record_writes_a_trace_of_a_live_coordinator(tmp_path: Path) -> None:
     path = tmp_path / "trace"
-    size = holders.CAP // 4 // PIECE * PIECE
-    with holders.host("sim") as environment:
-        program = holders.Holder(environment, "somebody")
+    size = memory_holders.SIMULATED_BYTES // 4 // PIECE * PIECE
+    with memory_holders.bench_host("sim") as environment:
+        program = memory_holders.MemoryHolder(environment, "somebody")
         try:
-            program.end()
-            program.do("hold", size, PIECE)
+            program.read_answer()
+            program.run_command("hold", size, PIECE)
             command = [sys.executable, "-m", "jupyter_gpushare", "record", str(path), "--seconds", "4"]
             recording = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
             assert recording.stderr and "recording" in recording.stderr.readline()
-            program.do("job", 1.0 / holders.SLOWED, 0.1 / holders.SLOWED, 0)
+            program.run_command("job", 1.0 / memory_holders.TIME_FACTOR, 0.1 / memory_holders.TIME_FACTOR, 0)
             assert "of 1 clients" in recording.communicate(timeout=30)[1]
         finally:
             program.close()
     trace = traces.read(str(path))
     (client,) = trace.participants
     assert size <= client.memory <= 2 * size
-    assert trace.devices[0].memory == holders.CAP
+    assert trace.devices[0].memory == memory_holders.SIMULATED_BYTES
     assert trace.seconds == pytest.approx(4.0, abs=1.0)
     (cell,) = client.cells
     work = list(cell.phases)[1::2]

@@ -8,14 +8,23 @@ from jupyter_gpushare.simulation.results import Results
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workload import Cell, Participant
 
-from .worlds import DEVICE, GB, busy, endless, simulate, some_notebooks, turns, world
+from .workloads import (
+    DEVICE,
+    GB,
+    busy_participant,
+    endless_participant,
+    make_workload,
+    simulate,
+    some_notebooks,
+    turn_settings,
+)
 
-FREE = {"handover": 0.0, "drain": 0.0, "scan": 0.0}
+NO_COSTS = {"handoff": 0.0, "drain": 0.0, "empty_drain": 0.0}
 
 
 def figures(seed: int) -> dict[str, object]:
     workload = some_notebooks(seed=seed)
-    return Simulation(workload, turns()).run(7200).as_json()
+    return Simulation(workload, turn_settings()).run(7200).as_json()
 
 
 def test_the_same_seed_gives_the_same_figures_and_another_one_others() -> None:
@@ -24,57 +33,57 @@ def test_the_same_seed_gives_the_same_figures_and_another_one_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"jobs": 1}, {"deaths": 50.0}, {"overlap": True}, {"oversubscription": 0.8}], ids=str
+    "how", [{}, {"jobs": 1}, {"restarts_per_day": 50.0}, {"overlap": True}, {"oversubscription": 0.8}], ids=str
 )
 @pytest.mark.parametrize("settings", [{}, {"policy": "interactive"}, {"policy": "fair", "sharing": "packed"}], ids=str)
-def test_nothing_impossible_happens(how: dict[str, object], settings: dict[str, str]) -> None:
+def test_invariants_hold_at_every_event(how: dict[str, object], settings: dict[str, str]) -> None:
     """One holder at a time unless shared, nobody forgotten, and never more memory on the device than it has: checked at
     every event."""
     simulation = simulate(some_notebooks(hours=0.5, **how), 1800, **settings)
     assert simulation.results.as_json()["cells"]["short"]["count"] > 20
 
 
-def test_all_work_offered_is_done_when_there_is_plenty_of_room() -> None:
+def test_all_offered_work_is_done_without_contention() -> None:
     names = [f"n{number}" for number in range(4)]
     cells = [Cell(100.0, (1.0, 2.0, 1.0, 3.0, 1.0))] * 10
-    simulation = simulate(world(*(Participant(name, cells) for name in names)), 4000)
+    simulation = simulate(make_workload(*(Participant(name, cells) for name in names)), 4000)
     assert simulation.results.work == pytest.approx(4 * 10 * 5.0)
     assert simulation.results.as_json()["cells"]["short"]["count"] == 40
     assert simulation.results.unfinished["short"] == 0
 
 
-def test_who_is_alone_never_waits() -> None:
-    simulation = simulate(world(busy("one", 100.0)), 1000)
-    assert simulation.everybody[0].waited == pytest.approx(simulation.costs.handover)
+def test_single_client_never_waits() -> None:
+    simulation = simulate(make_workload(busy_participant("one", 100.0)), 1000)
+    assert simulation.all_clients[0].wait_seconds == pytest.approx(simulation.costs.handoff)
     assert simulation.switches == 1
     assert simulation.results.busy == pytest.approx(100.0)
 
 
 def test_two_busy_clients_alternate_with_the_computed_cost_of_each_switch() -> None:
     """Each switch: 150 µs, and 60 GB out before 60 GB come in at 50 GB/s; the quantum counts after that."""
-    one, other = busy("one", 100.0, memory=60 * GB), busy("other", 100.0, memory=60 * GB)
-    simulation = simulate(world(one, other), 1000, time_quantum=10.0)
+    one, other = busy_participant("one", 100.0, memory=60 * GB), busy_participant("other", 100.0, memory=60 * GB)
+    simulation = simulate(make_workload(one, other), 1000, time_quantum=10.0)
     assert simulation.results.work == pytest.approx(200.0)
     # 40 GB leave at each switch but the very first and come back later: only as much as the other one needs.
     turns, out = simulation.switches, simulation.bytes_out
     assert out == (turns - 1) * 40 * GB
-    last = max(client.idle_since for client in simulation.everybody)
+    last = max(client.idle_since for client in simulation.all_clients)
     costs, linger = simulation.costs, simulation.scheduler.settings.cell_linger  # of the cell that ends first
     ahead = 20 * GB  # came back while the other one ran at first: there was room
     moving = (simulation.bytes_in - ahead + out) / DEVICE.link
-    assert last == pytest.approx(200.0 + turns * costs.handover + moving + linger, abs=0.002)
+    assert last == pytest.approx(200.0 + turns * costs.handoff + moving + linger, abs=0.002)
 
 
-def test_swap_overlaps_what_leaves_with_what_comes() -> None:
-    clients = busy("one", 100.0, memory=60 * GB), busy("other", 100.0, memory=60 * GB)
-    workload = world(*clients)
+def test_swap_overlaps_eviction_with_restore() -> None:
+    clients = busy_participant("one", 100.0, memory=60 * GB), busy_participant("other", 100.0, memory=60 * GB)
+    workload = make_workload(*clients)
     serial = simulate(workload, 1000, time_quantum=10.0)
     both = simulate(type(workload)(**{**vars(workload), "overlap": True}), 1000, time_quantum=10.0)
-    ends = [max(client.idle_since for client in run.everybody) for run in (serial, both)]
+    ends = [max(client.idle_since for client in run.all_clients) for run in (serial, both)]
     assert ends[0] - ends[1] == pytest.approx(serial.bytes_out / 50e9, rel=0.2)
 
 
-def test_a_queue_of_short_cells_waits_as_long_as_theory_says() -> None:
+def test_mean_wait_of_short_cells_matches_queueing_theory() -> None:
     """Cells of 1 s that nobody preempts, from many users at random: M/D/1, Pollaczek and Khinchine's mean wait."""
     from random import Random
 
@@ -86,30 +95,36 @@ def test_a_queue_of_short_cells_waits_as_long_as_theory_says() -> None:
         think = [draw.expovariate(load / count) for _ in range(int(2 * seconds * load / count) + 20)]
         people.append(Participant(f"n{number}", [Cell(time, (0.0, 1.0)) for time in think]))
     simulation = Simulation(
-        world(*people[:0], *people, **FREE), turns(time_quantum=30.0, cell_linger=0.0, idle_release=0.001)
+        make_workload(*people[:0], *people, **NO_COSTS),
+        turn_settings(time_quantum=30.0, cell_linger=0.0, idle_release=0.001),
     )
     waits = simulation.run(2000.0).waits["short"]
     assert len(waits) > 1000
     assert sum(waits) / len(waits) == pytest.approx(load / (2 * (1 - load)), rel=0.2)
 
 
-def test_a_short_turn_still_lets_work_go_on() -> None:
+def test_turn_shorter_than_the_restore_makes_progress() -> None:
     """Also if bringing memory back takes longer than the quantum."""
-    clients = endless("one", 0.0, 10.0, memory=70 * GB), endless("other", 0.0, 10.0, memory=70 * GB)
-    simulation = simulate(world(*clients), 2000, time_quantum=0.1)
-    assert all(client.done > 0.1 for client in simulation.everybody)
+    clients = (
+        endless_participant("one", 0.0, 10.0, memory=70 * GB),
+        endless_participant("other", 0.0, 10.0, memory=70 * GB),
+    )
+    simulation = simulate(make_workload(*clients), 2000, time_quantum=0.1)
+    assert all(client.gpu_seconds > 0.1 for client in simulation.all_clients)
 
 
-def test_a_process_that_dies_gives_everything_up() -> None:
-    dying = Participant("one", (Cell(0.0, (0.0, 100.0)),), 60 * GB, dies=(5.0,))
-    simulation = simulate(world(dying, busy("other", 10.0, memory=60 * GB, comes=1.0)), 20.0, time_quantum=30.0)
-    other = simulation.everybody[1]
-    assert other.done == pytest.approx(10.0)
-    assert other.waited == pytest.approx(5.0 - 1.0 + (60 - 20) / 50, abs=0.01)
+def test_exited_process_frees_device_and_memory() -> None:
+    dying = Participant("one", (Cell(0.0, (0.0, 100.0)),), 60 * GB, restarts=(5.0,))
+    simulation = simulate(
+        make_workload(dying, busy_participant("other", 10.0, memory=60 * GB, arrives=1.0)), 20.0, time_quantum=30.0
+    )
+    other = simulation.all_clients[1]
+    assert other.gpu_seconds == pytest.approx(10.0)
+    assert other.wait_seconds == pytest.approx(5.0 - 1.0 + (60 - 20) / 50, abs=0.01)
 
 
-def test_results_of_several_seeds_are_put_together() -> None:
-    one, other = (Simulation(some_notebooks(seed=seed), turns()).run(7200) for seed in (1, 2))
+def test_results_of_several_seeds_are_merged() -> None:
+    one, other = (Simulation(some_notebooks(seed=seed), turn_settings()).run(7200) for seed in (1, 2))
     both = Results()
     both += one
     both += other
@@ -117,11 +132,11 @@ def test_results_of_several_seeds_are_put_together() -> None:
     assert both.as_json()["throughput"] == pytest.approx((one.work + other.work) / 14400, abs=1e-6)
 
 
-def test_the_generator_offers_the_load_and_the_memory_that_it_was_asked_for() -> None:
+def test_generator_gives_the_requested_load_and_memory() -> None:
     workload = some_notebooks(20, hours=24.0, load=0.3)
     assert sum(one.memory for one in workload.participants) == pytest.approx(2 * DEVICE.memory, rel=0.01)
     alone = 0.0
     for one in workload.participants:
-        simulation = Simulation(world(one, **FREE), turns())
+        simulation = Simulation(make_workload(one, **NO_COSTS), turn_settings())
         alone += simulation.run(86400.0).work
     assert alone / 86400 == pytest.approx(0.3, rel=0.02)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.simulation import openb, traces
+from jupyter_gpushare.simulation import openb_trace, traces
 from jupyter_gpushare.simulation.recorder import Recorder
-from jupyter_gpushare.simulation.traces import BadTrace, CellLine, ClientLine
+from jupyter_gpushare.simulation.traces import CellLine, ClientLine, InvalidTrace
 from jupyter_gpushare.simulation.workload import Workload
 
-from .worlds import DEVICE, simulate
+from .workloads import DEVICE, simulate
 
 HEAD = '{"type": "trace", "version": 1}'
 CLIENT = '{"type": "client", "id": "a", "memory": 1000}'
@@ -27,7 +27,7 @@ def written(folder: Path, *lines: str) -> str:
     return str(path)
 
 
-def test_a_trace_is_simulated_as_it_says(tmp_path: Path) -> None:
+def test_trace_is_simulated_as_written(tmp_path: Path) -> None:
     more = '{"type": "client", "id": "b", "at": 10, "until": 14, "quota": {"service": "offline"}}'
     endless = '{"type": "cell", "client": "b", "phases": [0, 1], "repeat": true}'
     trace = traces.read(
@@ -36,7 +36,10 @@ def test_a_trace_is_simulated_as_it_says(tmp_path: Path) -> None:
     assert trace.devices[0].memory == 2000
     assert trace.participants[1].quota.service == "offline"
     simulation = simulate(Workload("t", (DEVICE,), trace.participants), 100.0)
-    assert [client.done for client in simulation.everybody] == [pytest.approx(4.0), pytest.approx(4.0, abs=0.1)]
+    assert [client.gpu_seconds for client in simulation.all_clients] == [
+        pytest.approx(4.0),
+        pytest.approx(4.0, abs=0.1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +60,8 @@ def test_a_trace_is_simulated_as_it_says(tmp_path: Path) -> None:
         ([HEAD], "there is no client in it"),
     ],
 )
-def test_a_bad_line_is_named_with_what_is_allowed(tmp_path: Path, lines: list[str], said: str) -> None:
-    with pytest.raises(BadTrace) as raised:
+def test_invalid_line_is_refused_with_its_number(tmp_path: Path, lines: list[str], said: str) -> None:
+    with pytest.raises(InvalidTrace) as raised:
         traces.read(written(tmp_path, *lines))
     assert said in str(raised.value)
     assert "trace.jsonl" in str(raised.value)
@@ -80,10 +83,10 @@ def test_pods_of_openb_are_clients_with_a_part_of_the_device(tmp_path: Path) -> 
         "p2,1,1,0,0,,LS,Running,0,1000,0",
         "p3,1,1,2,1000,,BE,Running,500,1000,500",
     )
-    trace = openb.read(path, 3600.0, 80)
+    trace = openb_trace.read(path, 3600.0, 80)
     half, pair = trace.participants
-    assert (half.memory, half.comes, half.leaves, half.quota.service) == (40, 0.0, 3600.0, "online")
-    assert (pair.memory, pair.gpus, pair.comes, pair.quota.service) == (160, 2, 1800.0, "offline")
+    assert (half.memory, half.arrives, half.departs, half.quota.service) == (40, 0.0, 3600.0, "online")
+    assert (pair.memory, pair.gpus, pair.arrives, pair.quota.service) == (160, 2, 1800.0, "offline")
     phases = list(itertools.islice(half.cells[0].phases, 1, 21))  # type: ignore[index]
     assert sum(phases[::2]) == pytest.approx(sum(phases[1::2]))  # half of the time on the GPU
     assert traces.needed_devices(trace.participants, 80) == 3
@@ -98,9 +101,9 @@ def test_pods_of_openb_are_clients_with_a_part_of_the_device(tmp_path: Path) -> 
         ("p1,1,1,0,0,,LS,Running,0,1,0", "no pod in it has a GPU"),
     ],
 )
-def test_a_bad_pod_is_named(tmp_path: Path, row: str, said: str) -> None:
-    with pytest.raises(BadTrace) as raised:
-        openb.read(pods(tmp_path, row), 3600.0, 80)
+def test_invalid_pod_is_refused_with_its_line(tmp_path: Path, row: str, said: str) -> None:
+    with pytest.raises(InvalidTrace) as raised:
+        openb_trace.read(pods(tmp_path, row), 3600.0, 80)
     assert said in str(raised.value)
 
 
@@ -119,7 +122,7 @@ def status(cells: int, busy: float, waited: float, allocated: int = 100) -> dict
     return {"devices": [{"uuid": "GPU-0", "memory_total": 1000}], "clients": [client]}
 
 
-def test_what_a_coordinator_tells_becomes_a_trace_without_names(tmp_path: Path) -> None:
+def test_recorded_trace_has_no_names(tmp_path: Path) -> None:
     recorder = Recorder()
     seen = [
         (0, 0, 0.0, 0.0),
@@ -130,15 +133,15 @@ def test_what_a_coordinator_tells_becomes_a_trace_without_names(tmp_path: Path) 
         (30, 1, 4.5, 2.0),
     ]
     for time, cells, busy, waited in seen:
-        recorder.see(status(cells, busy, waited, 100 + time), 1000.0 + time)
-    recorder.see({"devices": [], "clients": []}, 1040.0)
+        recorder.on_snapshot(status(cells, busy, waited, 100 + time), 1000.0 + time)
+    recorder.on_snapshot({"devices": [], "clients": []}, 1040.0)
     path = str(tmp_path / "trace")
     traces.write(path, recorder.lines())
     text = Path(path).read_text()
     assert "secret" not in text and "ann" not in text
     trace = traces.read(path)
     (client,) = trace.participants
-    assert (trace.seconds, client.memory, client.leaves) == (40.0, 130, 40.0)
+    assert (trace.seconds, client.memory, client.departs) == (40.0, 130, 40.0)
     first, second = client.cells
     assert first.think == pytest.approx(5.0)
     # Ten seconds long, of which it waited two; half a second of GPU time was reported late.
@@ -146,15 +149,15 @@ def test_what_a_coordinator_tells_becomes_a_trace_without_names(tmp_path: Path) 
     assert (second.think, sum(second.phases)) == (pytest.approx(15.0), pytest.approx(10.0))
 
 
-def test_lines_are_one_json_object_each(tmp_path: Path) -> None:
+def test_trace_has_one_json_object_a_line(tmp_path: Path) -> None:
     path = tmp_path / "t"
     traces.write(str(path), [ClientLine(id="a"), CellLine(client="a", phases=[1.0])])
     assert [json.loads(line)["type"] for line in path.read_text().splitlines()] == ["client", "cell"]
 
 
-def test_a_program_without_cells_is_one_cell() -> None:
+def test_program_without_cells_is_recorded_as_one_cell() -> None:
     recorder = Recorder()
-    recorder.see(status(0, 0.0, 0.0), 0.0)
-    recorder.see(status(0, 12.0, 10.0), 50.0)
+    recorder.on_snapshot(status(0, 0.0, 0.0), 0.0)
+    recorder.on_snapshot(status(0, 12.0, 10.0), 50.0)
     (cell,) = [line for line in recorder.lines() if isinstance(line, CellLine)]
     assert (len(cell.phases), sum(cell.phases[1::2]), sum(cell.phases)) == (8, pytest.approx(12.0), pytest.approx(40.0))

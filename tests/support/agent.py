@@ -14,86 +14,86 @@ from jupyter_gpushare.agent.process import Process
 from jupyter_gpushare.agent.rule import PHASES, ffi
 from jupyter_gpushare.wire.page import FIRST_TURN, MAY, OUT, RELIEVED
 
-from .clock import Handle, Owner
-from .program import Program
+from .simulated_program import SimulatedProgram
+from .virtual_clock import EventOwner, TimerHandle
 
 if TYPE_CHECKING:
-    from .account import Account, Member
+    from .turn_audit import SimulatedClient, TurnAudit
 
 
-class Agent(Process, Owner):
+class Agent(Process, EventOwner):
     """One process of a client."""
 
-    def __init__(self, host: Account, client: Member, pid: int, devices: tuple[str, ...]) -> None:
-        Owner.__init__(self)
+    def __init__(self, host: TurnAudit, client: SimulatedClient, pid: int, devices: tuple[str, ...]) -> None:
+        EventOwner.__init__(self)
         self.host, self.clock, self.client = host, host.clock, client
-        random = host.fork()
+        random = host.fork_random()
         Process.__init__(
             self, client.name, devices, pid=pid, token=client.token, quota=client.quota, random=random, rule=host.rule
         )
         self.memory = host.memory
-        self.program = Program(self)
-        self._handle: Handle | None = None
+        self.program = SimulatedProgram(self)
+        self._handle: TimerHandle | None = None
         self._steps: Iterator[None] | None = None
-        self._again = False
+        self._is_step_requested = False
         self._moves_until = 0.0
-        host.started(self)
-        self.kick()
+        host.on_started(self)
+        self.wake()
 
-    def state(self) -> str:
+    def describe(self) -> str:
         """Return how things stand, for a report."""
         turn = self.turn
         return (
             f"{self} on {', '.join(self.devices)}: {self.link.state}, {PHASES[turn.phase]} {turn.turn:#x} by epoch "
             f"{turn.epoch}, permit {self.permit.turn:#x} {self.permit.epoch} {self.permit.flags}, "
             f"without coordinator {self.is_without_coordinator}, waiting {self.waiting}, "
-            f"inside {self.program.inside}, works {self.works}, stopped {self.stopped}"
+            f"inside {self.program.inside}, works {self.is_working}, stopped {self.stopped}"
         )
 
     # --- when it looks
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         """Look as soon as the kernel permits."""
-        self._look_at(self.clock.now + self.random.expovariate(8000.0))
+        self._schedule_step(self.clock.now + self.random.expovariate(8000.0))
 
-    def _look_at(self, due: float) -> None:
+    def _schedule_step(self, due: float) -> None:
         if not self.alive:
             return
         if self._steps is not None:
-            self._again = True
+            self._is_step_requested = True
             return
         if self._handle is not None and self._handle.callback is not None:
             if self._handle.due <= due:
                 return
             self._handle.cancel()
-        self._handle = self.clock.at(due, self, self._look)
+        self._handle = self.clock.schedule(due, self, self._continue_step)
 
-    def _look(self) -> None:
+    def _continue_step(self) -> None:
         if self._steps is None:
             self._steps = self.step()
         for _ in self._steps:
-            if self.host.takes_processor(self):
+            if self.host.is_preempted(self):
                 pause = self.random.expovariate(self.random.choice((5000.0, 200.0)))
-                self.clock.at(self.clock.now + pause, self, self._look)
+                self.clock.schedule(self.clock.now + pause, self, self._continue_step)
                 return
         self._steps = None
-        again, self._again = self._again, False
+        again, self._is_step_requested = self._is_step_requested, False
         if again:
-            self.kick()
+            self.wake()
         else:
-            self._look_at(max(self.clock.now + 2e-5, self.wake_at / 1e9))
+            self._schedule_step(max(self.clock.now + 2e-5, self.wake_at / 1e9))
 
     def step(self) -> Iterator[None]:
         yield from super().step()
         if self.phase == OUT:
             self.program.evict()
-        self.host.stepped(self)
+        self.host.on_stepped(self)
 
-    def waits(self, change: int) -> None:
+    def change_waiting(self, change: int) -> None:
         """So many threads more stand at the gate."""
         self.waiting += change
         if self.waiting == max(change, 0):
-            self.kick()
+            self.wake()
 
     # --- what the edge needs
 
@@ -104,18 +104,18 @@ class Agent(Process, Owner):
         return self.host.connect(self)
 
     @property
-    def works(self) -> bool:
+    def is_working(self) -> bool:
         """Return whether a call is inside, or the device works for the process."""
-        return self.program.inside > 0 or self.program.outstanding(self.clock.now)
+        return self.program.inside > 0 or self.program.has_unfinished_work(self.clock.now)
 
     def is_quiet(self) -> bool:
-        return not self.works
+        return not self.is_working
 
     def poll_delay(self) -> int:
         now = self.clock.now
         if self.program.inside:
             return 300_000
-        ends = self._moves_until if self._moves_until > now else self.program.ends(now)
+        ends = self._moves_until if self._moves_until > now else self.program.work_ends_at(now)
         return round(min(max(ends - now, 0.0), 0.0005) * 1e9)
 
     def on_drained(self) -> None:
@@ -125,21 +125,21 @@ class Agent(Process, Owner):
         return self._moves_until > self.clock.now
 
     def wake_threads(self) -> None:
-        self.program.woken()
+        self.program.wake_threads()
 
     def on_bell(self, uuid: str) -> None:
-        self.host.rang(uuid)
+        self.host.on_bell(uuid)
 
     def on_leaving(self, turn: int) -> None:
-        self.host.leaves(self, turn)
+        self.host.on_leave(self, turn)
 
     def on_welcome(self) -> None:
         super().on_welcome()
-        self.host.welcomed(self)
+        self.host.on_welcome(self)
 
     def on_refused(self, message: dict[str, Any]) -> None:
-        self.host.tell(f"{self} is refused: {message}")
-        self.host.refused(self, message)
+        self.host.log_event(f"{self} is refused: {message}")
+        self.host.on_refused(self, message)
 
     @property
     def found_permit(self) -> Any:
@@ -151,7 +151,7 @@ class Agent(Process, Owner):
         """Return whether a thread waits, and a turn may begin."""
         if not self.waiting or self.phase != OUT or self.is_without_coordinator:
             return self.waiting > 0 and self.phase == OUT
-        there = self.host.rings and self.link.state == CONNECTED
+        there = self.host.rings_doorbell and self.link.state == CONNECTED
         permit = self.page.orders.permit if there else self.found_permit
         over = permit.flags & RELIEVED and permit.deadline_ns and self.now() >= permit.deadline_ns
         used = permit.epoch in (0, self._agent.used)
@@ -161,7 +161,7 @@ class Agent(Process, Owner):
     # --- the end
 
     @property
-    def running(self) -> bool:
+    def is_in_turn(self) -> bool:
         return self.phase != OUT
 
     def die(self) -> None:

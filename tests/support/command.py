@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 
-def run(*words: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_command(*words: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command with what `variables` changes of this process's environment."""
     argv = [sys.executable, "-m", "jupyter_gpushare", *words]
     return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env={**os.environ, **variables})

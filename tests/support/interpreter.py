@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from .waiting import SECONDS
+from .polling import WAIT_SECONDS
 
 
 class Interpreter:
@@ -44,27 +44,27 @@ class Interpreter:
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
 
-    def raw(self, seconds: float = SECONDS) -> dict[str, Any]:
+    def raw(self, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
         try:
             return self._answers.get(timeout=seconds)
         except queue.Empty:
             status = self.process.poll()
             raise AssertionError(f"no answer within {seconds} s (exit status {status}): {self._errors}") from None
 
-    def result(self, seconds: float = SECONDS) -> Any:
+    def result(self, seconds: float = WAIT_SECONDS) -> Any:
         answer = self.raw(seconds)
         assert "error" not in answer, answer
         return answer["value"]
 
-    def run(self, code: str, seconds: float = SECONDS) -> Any:
+    def run(self, code: str, seconds: float = WAIT_SECONDS) -> Any:
         self.start(code)
         return self.result(seconds)
 
     def collect(self) -> str:
         """Wait for its end, and return what it has written to standard error."""
-        self.process.wait(SECONDS)
+        self.process.wait(WAIT_SECONDS)
         for reader in self._readers:
-            reader.join(SECONDS)
+            reader.join(WAIT_SECONDS)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()  # type: ignore[union-attr]

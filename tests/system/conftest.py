@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from .host import Host, own_host
-from .notebook import Notebook, starter
+from .notebook_client import Notebook, kernel_starter
+from .system_host import SystemHost, system_host
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Host]:
+def host(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[SystemHost]:
     """Without a coordinator yet. The test's own process lives on this host too.
 
     The parameter, if there is one, is the memory of the simulated device in bytes.
     """
-    with own_host(monkeypatch, functools.partial(Host, memory=getattr(request, "param", 256 << 20))) as made:
+    with system_host(monkeypatch, functools.partial(SystemHost, memory=getattr(request, "param", 256 << 20))) as made:
         yield made
 
 
 @pytest.fixture
-def shipped(host: Host) -> Host:
+def default_settings_host(host: SystemHost) -> SystemHost:
     """With a coordinator that has the shipped defaults."""
     (host.folder / "config" / "jupyter_gpushare_config.py").unlink()
     host.start_coordinator()
@@ -30,21 +30,21 @@ def shipped(host: Host) -> Host:
 
 
 @pytest.fixture
-def quick(host: Host) -> Host:
+def short_quantum_host(host: SystemHost) -> SystemHost:
     """With a coordinator whose turns are short."""
     host.start_coordinator("--time-quantum", "0.1")
     return host
 
 
 @pytest.fixture
-def patient(host: Host) -> Host:
+def long_quantum_host(host: SystemHost) -> SystemHost:
     """With a coordinator whose turns end for other reasons than their quantum."""
     host.start_coordinator("--time-quantum", "20")
     return host
 
 
 @pytest.fixture
-def start(host: Host) -> Iterator[Callable[..., Notebook]]:
+def start(host: SystemHost) -> Iterator[Callable[..., Notebook]]:
     """Start kernels; see `notebook.starter`."""
-    with starter() as begin:
+    with kernel_starter() as begin:
         yield begin

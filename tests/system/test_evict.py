@@ -7,7 +7,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError
 
-from .host import MIB, Host, Program, eventually
+from .system_host import MIB, GpuProgram, SystemHost, wait_until
 
 FILL = """
 arrays = [cuda.alloc(16 << 20)[1] for _ in range(4)]
@@ -22,33 +22,33 @@ def first(array):
 """
 
 
-def filled(host: Host, mode: str) -> Program:
+def filled(host: SystemHost, mode: str) -> GpuProgram:
     program = host.program("one", GPUSHARE_MEMORY_MODE=mode)
     program.run(FILL)
     program.run(FIRST)
-    eventually(lambda: host.clients()["one"]["resident"] == 64 * MIB)
+    wait_until(lambda: host.clients()["one"]["resident"] == 64 * MIB)
     return program
 
 
-def resident(host: Host) -> int:
+def resident(host: SystemHost) -> int:
     return int(host.clients()["one"]["resident"])
 
 
 @pytest.mark.parametrize("mode", ["unified", "swap"])
-def test_memory_leaves_and_comes_back_with_the_next_turn(patient: Host, mode: str) -> None:
-    program = filled(patient, mode)
-    assert patient.ask(messages.Evict(client="one")) == {"evicting": True, "bytes": 64 * MIB}
-    eventually(lambda: resident(patient) == 0)
-    assert patient.clients()["one"]["allocated"] == 64 * MIB
-    eventually(lambda: patient.phase("one") == "idle")
-    assert patient.ask(messages.Evict(client="one"))["evicting"] is False
+def test_memory_leaves_and_comes_back_with_the_next_turn(long_quantum_host: SystemHost, mode: str) -> None:
+    program = filled(long_quantum_host, mode)
+    assert long_quantum_host.ask(messages.Evict(client="one")) == {"evicting": True, "bytes": 64 * MIB}
+    wait_until(lambda: resident(long_quantum_host) == 0)
+    assert long_quantum_host.clients()["one"]["allocated"] == 64 * MIB
+    wait_until(lambda: long_quantum_host.phase("one") == "idle")
+    assert long_quantum_host.ask(messages.Evict(client="one"))["evicting"] is False
     assert program.run("[first(array) for array in arrays]") == [7.0] * 4
-    eventually(lambda: resident(patient) == 64 * MIB)
+    wait_until(lambda: resident(long_quantum_host) == 64 * MIB)
 
 
-def test_plain_memory_stays_and_says_why(patient: Host) -> None:
-    program = filled(patient, "plain")
+def test_evict_of_plain_memory_is_refused_with_a_reason(long_quantum_host: SystemHost) -> None:
+    program = filled(long_quantum_host, "plain")
     with pytest.raises(CoordinatorError, match="mode plain, which cannot leave the device"):
-        patient.ask(messages.Evict(client="one"))
-    assert resident(patient) == 64 * MIB
+        long_quantum_host.ask(messages.Evict(client="one"))
+    assert resident(long_quantum_host) == 64 * MIB
     assert program.run("first(arrays[0])") == 7.0

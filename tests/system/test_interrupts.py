@@ -9,22 +9,22 @@ import pytest
 
 from jupyter_gpushare.cli import inspection
 
-from .host import HERE, Host, Program, eventually
-from .notebook import Notebook
+from .notebook_client import Notebook
+from .system_host import HERE, GpuProgram, SystemHost, wait_until
 
 LONG = 5  # seconds: the neighbour's turn lasts twenty
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
-def neighbour(host: Host) -> Program:
+def neighbour(host: SystemHost) -> GpuProgram:
     """Has the device from now on."""
     program = host.program("neighbour")
     program.busy()
     return program
 
 
-def waits(host: Host, label: str) -> None:
-    eventually(lambda: any(c["label"] == label and c["phase"] == "waiting" for c in host.clients().values()))
+def waits(host: SystemHost, label: str) -> None:
+    wait_until(lambda: any(c["label"] == label and c["phase"] == "waiting" for c in host.clients().values()))
 
 
 def stands_at_the_gate(pid: int) -> bool:
@@ -34,20 +34,22 @@ def stands_at_the_gate(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("launcher", [False, True], ids=["provisioner", "launcher only"])
-def test_the_stop_button(patient: Host, start: Callable[..., Notebook], launcher: bool) -> None:
+def test_stop_button_interrupts_a_waiting_cell(
+    long_quantum_host: SystemHost, start: Callable[..., Notebook], launcher: bool
+) -> None:
     """Three times, at different moments of the wait; then without the coordinator."""
-    other = neighbour(patient)
-    notebook = start(patient.launcher_spec() if launcher else "python3-gpushare", setup=False)
+    other = neighbour(long_quantum_host)
+    notebook = start(long_quantum_host.launcher_spec() if launcher else "python3-gpushare", setup=False)
     notebook.run(f"import sys; sys.path.insert(0, {str(HERE)!r}); from program import *; cuda = Cuda()")
-    label = next(c["label"] for c in patient.clients().values() if c["label"] != "neighbour")
+    label = next(c["label"] for c in long_quantum_host.clients().values() if c["label"] != "neighbour")
     for _ in range(3):
         request = notebook.start(WORK)
-        waits(patient, label)
-        eventually(lambda: stands_at_the_gate(notebook.pid))
+        waits(long_quantum_host, label)
+        wait_until(lambda: stands_at_the_gate(notebook.pid))
         _interrupted(notebook, request)
-    patient.kill_coordinator()
+    long_quantum_host.kill_coordinator()
     request = notebook.start(WORK)
-    eventually(lambda: stands_at_the_gate(notebook.pid))
+    wait_until(lambda: stands_at_the_gate(notebook.pid))
     _interrupted(notebook, request)
     other.stop()
     assert notebook.run(WORK).strip() == "0"

@@ -10,21 +10,21 @@ import pytest
 from jupyter_gpushare.wire import messages
 
 from ..support import tier
-from .host import MIB, Host, Program, eventually, stop_all
+from .system_host import MIB, GpuProgram, SystemHost, stop_all, wait_until
 from .test_evict import FILL, FIRST
 
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
-def change(host: Host, client: str, **changes: object) -> None:
+def change(host: SystemHost, client: str, **changes: object) -> None:
     host.ask(messages.SetQuota(client=client, changes=changes))
 
 
-def parts(host: Host, *programs: Program, seconds: float) -> list[float]:
+def parts(host: SystemHost, *programs: GpuProgram, seconds: float) -> list[float]:
     """Of the device's time from now on: how much of it each program's launches take."""
     began = time.monotonic_ns()
     ended = began + int(seconds * 1e9)
-    eventually(lambda: time.monotonic_ns() > ended, seconds + 5)
+    wait_until(lambda: time.monotonic_ns() > ended, seconds + 5)
     return [
         sum(min(one.end_ns, ended) - max(one.begin_ns, began) for one in host.executions(program)
             if one.end_ns > began and one.begin_ns < ended) / (ended - began)
@@ -34,7 +34,7 @@ def parts(host: Host, *programs: Program, seconds: float) -> list[float]:
 
 @pytest.mark.exclusive
 @pytest.mark.parametrize("sharing", ["auto", *tier.nightly(["exclusive"])])
-def test_shares(host: Host, sharing: str) -> None:
+def test_live_share_changes_apply(host: SystemHost, sharing: str) -> None:
     """Under `fair`; said while both are busy with equal parts: in turns, and at the same time."""
     host.start_coordinator("--policy", "fair", "--time-quantum", "0.5", "--sharing", sharing)
     more, less = host.program("more"), host.program("less")
@@ -49,41 +49,41 @@ def test_shares(host: Host, sharing: str) -> None:
     stop_all(more, less)
 
 
-def test_what_may_stay_shrinks_and_grows_live(patient: Host) -> None:
+def test_live_resident_quota_changes_apply(long_quantum_host: SystemHost) -> None:
     """By eviction, of an idle client too; nothing of it is lost."""
-    program = patient.program("one", GPUSHARE_MEMORY_MODE="swap")
+    program = long_quantum_host.program("one", GPUSHARE_MEMORY_MODE="swap")
     program.run(FILL)
-    assert patient.clients()["one"]["resident"] == 64 * MIB
-    runs, waits = patient.program("runs"), patient.program("waits")
-    patient.ask(messages.Release(client="one"))
+    assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB
+    runs, waits = long_quantum_host.program("runs"), long_quantum_host.program("waits")
+    long_quantum_host.ask(messages.Release(client="one"))
     runs.busy()
     waits.start_busy()
-    eventually(lambda: patient.phase("waits") == "waiting")
-    assert patient.clients()["one"]["resident"] == 64 * MIB, "there is room for it"
-    change(patient, "one", resident="24MiB")
-    eventually(lambda: patient.clients()["one"]["resident"] <= 24 * MIB)
-    change(patient, "one", resident=None)
-    patient.ask(messages.Release(client="runs"))
+    wait_until(lambda: long_quantum_host.phase("waits") == "waiting")
+    assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB, "there is room for it"
+    change(long_quantum_host, "one", resident="24MiB")
+    wait_until(lambda: long_quantum_host.clients()["one"]["resident"] <= 24 * MIB)
+    change(long_quantum_host, "one", resident=None)
+    long_quantum_host.ask(messages.Release(client="runs"))
     waits.result()
     stop_all(waits, runs)
     program.run(FIRST)
     assert program.run("[first(array) for array in arrays]") == [7.0] * 4
-    assert patient.clients()["one"]["resident"] == 64 * MIB
-    assert patient.clients()["one"]["allocated"] == 64 * MIB
+    assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB
+    assert long_quantum_host.clients()["one"]["allocated"] == 64 * MIB
 
 
-def test_a_suspended_program_waits_and_can_be_interrupted(patient: Host) -> None:
-    program = patient.program("one")
+def test_a_suspended_program_waits_and_can_be_interrupted(long_quantum_host: SystemHost) -> None:
+    program = long_quantum_host.program("one")
     program.run("array = cuda.alloc(8 << 20)[1]; cuda.cuCtxSynchronize()")
-    patient.ask(messages.Suspend(client="one"))
+    long_quantum_host.ask(messages.Suspend(client="one"))
     # Until it has drained, calls at the gate may be let through: what is on the device might wait for them.
-    eventually(lambda: patient.status()["devices"][0]["grants"] == [])
+    wait_until(lambda: long_quantum_host.status()["devices"][0]["grants"] == [])
     for _ in range(2):
         program.start(WORK)
-        eventually(lambda: patient.ask(messages.WaitStatus(client="one"))["waiting"])
-        assert patient.phase("one") == "suspended"
+        wait_until(lambda: long_quantum_host.ask(messages.WaitStatus(client="one"))["waiting"])
+        assert long_quantum_host.phase("one") == "suspended"
         program.send(signal.SIGINT)
         assert program.raw()["error"] == "KeyboardInterrupt"
     program.start(WORK)
-    patient.ask(messages.Resume(client="one"))
+    long_quantum_host.ask(messages.Resume(client="one"))
     assert program.result() == 0

@@ -7,21 +7,23 @@ from collections.abc import Callable
 import pytest
 
 from ..native import simlog
-from .host import MIB, WAIT, Host, Program
-from .notebook import Notebook
+from .notebook_client import Notebook
+from .system_host import MIB, WAIT, GpuProgram, SystemHost
 
 OUT_OF_MEMORY = 2
 PREFETCH_TO_DEVICE, PREFETCH_TO_HOST = "prefetch to device", "prefetch to host"
 
 
-def test_the_limit_of_a_notebook(patient: Host, start: Callable[..., Notebook]) -> None:
+def test_notebook_beyond_its_memory_limit_gets_an_error(
+    long_quantum_host: SystemHost, start: Callable[..., Notebook]
+) -> None:
     notebook = start()
     assert "memory" in notebook.run("%gpushare quota memory=64MiB")
     assert notebook.value("cuda.info()") == [64 * MIB, 64 * MIB]
     assert notebook.value("cuda.alloc(40 << 20)[0]") == 0
     assert notebook.value("cuda.info()") == [24 * MIB, 64 * MIB]
     assert notebook.value("cuda.alloc(40 << 20)[0]") == OUT_OF_MEMORY
-    log = patient.log_text()
+    log = long_quantum_host.log_text()
     assert "an allocation of 40 MiB was refused" in log and "the memory limit is 64 MiB" in log
     assert "%gpushare quota memory=80MiB" in log  # and what would do
 
@@ -32,30 +34,32 @@ def test_the_limit_of_a_notebook(patient: Host, start: Callable[..., Notebook]) 
     reply = notebook.finish(notebook.start("%gpushare quota memory=10MiB"))
     assert "80" in reply.get("evalue", "") + notebook.text + notebook.errors
     assert notebook.value("cuda.info()") == [0, 80 * MIB]
-    assert patient.clients()[notebook.client]["quota"]["memory"] == 80 * MIB
+    assert long_quantum_host.clients()[notebook.client]["quota"]["memory"] == 80 * MIB
 
 
-def test_more_in_use_than_the_device_has(quick: Host) -> None:
+def test_more_in_use_than_the_device_has(short_quantum_host: SystemHost) -> None:
     """Three clients, each with most of the device's memory, and every byte right.
 
     Each turn begins with all of its client's memory back, moved in bulk.
     """
-    programs = [quick.program(name) for name in ("a", "b", "c")]
+    programs = [short_quantum_host.program(name) for name in ("a", "b", "c")]
     take_turns(programs, 200 * MIB, 3)
-    assert sum(client["allocated"] for client in quick.clients().values()) == 600 * MIB
-    assert quick.status()["devices"][0]["memory_used"] <= 256 * MIB
-    assert launches_overlap(quick, programs) == 0
+    assert sum(client["allocated"] for client in short_quantum_host.clients().values()) == 600 * MIB
+    assert short_quantum_host.status()["devices"][0]["memory_used"] <= 256 * MIB
+    assert launches_overlap(short_quantum_host, programs) == 0
     for program in programs:
-        moved = [e.bytes for e in quick.executions(program) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)]
+        moved = [
+            e.bytes for e in short_quantum_host.executions(program) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)
+        ]
         assert sum(moved) >= 200 * MIB
 
 
-def launches_overlap(host: Host, programs: list[Program]) -> float:
+def launches_overlap(host: SystemHost, programs: list[GpuProgram]) -> float:
     """Seconds. What leaves may do so while others run."""
     return simlog.overlap_seconds([e for e in host.executions(program) if e.kind == "launch"] for program in programs)
 
 
-def take_turns(programs: list[Program], size: int, rounds: int, seconds: float = 3 * WAIT) -> None:
+def take_turns(programs: list[GpuProgram], size: int, rounds: int, seconds: float = 3 * WAIT) -> None:
     """Each adds 1 to every element of its array, in each of `rounds` launches; all at the same time."""
     length = size // 4
     for number, program in enumerate(programs):
@@ -78,36 +82,39 @@ def take_turns(programs: list[Program], size: int, rounds: int, seconds: float =
 
 
 @pytest.mark.parametrize("pinned", ["0", str(100 * MIB)])
-def test_swap_more_than_the_device_has(quick: Host, pinned: str) -> None:
+def test_swap_more_than_the_device_has(short_quantum_host: SystemHost, pinned: str) -> None:
     """The device holds one of the three at a time; nothing is ever paged."""
-    programs = [quick.program(name, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned) for name in ("a", "b", "c")]
+    programs = [
+        short_quantum_host.program(name, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned)
+        for name in ("a", "b", "c")
+    ]
     take_turns(programs, 120 * MIB, 3)
-    assert quick.status()["devices"][0]["memory_used"] <= 256 * MIB
-    assert not [e for e in quick.executions(*programs) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)]
-    assert launches_overlap(quick, programs) == 0
+    assert short_quantum_host.status()["devices"][0]["memory_used"] <= 256 * MIB
+    assert not [e for e in short_quantum_host.executions(*programs) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)]
+    assert launches_overlap(short_quantum_host, programs) == 0
 
 
-def test_swap_without_a_coordinator(host: Host) -> None:
+def test_swap_without_a_coordinator(host: SystemHost) -> None:
     """Turns by the device's lock: who gives the device up leaves it empty."""
     programs = [host.program(name, GPUSHARE_MEMORY_MODE="swap") for name in ("a", "b")]
     take_turns(programs, 140 * MIB, 1, 4 * WAIT)
 
 
-def test_plain_memory_that_finds_the_device_full_says_so(quick: Host) -> None:
-    one = quick.program("one", GPUSHARE_MEMORY_MODE="plain")
-    other = quick.program("other", GPUSHARE_MEMORY_MODE="plain")
+def test_plain_allocation_on_a_full_device_is_logged(short_quantum_host: SystemHost) -> None:
+    one = short_quantum_host.program("one", GPUSHARE_MEMORY_MODE="plain")
+    other = short_quantum_host.program("other", GPUSHARE_MEMORY_MODE="plain")
     assert one.run("cuda.alloc(150 << 20)[0]") == 0
     assert other.run("cuda.alloc(150 << 20)[0]") == OUT_OF_MEMORY
-    assert "the device is full" in quick.log_text()
+    assert "the device is full" in short_quantum_host.log_text()
     free, _ = other.run("cuda.info()")
     assert other.run(f"cuda.alloc({free})[0]") == 0
 
 
-def test_swap_tells_what_a_client_can_have(quick: Host) -> None:
-    program = quick.program("swap", GPUSHARE_MEMORY_MODE="swap")
+def test_swap_reports_the_available_memory(short_quantum_host: SystemHost) -> None:
+    program = short_quantum_host.program("swap", GPUSHARE_MEMORY_MODE="swap")
     free, total = program.run("cuda.info()")
     assert (free, total) == (240 * MIB, 256 * MIB)
     assert program.run("cuda.alloc(242 << 20)[0]") == OUT_OF_MEMORY
-    assert "in memory mode swap a client has at most" in quick.log_text()
+    assert "in memory mode swap a client has at most" in short_quantum_host.log_text()
     assert program.run(f"cuda.alloc({free})[0]") == 0
     assert program.run("cuda.info()[0]") == 0

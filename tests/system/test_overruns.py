@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..native import simlog
-from .host import Host, Program, eventually
-from .test_closing import with_flags
+from .system_host import GpuProgram, SystemHost, wait_until
+from .test_drain_of_dependent_work import with_flags
 
 
-def test_joined(host: Host) -> None:
+def test_overrun_is_joined(host: SystemHost) -> None:
     """Its launch waits for a word that nobody sets; in turns of one at a time, with what is too large left out."""
     host.start_coordinator(
         "--time-quantum", "0.1", "--GpuShare.sharing=exclusive", "--GpuShare.overrun=join",
@@ -19,7 +19,7 @@ def test_joined(host: Host) -> None:
     stuck.run("data = cuda.alloc(64 << 20)")
     large.run("data = cuda.alloc(224 << 20)")
     stuck.start("cuda.launch('wait_flag', flags[0], 1) or cuda.cuCtxSynchronize()")
-    eventually(lambda: host.phase("stuck") == "running")
+    wait_until(lambda: host.phase("stuck") == "running")
     other.start_busy()
     third.start("check(cuda.spin(1)) or check(cuda.cuCtxSynchronize())")
     assert host.phase("other") != "running"
@@ -27,7 +27,7 @@ def test_joined(host: Host) -> None:
     assert third.result(30) is None
     assert host.phase("stuck") == "overrun"
     large.start("check(cuda.spin(1)) or check(cuda.cuCtxSynchronize())")
-    eventually(lambda: host.phase("large") == "waiting")
+    wait_until(lambda: host.phase("large") == "waiting")
     third.run("cuda.launch('set_flag', flags[0], 1) or cuda.cuCtxSynchronize()")
     assert stuck.result() == 0
     assert large.result() is None, "now there is room"
@@ -37,7 +37,7 @@ def test_joined(host: Host) -> None:
         for program in (stuck, other, third, large)
     }
 
-    def together(one: Program, another: Program) -> float:
+    def together(one: GpuProgram, another: GpuProgram) -> float:
         return simlog.overlap_seconds([launched[one], launched[another]])
 
     assert together(stuck, other) > 0

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from .host import Host
+from .system_host import SystemHost
 
 SIZE = 256 << 20  # of each device
 
 
 @pytest.fixture
-def two(host: Host) -> Host:
+def two(host: SystemHost) -> SystemHost:
     """A host with two devices."""
     host.devices = 2
     host.start_coordinator("--time-quantum", "20")
     return host
 
 
-def devices(host: Host) -> list[str]:
+def devices(host: SystemHost) -> list[str]:
     return [device["uuid"] for device in host.status()["devices"]]
 
 
-def test_labels_and_parts_of_memory_reach_the_program(two: Host) -> None:
+def test_labels_and_parts_of_memory_reach_the_program(two: SystemHost) -> None:
     first = two.run("--memory", "0.25", "--place", "affinity=pair")
     first.run("cuda = Cuda()")
     assert first.run("cuda.info()")[1] == SIZE // 4

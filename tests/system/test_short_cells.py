@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from ..support import tier
-from .host import MIB, Host, Program, eventually
-from .notebook import Notebook
+from .notebook_client import Notebook
+from .system_host import MIB, GpuProgram, SystemHost, wait_until
 
 LINK = 6 * 1024 * MIB  # bytes a second each way, of the simulated device's link
 SIZE = 640 * MIB  # of 1 GiB
@@ -25,14 +25,16 @@ WAIT_FOR_A_TURN = 1.0  # seconds
 
 
 @pytest.mark.parametrize("host", [1024 * MIB], indirect=True)
-def test_a_short_cell_does_not_wait_for_a_newcomer(shipped: Host, start: Callable[..., Notebook]) -> None:
+def test_a_short_cell_does_not_wait_for_a_newcomer(
+    default_settings_host: SystemHost, start: Callable[..., Notebook]
+) -> None:
     """A notebook worked long on an idle device before another one begins an endless loop."""
     notebook, newcomer = start(), start()
     notebook.run(FILL)
     notebook.run(f"work({WORK_SECONDS})", 2 * WORK_SECONDS + 20)
     newcomer.run(FILL)
     loop = newcomer.start("while True: work(0.05)")
-    eventually(lambda: shipped.clients()[newcomer.client]["phase"] == "running")
+    wait_until(lambda: default_settings_host.clients()[newcomer.client]["phase"] == "running")
     waits = []
     for _ in range(CELLS):
         began = time.monotonic()
@@ -44,7 +46,7 @@ def test_a_short_cell_does_not_wait_for_a_newcomer(shipped: Host, start: Callabl
     assert max(waits) <= WAIT_FOR_A_TURN + 2 * SIZE / LINK, waits
 
 
-def part_of_device(host: Host, program: Program, seconds: float) -> float:
+def part_of_device(host: SystemHost, program: GpuProgram, seconds: float) -> float:
     """Return the part of the device's time that the program's launches of 2 ms had in the last `seconds`."""
     since = time.monotonic_ns() - int(seconds * 1e9)
     return sum(execution.end_ns >= since for execution in host.executions(program)) * LAUNCH / seconds
@@ -54,25 +56,29 @@ def part_of_device(host: Host, program: Program, seconds: float) -> float:
 @pytest.mark.parametrize(
     ("first", "load", "blocks"), [("offline", 0.6, 1), *tier.nightly([("online", 0.3, 4096), ("online", 0.9, 1)])]
 )
-def test_an_offline_program_has_what_an_online_one_leaves(shipped: Host, first: str, load: float, blocks: int) -> None:
+def test_an_offline_program_has_what_an_online_one_leaves(
+    default_settings_host: SystemHost, first: str, load: float, blocks: int
+) -> None:
     """`load`: the part of the device that the online program uses. `blocks`: of each launch of 2 ms.
 
     The rate that the offline program has is found, and then tries more than there is every few windows of 5 s.
     """
-    online, offline = (shipped.program(name, f"service={name}") for name in ("online", "offline"))
+    online, offline = (default_settings_host.program(name, f"service={name}") for name in ("online", "offline"))
     started = {
         "online": lambda: online.busy(launch=LAUNCH, blocks=blocks, look=8, period=LAUNCH / load),
         "offline": lambda: offline.busy(launch=LAUNCH, blocks=blocks),
     }
     started.pop(first)()
-    eventually(lambda: part_of_device(shipped, online if first == "online" else offline, 2.0) >= 0.9 * load)
+    wait_until(
+        lambda: part_of_device(default_settings_host, online if first == "online" else offline, 2.0) >= 0.9 * load
+    )
     for start in started.values():
         start()
     began = time.monotonic()
     time.sleep(MEASURED_SECONDS)  # so that only what both do counts
-    eventually(lambda: part_of_device(shipped, offline, MEASURED_SECONDS) >= 0.8 * (1 - load), 40.0)
-    assert part_of_device(shipped, online, time.monotonic() - began) >= 0.95 * load
+    wait_until(lambda: part_of_device(default_settings_host, offline, MEASURED_SECONDS) >= 0.8 * (1 - load), 40.0)
+    assert part_of_device(default_settings_host, online, time.monotonic() - began) >= 0.95 * load
     online.end()
     time.sleep(2.0)
-    assert part_of_device(shipped, offline, 1.0) >= 0.9, "it has the device a second later"
+    assert part_of_device(default_settings_host, offline, 1.0) >= 0.9, "it has the device a second later"
     offline.stop()

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.wire.page import IN
 
-from .host import Host, eventually, stop_all, turns
+from .system_host import SystemHost, stop_all, turn_intervals, wait_until
 
 MANY = 20
 
@@ -16,41 +16,43 @@ MANY = 20
     [{"launch": 0.002}, {"launch": 0.0002, "look": 32}, {"launch": 0.03, "look": 1, "stream": True}],
     ids=["training", "many short launches", "long launches on a stream"],
 )
-def test_turns_never_overlap(quick: Host, how: dict[str, object]) -> None:
-    one, other = quick.program("one"), quick.program("other")
+def test_turns_never_overlap(short_quantum_host: SystemHost, how: dict[str, object]) -> None:
+    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
     one.busy(**how)
     other.busy(launch=0.002)
-    eventually(lambda: len(turns(quick.executions(one), quick.executions(other))) >= MANY)
+    wait_until(
+        lambda: len(turn_intervals(short_quantum_host.executions(one), short_quantum_host.executions(other))) >= MANY
+    )
     stop_all(one, other)
-    assert quick.overlap([one], [other]) == 0
-    assert all(client["quanta"] >= MANY // 2 - 1 for client in quick.clients().values())
+    assert short_quantum_host.overlap([one], [other]) == 0
+    assert all(client["quanta"] >= MANY // 2 - 1 for client in short_quantum_host.clients().values())
 
 
-def test_a_second_process_joins_the_turn_that_the_first_one_is_in(patient: Host) -> None:
+def test_a_second_process_joins_the_turn_that_the_first_one_is_in(long_quantum_host: SystemHost) -> None:
     """Turns are 20 s here, so the second process cannot have waited for a turn of its own."""
-    first, other = patient.program("pair"), patient.program("other")
+    first, other = long_quantum_host.program("pair"), long_quantum_host.program("other")
     first.busy()
     other.start_busy()
-    eventually(lambda: patient.phase("other") == "waiting")
-    second = patient.program("pair")
+    wait_until(lambda: long_quantum_host.phase("other") == "waiting")
+    second = long_quantum_host.program("pair")
     second.busy()
-    eventually(lambda: patient.overlap([first], [second]) > 0)
-    pages = [patient.page(program) for program in (first, second)]
+    wait_until(lambda: long_quantum_host.overlap([first], [second]) > 0)
+    pages = [long_quantum_host.page(program) for program in (first, second)]
     assert [page["turn_phase"] for page in pages] == [IN, IN]
     assert pages[0]["turn_turn"] == pages[1]["turn_turn"]
-    assert patient.clients()["pair"]["quanta"] == 1
-    assert patient.executions(other) == []
+    assert long_quantum_host.clients()["pair"]["quanta"] == 1
+    assert long_quantum_host.executions(other) == []
     stop_all(first, second)
     other.result()
     other.stop()
-    assert patient.overlap([first, second], [other]) == 0
+    assert long_quantum_host.overlap([first, second], [other]) == 0
 
 
-def test_the_time_stamps_would_tell(quick: Host) -> None:
+def test_unscheduled_programs_overlap_in_the_execution_log(short_quantum_host: SystemHost) -> None:
     """Without the shim the same programs do overlap."""
-    one, other = (quick.program(name, GPUSHARE_DISABLE="1") for name in ("one", "other"))
+    one, other = (short_quantum_host.program(name, GPUSHARE_DISABLE="1") for name in ("one", "other"))
     one.busy()
     other.busy()
-    eventually(lambda: quick.overlap([one], [other]) > 0)
+    wait_until(lambda: short_quantum_host.overlap([one], [other]) > 0)
     stop_all(one, other)
-    assert quick.clients() == {}
+    assert short_quantum_host.clients() == {}

@@ -16,7 +16,7 @@ import pytest
 from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.client import Client
 
-from ..coordinator.protocol_process import wait_for
+from ..coordinator.protocol_process import wait_until
 from ..hub import machine as machines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ class Host:
             program = self.start(
                 *COORDINATOR, *options, user="gpushare", env=environment, stdout=log, stderr=log, **more
             )
-        wait_for(lambda: address.is_accepting(self.socket) or program.poll() is not None, 20)
+        wait_until(lambda: address.is_accepting(self.socket) or program.poll() is not None, 20)
         assert program.poll() is None, self.log.read_text()
         self.running = program
         return program

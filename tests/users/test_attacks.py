@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 
 from ..coordinator.conftest import BusyProgram
-from ..coordinator.protocol_process import UUID, wait_for
+from ..coordinator.protocol_process import UUID, wait_until
 from .conftest import SOCKET, Host
 
 LOCK = f"/dev/shm/gpushare/{UUID}.lock"
@@ -111,7 +111,7 @@ def test_state_and_records(host: Host) -> None:
     host.request(messages.Register(client="roots", token="t"))
     host.request(messages.SetQuota(client="roots", changes={"memory": "1GiB"}))
     host.request(messages.Unregister(client="roots"))
-    wait_for(lambda: len(list(host.state.iterdir())) > 1)
+    wait_until(lambda: len(list(host.state.iterdir())) > 1)
     for file in host.state.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     host.state.chmod(0o755)  # as if the folder alone did not keep anybody out
@@ -152,9 +152,9 @@ def test_holding_a_lock_is_no_more_than_a_turn_too_long(host: Host, ada: BusyPro
     assert holder.stdout and holder.stdin
     assert holder.stdout.readline() == "held\n"
     held = time.monotonic()
-    wait_for(lambda: {one["phase"] for one in host.request(messages.Status())["clients"]} == {"waiting"})
+    wait_until(lambda: {one["phase"] for one in host.request(messages.Status())["clients"]} == {"waiting"})
     by_bob = [{"pid": holder.pid, "user": "bob"}]
-    wait_for(
+    wait_until(
         lambda: host.request(messages.Status())["devices"][0]["locked_by"] == by_bob
     )  # but while it is tried again
     assert f"locked by pid {holder.pid}" in host.command("carol", "status").stdout
@@ -162,11 +162,11 @@ def test_holding_a_lock_is_no_more_than_a_turn_too_long(host: Host, ada: BusyPro
     holder.stdin.close()
     for one in (ada, other):
         one.wait_for_event("begin", after=held)
-    wait_for(lambda: not host.request(messages.Status())["devices"][0]["locked_by"])
+    wait_until(lambda: not host.request(messages.Status())["devices"][0]["locked_by"])
 
 
 @pytest.mark.parametrize("made", ["os.close(os.open(path, os.O_CREAT, 0o600))", "os.symlink('/etc/passwd', path)"])
-def test_a_lock_file_that_somebody_else_has_made(bare_host: Host, made: str) -> None:
+def test_lock_file_of_another_user_is_not_used(bare_host: Host, made: str) -> None:
     """Before the first coordinator of the host came. It is not used, and it is told whose it is."""
     of = "from jupyter_gpushare.coordinator.gpu import nvml\nresult = nvml.simulated_devices()[0].uuid"
     uuid = bare_host.run("gpushare", of)
@@ -246,7 +246,7 @@ while connections:  # it reads what it is told, or it would be dropped soon
 
 @pytest.mark.usefixtures("goes_on")
 @pytest.mark.parametrize("connections", [1, 30])
-def test_a_flood_is_heard_slowly(host: Host, connections: int) -> None:
+def test_flood_of_one_user_delays_no_other_user(host: Host, connections: int) -> None:
     """While one user says more than anybody may, on one connection or on many, others are answered at once."""
     host.request(messages.Config(changes={"max_clients": 200}))
     for number in range(150):  # so that each answer takes long
@@ -267,7 +267,7 @@ def test_a_flood_is_heard_slowly(host: Host, connections: int) -> None:
 
 
 @pytest.mark.usefixtures("goes_on")
-def test_nobody_fills_the_disk_by_what_is_logged(host: Host) -> None:
+def test_log_size_is_bounded_under_attack(host: Host) -> None:
     host.run("bob", """
 from tests.coordinator.protocol_process import RawConnection
 for number in range(1000):
@@ -284,7 +284,7 @@ for number in range(1000):
     assert 0 < said.count(f"user {host.uid('bob')}") <= 300 and "is left out" in said
 
 
-def test_a_runtime_folder_that_somebody_else_has_made(bare_host: Host) -> None:
+def test_runtime_folder_of_another_user_is_not_used(bare_host: Host) -> None:
     """In /tmp anybody could have been there first; what is found is not used unless it is the user's alone."""
     folder = Path(f"/tmp/gpushare-{bare_host.uid('ada')}")
     home = bare_host.machine.users["bob"].home

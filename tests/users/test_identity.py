@@ -53,7 +53,7 @@ def everybody_is_someone(ask: Inside) -> None:
         assert ask(name, mine, ["SetQuota", {"client": f"{name}s", "changes": {"limit": 1.0}}])[:-1] == ["", "no_place"]
 
 
-def test_whoever_has_a_users_socket_mounted_is_that_user(bare_host: Host) -> None:
+def test_container_with_a_users_socket_is_that_user(bare_host: Host) -> None:
     bare_host.coordinator(settings=f'c.GpuShare.identity = "socket"\nc.GpuShare.sockets = {SOCKETS!r}\n')
     everybody_is_someone(
         lambda name, *asked: inside(bare_host, f"mount --bind /run/gpushare/users/{name} /run/gpushare", *asked)
@@ -91,7 +91,7 @@ def cgroups() -> Iterator[dict[str, Path]]:
         yield made
 
 
-def test_whoever_is_in_a_users_cgroup_is_that_user(cgroups: dict[str, Path], bare_host: Host) -> None:
+def test_process_in_a_users_cgroup_is_that_user(cgroups: dict[str, Path], bare_host: Host) -> None:
     bare_host.coordinator(
         settings='c.GpuShare.identity = "cgroup"\nc.GpuShare.cgroup_user = "gpushare-test-of-([a-z]+)"\n'
     )

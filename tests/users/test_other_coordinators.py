@@ -16,13 +16,20 @@ from jupyter_gpushare.wire.client import Client
 
 from ..driver_facts.harness import PTX
 from ..native import simlog
-from ..system.host import NONE_STARTS, Program, all_busy, eventually, stop_all, turns
+from ..system.system_host import (
+    FAILING_COORDINATOR_ARGV,
+    GpuProgram,
+    start_all_busy,
+    stop_all,
+    turn_intervals,
+    wait_until,
+)
 from .conftest import ROOT, Host
 
 QUANTUM = 0.2
 MANY = 12
 
-Start = Callable[[str, str], Program]
+Start = Callable[[str, str], GpuProgram]
 
 
 def simulated(host: Host, user: str) -> dict[str, str]:
@@ -54,16 +61,16 @@ def start(bare_host: Host) -> Iterator[Start]:
     """Starts programs of a user's clients; the first one's coordinator too."""
     (bare_host.folder / "simlog").mkdir(mode=0o777)
     (bare_host.folder / "simlog").chmod(0o777)
-    programs: list[Program] = []
+    programs: list[GpuProgram] = []
 
-    def begin(user: str, client: str) -> Program:
+    def begin(user: str, client: str) -> GpuProgram:
         socket = socket_of(bare_host, user)
         if not address.is_accepting(socket):
             options = ("--socket", socket, "--simulate", "--exit-after", "0", "--time-quantum", str(QUANTUM))
             argv = (sys.executable, "-m", "jupyter_gpushare", "coordinator", *options)
             with (bare_host.folder / "log").open("a") as log:
                 bare_host.start(*argv, user=user, env=simulated(bare_host, user), stdout=log, stderr=log)
-            eventually(lambda: address.is_accepting(socket))
+            wait_until(lambda: address.is_accepting(socket))
         env = kernel_env.build_environment(
             simulated(bare_host, user),
             client=client,
@@ -72,11 +79,11 @@ def start(bare_host: Host) -> Iterator[Start]:
             quota="",
             socket=socket,
             simulate=True,
-            coordinator_argv=NONE_STARTS,
+            coordinator_argv=FAILING_COORDINATOR_ARGV,
             python=False,
         )
-        words = (sys.executable, str(ROOT / "tests/system/program.py"))
-        program = Program(bare_host.machine.argv(*words, user=user), env)
+        words = (sys.executable, str(ROOT / "tests/system/gpu_program.py"))
+        program = GpuProgram(bare_host.machine.argv(*words, user=user), env)
         programs.append(program)
         program.run("cuda = Cuda()")
         return program
@@ -86,7 +93,7 @@ def start(bare_host: Host) -> Iterator[Start]:
         program.end()
 
 
-def executions(host: Host, programs: list[Program]) -> list[simlog.Execution]:
+def executions(host: Host, programs: list[GpuProgram]) -> list[simlog.Execution]:
     found = [simlog.Log(Path(host.folder / "simlog" / f"{program.pid}.simlog")).read() for program in programs]
     return sorted(execution for one in found for execution in one)
 
@@ -95,18 +102,18 @@ def executions(host: Host, programs: list[Program]) -> list[simlog.Execution]:
 def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> None:
     """Neither coordinator knows of the other's clients, and those of one do not keep the device for ever."""
     programs = {"ada": [start("ada", f"ada-{number}") for number in range(adas)], "bob": [start("bob", "bob-0")]}
-    all_busy(*programs["ada"], *programs["bob"], launch=0.002)
+    start_all_busy(*programs["ada"], *programs["bob"], launch=0.002)
 
     def found() -> list[list[simlog.Execution]]:
         return [executions(bare_host, mine) for mine in programs.values()]
 
-    eventually(lambda: len(turns(*found())) >= MANY)
+    wait_until(lambda: len(turn_intervals(*found())) >= MANY)
     said = bare_host.command("ada", "doctor", "--socket", socket_of(bare_host, "ada")).stdout
     stop_all(*programs["ada"], *programs["bob"])
     worked = found()
     assert simlog.overlap_seconds(worked) == 0
     # The last ones end when the programs do.
-    lengths = [(end - begin) / 1e9 for _, begin, end in turns(*worked)[:MANY]]
+    lengths = [(end - begin) / 1e9 for _, begin, end in turn_intervals(*worked)[:MANY]]
     assert QUANTUM / 2 < statistics.median(lengths) < 2 * QUANTUM, lengths
     for mine in programs["ada"]:
         assert executions(bare_host, [mine])
@@ -115,12 +122,12 @@ def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> N
     assert "coordinator --system" in said
 
 
-def test_who_works_alone_has_the_device_without_end(bare_host: Host, start: Start) -> None:
+def test_uncontended_program_keeps_the_device(bare_host: Host, start: Start) -> None:
     """While the other user's program is there and wants nothing."""
     ada = start("ada", "ada-0")
     start("bob", "bob-0")
     ada.busy(launch=0.002)
-    eventually(lambda: (found := executions(bare_host, [ada])) and found[-1].end_ns - found[0].begin_ns > 1e9)
+    wait_until(lambda: (found := executions(bare_host, [ada])) and found[-1].end_ns - found[0].begin_ns > 1e9)
     ada.stop()
     (client,) = status(bare_host, "ada")["clients"]  # type: ignore[misc]
     assert client["quanta"] <= 2  # the fill is one of its own, if bob was there just then

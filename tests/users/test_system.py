@@ -17,7 +17,7 @@ import pytest
 from jupyter_gpushare.coordinator.config import system_config
 from jupyter_gpushare.wire import address
 
-from ..coordinator.protocol_process import wait_for
+from ..coordinator.protocol_process import wait_until
 from .conftest import COORDINATOR, ROOT, SOCKET, Host
 
 UNITS = ROOT / "jupyter_gpushare/share/systemd"
@@ -31,7 +31,7 @@ result = [client.path, status["you"], status["config"]["time_quantum"]]
 """
 
 
-def test_every_user_finds_it_and_none_but_the_named_is_an_admin(host: Host) -> None:
+def test_every_user_connects_and_only_named_users_are_admins(host: Host) -> None:
     for user, admin in (("ada", False), ("bob", False), ("carol", True)):
         assert host.run(user, STATUS) == [SOCKET, {"tenant": user, "admin": admin}, 0.2]
     assert stat.S_IMODE(Path(host.socket).stat().st_mode) == 0o666
@@ -78,7 +78,7 @@ def test_users_change_what_is_theirs_within_the_ceilings_and_all_of_it_is_record
     assert host.run("ada", f"import os\nresult = os.access({str(record)!r}, os.R_OK)") is False
 
 
-def test_a_users_own_configuration_and_environment_bind_nobody(bare_host: Host) -> None:
+def test_user_configuration_does_not_change_the_host_coordinator(bare_host: Host) -> None:
     """Not even a coordinator that a user started would be the one that others find."""
     home = bare_host.machine.users["gpushare"].home
     (home / ".jupyter").mkdir()
@@ -110,7 +110,7 @@ def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, wh
         ("c.GpuShar.tenants = {}", "unknown settings: c.GpuShar "),
     ],
 )
-def test_a_configuration_that_is_wrong_ends_it(bare_host: Host, line: str, said_of_it: str) -> None:
+def test_invalid_configuration_ends_the_coordinator(bare_host: Host, line: str, said_of_it: str) -> None:
     """Or the ceilings in it would be lifted by a mistake."""
     bare_host.config.write_text(f"c.ServerApp.port = 8888\n{line}\n")
     assert said_of_it in complaint(bare_host)
@@ -131,7 +131,7 @@ os.execv(sys.executable, [sys.executable, "-m", "jupyter_gpushare", "coordinator
 
 def test_the_socket_is_systemds_and_stays_when_it_ends(bare_host: Host) -> None:
     program = bare_host.start(sys.executable, "-c", ACTIVATE, SOCKET, user="gpushare", env=bare_host.service())
-    wait_for(lambda: address.is_accepting(bare_host.socket), 10)
+    wait_until(lambda: address.is_accepting(bare_host.socket), 10)
     assert bare_host.run("ada", STATUS)[:2] == [SOCKET, {"tenant": "ada", "admin": False}]
     program.send_signal(signal.SIGTERM)
     assert program.wait(10) == 0, program.communicate()
@@ -158,7 +158,7 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
     assert "coordinator --system" in (UNITS / "gpushare.service").read_text()
 
 
-def test_who_may_write_above_a_file_counts(tmp_path: Path) -> None:
+def test_group_writable_file_or_folder_is_refused(tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("needs root, to own what is root's")
     file = tmp_path / "jupyter_gpushare_config.py"
@@ -172,7 +172,7 @@ def test_who_may_write_above_a_file_counts(tmp_path: Path) -> None:
             system_config.check_owned_by_root(tmp_path / name)
 
 
-def test_a_file_that_cannot_be_looked_at_is_not_passed_over(tmp_path: Path) -> None:
+def test_unreadable_configuration_is_an_error(tmp_path: Path) -> None:
     """Or the ceilings in it would be lifted by a mistake."""
     if os.getuid() != 0:
         pytest.skip("needs root, to be nobody")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ..provisioner.conftest import coordinator, eventually_fixture, jupyter, no_coordinator, own_device, start
+from ..provisioner.conftest import coordinator, jupyter, no_coordinator, own_device, start, wait_until_fixture
 
-__all__ = ["coordinator", "eventually_fixture", "jupyter", "no_coordinator", "own_device", "start"]
+__all__ = ["coordinator", "jupyter", "no_coordinator", "own_device", "start", "wait_until_fixture"]
 
 
 class Page:
@@ -27,7 +27,7 @@ class Page:
     def close(self) -> None:
         self._kernel.stop_channels()
 
-    def until(self, condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+    def wait_until(self, condition: Callable[[], Any], seconds: float = 15.0) -> Any:
         """Hear the kernel until `condition` is true; fails after `seconds`."""
         deadline = time.monotonic() + seconds
         while not (value := condition()):
@@ -40,8 +40,8 @@ class Page:
         """All the HTML there is."""
         return "\n".join(m["value"] for m in self.models.values() if m["_model_name"] == "HTMLModel")
 
-    def says(self, *words: str) -> None:
-        self.until(lambda: all(word in self.text for word in words))
+    def wait_for_text(self, *words: str) -> None:
+        self.wait_until(lambda: all(word in self.text for word in words))
 
     def model(self, name: str, description: str = "") -> str:
         """The id of the last model of that name and description."""
@@ -62,11 +62,11 @@ class Page:
 
     def press(self, button: str) -> None:
         """Press a button as soon as it can be."""
-        self.until(lambda: button in self.offered())
+        self.wait_until(lambda: button in self.offered())
         self._send(self.model("ButtonModel", button), {"method": "custom", "content": {"event": "click"}})
 
     def fill(self, field: str, text: str) -> None:
-        self.set(self.until(lambda: self.model("TextModel", field)), value=text)
+        self.set(self.wait_until(lambda: self.model("TextModel", field)), value=text)
 
     def set(self, identity: str, **state: Any) -> None:
         self._send(identity, {"method": "update", "state": state, "buffer_paths": []})

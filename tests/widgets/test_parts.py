@@ -16,7 +16,7 @@ from jupyter_gpushare.wire import messages
 QUOTA = {"share": 0.25, "limit": 1.0, "memory": 8 << 30, "resident": None, "service": "online"}
 
 
-def test_a_form_says_what_cannot_be() -> None:
+def test_form_reports_invalid_values() -> None:
     texts = quota_form.initial_texts(QUOTA)
     assert texts == {"share": "0.25", "limit": "1", "memory": "8GiB", "resident": "", "service": "online"}
     assert quota_form.problems(texts) == []
@@ -42,7 +42,7 @@ def test_a_form_changes_only_what_was_edited() -> None:
     assert form.field_texts == {"share": "0.5", "limit": "0.75", "memory": "", "resident": "1GiB", "service": "online"}
 
 
-def test_what_is_heard_of_a_field_just_after_the_button_was_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_field_change_after_the_button_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(quota_form, "monotonic", lambda: now[0])
     sent: list[Any] = []
@@ -94,32 +94,32 @@ def view(coordinator: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     made.close()
 
 
-def test_front_ends_are_told_changes_only(
-    view: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+def test_front_ends_get_changes_only(
+    view: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     """However often the thread looks."""
     monkeypatch.setattr(subscription, "CLOCK_SECONDS", 0.01)
-    eventually(lambda: "share 0.5" in view.state.value)
+    wait_until(lambda: "share 0.5" in view.state.value)
     told: list[str] = []
     looks: list[int] = []
     view.state.observe(lambda change: told.append(change["new"]), "value")
     monkeypatch.setattr(view_html, "page", lambda report, _page=view_html.page: (looks.append(1), _page(report))[1])
-    eventually(lambda: len(looks) > 50)
+    wait_until(lambda: len(looks) > 50)
     assert told == []
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.125}))
-    eventually(lambda: told)
-    eventually(lambda: len(looks) > 100)
+    wait_until(lambda: told)
+    wait_until(lambda: len(looks) > 100)
     assert len(told) == 1 and "share 0.125" in told[0]
 
 
-def test_many_changes_are_shown_twice_a_second_at_most(view: Any, coordinator: Any, eventually: Any) -> None:
-    eventually(lambda: "share 0.5" in view.state.value)
+def test_many_changes_are_shown_twice_a_second_at_most(view: Any, coordinator: Any, wait_until: Any) -> None:
+    wait_until(lambda: "share 0.5" in view.state.value)
     told: list[str] = []
     view.state.observe(lambda change: told.append(change["new"]), "value")
     began = time.monotonic()
     for thousandth in range(1, 400):
         coordinator.request(messages.SetQuota(client="a", changes={"share": thousandth / 1000}))
-    eventually(lambda: "share 0.399" in view.state.value)
+    wait_until(lambda: "share 0.399" in view.state.value)
     assert len(told) <= 3 + 2 * (time.monotonic() - began)
 
 
@@ -153,18 +153,16 @@ class Wall:
         self.last = seen
 
 
-def test_the_thread_ends_when_nobody_is_left_to_look(
-    no_coordinator: str, monkeypatch: pytest.MonkeyPatch, eventually: Any
-) -> None:
+def test_thread_ends_with_its_last_view(no_coordinator: str, monkeypatch: pytest.MonkeyPatch, wait_until: Any) -> None:
     monkeypatch.setattr(subscription, "CLOCK_SECONDS", 0.05)
     walls = [Wall()]
     following = subscription.StatusSubscription(no_coordinator, walls[0].show)
     following.start()
-    assert "no coordinator answers" in eventually(lambda: walls[0].last.problem)
+    assert "no coordinator answers" in wait_until(lambda: walls[0].last.problem)
     assert following.running
     walls.clear()
     gc.collect()
-    eventually(lambda: not following.running)
+    wait_until(lambda: not following.running)
 
 
 def test_a_follower_that_is_stopped_at_once_ends(no_coordinator: str) -> None:
@@ -176,7 +174,7 @@ def test_a_follower_that_is_stopped_at_once_ends(no_coordinator: str) -> None:
         assert not following.running
 
 
-def test_an_address_that_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_address_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUSHARE_CLIENT", "a")
     monkeypatch.setenv("GPUSHARE_SOCKET", "here")
     view = GpuShareView()

@@ -44,25 +44,23 @@ def notebook(coordinator: Any, start: Any) -> Any:
     return started
 
 
-def test_it_shows_what_goes_on_while_cells_run(
-    coordinator: Any, notebook: Any, start: Any, page: Any, tmp_path: Any
-) -> None:
+def test_view_updates_while_cells_run(coordinator: Any, notebook: Any, start: Any, page: Any, tmp_path: Any) -> None:
     other = start(env={"JPY_SESSION_NAME": "two <b>.ipynb"})
     for one in (notebook, other):
         assert one.run(WORK).status == "ok"
     seen = page(notebook)
     assert "GpuShareView: " in notebook.run(VIEW).displays[0]["text/plain"]
-    seen.says("GPU: idle", "Simulated GPU", "class online", "nobody runs or waits")
+    seen.wait_for_text("GPU: idle", "Simulated GPU", "class online", "nobody runs or waits")
     notebook.kernel.execute("work_until('one-done')")
-    seen.says("GPU: running", "(this kernel)", "A cell is running")
+    seen.wait_for_text("GPU: running", "(this kernel)", "A cell is running")
     other.kernel.execute("work_until('two-done')")
-    seen.says("#1", "two &lt;b&gt;.ipynb", "s left")
+    seen.wait_for_text("#1", "two &lt;b&gt;.ipynb", "s left")
     (tmp_path / "one-done").touch()
-    seen.says("GPU: idle", "two &lt;b&gt;.ipynb")
+    seen.wait_for_text("GPU: idle", "two &lt;b&gt;.ipynb")
     notebook.kernel.execute("work_until('one-done'); gpu.work(array, 0.02)")
-    seen.says("GPU: #1 in queue")
+    seen.wait_for_text("GPU: #1 in queue")
     (tmp_path / "two-done").touch()
-    seen.says("GPU: idle", "nobody runs or waits")
+    seen.wait_for_text("GPU: idle", "nobody runs or waits")
 
 
 @pytest.fixture
@@ -80,102 +78,104 @@ def client(coordinator: Any, notebook: Any) -> Callable[[], Any]:
     return lambda: coordinator.clients()[notebook.manager.kernel_id]
 
 
-def test_what_is_pressed_is_done(notebook: Any, seen: Any, client: Callable[[], Any]) -> None:
-    seen.says("GPU: idle")  # a hold that begins in a turn reads "held · 5 min left"
+def test_button_executes_its_action(notebook: Any, seen: Any, client: Callable[[], Any]) -> None:
+    seen.wait_for_text("GPU: idle")  # a hold that begins in a turn reads "held · 5 min left"
     seen.press("Hold the GPU")
-    seen.says("held for ", "keep")
+    seen.wait_for_text("held for ", "keep")
     seen.press("No longer")
-    seen.says("This kernel holds the GPU no longer")
+    seen.wait_for_text("This kernel holds the GPU no longer")
     seen.press("Move Memory off the GPU")
-    seen.says("memory leaves the GPU (17 MiB); it comes back with the next turn")
-    seen.until(lambda: client()["resident"] == 0)
+    seen.wait_for_text("memory leaves the GPU (17 MiB); it comes back with the next turn")
+    seen.wait_until(lambda: client()["resident"] == 0)
     seen.press("Suspend GPU Use")
-    seen.says("GPU: suspended", "its next GPU call waits until it is resumed")
-    seen.until(lambda: seen.offered() == {"Resume GPU Use", "Change GPU Quota"})
+    seen.wait_for_text("GPU: suspended", "its next GPU call waits until it is resumed")
+    seen.wait_until(lambda: seen.offered() == {"Resume GPU Use", "Change GPU Quota"})
     seen.press("Resume GPU Use")
-    seen.says("This kernel takes part again", "GPU: idle")
+    seen.wait_for_text("This kernel takes part again", "GPU: idle")
     notebook.run("gpu.work(array, 0.02)\nview.actions.buttons['release'].click()")
-    seen.says("The rest of this kernel&#x27;s turn is given up")
+    seen.wait_for_text("The rest of this kernel&#x27;s turn is given up")
     seen.press("Hold the GPU")
-    seen.until(lambda: "Give Up the GPU Turn" in seen.offered())
+    seen.wait_until(lambda: "Give Up the GPU Turn" in seen.offered())
 
 
 def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) -> None:
-    seen.says("GPU: ")
+    seen.wait_for_text("GPU: ")
     seen.fill("share", "2")
     seen.fill("memory", "lots")
-    seen.says("share=2 is out of range: allowed is a fraction from 0 to 1", "memory: &#x27;lots&#x27; is not a size")
+    seen.wait_for_text(
+        "share=2 is out of range: allowed is a fraction from 0 to 1", "memory: &#x27;lots&#x27; is not a size"
+    )
     seen.press("Change GPU Quota")
     seen.fill("memory", "128MiB")
     assert client()["quota"]["share"] == 0 and client()["quota"]["memory"] is None
     seen.fill("share", "30%")
     seen.press("Change GPU Quota")
-    seen.says("Quota is now: share 0.3, limit 1, memory 128 MiB")
+    seen.wait_for_text("Quota is now: share 0.3, limit 1, memory 128 MiB")
     assert (client()["quota"]["share"], client()["quota"]["memory"]) == (0.3, 128 << 20)
     seen.fill("memory", "1MiB")
     seen.press("Change GPU Quota")
-    seen.says('role="alert"', "allocated")  # the coordinator's own complaint
+    seen.wait_for_text('role="alert"', "allocated")  # the coordinator's own complaint
     assert client()["quota"]["memory"] == 128 << 20
 
 
-def test_it_says_when_the_coordinator_is_away_and_comes_back(coordinator: Any, notebook: Any, page: Any) -> None:
+def test_view_shows_the_outage_and_return_of_the_coordinator(coordinator: Any, notebook: Any, page: Any) -> None:
     seen = page(notebook)
     notebook.run(VIEW)
-    seen.says("GPU: idle")
+    seen.wait_for_text("GPU: idle")
     coordinator.end()
-    seen.says("GPU: sharing service away", "take turns by themselves")
-    seen.until(lambda: seen.offered() == set())
+    seen.wait_for_text("GPU: sharing service away", "take turns by themselves")
+    seen.wait_until(lambda: seen.offered() == set())
     coordinator.start()
-    seen.says("GPU: idle")
-    seen.until(lambda: "Suspend GPU Use" in seen.offered())
+    seen.wait_for_text("GPU: idle")
+    seen.wait_until(lambda: "Suspend GPU Use" in seen.offered())
 
 
-def test_nothing_is_left_when_it_is_closed(notebook: Any, page: Any) -> None:
+def test_closed_view_leaves_no_models(notebook: Any, page: Any) -> None:
     seen = page(notebook)
     before = sockets(notebook)
     for how in ("view.close()\nview.close()", "import ipywidgets; ipywidgets.Widget.close_all()", "from the front end"):
         notebook.run(VIEW)
-        seen.says("GPU: idle")
+        seen.wait_for_text("GPU: idle")
         assert threads(notebook) and sockets(notebook) > before
         if how == "from the front end":
             seen.shut(notebook.value("view.model_id"))
         else:
             assert notebook.run(how).status == "ok"
-        seen.until(lambda: not seen.models)
+        seen.wait_until(lambda: not seen.models)
         assert threads(notebook) == [] and sockets(notebook) == before, how
 
 
-def test_one_that_is_never_shown_follows_nothing(notebook: Any, page: Any) -> None:
+def test_hidden_view_has_no_subscription(notebook: Any, page: Any) -> None:
     seen = page(notebook)
     notebook.run("import jupyter_gpushare as gs, ipywidgets\nfor _ in range(3):\n    view = gs.GpuShareView()")
     assert threads(notebook) == []
-    seen.until(lambda: "asking the coordinator" in seen.text)
+    seen.wait_until(lambda: "asking the coordinator" in seen.text)
     notebook.run("ipywidgets.HBox([view])")
     assert threads(notebook) == []
     view = notebook.value("view.model_id")
-    seen.until(lambda: view in seen.models)
+    seen.wait_until(lambda: view in seen.models)
     seen.set(view, _view_count=1)
-    seen.says("GPU: idle")
+    seen.wait_for_text("GPU: idle")
     assert threads(notebook) == ["gpushare-view"]
 
 
-def test_it_follows_only_while_a_page_shows_it(notebook: Any, page: Any) -> None:
+def test_view_subscribes_only_while_shown(notebook: Any, page: Any) -> None:
     seen = page(notebook)
     notebook.run(VIEW)
-    seen.says("GPU: idle")
+    seen.wait_for_text("GPU: idle")
     view = notebook.value("view.model_id")
     for shown, following in ((1, 1), (2, 1), (1, 1), (0, 0), (1, 1)):
         seen.set(view, _view_count=shown)
-        seen.until(lambda following=following: len(threads(notebook)) == following)
+        seen.wait_until(lambda following=following: len(threads(notebook)) == following)
     notebook.run("%gpushare quota share=0.25")
-    seen.says("share 0.25")
+    seen.wait_for_text("share 0.25")
 
 
-def test_a_kernel_that_is_not_shared_says_so(start: Any, page: Any) -> None:
+def test_unshared_kernel_shows_a_message(start: Any, page: Any) -> None:
     notebook = start("python3")
     seen = page(notebook)
     notebook.run(VIEW)
-    seen.says("This kernel does not share the GPU", "Python 3 (shared GPU)")
+    seen.wait_for_text("This kernel does not share the GPU", "Python 3 (shared GPU)")
     assert threads(notebook) == [] and seen.offered() == set()
     assert notebook.run("view").displays[0]["text/plain"] == "GpuShareView: this kernel isn't shared"
 

@@ -64,7 +64,7 @@ def test_a_private_directory_is_made_or_checked(tmp_path: Path) -> None:
             address.make_private_directory(made)
 
 
-def test_a_link_to_somebody_else_s_directory_is_refused(tmp_path: Path) -> None:
+def test_link_to_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
     with pytest.raises(PermissionError):
@@ -72,14 +72,14 @@ def test_a_link_to_somebody_else_s_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a directory that belongs to somebody else")
-def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     os.chown(tmp_path / "theirs", 65534, 65534)
     with pytest.raises(PermissionError, match=f"must be a directory that belongs to uid {os.getuid()}"):
         address.make_private_directory(tmp_path / "theirs")
 
 
-def test_answers(tmp_path: Path) -> None:
+def test_is_accepting_detects_a_listening_socket(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     assert not address.is_accepting(path)
     with socket.socket(socket.AF_UNIX) as listener:

@@ -66,7 +66,7 @@ def ask(request: pytest.FixtureRequest, listener: Listener) -> Ask:
 
 
 class TestRequests:
-    def test_are_answered(self, listener: Listener, ask: Ask) -> None:
+    def test_requests_are_answered(self, listener: Listener, ask: Ask) -> None:
         listener.answer = lambda request: [reply(request, {"released": True})]
         assert ask(messages.Release(client="a")) == {"released": True}
         assert listener.requests[0]["type"] == "release"
@@ -110,7 +110,7 @@ class TestRequests:
         assert len(ask(messages.Status())) == 3_000_000
 
 
-def test_nobody_listens(folder: Path) -> None:
+def test_connect_without_a_listener_is_unreachable(folder: Path) -> None:
     path = str(folder / "none.sock")
     with pytest.raises(Unreachable, match=f"no coordinator answers at {path}"):
         Client(path)
@@ -201,7 +201,7 @@ class TestStartingOne:
     def argv(self, program: str) -> list[str]:
         return [sys.executable, "-c", program]
 
-    def test_none_is_started_if_one_answers(self, listener: Listener) -> None:
+    def test_no_coordinator_is_started_if_one_accepts(self, listener: Listener) -> None:
         assert ensure_coordinator(listener.path, self.argv("raise SystemExit(3)")) == listener.path
         assert asyncio.run(ensure_coordinator_async(listener.path, self.argv("raise SystemExit(3)"))) == listener.path
 
@@ -213,19 +213,19 @@ class TestStartingOne:
             ("sys.exit(' '.join(sys.argv[1:]))", "status 1: --socket {path}"),
         ],
     )
-    def test_why_it_did_not_start_is_told(self, folder: Path, program: str, why: str) -> None:
+    def test_start_failure_has_its_reason(self, folder: Path, program: str, why: str) -> None:
         path = str(folder / "c.sock")
         for ensure in (ensure_coordinator, lambda *args: asyncio.run(ensure_coordinator_async(*args))):
             with pytest.raises(Unreachable, match=f"ended with {why.format(path=path)}"):
                 ensure(path, self.argv(f"import sys; {program}"))
 
-    def test_it_may_take_too_long(self, folder: Path) -> None:
+    def test_slow_coordinator_start_is_a_failure(self, folder: Path) -> None:
         began = time.monotonic()
         with pytest.raises(Unreachable, match="did not start in time"):
             ensure_coordinator(str(folder / "c.sock"), self.argv("import time; time.sleep(60)"), wait=0.3)
         assert time.monotonic() - began < 5
 
-    def test_the_command_may_not_exist(self, folder: Path) -> None:
+    def test_missing_coordinator_command_is_a_failure(self, folder: Path) -> None:
         with pytest.raises(Unreachable, match="none can be started"):
             ensure_coordinator(str(folder / "c.sock"), ["/nonexistent/program"])
 

@@ -72,9 +72,7 @@ def test_a_page_is_mapped_and_closed_without_a_trace(make: Make) -> None:
     ids=["unsealed", "may shrink", "may grow", "empty", "short", "foreign", "another version", "read only"],
 )
 @pytest.mark.parametrize("kind", [pages.Page, pages.ClientPage])
-def test_what_is_no_page_is_refused_and_closed(
-    make: Make, memory: dict[str, int], kind: type[pages.SharedMemory]
-) -> None:
+def test_invalid_page_is_refused_and_closed(make: Make, memory: dict[str, int], kind: type[pages.SharedMemory]) -> None:
     """Unsealed, it could be shrunk under us: the next access would end the coordinator."""
     descriptor = make(**{"size": CLIENT_BYTES, **memory})
     before = open_descriptors()
@@ -203,9 +201,7 @@ def test_c_and_python_see_the_same_layout(tmp_path: Path) -> None:
         (4, "", 0, False),
     ],
 )
-def test_the_memory_mode_and_whether_what_is_resident_is_known(
-    number: int, name: str, managed: int, known: bool
-) -> None:
+def test_page_has_memory_mode_and_residency_precision(number: int, name: str, managed: int, known: bool) -> None:
     constants = pages.layout()[1]
     assert not name or constants[f"GPUSHARE_MEMORY_{name.upper()}"] == number
     assert (pages.memory_mode(number), pages.is_resident_exact(number, managed)) == (name, known)

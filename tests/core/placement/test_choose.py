@@ -18,7 +18,7 @@ def test_clients_are_spread_by_default() -> None:
     assert where(placement, "e") == ("d1",)
 
 
-def test_of_equally_many_clients_the_least_is_asked_of_it() -> None:
+def test_ties_go_to_the_device_with_the_smallest_requests() -> None:
     placement = host(2)
     where(placement, "a", share=0.5)
     where(placement, "b", share=0.2)
@@ -142,7 +142,7 @@ def test_several_can_be_named_to_choose_from() -> None:
         where(placement, "d", devices=("1", "2"), gpus=3)
 
 
-def test_a_device_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_unknown_device_is_refused_with_the_available_ones() -> None:
     with pytest.raises(Refused, match=r"device='H100' is not here: .* device 0 \(Device 0\); device 1 \(Device 1\)"):
         where(host(2), "a", devices=("H100",))
 
@@ -189,7 +189,7 @@ def test_more_devices_than_there_are_would_wait_for_ever() -> None:
         where(host(2), "a", gpus=3)
 
 
-def test_without_any_known_device_a_client_waits_for_its_processes_to_say_where_they_are() -> None:
+def test_client_without_devices_is_placed_by_its_processes() -> None:
     placement = host(0)
     assert where(placement, "a", share=0.5) == ()
     placement.add_device("d0", "", 0)

@@ -32,7 +32,7 @@ def test_what_a_request_cannot_use_is_fragmented() -> None:
     assert fragmentation([1000, 400], [((500, 1), 0.5), ((300, 1), 0.5)]) == 200
 
 
-def test_a_rest_that_nobody_could_use_is_not_left() -> None:
+def test_placement_avoids_an_unusable_rest() -> None:
     placement = host(2, FGD)
     for number in range(300):
         where(placement, f"t{number}", share=0.6 if number % 2 else 0.4)

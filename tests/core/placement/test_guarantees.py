@@ -54,7 +54,7 @@ def test_cells_that_cannot_all_have_a_place_are_refused_with_the_figures() -> No
         of_tenants(8, TWO_SOCKETS, a={"socket": 2}, b={"socket": 1})
 
 
-def test_guarantees_hold_as_soon_as_enough_devices_are_known() -> None:
+def test_guarantees_apply_once_enough_devices_exist() -> None:
     placement = Placement(PlacementSettings(tenants=(Tenant("a", cells={"device": 2}),)))
     placement.add_device("d0", "", 0)
     assert "2 device" in placement.unmet
@@ -214,7 +214,7 @@ TestHive.settings = settings(max_examples=tier.strength(30, 600), stateful_step_
 
 @given(made=guaranteed(), data=st.data())
 @settings(deadline=None)
-def test_with_nobody_there_all_cells_are_good_whenever_that_is_possible(
+def test_guaranteed_cells_avoid_failed_devices_without_clients(
     made: tuple[dict[str, Any], dict[str, dict[str, int]]], data: st.DataObject
 ) -> None:
     from jupyter_gpushare.core.placement.packing import pack

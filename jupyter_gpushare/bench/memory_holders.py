@@ -1,0 +1,146 @@
+"""Programs that hold memory on a device of a bench's own, and the card that the simulated device stands for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..launch.kernel_env import SIMULATED_DRIVER
+from ..wire import messages, program
+from ..wire.client import Client
+from . import harness
+
+CARD_NAME = "A100 40GB PCIe 4.0 x16"  # its link: 25 GB/s each way (field figures), pageable copies about half
+GPU_SHARED_BYTES = 16 << 30  # on a real card: what is shared of it
+SIZE_DIVISOR = 256  # the simulated card holds so much less than that, and turns are as much shorter: the same ratios
+TIME_FACTOR = 100  # real seconds for a modelled one: what this machine takes for the data itself must not show
+SIMULATED_BYTES = GPU_SHARED_BYTES // SIZE_DIVISOR
+
+_PARAMETERS = f"""\
+time_scale = {TIME_FACTOR}
+[device]
+name = {CARD_NAME}, 1/{SIZE_DIVISOR}
+memory = {SIMULATED_BYTES >> 20}MiB
+context_memory = 512KiB
+h2d_bandwidth = 23842MiB/s
+d2h_bandwidth = 23842MiB/s
+pageable_h2d_bandwidth = 11444MiB/s
+pageable_d2h_bandwidth = 11444MiB/s
+memory_bandwidth = 1448GiB/s
+"""
+
+
+class MemoryHolder:
+    """A `memory_program`; `shared`: as a client of its own, with `options` of `jupyter gpushare run`."""
+
+    def __init__(self, environment: dict[str, str], name: str, *options: str, shared: bool = True) -> None:
+        command = program.argv("jupyter_gpushare.bench.memory_program")
+        if shared:
+            command = program.argv("jupyter_gpushare", "run", "--label", name, *options, "--", *command)
+        elif environment.get("GPUSHARE_SIMULATE") == "1":
+            environment = {**environment, "LD_LIBRARY_PATH": str(SIMULATED_DRIVER.parent)}
+        self.label = name
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def send_command(self, *words: object) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+
+    def read_answer(self) -> dict[str, Any]:
+        """The answer. Raises RuntimeError when the program has failed."""
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a measuring program ended with status {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def run_command(self, *words: object) -> dict[str, Any]:
+        self.send_command(*words)
+        return self.read_answer()
+
+    def close(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._process.wait(60)
+        if self._process.stdout:
+            self._process.stdout.close()
+
+
+@contextlib.contextmanager
+def two_holders(
+    environment: dict[str, str], size: int, piece: int, *options: str, shared: bool = True
+) -> Iterator[list[MemoryHolder]]:
+    """Two clients, each with `size` bytes on the device in pieces of `piece`; `options`, `shared` as of `Holder`."""
+    pair = [MemoryHolder(environment, name, *options, shared=shared) for name in ("one", "two")]
+    try:
+        for holder in pair:
+            holder.read_answer()
+            holder.run_command("hold", size, piece)
+        yield pair
+    finally:
+        for holder in pair:
+            holder.close()
+
+
+def run_together(holders: list[MemoryHolder], *words: object) -> list[dict[str, Any]]:
+    """Return the answers of all programs, which work at the same time."""
+    for holder in holders:
+        holder.send_command(*words)
+    return [holder.read_answer() for holder in holders]
+
+
+def elapsed_seconds(ran: list[dict[str, Any]]) -> float:
+    """Real seconds from the first launch to the last."""
+    return float(max(one["ended"] for one in ran) - min(one["began"] for one in ran))
+
+
+def shared_bytes_and_time_factor(device: str) -> tuple[int, float]:
+    """What the shared part of the device holds, in bytes, and real seconds for one of the device's."""
+    return (SIMULATED_BYTES, float(TIME_FACTOR)) if device == "sim" else (GPU_SHARED_BYTES, 1.0)
+
+
+@contextlib.contextmanager
+def bench_host(
+    device: str, *options: str, sharing_options: tuple[str, ...] = harness.EXCLUSIVE_TURNS
+) -> Iterator[dict[str, str]]:
+    """A coordinator with `options`, and the device. `sharing_options`: see `harness.coordinator`."""
+    with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
+        file = Path(name) / "card"
+        file.write_text(_PARAMETERS)
+        given = {"GPUSHARE_SIM_CONFIG": str(file)} if device == "sim" else {}
+        if device == "gpu":
+            options = (*options, "--device-memory", f"{GPU_SHARED_BYTES >> 20}MiB")
+        with (
+            harness.environment_variables(given),
+            harness.running_coordinator(device, *options, sharing_options=sharing_options) as environment,
+        ):
+            yield {**environment, **given}
+
+
+def transferred(environment: dict[str, str], label: str) -> dict[str, float]:
+    """What the client of that label has moved so far: bytes and seconds, out and in."""
+    with Client(environment["GPUSHARE_SOCKET"]) as client:
+        status = client.request(messages.Status())
+    found = next(client for client in status["clients"] if client["label"] == label)
+    return {
+        f"{way}_{unit}": float(sum(process[way][unit] for process in found["processes"]))
+        for way in ("evicted", "restored")
+        for unit in ("bytes", "seconds")
+    }
+
+
+def release_turn(environment: dict[str, str], label: str) -> None:
+    """End the client's turn."""
+    with Client(environment["GPUSHARE_SOCKET"]) as client:
+        status = client.request(messages.Status())
+        found = next(client for client in status["clients"] if client["label"] == label)
+        client.request(messages.Release(client=found["id"]))

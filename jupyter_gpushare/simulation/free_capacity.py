@@ -1,0 +1,43 @@
+"""How much free room nobody can use, after FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
+
+A device's free fraction is fragmented for a client that needs more than it. The measure is the free capacity that a
+client drawn at random from the workload could not use, over all free capacity, averaged over time. What a client needs
+of a device is its memory over the device's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+
+class FreeCapacity:
+    def __init__(self, needs: Iterable[float], devices: int) -> None:
+        self._needs = sorted(needs)
+        self._free = [1.0] * devices
+        self._lost = [self._unusable(1.0)] * devices
+        self._since = 0.0
+        self._sum_free = float(devices)
+        self._sum_lost = sum(self._lost)
+        self.free = self.unusable = 0.0  # device seconds
+
+    def update(self, device: int, need: float, now: float) -> None:
+        """A client with this `need` came to the device; negative: it went."""
+        self.advance(now)
+        self._free[device] -= need
+        lost = self._unusable(self._free[device])
+        free = max(0.0, self._free[device])
+        self._sum_lost += lost - self._lost[device]
+        self._sum_free += free - max(0.0, self._free[device] + need)
+        self._lost[device] = lost
+
+    def advance(self, now: float) -> None:
+        self.free += self._sum_free * (now - self._since)
+        self.unusable += self._sum_lost * (now - self._since)
+        self._since = now
+
+    def _unusable(self, free: float) -> float:
+        """Free fraction times the part of all clients that need more."""
+        if free <= 1e-9 or not self._needs:
+            return 0.0
+        return free * (1.0 - bisect_right(self._needs, free + 1e-9) / len(self._needs))

@@ -1,0 +1,355 @@
+"""The edge: hands events to the scheduler and carries out its commands on simulated processes, as the coordinator's
+daemon does on real ones.
+
+The compiled rule decides what a process does about turns. It steps when one of its inputs changes: its permit, the
+thread at its gate, the devices' locks, its work, its memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop
+from typing import Any
+
+from ..agent import rule
+from ..core import Scheduler
+from ..core import commands as cmd
+from ..core import events as ev
+from ..core.settings import Settings
+from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
+from .event_queue import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
+from .execution import ExecutionModel
+from .report_data import TimelineData
+from .workload import Workload
+
+NEVER = float("inf")
+_NO_WAKE_NS = (1 << 64) - 1  # of `wake_at`
+_TIME_PASSED = ev.TimePassed()
+
+
+class SimulatedAgent(ExecutionModel):
+    """A scheduler, and the processes that heed its permits by the rule of turns."""
+
+    def __init__(self, workload: Workload, settings: Settings, *, details: TimelineData | None) -> None:
+        super().__init__(workload.costs, settings, details)
+        self.scheduler = Scheduler(settings)
+        self.clients: dict[str, SimClient] = {}
+        self.decisions = 0
+        self.switches = 0
+        self._next_deadline = NEVER
+        self._last_process_number = 0
+        self._events: deque[ev.Event] = deque()
+        self._pending_prefetches: list[SimClient] = []
+        self._is_handling = False
+        self.overlap = workload.overlap
+        self._handle = self.scheduler.handle
+        self._agent_step = rule.native().agent_step
+        self._outputs = rule.ffi.new("struct agent_outputs *")
+        self._command_handlers: dict[type, Callable[[Any], None]] = {
+            cmd.Permit: self._on_permit,
+            cmd.SetResident: self._on_set_resident,
+            cmd.RestoreAhead: self._on_prefetch,
+            cmd.SetBudget: self._on_set_budget,
+        }
+
+    # --- the door
+
+    def handle_event(self, event: ev.Event) -> None:
+        """Hand an event to the scheduler and carry out what it decides, including what follows from that.
+
+        Raises Refused for a client that cannot be had.
+        """
+        self._events.append(event)
+        if self._is_handling:
+            return
+        self._is_handling = True
+        events, carry_out = self._events, self._command_handlers
+        try:
+            while events:
+                event = events.popleft()
+                commands = self._handle(event, self.now)
+                self.decisions += 1
+                for command in commands:
+                    if action := carry_out.get(type(command)):
+                        action(command)
+                while self._pending_prefetches:
+                    self._prefetch_if_running(self._pending_prefetches.pop(0))
+        finally:
+            self._is_handling = False
+        due = self.scheduler.next_deadline()
+        self._next_deadline = NEVER if due is None else due
+
+    def run_until(self, end: float, on_progress: Callable[[float], None] | None = None) -> None:
+        """Let everything up to `end` happen. `watch` is told the time now and then."""
+        heap, actions = self._heap, self._actions
+        count = 0
+        while True:
+            planned = heap[0][0] if heap else NEVER
+            if self._next_deadline < planned:
+                if self._next_deadline > end:
+                    break
+                self.now = max(self.now, self._next_deadline)
+                self.handle_event(_TIME_PASSED)
+            else:
+                if planned > end:
+                    break
+                _, made, kind, client = heappop(heap)
+                if client.timers[kind] != made:
+                    continue
+                client.timers[kind] = -1
+                self.now = planned
+                actions[kind](client)
+            count += 1
+            if on_progress is not None and not count & 0xFFF:
+                on_progress(self.now)
+        self.handled_timers += count
+        self.now = end
+
+    # --- commands
+
+    def _on_permit(self, command: cmd.Permit) -> None:
+        client = self.clients[command.client]
+        if not client.process_number:
+            return
+        client.permit, permit = command, client.agent.permit
+        permit.turn, permit.epoch = command.turn, command.epoch
+        permit.devices = (1 << len(command.devices)) - 1
+        permit.deadline_ns = round(1e9 * (command.deadline or 0.0))
+        permit.flags = MAY * command.may | RELIEVED * command.relieved | CONTENDED * command.contended
+        if client.phase == OUT:
+            self._try_to_enter(client)
+        else:
+            self.step(client)
+
+    def _on_set_resident(self, command: cmd.SetResident) -> None:
+        client = self.clients[command.client]
+        client.resident_target = command.bytes
+        if client.phase == OUT and client.devices:
+            before = client.resident
+            self.stop_eviction(client)
+            if client.resident_target is not None:
+                self.stop_restore(client)
+            self.evict_when_out(client)
+            if client.resident != before:
+                self.report_memory(client)
+
+    def _on_prefetch(self, command: cmd.RestoreAhead) -> None:
+        client = self.clients[command.client]
+        if command.wanted:
+            self._pending_prefetches.append(client)
+        elif client.phase == OUT and client.restoring_bytes:
+            self.stop_restore(client)
+            self.report_memory(client)
+
+    def _prefetch_if_running(self, client: SimClient) -> None:
+        """After all else that was decided: whoever is granted the device comes first."""
+        if client.process_number:
+            self.start_prefetch(client)
+
+    def _on_set_budget(self, command: cmd.SetBudget) -> None:
+        self.limit_rate(self.clients[command.client], command.budget)
+
+    # --- what processes do
+
+    def step(self, client: SimClient, drained: bool = False) -> None:
+        """Let the rule decide what the process does, and do that. `drained`: what was submitted has finished."""
+        state, inputs, out = client.agent.state, client.agent.inputs, self._outputs
+        before, turn = client.phase, client.turn_number
+        freed: tuple[SimDevice, ...] = ()
+        inputs.now = now = round(1e9 * self.now)
+        inputs.waiting = before == OUT  # no drain waits for the thread at the gate, so no step is to let it through
+        inputs.tried = rule.NOT_TRIED
+        if before == IN and client.permit and client.permit.contended:
+            inputs.idle_release_ns = round(1e9 * self.idle_release(client))
+        while True:
+            quiet = drained if client.phase == CLOSING else client.activity != ON_GPU
+            inputs.polled = rule.QUIET if quiet else rule.BUSY
+            self._agent_step(state, inputs, out)
+            acts, client.phase = out.acts, state.report.phase
+            if acts & rule.DRAINED:
+                self._on_drained(client)
+            if acts & rule.LEAVE:
+                freed = self.leave_turn(client)
+                break
+            inputs.tried = self._enter(client, out.turn) if acts & rule.ENTER else rule.NOT_TRIED
+            if not acts & rule.ENTER and out.wake_at > now:
+                break
+        if client.phase == LEAVING and out.wake_at != _NO_WAKE_NS:
+            self.schedule(out.wake_at / 1e9, GATE, client)
+        self._report_step(client, before, turn, bool(acts & rule.CHANGED))
+        self.admit_waiting(freed)
+
+    def _report_step(self, client: SimClient, before: int, turn: int, changed: bool) -> None:
+        """Report what has become of the turn, and go on by that."""
+        after = client.phase
+        if before == after == IN:
+            self._report_idleness(client)
+        elif before == after == LEAVING and changed:
+            self.handle_event(ev.Evicting(client.process_number))
+        elif before == OUT and after == IN:
+            client.turn_entered_at, client.is_restoring = self.now, True
+            client.is_waiting_at_gate = client.is_idle = client.is_quiet = False
+            self.stop_eviction(client)
+            self.schedule(self.start_restore(client, self.now + self.costs.handoff), GATE, client)
+            self.handle_event(ev.Began(client.process_number, client.turn_number, self.now))
+        elif before == IN and after == CLOSING:
+            client.timers[IDLE] = -1
+            if not client.is_restoring:
+                self._begin_drain(client, self.costs.drain)
+        elif before == CLOSING and after == IN:
+            client.is_quiet = False
+            if not client.is_restoring:
+                self._on_reopened(client)
+        elif before != OUT and after == OUT:
+            self.handle_event(ev.Ended(client.process_number, turn))
+
+    def _locks_admit(self, client: SimClient) -> bool:
+        """Return whether the locks of the client's devices admit the turn that it is permitted."""
+        permit = client.permit
+        return permit is not None and permit.may and all(one.turn_number in (0, permit.turn) for one in client.devices)
+
+    def _try_to_enter(self, client: SimClient) -> None:
+        """Step, unless the try would be refused."""
+        if client.phase == OUT and client.is_waiting_at_gate and self._locks_admit(client):
+            self.step(client)
+
+    def _enter(self, client: SimClient, turn: int) -> int:
+        """Return what has become of the try."""
+        if not self._locks_admit(client):
+            return rule.REFUSED
+        client.turn_number = turn
+        for device in client.devices:
+            device.turn_number = turn
+            device.clients_in_turn[client.index] = client
+            if device.last_client_index != client.index:
+                device.last_client_index = client.index
+                self.switches += 1
+        return rule.ENTERED
+
+    def leave_turn(self, client: SimClient) -> tuple[SimDevice, ...]:
+        """Leave the turn, if the client is in one; returns the devices that are free now."""
+        if not client.turn_number:
+            return ()
+        client.turn_number, client.phase, client.is_restoring = 0, OUT, False
+        client.timers[GATE] = -1
+        for device in client.devices:
+            del device.clients_in_turn[client.index]
+            if not device.clients_in_turn:
+                device.turn_number = 0
+        return tuple(device for device in client.devices if not device.turn_number)
+
+    def admit_waiting(self, freed: tuple[SimDevice, ...]) -> None:
+        """Let a permitted client that waits enter."""
+        for device in freed:
+            for client in list(device.clients.values()):
+                self._try_to_enter(client)
+
+    def wait_at_gate(self, client: SimClient) -> None:
+        """Its thread stands at the gate."""
+        if not client.is_waiting_at_gate:
+            client.is_waiting_at_gate = True
+            self.handle_event(client.gate_wait_started)
+            self._try_to_enter(client)
+
+    def update_idleness(self, client: SimClient) -> None:
+        """Step if the rule has to know that work has begun, or ended."""
+        contended = client.permit is not None and client.permit.contended
+        if client.is_gate_open and contended and client.is_quiet != (client.activity != ON_GPU):
+            self.step(client)
+
+    def _report_idleness(self, client: SimClient) -> None:
+        state, inputs = client.agent.state, client.agent.inputs
+        since, idle, was_idle = state.idle_since, bool(state.idle), client.is_idle
+        client.is_quiet, client.is_idle = since > 0, idle
+        if since and not idle:
+            self.schedule((since + inputs.idle_release_ns + 1) / 1e9, IDLE, client)
+        else:
+            client.timers[IDLE] = -1
+        if idle != was_idle:
+            self.handle_event(ev.WentIdle(client.process_number) if idle else ev.WentBusy(client.process_number))
+
+    def idle_release(self, client: SimClient) -> float:
+        return self.scheduler.idle_release(self.scheduler.clients[client.id])
+
+    def _on_gate_timer(self, client: SimClient) -> None:
+        """Its memory has come, what it had submitted has finished, or its memory leaves for long."""
+        if client.is_restoring:
+            self._on_opened(client)
+        elif client.phase == LEAVING:
+            self.step(client)
+        elif client.activity == ON_GPU and not client.is_waiting_at_gate:
+            # All of its phase had been submitted, and a client beside it has slowed it down since.
+            self.schedule(self.now + self.remaining_work(client) / client.rate, GATE, client)
+        else:
+            self.step(client, drained=True)
+
+    def _on_opened(self, client: SimClient) -> None:
+        came = client.restoring_bytes > 0
+        if came and (later := self.room_available_at(client)) > self.now:
+            self.schedule(later, GATE, client)
+            return
+        if came:
+            self.finish_restore(client)
+        client.is_restoring = False
+        self.continue_work(client)
+        if client.phase == CLOSING:  # while its memory came: the call that brought it back goes ahead
+            self._begin_drain(client, client.spec.launch)
+        if came:
+            self.report_memory(client)
+            self.handle_event(ev.Restored(client.process_number))
+
+    def _on_reopened(self, client: SimClient) -> None:
+        client.timers[GATE] = -1
+        if client.is_idle:
+            client.is_idle = False
+            self.handle_event(ev.WentBusy(client.process_number))
+        if client.is_waiting_at_gate:
+            client.is_waiting_at_gate = False
+            self.handle_event(ev.Unwanted(client.process_number))
+        self.continue_work(client)
+
+    def continue_work(self, client: SimClient) -> None:
+        """Its gate is open."""
+        if client.activity == ON_GPU:
+            self.begin_work(client)
+        self.update_idleness(client)
+
+    def _begin_drain(self, client: SimClient, submitted: float) -> None:
+        """`submitted` seconds of work are let finish."""
+        if client.accounted_until < 0 or client.rate <= 0:
+            takes, goes_on = self.costs.empty_drain, client.accounted_until >= 0
+        else:
+            left = self.remaining_work(client) / client.rate
+            takes = max(submitted, client.spec.launch)
+            takes, goes_on = min(takes, left), takes < left
+        self.schedule(self.now + takes, GATE, client)
+        if goes_on:
+            self.wait_at_gate(client)
+
+    def _on_drained(self, client: SimClient) -> None:
+        self.end_work(client)
+        self.end_turn(client)
+        if client.activity == ON_GPU:
+            client.timers[WORK] = -1
+            client.waiting_since = self.now
+        if client.resident_target is not None and client.resident_target < client.resident:
+            self.start_eviction(client)
+            client.agent.inputs.moving = not self.overlap
+
+    def _on_evicted(self, client: SimClient) -> None:
+        self.finish_eviction(client)
+        self.report_memory(client)
+        if client.phase == LEAVING:
+            if client.resident_target is not None and client.resident_target < client.resident:
+                self.start_eviction(client)
+            else:
+                client.agent.inputs.moving = 0
+                self.step(client)
+
+    def _on_prefetched(self, client: SimClient) -> None:
+        if (later := self.room_available_at(client)) > self.now:
+            self.schedule(later, RESTORE, client)
+            return
+        self.finish_restore(client)
+        self.report_memory(client)

@@ -1,0 +1,82 @@
+"""Clients that work until they are killed, and are started anew then, as their users would."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from ..system.notebook_client import SETUP, Notebook
+from ..system.system_host import SystemHost
+
+BUSY_CELL = f"""{SETUP}
+busy = Busy(cuda)
+while not os.path.exists({{over!r}}):
+    time.sleep(0.05)
+result = busy.stop()
+"""
+
+
+class KillTarget:
+    """One process of the client `client`. `pids` are all that it has had."""
+
+    def __init__(self, host: SystemHost, client: str) -> None:
+        self.host = host
+        self.client = client
+        self.pids: list[int] = []
+
+    def begin(self) -> None:
+        """Start it and let it work; it need not have begun when this returns."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """By SIGKILL, stopped or not."""
+        self.send(signal.SIGKILL)
+
+    def finish(self) -> None:
+        """End its work; fails when it has computed something wrong."""
+        raise NotImplementedError
+
+    def send(self, number: int) -> None:
+        os.kill(self.pids[-1], number)
+
+
+class BusyProgram(KillTarget):
+    def begin(self) -> None:
+        self._program = self.host.program(self.client, cuda=False)
+        self._program.start("cuda = Cuda()")
+        self._program.start_busy()
+        self.pids.append(self._program.pid)
+
+    def kill(self) -> None:
+        super().kill()
+        self._program.end()
+
+    def finish(self) -> None:
+        self._program.result()
+        self._program.result()
+        self._program.stop()
+        self._program.end()
+
+
+class BusyKernel(KillTarget):
+    """A notebook whose cell goes on until it is told, and whose kernel is restarted when it has died."""
+
+    def __init__(self, host: SystemHost, start: Callable[..., Notebook]) -> None:
+        self._notebook = start(setup=False)
+        self._over = host.folder / "over"
+        super().__init__(host, self._notebook.client)
+
+    def begin(self) -> None:
+        if self.pids:
+            self._notebook.manager.restart_kernel(now=True)
+            self._notebook.front_end.wait_for_ready(timeout=60)
+        self._request = self._notebook.start(BUSY_CELL.format(over=str(self._over)))
+        self.pids.append(self._notebook.pid)
+
+    def finish(self) -> None:
+        self._over.touch()
+        assert self._notebook.finish(self._request)["status"] == "ok"
+        result = self._notebook.value("result")
+        assert (result["wrong"], result["failure"]) == (0, "")
+        self._notebook.manager.shutdown_kernel(now=True)

@@ -1,0 +1,208 @@
+"""One simulated host: devices, clients with their processes, and one coordinator at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare.agent.link import CONNECTING
+from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
+
+from ..support.agent import Agent
+from ..support.simulated_program import WorkloadProfile
+from ..support.turn_audit import SimulatedClient, TurnAudit, Violation
+from ..support.virtual_clock import EventOwner
+from .coordinator import CoordinatorUnderTest
+from .external_actors import ExternalActor, RequestClient
+from .simulated_sockets import ActorConnection, CoordinatorKilled, MessageFaults
+
+__all__ = ["FaultHost", "Violation"]
+
+
+class Kernel(EventOwner):
+    """The carrier of bytes, which is no event of its own."""
+
+    counts = False
+
+
+@dataclass(eq=False)
+class FaultyClient(SimulatedClient):
+    """A client whose lines may be faulty for a while."""
+
+    host: FaultHost
+    message_faults: MessageFaults | None = None
+
+
+class FaultHost(TurnAudit):
+    """Audited host with faults; see `TurnAudit`.
+
+    `kill_probability`, `interleave_probability`: of an interruption while a coordinator sends.
+
+    `shared`: clients may run together.
+    """
+
+    rings = True
+
+    def __init__(self, seed: int, folder: Path, settings: LiveSettings, devices: int, shared: bool) -> None:
+        super().__init__(seed, devices)
+        self.message_random = self.fork_random()
+        self.kernel = Kernel()
+        self.folder, self.settings, self.shared = folder, settings, shared
+        self.driver_bytes = self.random.choice((0, 1 << 30))  # of the memory, which no coordinator knows of
+        self.coordinator: CoordinatorUnderTest | None = None
+        self.coordinators = 0
+        self.kill_probability = 0.0
+        self.interleave_probability = 0.0
+        self.bugs: list[str] = []
+        self.requests: list[RequestClient] = []  # that wait for an answer
+        self.notebooks: list[ExternalActor] = []
+        self._depth = 0
+        self._pidfds: dict[int, list[tuple[CoordinatorUnderTest, int]]] = {}  # pidfds by pid
+        self.clock.on_event = self._on_event
+        self.checks: list[Callable[[EventOwner], None]] = []
+        self.check_idle_devices(self.kernel)
+
+    # --- participants
+
+    def client(
+        self, name: str, devices: tuple[str, ...], habits: WorkloadProfile, uid: int = 1000, quota: str = ""
+    ) -> FaultyClient:
+        client = FaultyClient(self, name, uid, devices, habits, quota)
+        self.clients[name] = client
+        return client
+
+    def free_bytes(self, agent: Agent) -> int:
+        """Return how many bytes its device has free, beside what is there of processes whose memory is not paged."""
+        there = sum(
+            other.page.report.resident - other.program.memory_requests.wanted
+            for other in self._agents_by_device[agent.devices[0]]
+            if other.program.profile.uses_swap
+        )
+        return self.memory - self.driver_bytes - int(there)
+
+    def end(self, agent: Agent) -> None:
+        for coordinator, descriptor in self._pidfds.pop(agent.pid, ()):
+            self.clock.schedule(self.clock.now, coordinator, coordinator.loop.readable, descriptor)
+        super().end(agent)
+
+    def is_stopped(self, pid: int) -> bool:
+        agent = self._by_pid.get(pid)
+        return agent is not None and agent.stopped
+
+    def on_refused(self, agent: Agent, message: dict[str, Any]) -> None:
+        if message["reason"] == "internal":
+            self.bugs.append(f"{agent} met a bug: {message}")
+
+    def send_user_request(self, client: SimulatedClient, request: dict[str, Any]) -> None:
+        """A user's command."""
+        self.requests.append(RequestClient(self, client.uid, {"client": client.name, **request}))
+
+    def hellos_in_flight(self) -> list[str]:
+        """Return the processes whose hello or its answer is on its way."""
+        return [str(agent) for agent in self.agents() if agent.link.state == CONNECTING]
+
+    def descriptors(self) -> int:
+        """Return how many files processes and outsiders have open."""
+        outside = sum(locks.descriptors for locks in self._other_coordinator_locks.values())
+        return sum(agent.descriptors for agent in self.agents()) + outside
+
+    # --- the coordinator
+
+    def start_coordinator(self) -> CoordinatorUnderTest:
+        assert self.coordinator is None
+        self.coordinators += 1
+        self.log_event(f"coordinator {self.coordinators} starts")
+        self.coordinator = CoordinatorUnderTest(
+            self.clock, self.kernel, self.fork_random(), self.settings, str(self.folder / "coordinator.sock")
+        )
+        self.coordinator.on_send = self._before_send
+        return self.coordinator
+
+    def kill_coordinator(self) -> None:
+        if self.coordinator:
+            self.log_event(f"coordinator {self.coordinators} is killed")
+            coordinator, self.coordinator = self.coordinator, None
+            coordinator.kill()
+
+    def connect(self, agent: Agent) -> ActorConnection | None:
+        connection = self.connect_actor(agent.pid, agent.client.uid, agent.wake)
+        if connection:
+            connection.client = agent.client
+            connection.owner = agent
+        return connection
+
+    def connect_actor(self, pid: int, uid: int, on_readable: Callable[[], None]) -> ActorConnection | None:
+        """Return None if no coordinator listens."""
+        return (
+            ActorConnection(self.coordinator, self.fork_random(), (pid, uid), on_readable) if self.coordinator else None
+        )
+
+    def _before_send(self) -> None:
+        """Before each line that the coordinator sends others run beside it, and it may be killed."""
+        if self.kill_probability and self.random.random() < self.kill_probability:
+            raise CoordinatorKilled(self.coordinator)
+        coordinator = self.coordinator
+        if self.interleave_probability and self._depth == 0 and self.random.random() < self.interleave_probability:
+            self._depth += 1
+            end = self.clock.now + self.random.expovariate(self.random.choice((20_000.0, 1000.0)))
+            while self.clock.step(end, except_for=coordinator):
+                pass
+            self._depth -= 1
+            if coordinator and not coordinator.alive:
+                raise CoordinatorKilled(coordinator)
+
+    def step(self, end: float) -> bool:
+        try:
+            return self.clock.step(end)
+        except CoordinatorKilled as killed:
+            if killed.args[0] is self.coordinator:
+                self.kill_coordinator()
+            return True
+
+    def run(self, end: float) -> None:
+        while self.step(end):
+            pass
+        self.clock.now = max(self.clock.now, end)
+
+    # --- what the coordinator asks the kernel for
+
+    def open_pidfd(self, pid: int) -> int:
+        """A pidfd, as good as."""
+        if pid not in self._by_pid or self.coordinator is None:
+            raise ProcessLookupError(3, "No such process")
+        descriptor = os.eventfd(0)
+        self._pidfds.setdefault(pid, []).append((self.coordinator, descriptor))
+        return descriptor
+
+    def on_call(self, agent: Agent) -> None:
+        super().on_call(agent)
+        for other in () if self.shared else (other for uuid in agent.devices for other in self._agents_by_device[uuid]):
+            if other.is_working and other.client is not agent.client:
+                raise Violation(f"{agent} makes a call beside {other}, and the devices are not shared")
+
+    def _on_event(self, owner: EventOwner) -> None:
+        if self._depth == 0:
+            for check in self.checks:
+                check(owner)
+
+    def describe(self) -> list[str]:
+        """Return how things stand, for a report."""
+        lines = [agent.describe() for agent in self.agents()]
+        scheduler = self.coordinator.daemon.scheduler if self.coordinator else None
+        for client in scheduler.clients.values() if scheduler else ():
+            processes = ", ".join(f"{number}{' wants' * p.wants} {p.turn}" for number, p in client.processes.items())
+            lines.append(f"{client.id} is {client.phase}: processes {processes}; {client.permit}; next {client.next}")
+        return lines
+
+    # --- the end
+
+    def close(self) -> None:
+        self.checks.clear()
+        self.kill_coordinator()
+        super().close()
+        for caller in (*self.requests, *self.notebooks):
+            caller.die()
+        self.clock.run(self.clock.now + 60.0)  # what was on its way, descriptors with it, arrives nowhere

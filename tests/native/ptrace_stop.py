@@ -1,0 +1,40 @@
+"""Hold one thread of a program still between two of its system calls, by ptrace."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+_ATTACH, _DETACH, _SYSCALL = 16, 17, 24
+_ALL_CHILDREN = 0x40000000  # __WALL: threads too
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_libc.ptrace.restype = ctypes.c_long
+
+
+def thread_named(pid: int, name: str) -> int:
+    """The id of that thread."""
+    return next(
+        int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == name
+    )
+
+
+@contextlib.contextmanager
+def stopped_thread(thread: int, condition: Callable[[], bool]) -> Iterator[None]:
+    """Let the thread go on until `condition` is true at the begin or end of one of its system calls, and hold it there
+    for the body; its other threads run. All by the same thread of the test."""
+    if _libc.ptrace(_ATTACH, thread, None, None) != 0:
+        pytest.skip(f"threads cannot be held here: {os.strerror(ctypes.get_errno())}")
+    os.waitpid(thread, _ALL_CHILDREN)
+    try:
+        while not condition():
+            assert _libc.ptrace(_SYSCALL, thread, None, None) == 0
+            os.waitpid(thread, _ALL_CHILDREN)
+        yield
+    finally:
+        _libc.ptrace(_DETACH, thread, None, None)

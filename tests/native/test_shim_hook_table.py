@@ -1,0 +1,59 @@
+"""Each `GATED` row of hooks.def: its columns agree with one another, and each wrapper stands at the gate."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from .conftest import ROOT
+from .fake_coordinator import wait_until
+
+TABLE = (ROOT / "native" / "shim" / "driver" / "hooks.def").read_text()
+GATED = re.compile(r"^GATED\((\w+), (\w+), \w+, \d+,\s*\(([^()]*)\),\s*\(([^()]*)\),\s*([^,]+),", re.MULTILINE)
+
+
+class Row(NamedTuple):
+    twin: str
+    symbol: str
+    parameters: str
+    arguments: str
+    stream: str
+
+    def names(self) -> list[str]:
+        return [re.sub(r".*\W", "", parameter.strip()) for parameter in self.parameters.split(",")]
+
+    def symbols(self) -> list[str]:
+        return [self.symbol] if self.twin == "NONE" else [self.symbol, f"{self.symbol}_{self.twin.lower()}"]
+
+
+def table() -> list[Row]:
+    text = re.sub(r"config \? config->stream : DEFAULT", "config->stream", TABLE)
+    rows = [Row(*(" ".join(column.split()) for column in found)) for found in GATED.findall(text)]
+    assert len(rows) == TABLE.count("\nGATED(")
+    return rows
+
+
+def test_arguments_are_the_parameters_in_their_order() -> None:
+    assert [row.symbol for row in table() if row.names() != row.arguments.split(", ")] == []
+
+
+def test_work_is_marked_for_the_stream_that_gets_it() -> None:
+    for row in table():
+        given = "stream" in row.names()
+        assert row.stream == ("stream" if given else "config->stream" if "config" in row.names() else "DEFAULT"), row
+        assert (row.twin == "PTDS") <= (row.stream == "DEFAULT"), row
+
+
+def test_each_gated_function_waits_at_the_gate(stub: Any) -> None:
+    symbols = [symbol for row in table() for symbol in row.symbols()]
+    client, process = stub(symbols)
+    client.run("nothing = [c_uint64(0)] * 12; block = (c_uint64 * 64)()")
+    assert len(symbols) > 160
+    for epoch, symbol in enumerate(symbols, start=1):
+        client.start(f"cuda.{symbol}(*nothing)")
+        process.wants()
+        wait_until(lambda: process.page.report.waiting == 1, what=symbol)
+        process.open(epoch)
+        client.result()
+        process.drain(epoch)
+    assert process.page.report.gate_waits == len(symbols)

@@ -1,0 +1,169 @@
+"""Programs that close every descriptor, as daemons do: theirs are not touched, and their turns go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.wire.page import IN, OUT
+
+from ..support import sanitizers
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .ptrace_stop import stopped_thread, thread_named
+from .test_shim_lifecycle import open_files
+from .test_shim_without_coordinator import lock_is_free
+
+# The program closes what another thread uses: that sanitizer takes it for a mistake, and here it is the point.
+pytestmark = pytest.mark.skipif(sanitizers.KIND == "thread", reason="closes descriptors that the agent uses")
+
+
+# What is opened next gets the numbers that the shim had: pipes and sockets with something to read in them, files.
+CLOSE_ALL = """
+import fcntl, socket, tempfile
+mine = []
+def close_all():
+    os.closerange(3, 256)
+    for _ in range(12):
+        reader, writer = os.pipe()
+        os.write(writer, b"pipe" * 16)
+        one, other = socket.socketpair()
+        other.send(b"socket" * 16)
+        file = tempfile.TemporaryFile()
+        file.write(b"file" * 16)
+        file.flush()
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        mine.append((reader, writer, one, other, file))
+def untouched():
+    for reader, writer, one, other, file in mine:
+        assert os.get_blocking(reader) and os.read(reader, 1000) == b"pipe" * 16
+        assert one.recv(1000) == b"socket" * 16
+        one.setblocking(False); other.setblocking(False)
+        for end in (one, other):
+            try:
+                raise AssertionError(end.recv(1000))
+            except BlockingIOError:
+                pass
+        file.seek(0)
+        assert file.read() == b"file" * 16
+    return True
+"""
+
+
+def closed(client: CudaClient) -> None:
+    client.run(CLOSE_ALL)
+    client.run("close_all()")
+
+
+def test_a_running_turn_goes_on_under_new_descriptors(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection, coordinator: ScriptedCoordinator
+) -> None:
+    process.open(1)
+    assert client.run("cuda.alloc(1 << 20)[0], cuda.spin()") == [0, 0]
+    began = process.last_turn.began_ns
+    closed(client)
+    again = coordinator.accept()
+    assert (again.hello["pid"], again.hello["client"]) == (client.pid, "one")
+    assert again.last_turn[:2] == (process.turn, began) and again.phase == IN
+    assert again.page.report.allocated == again.client_page.view.slots[0].allocated == 1 << 20
+    again.welcome()
+    assert client.run("cuda.spin()") == 0
+    assert not lock_is_free(machine)
+    again.open(2)
+    again.opened(2)
+    again.drain(2)
+    assert lock_is_free(machine)
+    assert client.run_at_the_gate(again, 3) == 0
+    assert client.run("untouched()")
+
+
+def test_the_lock_is_kept_while_all_descriptors_are_closed(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection, coordinator: ScriptedCoordinator
+) -> None:
+    """The agent is stopped where it has just seen that its descriptors are gone."""
+    client.begin(process, 1)
+    client.run(CLOSE_ALL)
+    agent = thread_named(client.pid, "gpushare")
+    with stopped_thread(agent, lambda: True):
+        client.run("close_all()")
+        assert not [name for name in open_files(client.pid) if name.endswith(".lock")]
+        assert not lock_is_free(machine)
+    again = coordinator.accept().welcome()
+    again.open(2)
+    again.opened(2)
+    again.drain(2)
+    assert lock_is_free(machine)
+
+
+def test_a_lock_file_that_cannot_be_opened_costs_no_descriptors(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    (path,) = machine.lock_folder.glob("*.lock")
+    path.unlink()
+    path.mkdir()
+    wait_until(lambda: "opened anew" in machine.log_text())
+    before = len(open_files(client.pid))
+    client.start("cuda.spin()")
+    process.open(1)
+    wait_until(lambda: process.last_turn.tries > 50)
+    assert len(open_files(client.pid)) <= before
+    path.rmdir()
+    assert client.result() == 0
+
+
+def test_a_lock_file_that_is_replaced_is_opened_anew(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    client.begin(process, 1)
+    (path,) = machine.lock_folder.glob("*.lock")
+    path.unlink()
+    wait_until(path.exists)
+    wait_until(lambda: not lock_is_free(machine))
+    assert process.phase == IN and client.run("cuda.spin()") == 0
+    process.drain(1)
+    assert lock_is_free(machine)
+
+
+def test_a_thread_that_waits_comes_over(
+    client: CudaClient, process: ProcessConnection, coordinator: ScriptedCoordinator
+) -> None:
+    client.run(CLOSE_ALL)
+    client.run("import threading; results = []")
+    client.run("thread = threading.Thread(target=lambda: results.append(cuda.here() or cuda.spin())); thread.start()")
+    process.wants()
+    client.run("close_all()")
+    again = coordinator.accept().welcome()
+    assert again.phase == OUT
+    again.wants()
+    wait_until(lambda: again.page.report.waiting == 1)
+    again.open(7)
+    assert client.run("thread.join(); results") is None
+    assert client.run("results") == [0]
+    assert again.page.report.waiting == 0
+    assert client.run("untouched()")
+
+
+def test_without_a_coordinator_turns_go_on(machine: NativeHost) -> None:
+    one, two = machine.client(), machine.client()
+    for client in (one, two):
+        client.run("cuda = Cuda()")
+        assert client.run("cuda.spin()") == 0
+    closed(one)
+    for _ in range(3):
+        for client in (one, two):
+            assert client.run("cuda.spin()") == 0
+    assert "makes new ones" in machine.log_text()
+    assert one.run("untouched()")
+
+
+def test_a_child_that_comes_at_once_keeps_the_programs_descriptors(client: CudaClient) -> None:
+    client.run(CLOSE_ALL)
+    client.run("close_all(); child = os.fork() or os._exit(0 if untouched() else 1)")
+    assert client.run("os.waitpid(child, 0)[1]") == 0
+
+
+def test_without_new_descriptors_all_calls_pass(machine: NativeHost, client: CudaClient) -> None:
+    client.run("import resource")
+    client.run("resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); os.closerange(3, 256)")
+    wait_until(lambda: client.run("cuda.spin()") == 0)
+    said = client.end()
+    assert said.count("\n") == 1 and "closed the shim's descriptors" in said

@@ -1,0 +1,176 @@
+"""Memory that comes back before the turn, while another client runs: as far as there is room, and no further."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .conftest import CudaClient, NativeHost, StartedClient
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
+from .test_shim_swap import EVERYTHING, MIB, TOOLS, device_used
+
+SIZES = [20 * MIB, 3 * MIB, 66 * MIB, 4 * MIB, 6 * MIB]
+WHOLE = sum(SIZES)
+MODES = {
+    "pageable": {"GPUSHARE_MEMORY_MODE": "swap"},
+    "pinned": {"GPUSHARE_MEMORY_MODE": "swap", "GPUSHARE_PINNED": str(1 << 30)},
+    "unified": {"GPUSHARE_MEMORY_MODE": "unified"},
+}
+SLOW = "[device]\nname = slow link\nmemory = 1GiB\nh2d_bandwidth = 400MiB/s\n"
+
+
+def start(
+    machine: NativeHost, coordinator: ScriptedCoordinator, sizes: str = str(SIZES), **environment: str
+) -> StartedClient:
+    """A client with arrays whose contents it knows; its turn is over and they are all off the device."""
+    client, process = machine.joined(coordinator, **environment)
+    client.run(TOOLS)
+    process.open(1)
+    client.run(f"arrays = [(cuda.alloc(n)[1], bytes([i + 1, 3 * i + 3, 5]) * (n // 3)) for i, n in enumerate({sizes})]")
+    assert not any(client.run("[write(address, data) for address, data in arrays]"))
+    process.page.orders.resident_target = 0
+    process.drain(1)
+    wait_until(lambda: process.page.report.resident == 0)
+    process.page.orders.resident_target = EVERYTHING
+    return client, process
+
+
+@pytest.fixture(params=list(MODES))
+def started(request: pytest.FixtureRequest, machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
+    return start(machine, coordinator, **MODES[request.param])
+
+
+@pytest.fixture(params=list(MODES))
+def slow(request: pytest.FixtureRequest, machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
+    (machine.root / "slow").write_text(SLOW)
+    return start(machine, coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"), **MODES[request.param])
+
+
+def come(process: Any, most: int = EVERYTHING) -> None:
+    process.page.orders.restore_ahead = most
+    process.doorbell()
+
+
+def looked(process: Any) -> None:
+    """The agent has looked at everything, from the beginning to the end."""
+    for _ in range(2):
+        process.page.orders.inspect_seq += 1
+        process.doorbell()
+        process.expect("details", seq=process.page.orders.inspect_seq)
+
+
+def check(client: CudaClient) -> None:
+    assert client.run("cuda.spin(0.01)") == 0
+    assert client.run("all(holds(address, data) for address, data in arrays)", 60)
+
+
+def test_prefetched_memory_is_resident_at_the_start_of_the_turn(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    report = process.page.report
+    come(process)
+    wait_until(lambda: report.resident == WHOLE and report.restored_bytes >= WHOLE)
+    assert report.absent == 0 and report.restored_ns > 0
+    before, restored = device_used(machine), report.restored_bytes
+    process.open(2)
+    check(client)
+    assert (report.restored_bytes, report.short_seq) == (restored, 0)
+    assert device_used(machine) == before
+
+
+def test_no_more_than_is_allowed_and_the_rest_with_the_turn(client: CudaClient, process: ProcessConnection) -> None:
+    report = process.page.report
+    come(process, 60 * MIB)
+    wait_until(lambda: report.restored_bytes > 0)
+    looked(process)
+    assert 0 < report.resident <= 60 * MIB
+    process.page.orders.resident_target = 30 * MIB
+    process.doorbell()
+    wait_until(lambda: report.resident <= 30 * MIB)
+    process.page.orders.resident_target = EVERYTHING
+    process.open(2)
+    check(client)
+    assert report.resident == WHOLE
+
+
+def test_a_turn_that_begins_meanwhile_goes_on_with_it(slow: StartedClient) -> None:
+    client, process = slow
+    come(process)
+    wait_until(lambda: process.page.report.resident > 0)
+    process.open(2)
+    check(client)
+    assert process.page.report.resident == WHOLE
+    assert process.page.report.restored_bytes == process.page.report.evicted_bytes
+
+
+def test_prefetched_memory_is_evicted_on_request(slow: StartedClient) -> None:
+    client, process = slow
+    report = process.page.report
+    come(process)
+    wait_until(lambda: report.resident > 0)
+    process.page.orders.resident_target = 0
+    process.doorbell()
+    wait_until(lambda: report.resident == 0)
+    come(process, 0)
+    process.page.orders.resident_target = EVERYTHING
+    process.open(2)
+    check(client)
+
+
+def test_interrupted_prefetch_does_not_continue(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    (machine.root / "slow").write_text(SLOW.replace("400MiB", "100MiB"))
+    client, process = start(
+        machine, coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"), **MODES["pinned"], sizes="[2 << 20] * 60"
+    )
+    come(process)
+    wait_until(lambda: process.page.report.resident > 0)
+    process.page.interrupt()
+    looked(process)
+    stopped = process.page.report.resident
+    assert stopped < 120 * MIB
+    looked(process)
+    assert process.page.report.resident == stopped
+    process.open(2)
+    check(client)
+
+
+@pytest.mark.parametrize("kind", list(MODES))
+def test_prefetch_uses_free_memory_only(kind: str, machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    """Nobody leaves for it, nobody is asked to, and what becomes free later is used."""
+    size = {"GPUSHARE_SIM_MEMORY": "512MiB"}
+    client, process = start(machine, coordinator, **size, **MODES[kind])
+    report = process.page.report
+    other = machine.client(GPUSHARE_DISABLE="1", **size)
+    other.run("cuda = Cuda()")
+    code, taken = other.run(f"cuda.alloc({other.run('cuda.info()')[0] - 96 * MIB})")
+    assert code == 0
+    come(process)
+    wait_until(lambda: report.restored_bytes > 0)
+    wait_until(lambda: report.restored_bytes >= report.resident)
+    assert 0 < report.resident <= 80 * MIB  # a 32nd is left free
+    assert other.run("cuda.alloc(8 << 20)[0]") == 0
+    assert (report.short_bytes, report.short_seq) == (0, 0)
+    assert other.run(f"cuda.free({taken})") == 0
+    wait_until(lambda: report.resident == WHOLE)
+    process.open(2)
+    check(client)
+
+
+def test_memory_that_never_leaves_is_left_alone(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
+    come(process)
+    process.open(1)
+    assert client.run("cuda.alloc(1 << 20)[0], cuda.spin(0.01)") == [0, 0]
+    process.drain(1)
+    assert process.page.report.restored_bytes == 0
+
+
+def test_prefetch_limit_ends_with_its_coordinator(
+    machine: NativeHost, coordinator: ScriptedCoordinator, process: ProcessConnection
+) -> None:
+    """The next one may be older, and not know that there is something to take back."""
+    come(process, MIB)
+    coordinator.die()
+    with scripted_coordinator(machine.socket) as later:
+        assert later.accept().page.orders.restore_ahead == 0

@@ -1,0 +1,122 @@
+"""Memory moved in bulk when turns change: gone before "drained" as far as it must, back before the first call."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.wire.page import LEAVING
+
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+
+MIB = 1 << 20
+GIB = 1 << 30
+EVERYTHING = (1 << 64) - 1
+PREFERRED_LOCATION, ACCESSED_BY = 2, 3
+ARRAY = 64 * MIB
+COUNT = ARRAY // 4
+
+READ = """
+def read(address, count):
+    values = (c_float * count)()
+    assert cuda.cuMemcpyDtoH_v2(values, c_uint64(address), c_size_t(4 * count)) == 0
+    return [values[0], values[count // 2], values[count - 1]]
+"""
+
+
+def fill(client: CudaClient, arrays: int) -> None:
+    client.run(READ)
+    client.run(f"arrays = [cuda.alloc({ARRAY})[1] for _ in range({arrays})]")
+    client.run(f"[cuda.launch('fill_f32', a, float(i), {COUNT}) for i, a in enumerate(arrays)]")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+
+
+def test_what_must_leave_leaves_with_the_turn_and_comes_back(client: CudaClient, process: ProcessConnection) -> None:
+    orders, report = process.page.orders, process.page.report
+    process.open(1)
+    fill(client, 3)
+    assert report.resident == 3 * ARRAY
+    orders.resident_target = ARRAY
+    process.drain(1)
+    assert (report.resident, report.evicted_bytes) == (ARRAY, 2 * ARRAY)
+    assert report.evicted_ns > 0
+    orders.resident_target = EVERYTHING
+    process.open(2)
+    assert client.run(f"[read(a, {COUNT}) for a in arrays]") == [[float(i)] * 3 for i in range(3)]
+    assert (report.resident, report.restored_bytes) == (3 * ARRAY, 2 * ARRAY)
+    process.drain(2)
+    assert report.evicted_bytes == 2 * ARRAY  # all fits now
+
+
+def test_eviction_moves_only_the_required_bytes(client: CudaClient, process: ProcessConnection) -> None:
+    process.open(1)
+    client.run("arrays = [cuda.alloc(n << 20)[1] for n in (64, 10, 30, 20)]")
+    client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in arrays]")
+    process.page.orders.resident_target = (124 - 15) * MIB
+    process.drain(1)
+    assert process.page.report.resident == (124 - 20) * MIB
+
+
+def test_what_was_never_used_is_not_moved(client: CudaClient, process: ProcessConnection) -> None:
+    client.run(f"cuda.alloc({ARRAY})")
+    process.page.orders.resident_target = 0
+    process.doorbell()
+    process.open(1)
+    client.run("cuda.spin(1)")
+    assert process.page.report.evicted_bytes == 0
+
+
+def test_a_preallocation_is_left_to_the_driver(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    """Nobody knows how much of it is touched: to prefetch it would make pages that are not there."""
+    client, process = machine.joined(coordinator, GPUSHARE_SIM_MEMORY="4GiB")
+    process.open(1)
+    client.run(f"large = cuda.alloc({GIB + MIB})[1]; small = cuda.alloc({ARRAY})[1]")
+    client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in (large, small)]")
+    process.page.orders.resident_target = 0
+    process.drain(1)
+    assert process.page.report.evicted_bytes == ARRAY
+
+
+def test_memory_of_a_destroyed_context(client: CudaClient, process: ProcessConnection) -> None:
+    orders, report = process.page.orders, process.page.report
+    process.open(1)
+    client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
+    client.run(f"array = cuda.alloc({ARRAY})[1]; cuda.cuMemsetD8_v2(c_uint64(array), 1, c_size_t({ARRAY}))")
+    orders.resident_target = 0
+    process.drain(1)
+    assert (report.allocated, report.resident) == (ARRAY, 0)
+    assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
+    assert (report.allocated, report.resident) == (0, 0)
+    process.open(2)
+    client.run("cuda.here()")
+    fill(client, 1)
+    process.drain(2)
+    assert report.resident == 0
+
+
+def test_a_process_reports_that_only_memory_leaves(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    client, process = machine.joined(coordinator)
+    process.open(1)
+    fill(client, 4)
+    process.page.orders.resident_target = 0
+    process.close_gate(1)
+    wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
+    process.drained(1)
+
+
+@pytest.mark.parametrize(("bits", "told"), [(1, "preferred"), (5, "accessed")])
+def test_placement_by_service_class(client: CudaClient, process: ProcessConnection, bits: int, told: str) -> None:
+    process.page.orders.quota_set = bits
+    client.run("array = cuda.alloc(1 << 20)[1]; place = c_int(7)")
+    ask = "cuda.cuMemRangeGetAttribute(byref(place), c_size_t(4), {}, c_uint64(array), c_size_t(1 << 20)), place.value"
+    preferred = client.run(ask.format(PREFERRED_LOCATION))
+    accessed = client.run(ask.format(ACCESSED_BY))
+    device, nowhere = [0, 0], [0, -2]
+    assert (preferred, accessed) == ((device, nowhere) if told == "preferred" else (nowhere, device))
+
+
+def test_unknown_memory_mode_is_logged(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    client = machine.client(GPUSHARE_MEMORY_MODE="tape")
+    client.join(coordinator)
+    assert "GPUSHARE_MEMORY_MODE=tape is unknown: allowed are unified, swap, plain" in machine.log_text()
+    assert client.run("cuda.attribute(8, cuda.alloc(1 << 20)[1])") == [0, 0]

@@ -1,0 +1,142 @@
+"""Under a budget of blocks: functions whose launches are short pass freely, as far as that is asked for."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from .conftest import CudaClient, StartedClient
+
+MS = 1_000_000
+RATE = 40  # blocks per second; launches here have one
+
+QUEUE = """
+def queue(count, milliseconds, name="spin", wait=True):
+    for _ in range(count):
+        if name == "spin":
+            assert cuda.spin(milliseconds) == 0
+        else:
+            assert cuda.launch("fill_f32", array, 1.0, 1000) == 0
+        if wait:
+            assert cuda.cuCtxSynchronize() == 0
+array = cuda.alloc(4096)[1]
+"""
+
+
+def limited(process: Any, exempt: float) -> None:
+    """A budget is in force, and launches of less than `exempt` milliseconds pass by it."""
+    process.page.orders.exempt_ns = int(exempt * MS)
+    process.page.orders.budget_rate = RATE
+    process.open(1)
+
+
+def seconds(client: CudaClient, code: str) -> float:
+    began = time.monotonic()
+    client.run(code, 30)
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def queueing(started: StartedClient) -> StartedClient:
+    started[0].run(QUEUE)
+    return started
+
+
+def test_short_launches_pass_freely(queueing: StartedClient) -> None:
+    client, process = queueing
+    limited(process, 5)
+    client.run("queue(8, 0.2)")  # until it is known
+    waits = process.page.report.meter_waits
+    assert seconds(client, "queue(200, 0.2)") < 200 / RATE / 2
+    assert process.page.report.meter_waits == waits
+
+
+def test_long_launches_are_limited_and_short_ones_use_no_budget(queueing: StartedClient) -> None:
+    client, process = queueing
+    limited(process, 5)
+    client.run("queue(8, 0, 'fill'); queue(8, 10)")
+    waits = process.page.report.meter_waits
+    began = time.monotonic()
+    client.run("[(queue(20, 0, 'fill'), queue(1, 10)) for _ in range(20)]", 30)
+    took = time.monotonic() - began
+    assert 20 / RATE * 0.8 < took < 20 / RATE + 1  # 420 at that rate would take 10 s
+    assert process.page.report.meter_waits > waits
+
+
+@pytest.mark.parametrize("exempt", [0, 0.2])
+def test_none_is_exempt_unless_it_is_asked_for(queueing: StartedClient, exempt: float) -> None:
+    client, process = queueing
+    limited(process, exempt)
+    client.run("queue(8, 1)")
+    assert seconds(client, "queue(20, 1)") > 20 / RATE * 0.8
+
+
+def test_a_function_that_becomes_long_is_limited_again(queueing: StartedClient) -> None:
+    client, process = queueing
+    limited(process, 4)
+    client.run("queue(20, 0.1)")
+    waits = process.page.report.meter_waits
+    client.run("queue(20, 0.1)")
+    assert process.page.report.meter_waits == waits
+    client.run("queue(60, 10)", 30)  # some of them are measured
+    waits = process.page.report.meter_waits
+    assert seconds(client, "queue(20, 10)") > 20 / RATE * 0.8
+    assert process.page.report.meter_waits > waits
+
+
+def test_more_functions_than_are_kept(queueing: StartedClient) -> None:
+    """Each module's function is one of its own; those in use are known all the same."""
+    client, process = queueing
+    limited(process, 5)
+    client.run(
+        "from pathlib import Path\n"
+        "def another():\n"
+        "    module, function = c_void_p(), c_void_p()\n"
+        "    cuda.cuModuleLoadData(byref(module), Path(os.environ['TEST_PTX']).read_bytes())\n"
+        "    cuda.cuModuleGetFunction(byref(function), module, b'spin')\n"
+        "    return function\n"
+        "spin = cuda.function('spin')\n"
+    )
+    for _ in range(300 // 30):
+        client.run("for _ in range(30): cuda.functions['spin'] = another(); cuda.spin(0.01)", 30)
+    client.run("cuda.functions['spin'] = spin; queue(8, 0.2)")
+    assert seconds(client, "queue(100, 0.2)") < 100 / RATE / 2
+
+
+def test_a_capture_sees_nothing_of_it(queueing: StartedClient) -> None:
+    client, process = queueing
+    limited(process, 5)
+    client.run("stream = cuda.stream(1); graph, runs = c_void_p(), c_void_p(); queue(2, 0.1)")
+    assert client.run("cuda.cuStreamBeginCapture_v2(c_void_p(stream), 0)") == 0
+    assert client.run("[cuda.spin(0.1, stream) for _ in range(3)]") == [0] * 3
+    assert client.run("cuda.cuStreamEndCapture(c_void_p(stream), byref(graph))") == 0
+    client.run("count = c_size_t(); cuda.cuGraphGetNodes(graph, None, byref(count))")
+    assert client.run("count.value") == 3
+
+
+def test_functions_end_with_their_context(queueing: StartedClient) -> None:
+    client, process = queueing
+    limited(process, 5)
+    client.run("queue(20, 0.2)")
+    assert client.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
+    client.run("cuda.functions.clear(); cuda.start()")
+    client.run("queue(8, 0.2)")
+    assert seconds(client, "queue(100, 0.2)") < 100 / RATE / 2
+
+
+def test_threads_and_streams(queueing: StartedClient) -> None:
+    client, process = queueing
+    limited(process, 5)
+    client.run(
+        "def work():\n"
+        "    cuda.here(); stream = cuda.stream(1)\n"
+        "    for _ in range(100): assert cuda.spin(0.05, stream) == 0\n"
+        "    done.append(cuda.cuStreamSynchronize(c_void_p(stream)))\n"
+        "done = []; queue(8, 0.05)\n"
+    )
+    began = time.monotonic()
+    client.run("threads = [in_thread(work) for _ in range(4)]; [t.join() for t in threads]", 30)
+    assert client.run("done") == [0] * 4
+    assert time.monotonic() - began < 400 / RATE / 2

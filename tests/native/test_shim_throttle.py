@@ -1,0 +1,251 @@
+"""The meter: how much work is let in while others wait, and by limits."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire.page import CONTENDED, layout
+
+from . import simlog
+from .conftest import NativeHost, StartedClient
+from .fake_coordinator import wait_until
+
+MS = 1_000_000
+TIME, STOP = (layout()[1][f"GPUSHARE_BUDGET_{name}"] for name in ("TIME", "STOP"))
+ONE = "one = cuda.stream(1)"
+QUEUE = """
+def queue(count, milliseconds, stream=0):
+    made = []
+    for _ in range(count):
+        check = cuda.spin(milliseconds, stream)
+        assert check == 0, check
+        made.append(time.monotonic_ns())
+    return made
+"""
+
+
+def meter(process: Any, epoch: int = 1, contended: bool = False, **orders: int) -> None:
+    """Permit a turn under these orders, which its first call obeys."""
+    for name, value in {"idle_release_ns": 0, **orders}.items():
+        setattr(process.page.orders, name, value)
+    process.open(epoch, CONTENDED if contended else 0)
+
+
+def outstanding(machine: NativeHost, made: list[int]) -> list[int]:
+    """Of launches on one stream: how many were not finished when each was made."""
+    (executions,) = simlog.read_all(machine.simlog).values()
+    ends = [execution.end_ns for execution in sorted(executions, key=lambda e: e.begin_ns)]
+    assert len(ends) >= len(made)
+    return [sum(end > moment for end in ends[: number + 1]) for number, moment in enumerate(made)]
+
+
+@pytest.mark.exclusive
+@pytest.mark.parametrize(("milliseconds", "fit"), [(0.1, 200), (1, 20), (4, 5), (50, 2)])
+def test_the_window_bounds_what_is_outstanding(
+    machine: NativeHost, started: StartedClient, milliseconds: float, fit: int
+) -> None:
+    """By the driver's own log. A launch longer than the window runs with one behind it, so that the device is busy."""
+    client, process = started
+    client.run(QUEUE)
+    meter(process, contended=True, window_ns=20 * MS)
+    made = client.run(f"queue({max(12, int(300 / milliseconds))}, {milliseconds})")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    found = outstanding(machine, made)
+    assert max(found) <= 2 * fit
+    assert sorted(found)[len(found) // 2] >= fit / 4, "the device would have run dry"
+    assert process.page.report.meter_waits > 0
+    process.drain(1)
+    wait_until(lambda: process.page.report.launches == len(made))
+
+
+@pytest.mark.exclusive
+def test_what_was_queued_before_others_came_is_worked_off_first(machine: NativeHost, started: StartedClient) -> None:
+    client, process = started
+    client.run(QUEUE)
+    process.page.orders.window_ns = 20 * MS
+    process.page.orders.idle_release_ns = 0
+    process.open(1)
+    before = client.run("queue(250, 1)")
+    process.open(1, CONTENDED)
+    wait_until(machine.is_throttled)
+    after = client.run("queue(50, 1)")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    found = outstanding(machine, before + after)
+    assert max(found[:250]) > 100, "nobody waited"
+    assert max(found[-40:]) <= 40
+    process.drain(1)
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [{"window_ns": 20 * MS}, {"contended": True}, {"contended": True, "budget_rate": 0}, {"exempt_ns": 5 * MS}],
+    ids=["nobody waits", "no bound", "no budget", "no budget to be exempt from"],
+)
+def test_uncontended_work_is_not_throttled(machine: NativeHost, started: StartedClient, orders: dict[str, int]) -> None:
+    """No flag, so no event and no clock: the driver is asked to record by the meter alone before a drain."""
+    client, process = started
+    client.run(QUEUE)
+    meter(process, **orders)
+    made = client.run("queue(200, 1)")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    assert max(outstanding(machine, made)) > 100
+    assert process.page.report.meter_waits == 0
+    assert "metered" not in machine.log_text()
+
+
+def test_inflight_window_ends_without_contention(machine: NativeHost, started: StartedClient) -> None:
+    client, process = started
+    client.run(QUEUE)
+    meter(process, contended=True, window_ns=20 * MS)
+    first = client.run("queue(50, 1)")
+    process.open(1)
+    wait_until(lambda: not machine.is_throttled())
+    waits = process.page.report.meter_waits
+    second = client.run("queue(200, 1)")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    found = outstanding(machine, first + second)
+    assert max(found[:50]) <= 40 and max(found) > 100
+    assert process.page.report.meter_waits == waits
+
+
+def test_streams_come_and_go(started: StartedClient) -> None:
+    """Handles come again; two threads use them while a third destroys and makes them."""
+    client, process = started
+    meter(process, contended=True, window_ns=2 * MS)
+    client.run(
+        """
+def rounds():
+    cuda.here()
+    for _ in range(60):
+        one = cuda.stream(1)
+        for _ in range(20):
+            assert cuda.spin(0.1, one) == 0
+        assert cuda.cuStreamDestroy_v2(c_void_p(one)) == 0
+    ended.append(True)
+ended = []
+threads = [in_thread(rounds) for _ in range(3)]
+"""
+    )
+    assert client.run("[thread.join() for thread in threads] and ended", 60) == [True] * 3
+    process.drain(1)
+    wait_until(lambda: process.page.report.launches == 3600)
+
+
+def test_a_capture_is_left_valid(started: StartedClient) -> None:
+    """On the stream itself, and on one that came into it; another thread is held back meanwhile."""
+    client, process = started
+    meter(process, contended=True, window_ns=5 * MS)
+    client.run("one, two, other = (cuda.stream(1) for _ in range(3)); graph = c_void_p(); made = c_void_p()")
+    client.run("event = c_void_p(); cuda.cuEventCreate(byref(event), 0); stop = False")
+    client.run(
+        "def loop():\n    cuda.here()\n    while not stop:\n        assert cuda.spin(0.5, other) == 0\n"
+        "thread = in_thread(loop)"
+    )
+    for mode in (0, 1, 2):
+        client.run("[cuda.spin(0.5, s) for s in (one, two) for _ in range(20)]")
+        assert client.run(f"cuda.cuStreamBeginCapture_v2(c_void_p(one), {mode})") == 0
+        client.run("cuda.cuEventRecord(event, c_void_p(one)), cuda.cuStreamWaitEvent(c_void_p(two), event, 0)")
+        before = process.page.report.meter_waits
+        assert set(client.run("[cuda.spin(0.1, s) for s in (one, two) for _ in range(100)]")) == {0}
+        wait_until(lambda before=before: process.page.report.meter_waits > before + 3)
+        client.run("cuda.cuEventRecord(event, c_void_p(two)), cuda.cuStreamWaitEvent(c_void_p(one), event, 0)")
+        assert client.run("cuda.cuStreamEndCapture(c_void_p(one), byref(graph))") == 0
+        assert client.run("cuda.cuGraphInstantiateWithFlags(byref(made), graph, ctypes.c_ulonglong(0))") == 0
+        assert client.run("cuda.cuGraphLaunch(made, c_void_p(one))") == 0
+    client.run("stop = True; thread.join()")
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    process.drain(1)
+
+
+def test_work_that_waits_for_a_later_call_of_the_same_thread(started: StartedClient) -> None:
+    """The device waits for what the meter holds back: it lets call after call through, as long as nothing ends."""
+    client, process = started
+    meter(process, contended=True, window_ns=5 * MS)
+    client.run(f"{ONE}; two = cuda.stream(1); flag = cuda.alloc(4096, 'cuMemAllocManaged', 1)[1]")
+    assert client.run("cuda.cuMemsetD8_v2(c_uint64(flag), 0, c_size_t(4096))") == 0
+    client.start(
+        "[cuda.launch('wait_flag', flag, 1, stream=one)] + [cuda.spin(0, one) for _ in range(6)]"
+        " + [cuda.launch('set_flag', flag, 1, stream=two), cuda.cuCtxSynchronize()]"
+    )
+    assert set(client.result()) == {0}
+    process.drain(1)
+
+
+@pytest.mark.parametrize("orders", [{"window_ns": 20 * MS, "contended": True}, {"budget_rate": STOP}])
+def test_keyboard_interrupt_while_a_call_is_throttled(
+    machine: NativeHost, started: StartedClient, orders: dict[str, int]
+) -> None:
+    client, process = started
+    process.open(1)
+    client.run("assert cuda.spin(20000) == 0", 5)
+    meter(process, 2, **orders)
+    wait_until(machine.is_throttled)
+    for _ in range(3):
+        client.start("while True: assert cuda.spin(0) == 0")
+        assert client.is_running(0.3)
+        os.kill(client.pid, signal.SIGINT)
+        assert client.raw(1.0)["error"] == "KeyboardInterrupt"
+
+
+def test_a_budget_of_blocks_is_kept(machine: NativeHost, started: StartedClient) -> None:
+    """1000 blocks a second: each launch has one. By the driver's time stamps, and changed while it is obeyed."""
+    client, process = started
+    client.run(QUEUE)
+    meter(process, budget_rate=1000)
+    client.run("queue(200, 0)")  # the bucket is empty
+    made = client.run("queue(400, 0)")
+    assert made[-1] - made[0] > 0.35e9
+    process.page.orders.budget_rate = 100
+    made = client.run("queue(30, 0)")
+    assert made[-1] - made[0] > 0.25e9
+    process.page.orders.budget_rate = 0
+    process.doorbell()
+    wait_until(lambda: not machine.is_throttled())
+    waits = process.page.report.meter_waits
+    client.run("queue(1000, 0)")
+    assert process.page.report.meter_waits == waits
+    (executions,) = simlog.read_all(machine.simlog).values()
+    begins = sorted(execution.begin_ns for execution in executions)
+    assert begins[599] - begins[200] > 0.35e9
+
+
+def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: NativeHost, started: StartedClient) -> None:
+    """A quarter of the time: the device works for 200 ms, so it takes 750; it may take longer here, never less."""
+    client, process = started
+    client.run(QUEUE)
+    meter(process, budget_rate=250 * MS, budget_unit=TIME)
+    client.run("queue(200, 1); cuda.cuCtxSynchronize()")
+    (executions,) = simlog.read_all(machine.simlog).values()
+    assert len(executions) == 200
+    worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
+    passed = executions[-1].end_ns - executions[0].begin_ns
+    assert worked / passed < 0.35
+    process.page.orders.budget_rate = 0
+    process.doorbell()
+    wait_until(lambda: not machine.is_throttled())
+
+
+def test_short_sparse_launches_have_credit_in_a_budget_of_device_time(started: StartedClient) -> None:
+    """Bursts of about 1 ms of work every 20 ms, where half of the device's time is granted."""
+    client, process = started
+    client.run(QUEUE + "def burst():\n    [queue(1, 0.3) and cuda.cuCtxSynchronize() for _ in range(3)]\n")
+    meter(process, budget_rate=500 * MS, budget_unit=TIME)
+    client.run("[burst() or time.sleep(0.02) for _ in range(20)] and None")
+    assert process.page.report.meter_waits == 0
+
+
+def test_gpu_time_is_estimated(machine: NativeHost, started: StartedClient) -> None:
+    client, process = started
+    client.run(QUEUE)
+    process.open(1)
+    assert client.run("time.sleep(0.3) or cuda.spin(0)") == 0
+    quiet = process.page.report.gpu_ns
+    client.run("[queue(20, 5) and cuda.cuCtxSynchronize() for _ in range(10)] and None")
+    process.drain(1)
+    (executions,) = simlog.read_all(machine.simlog).values()
+    worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
+    assert worked / 2 < process.page.report.gpu_ns - quiet < 2 * worked

@@ -1,0 +1,171 @@
+"""Calls of the driver that fail while memory moves: nothing is lost, and all of it is usable in the next turn."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..driver_facts.harness import FLAGS, SOURCES
+from ..support import sanitizers, tier
+from ..support.compile_cache import cached
+from .conftest import HERE, CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .test_shim_swap import EVERYTHING, MIB, TOOLS
+
+Started = tuple[CudaClient, ProcessConnection]
+ILLEGAL_STATE, LAUNCH_FAILED = 401, 719
+OUT = [
+    "cuCtxPushCurrent_v2",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuMemAddressReserve",
+    "cuMemHostRegister_v2",
+    "cuMemMap",
+    "cuMemRelease",
+    "cuMemSetAccess",
+    "cuMemUnmap",
+    "cuMemcpyDtoHAsync_v2",
+    "cuStreamCreate",
+]
+BACK = [
+    "cuCtxPushCurrent_v2",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuMemCreate",
+    "cuMemMap",
+    "cuMemSetAccess",
+    "cuMemcpyHtoDAsync_v2",
+]
+SIZES = [3 * MIB, 20 * MIB, 1000]
+
+
+@cache
+def faulty_driver() -> Path:
+    """The simulated driver, with functions of faultycuda.c before its own."""
+    source = HERE / "faultycuda.c"
+    names = re.findall(r"^FAULTY\((\w+),", source.read_text(), re.MULTILINE)
+
+    def commands(out: Path) -> list[list[str]]:
+        whole = f"{out}.o"
+        flags = [flag for flag in FLAGS.split() if flag != "-shared" and not flag.startswith("-Wl")]
+        files = [str(path) for path in SOURCES if path.suffix == ".c"]
+        rename = [f"--redefine-sym={name}=real_{name}" for name in names]
+        return [
+            ["cc", *flags, *sanitizers.FLAGS, "-r", "-nostdlib", "-o", whole, *files],
+            ["objcopy", *rename, whole],
+            ["cc", *FLAGS.split(), *sanitizers.FLAGS, "-o", str(out), str(source), whole, "-ldl", "-lm", "-lrt"],
+        ]
+
+    return cached("libcuda.so.1", [source, *SOURCES], commands)
+
+
+def start(machine: NativeHost, coordinator: ScriptedCoordinator, **environment: str) -> Started:
+    client, process = machine.joined(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent), **environment)
+    client.run(TOOLS)
+    client.run("import os")
+    process.open(1)
+    client.run(f"arrays = [(cuda.alloc(size)[1], os.urandom(size)) for size in {SIZES}]")
+    assert client.run("[write(address, data) for address, data in arrays]") == [0] * len(SIZES)
+    return client, process
+
+
+def holds(client: CudaClient) -> bool:
+    return bool(client.run("all(holds(address, data) for address, data in arrays)"))
+
+
+def fail(client: CudaClient, names: str, after: int, times: int, code: int = ILLEGAL_STATE) -> None:
+    client.run(f"cuda.library.faulty_next({names.encode()!r}, {after}, {times}, {code})")
+
+
+class Turns:
+    """Turns of one client; `begin` checks that its memory is as it was."""
+
+    def __init__(self, started: Started) -> None:
+        self.client, self.process = started
+        self.epoch = 1
+
+    def end(self) -> None:
+        report = self.process.page.report
+        self.process.page.orders.resident_target = 0
+        before = report.evicted_bytes
+        self.process.drain(self.epoch)
+        wait_until(lambda: report.evicted_bytes > before or report.resident == 0)
+
+    def begin(self) -> None:
+        self.epoch += 1
+        self.process.page.orders.resident_target = EVERYTHING
+        self.process.open(self.epoch)
+        assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
+        assert holds(self.client)
+        assert self.process.page.report.absent == 0
+
+
+@pytest.fixture(params=["pageable", *tier.nightly(["pinned"])])
+def turns(request: pytest.FixtureRequest, machine: NativeHost, coordinator: ScriptedCoordinator) -> Turns:
+    pinned = str(512 * MIB if request.param == "pinned" else 0)
+    started = start(machine, coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned)
+    started[0].run(
+        "place = reserve(4 << 20); twice = reserve(4 << 20); _, handle = create(4 << 20);"
+        "map_at(place, 4 << 20, handle); map_at(twice, 4 << 20, handle);"
+        "arrays.append((place, os.urandom(4 << 20))); write(*arrays[-1])"
+    )
+    return Turns(started)
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_failing_eviction_calls_lose_no_data(turns: Turns, name: str) -> None:
+    for after, times in ((0, 1), (1, 1), (3, 2), (6, 1)):
+        fail(turns.client, name, after, times)
+        turns.end()
+        fail(turns.client, name, 0, 0)
+        turns.begin()
+
+
+@pytest.mark.parametrize("name", BACK)
+def test_failing_restore_calls_lose_no_data(turns: Turns, name: str) -> None:
+    for after, times in ((0, 1), (1, 1), (3, 3), (5, 1)):
+        turns.end()
+        fail(turns.client, name, after, times)
+        turns.begin()
+    assert turns.process.page.report.restored_bytes == turns.process.page.report.evicted_bytes
+
+
+def test_failing_unmap_is_logged_and_loses_no_data(machine: NativeHost, turns: Turns) -> None:
+    """Neither unmapped nor mapped again: it is on the host by then, and comes back from there."""
+    fail(turns.client, "cuMemUnmap", 0, 1 << 30)
+    turns.process.page.orders.resident_target = 0
+    turns.process.drain(turns.epoch)
+    wait_until(lambda: "could not be moved off the device" in machine.log_text())
+    fail(turns.client, "cuMemUnmap", 0, 0)
+    turns.begin()
+
+
+def test_all_memory_is_freed_at_the_end(machine: NativeHost, turns: Turns) -> None:
+    bare = machine.client(GPUSHARE_DISABLE="1")
+    bare.run("cuda = Cuda()")
+    for name, after in (("cuMemcpyDtoHAsync_v2", 2), ("cuMemMap", 1), ("cuEventRecord", 3)):
+        fail(turns.client, name, after, 1)
+        turns.end()
+        turns.begin()
+    used = "(lambda info: info[1] - info[0])(cuda.info())"
+    before = bare.run(used)
+    assert turns.client.run("[cuda.free(address) for address, _ in arrays[:3]]") == [0] * 3
+    assert turns.client.run("release(handle), unmap(place, 4 << 20), unmap(twice, 4 << 20)") == [0, 0, 0]
+    held = sum(-(-size // (2 * MIB)) * 2 * MIB for size in SIZES[:2]) + 4 * MIB
+    assert bare.run(used) == before - held
+    report: Any = turns.process.page.report
+    assert (report.allocated, report.resident, report.absent, report.host_pageable) == (0, 0, 0, 0)
+
+
+def test_failed_context_delays_no_other_client(turns: Turns) -> None:
+    """What can never arrive: the program is to hear of it by its own calls."""
+    turns.end()
+    fail(turns.client, "cuMemcpyHtoDAsync_v2 cuStreamQuery", 0, 1 << 30, LAUNCH_FAILED)
+    turns.process.page.orders.resident_target = EVERYTHING
+    turns.process.open(turns.epoch + 1)
+    turns.client.run("cuda.spin(0.01)")

@@ -1,0 +1,211 @@
+"""Any sequence of allocating, freeing, writing, evicting and restoring: contents stay the same to the bit, and the
+books agree: what the test did, what the page says, what the driver says."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from ..support import tier
+from .conftest import NativeHost
+from .fake_coordinator import scripted_coordinator, wait_until
+from .test_shim_swap import EVERYTHING, TOOLS
+
+KIB = 1 << 10
+GRAIN = 2 << 20
+SIZES = [1, 512, 700, 4 * KIB, 100 * KIB, 1 << 20, (1 << 20) + 1, GRAIN, 20 << 20, 70 << 20]
+BOOK = """
+def pattern(seed, size):
+    return (bytes([seed % 251, (seed * 7) % 253, seed * 31 % 255]) * (size // 3 + 1))[:size]
+"""
+
+
+class Moves(RuleBasedStateMachine):
+    mode = "swap"
+    pinned = "0"
+
+    @initialize()
+    def begin(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gpushare-t-")
+        root = Path(self._folder.name)
+        self.machine = NativeHost(root, root)
+        self._coordinator = scripted_coordinator(self.machine.socket)
+        coordinator = self._coordinator.__enter__()
+        modes = {"GPUSHARE_MEMORY_MODE": self.mode, "GPUSHARE_PINNED": self.pinned}
+        self.client, self.process = self.machine.joined(coordinator, **modes)
+        self.client.run(TOOLS + BOOK)
+        self.bare = self.machine.client(GPUSHARE_DISABLE="1")
+        self.bare.run("cuda = Cuda()")
+        self.empty = self.used()
+        self.epoch = 0
+        self.open = False
+        self.seeds = 0
+        self.arrays: dict[int, tuple[int, int]] = {}  # address: size, seed of its contents or 0
+        self.mapped: dict[int, tuple[int, int, int]] = {}  # address: size, handle, seed
+
+    def used(self) -> int:
+        free, total = self.bare.run("cuda.info()")
+        return int(total - free)
+
+    def teardown(self) -> None:
+        if hasattr(self, "machine"):
+            self.machine.end()
+            self._coordinator.__exit__(None, None, None)
+            self._folder.cleanup()
+
+    @rule(size=st.sampled_from(SIZES))
+    @precondition(lambda self: len(self.arrays) < 8)
+    def allocate(self, size: int) -> None:
+        code, address = self.client.run(f"cuda.alloc({size})")
+        assert code == 0
+        assert all(address + size <= other or other + self.arrays[other][0] <= address for other in self.arrays)
+        self.arrays[address] = (size, 0)
+        if self.open:
+            self.fill(address)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.arrays)
+    def free(self, data: st.DataObject) -> None:
+        address = data.draw(st.sampled_from(sorted(self.arrays)))
+        assert self.client.run(f"cuda.free({address})") == 0
+        del self.arrays[address]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.arrays and self.open)
+    def write(self, data: st.DataObject) -> None:
+        self.fill(data.draw(st.sampled_from(sorted(self.arrays))))
+
+    def fill(self, address: int) -> None:
+        size = self.arrays[address][0]
+        self.seeds += 1
+        assert self.client.run(f"write({address}, pattern({self.seeds}, {size}))") == 0
+        self.arrays[address] = (size, self.seeds)
+
+    @rule(size=st.sampled_from([GRAIN, 3 * GRAIN]))
+    @precondition(lambda self: self.mode == "swap" and len(self.mapped) < 4)
+    def create_and_map(self, size: int) -> None:
+        code, handle = self.client.run(f"create({size})")
+        assert code == 0
+        address = self.client.run(f"reserve({size})")
+        assert self.client.run(f"map_at({address}, {size}, {handle})") == 0
+        self.mapped[address] = (size, handle, 0)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.mapped and self.open)
+    def write_mapped(self, data: st.DataObject) -> None:
+        address = data.draw(st.sampled_from(sorted(self.mapped)))
+        size, handle, _ = self.mapped[address]
+        self.seeds += 1
+        assert self.client.run(f"write({address}, pattern({self.seeds}, {size}))") == 0
+        self.mapped[address] = (size, handle, self.seeds)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.mapped)
+    def map_elsewhere(self, data: st.DataObject) -> None:
+        address = data.draw(st.sampled_from(sorted(self.mapped)))
+        size, handle, seed = self.mapped.pop(address)
+        assert self.client.run(f"unmap({address}, {size})") == 0
+        elsewhere = self.client.run(f"reserve({size})")
+        assert self.client.run(f"map_at({elsewhere}, {size}, {handle})") == 0
+        self.mapped[elsewhere] = (size, handle, seed)
+
+    @rule(data=st.data(), handle_first=st.booleans())
+    @precondition(lambda self: self.mapped)
+    def unmap_and_release(self, data: st.DataObject, handle_first: bool) -> None:
+        address = data.draw(st.sampled_from(sorted(self.mapped)))
+        size, handle, _ = self.mapped.pop(address)
+        calls = [f"release({handle})", f"unmap({address}, {size})"]
+        assert self.client.run(f"[{', '.join(calls if handle_first else reversed(calls))}]") == [0, 0]
+
+    @rule()
+    @precondition(lambda self: not self.open)
+    def turn_begins(self) -> None:
+        self.epoch += 1
+        self.process.page.orders.resident_target = EVERYTHING
+        self.process.open(self.epoch)
+        self.open = True
+        assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
+        self.everything_is_as_it_was()
+
+    @rule(fraction=st.sampled_from([0.0, 0.0, 0.3, 0.7, 1.0]))
+    @precondition(lambda self: self.open)
+    def turn_ends(self, fraction: float) -> None:
+        self.everything_is_as_it_was()
+        target = int(fraction * self.process.page.report.allocated)
+        self.process.page.orders.resident_target = target if fraction < 1 else EVERYTHING
+        self.process.drain(self.epoch)
+        self.open = False
+        if self.mode == "swap":
+            wait_until(lambda: self.process.page.report.resident <= target or fraction == 1)
+
+    @rule()
+    @precondition(lambda self: not self.open and self.epoch)
+    def leave_while_idle(self) -> None:
+        self.process.page.orders.resident_target = 0
+        self.process.doorbell()
+        wait_until(lambda: self.process.page.report.resident == 0)
+
+    @rule(fraction=st.sampled_from([0.0, 0.3, 1.0]), wait=st.booleans())
+    @precondition(lambda self: not self.open and self.epoch)
+    def come_back_ahead(self, fraction: float, wait: bool) -> None:
+        most = EVERYTHING if fraction == 1 else int(fraction * self.process.page.report.allocated)
+        self.process.page.orders.resident_target = EVERYTHING
+        self.process.page.orders.restore_ahead = most
+        self.process.doorbell()
+        if wait and fraction == 1:
+            wait_until(lambda: self.process.page.report.resident == self.process.page.report.allocated)
+
+    def everything_is_as_it_was(self) -> None:
+        for address, (size, seed) in self.arrays.items():
+            assert not seed or self.client.run(f"holds({address}, pattern({seed}, {size}))")
+        for address, (size, _, seed) in self.mapped.items():
+            assert not seed or self.client.run(f"holds({address}, pattern({seed}, {size}))")
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        if not hasattr(self, "process"):
+            return
+        report = self.process.page.report
+        held = sum(size for size, _ in self.arrays.values()) + sum(size for size, _, _ in self.mapped.values())
+        assert report.allocated == held
+        assert report.resident <= held
+        if self.mode != "swap":
+            return
+        large = sum(-(-size // GRAIN) * GRAIN for size, _ in self.arrays.values() if size > GRAIN // 2)
+        whole = large + sum(size for size, _, _ in self.mapped.values())
+        small = sum(size for size, _ in self.arrays.values() if size <= GRAIN // 2)
+        most = whole + 8 * GRAIN * (small > 0) + GRAIN
+        # What is on its way is on the device, and absent too.
+        on_device = (
+            wait_until(lambda: whole <= (used := self.used() - self.empty) + report.absent <= most and used + 1) - 1
+        )
+        if report.resident == 0 and not self.open and not self.process.page.orders.restore_ahead:
+            assert on_device <= 8 * GRAIN
+        if self.open:
+            assert report.absent <= sum(size for size, _ in self.arrays.values()) + 8 * GRAIN
+
+
+@pytest.mark.parametrize(("mode", "pinned"), [("swap", "0"), ("swap", str(40 << 20)), ("unified", "0")])
+def test_contents_and_books(mode: str, pinned: str) -> None:
+    kind = type("Moves", (Moves,), {"mode": mode, "pinned": pinned})
+    run_state_machine_as_test(
+        kind,
+        settings=settings(
+            max_examples=tier.strength(6, 200),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

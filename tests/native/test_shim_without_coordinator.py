@@ -1,0 +1,146 @@
+"""Turns without a coordinator, and the way back to one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+
+from jupyter_gpushare.wire.page import IN, OUT
+
+from . import simlog
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
+
+MS = 1_000_000
+LOOP = """
+stop, made = False, 0
+def loop():
+    global made
+    cuda.here()
+    while not stop:
+        assert cuda.spin(0.2) == 0 and cuda.cuStreamSynchronize(None) == 0
+        made += 1
+thread = in_thread(loop)
+"""
+
+
+def clients(
+    machine: NativeHost, coordinator: ScriptedCoordinator, *names: str, quantum: float = 0.2
+) -> list[tuple[CudaClient, ProcessConnection]]:
+    """Clients that were told a quantum (in seconds), gates closed."""
+    made = []
+    for name in names:
+        client = machine.client(GPUSHARE_CLIENT=name)
+        client.start("cuda = Cuda()")
+        process = coordinator.accept()
+        process.page.orders.quantum_ns = int(quantum * 1e9)
+        process.welcome()
+        client.result()
+        made.append((client, process))
+    return made
+
+
+def lock_is_free(machine: NativeHost) -> bool:
+    (path,) = machine.lock_folder.glob("*.lock")
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def advances(client: CudaClient, seconds: float = 5.0) -> None:
+    before = client.run("made")
+    wait_until(lambda: client.run("made") > before, seconds, "a launch")
+
+
+def finish(*clients: CudaClient) -> None:
+    for word in ("stop = True", "thread.join()"):
+        for client in clients:
+            client.run(word)
+
+
+def test_two_clients_take_turns_that_do_not_overlap(machine: NativeHost) -> None:
+    with scripted_coordinator(machine.socket) as coordinator:
+        (one, _), (two, _) = clients(machine, coordinator, "one", "two")
+        for client in (one, two):
+            client.run(LOOP)
+    for _ in range(4):
+        advances(one)
+        advances(two)
+    finish(one, two)
+    wait_until(lambda: lock_is_free(machine))
+    logs = simlog.read_all(machine.simlog)
+    assert set(logs) == {one.pid, two.pid}
+    assert simlog.overlap_seconds(logs.values()) == 0
+
+
+def test_turns_work_without_any_coordinator(machine: NativeHost) -> None:
+    client = machine.client()
+    client.run("1")  # the interpreter has started
+    begin = time.monotonic()
+    client.run("cuda = Cuda()")
+    assert time.monotonic() - begin < 1.5, "the program waited for a coordinator that is not there"
+    assert client.run("cuda.spin()") == 0
+    wait_until(lambda: lock_is_free(machine))  # an idle client gives the device back
+
+
+def test_a_holder_that_is_killed_makes_room_also_if_a_child_of_its_lives(machine: NativeHost) -> None:
+    with scripted_coordinator(machine.socket) as coordinator:
+        (one, _), (two, _) = clients(machine, coordinator, "one", "two", quantum=60)
+        one.run("child = os.fork()\nif child == 0:\n    time.sleep(60)\n    os._exit(0)")
+        child = one.run("child")
+    one.run(LOOP)
+    wait_until(lambda: not lock_is_free(machine))
+    two.run(LOOP)
+    assert two.run("made") == 0
+    one.process.send_signal(signal.SIGKILL)
+    advances(two, 1.0)
+    os.kill(child, signal.SIGKILL)
+
+
+def test_another_coordinator_adopts_a_running_turn(machine: NativeHost) -> None:
+    with scripted_coordinator(machine.socket) as coordinator:
+        ((client, _),) = clients(machine, coordinator, "one", quantum=60)
+    client.run(LOOP)
+    advances(client)
+    with scripted_coordinator(machine.socket) as coordinator:
+        process = coordinator.accept().welcome()
+        before = process.last_turn
+        assert (before.turn, before.phase, before.epoch) == (process.client_page.view.turn, IN, 0)
+        assert process.page.orders.quantum_ns == 60_000 * MS
+        advances(client)
+        process.open(1, turn=before.turn)
+        process.opened(1)
+        assert process.last_turn.began_ns == before.began_ns
+        advances(client)
+        process.drain(1)
+        assert lock_is_free(machine)
+        process.wants()
+        process.open(100)
+        advances(client)
+
+
+def test_a_coordinator_that_hangs_is_left(machine: NativeHost) -> None:
+    with scripted_coordinator(machine.socket) as coordinator:
+        ((client, process),) = clients(machine, coordinator, "one")
+        process.page.orders.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last one: 5 s are over in a second
+        client.run(LOOP)
+        process.wants()
+        again = coordinator.accept(8.0)  # it tries anew, and is not answered
+        assert again.phase == OUT
+        advances(client, 8.0)
+
+
+def test_launch_budget_ends_with_its_coordinator(machine: NativeHost) -> None:
+    """It was for the sake of a neighbour that ran at the same time; there is none in turns."""
+    with scripted_coordinator(machine.socket) as coordinator:
+        ((client, process),) = clients(machine, coordinator, "x")
+        process.page.orders.budget_rate = 1
+        process.open(1)
+        client.run(LOOP)
+    advances(client, 50)
+    finish(client)

@@ -1,0 +1,147 @@
+"""`jupyter gpushare simulate`, `record` and `bench scale`, as people and programs use them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cli import main
+from jupyter_gpushare.simulation import experiment, html_report, scale
+
+QUICK = ["simulate", "--trace", "notebooks:5", "--hours", "0.5"]
+
+
+def figures(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main([*QUICK, "--json", *words]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
+
+
+def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    told = figures(capsys, "--policy", "fcfs", "--policy", "fcfs:idle_release=5,cell_linger=60", "--seed", "7")
+    assert (told["seed"], told["trace"]) == (7, "notebooks:5")
+    assert list(told["policies"]) == ["fcfs", "fcfs:idle_release=5,cell_linger=60"]
+    for of in told["policies"].values():
+        assert {"cells", "throughput", "switches", "bytes_moved", "jain", "longest_wait"} <= set(of)
+        assert list(of["cells"]) == ["short", "medium", "long"]
+        keys = {"count", "wait_p50", "wait_p95", "wait_p99", "slowdown_p50", "slowdown_p95"}
+        assert all(keys <= set(one) for one in of["cells"].values())
+        assert of["cells"]["short"]["wait_p50"] <= of["cells"]["short"]["wait_p95"] <= of["longest_wait"] * 10
+        assert 0 < of["throughput"] <= 1 and 0 < of["jain"] <= 1
+
+
+def test_json_lists_the_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert figures(capsys, "--seeds", "2")["seed"] == [1, 2]
+    assert figures(capsys, "--seed", "3", "--seed", "9")["seed"] == [3, 9]
+
+
+def test_common_settings_apply_to_all_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--policy", "fcfs", "--policy", "fcfs:time_quantum=1", "--jobs", "1", "--seed", "2"]
+    told = figures(capsys, *words, "--set", "time_quantum=30", "--set", "sharing=exclusive")["policies"]
+    assert told["fcfs:time_quantum=1"]["switches"] > told["fcfs"]["switches"]
+    assert (
+        told == figures(capsys, *words, "--set", "time_quantum=30", "--set", "c.GpuShare.sharing=exclusive")["policies"]
+    )
+
+
+def test_table_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--policy", "fcfs"]) == 0
+    text = capsys.readouterr().out
+    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert "Simulated: notebooks:5; 0.5 simulated hours; 1 x 80 GB at 50 GB/s" in " ".join(text.split())
+    assert all(word in text for word in ("fcfs", "short", "medium", "long", "Jain"))
+
+
+def test_html_report_is_self_contained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert main([*QUICK, "--policy", "fcfs", "--policy", "interactive", "--html", str(path)]) == 0
+    page = path.read_text()
+    assert "Everything here is simulated" in page
+    assert "<script src" not in page
+    for policy in ("fcfs", "interactive"):
+        assert policy in page
+
+
+def test_unwritable_report_is_refused_before_the_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--hours", "100000", "--html", str(tmp_path / "missing" / "r.html")]) == 2
+    assert "missing/r.html: No such file" in capsys.readouterr().err
+
+
+def test_idle_policy_settings_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--set", "idle_evict=auto", "--set", "idle_suspend=600"]) == 0
+    assert "interactive" in capsys.readouterr().out
+
+
+def test_missing_plotly_is_reported_with_the_remedy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(html_report.importlib.util, "find_spec", lambda name: None)
+    assert main([*QUICK, "--html", str(tmp_path / "r")]) == 2
+    assert "pip install 'jupyter-gpushare[reports]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--policy", "nobody"], "policy='nobody' is unknown: allowed are"),
+        (["--policy", "fcfs:speed=3"], "setting 'speed' is unknown here: allowed are time_quantum"),
+        (["--policy", "fcfs:speed"], "not of the form setting=value"),
+        (["--set", "time_quantum=-1"], "time_quantum=-1 is out of range"),
+        (["--set", "idle_evict=0.5"], "idle_evict=0.5 is out of range: allowed are 1 to 604800 seconds, 0 for never"),
+        (["--set", "idle_suspend=auto"], "idle_suspend='auto' is not a number"),
+        (["--set", "cell_linger=soon"], "cell_linger='soon' is not a number"),
+        (["--set", "speed"], "not of the form setting=value"),
+        (["--set", "inflight_window=99"], "not a number from 0.001 to 10"),
+        (["--trace", "notebooks:none"], "allowed is notebooks:N"),
+        (["--trace", "/not/there.jsonl"], "/not/there.jsonl: No such file"),
+        (["--trace", "openb:/not/there.csv"], "/not/there.csv: No such file"),
+    ],
+)
+def test_invalid_argument_is_refused_with_a_reason(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*QUICK, *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--load", "0"], ["--seed", "x"], ["--devices", "0"], ["--device-memory", "big"]])
+def test_invalid_numbers_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*QUICK, *words])
+    assert words[0] in capsys.readouterr().err
+
+
+def test_a_recorded_trace_brings_its_devices_and_its_length(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    path.write_text(
+        '{"type": "trace", "version": 1, "name": "mine", "seconds": 100}\n'
+        '{"type": "device", "memory": 1000, "link": 10}\n'
+        '{"type": "client", "id": "a", "memory": 500}\n'
+        '{"type": "cell", "client": "a", "phases": [0, 5]}\n'
+    )
+    assert main(["simulate", "--trace", str(path), "--json", "--policy", "fcfs"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["trace"], told["seconds"]) == ("mine", 100.0)
+    assert told["parameters"] == {"devices": 1, "device_memory": 1000, "link": 10.0}
+    cells = told["policies"]["fcfs"]["cells"]["short"]
+    assert (cells["count"], cells["wait_p50"]) == (1, pytest.approx(500 / 10, abs=0.01))
+
+
+def test_record_without_a_coordinator_fails_with_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["record", str(tmp_path / "t"), "--socket", str(tmp_path / "none.sock")]) == 1
+    assert "no coordinator answers" in capsys.readouterr().err
+
+
+def test_scale_measures_decisions() -> None:
+    told = scale.measure_decisions(experiment.parse_variant("interactive"), clients=20, devices=2, measured=500)
+    assert told["measured"] >= 500
+    assert 0 < told["p50"] <= told["p99"]
+
+
+def test_bench_scale_refuses_an_unknown_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "scale", "--policy", "nobody"]) == 1
+    assert "allowed are" in capsys.readouterr().err

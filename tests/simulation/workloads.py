@@ -1,0 +1,68 @@
+"""Workloads and watched simulations for the tests."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.invariants import check
+from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.simulation import synthetic_notebooks
+from jupyter_gpushare.simulation.simulation import Simulation
+from jupyter_gpushare.simulation.workload import Cell, Costs, DeviceModel, Participant, Workload
+from jupyter_gpushare.wire.page import OUT
+
+GB = 10**9
+DEVICE = DeviceModel(80 * GB, 50e9)
+
+
+class CheckedSimulation(Simulation):
+    """After every event: what must always hold."""
+
+    def handle_event(self, event: ev.Event) -> None:
+        super().handle_event(event)
+        if self._is_handling:
+            return
+        check(self.scheduler, self.now)
+        exclusive = self.scheduler.settings.sharing == "exclusive"
+        for device in self.devices.values():
+            assert 0 <= device.resident_bytes <= device.memory
+            assert device.resident_bytes == sum(c.resident // len(c.devices) for c in device.clients.values())
+            open_now = [client.id for client in device.clients.values() if client.is_gate_open]
+            assert len(open_now) <= 1 or not exclusive, open_now
+            assert len(device.working_clients) <= 1 or not exclusive
+            assert sum(client.rate for client in device.working_clients.values()) <= 1 + 1e-9
+        for client in self.all_clients:
+            if client.waiting_since >= 0 and client.phase == OUT:
+                process = self.scheduler.processes[client.process_number]
+                assert process.wants or process.client.grant, f"{client.id} waits, and the scheduler does not know"
+
+
+def turn_settings(**settings: Any) -> Settings:
+    """First come, first served, one client at a time."""
+    return Settings(**{"policy": "fcfs", "sharing": "exclusive", "idle_release": 0.25, **settings})
+
+
+def some_notebooks(count: int = 8, *, hours: float = 2.0, seed: int = 1, **how: Any) -> Workload:
+    how = {"load": 0.8, "devices": (DEVICE,), **how}
+    return synthetic_notebooks.generate_workload(count, seconds=hours * 3600, seed=seed, **how)
+
+
+def busy_participant(name: str, gpu: float, *, memory: int = 0, arrives: float = 0.0) -> Participant:
+    """One cell of so many GPU seconds and nothing else."""
+    return Participant(name, (Cell(0.0, (0.0, gpu)),), memory, arrives=arrives)
+
+
+def endless_participant(name: str, *phases: float, memory: int = 0) -> Participant:
+    return Participant(name, (Cell(0.0, itertools.cycle(phases)),), memory, kind="job")
+
+
+def make_workload(*participants: Participant, device: DeviceModel = DEVICE, **costs: float) -> Workload:
+    return Workload("test", (device,), participants, Costs(**costs))
+
+
+def simulate(workload: Workload, seconds: float, **settings: Any) -> CheckedSimulation:
+    simulation = CheckedSimulation(workload, turn_settings(**settings))
+    simulation.run(seconds)
+    return simulation

@@ -1,0 +1,108 @@
+"""Room on the device for a process in mode swap: how it asks, waits and is refused (native/shim/memory/residency.c)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyter_gpushare.agent.link import CONNECTED
+from jupyter_gpushare.agent.rule import OPEN_GATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .agent import Agent
+
+RETRY_SECONDS = 0.005  # between two tries; the shim's are a millisecond apart
+REPEAT_SECONDS = 0.1  # between two requests for the same bytes
+ANSWER_TIMEOUT_SECONDS = 15.0  # without a coordinator that answers
+
+
+class MemoryRequests:
+    """The requests for room of one process, one allocation at a time. The bytes count as resident from the start."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.wanted = 0  # bytes that are not there yet
+        self.waiting_since = 0.0
+        self.request_number = 0  # the number of the request; 0: none
+        self._refused = False
+        self._first_request, self._requested_at = 0, 0.0
+        self._is_at_gate = False  # at the gate
+        self.checked_refusal = 0  # the last request whose refusal has been looked at
+        self._callback: Callable[[], None] = lambda: None
+
+    def wait(self, wanted: int, then: Callable[[], None]) -> None:
+        """`then` is called once the bytes are there, or refused, or to come with the next turn."""
+        self.wanted, self.waiting_since, self._callback = wanted, self._agent.clock.now, then
+        self._try()
+
+    def __str__(self) -> str:
+        return str(self._agent)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.wanted > 0 and self._agent.alive
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether a request of the present turn has been refused."""
+        return (
+            bool(self._first_request) and self._first_request <= self._agent.page.orders.no_room <= self.request_number
+        )
+
+    def _try(self) -> None:
+        agent, report = self._agent, self._agent.page.report
+        if self._is_at_gate or (self.request_number and not agent.is_in_turn):
+            self._next_turn()
+        elif not agent.is_in_turn:
+            report.resident -= self.wanted
+            self._end()
+        elif self.wanted <= agent.host.free_bytes(agent):
+            self._end()
+        elif self._refused or (not self.request_number and not self._is_connected()):
+            report.allocated -= self.wanted
+            report.resident -= self.wanted
+            report.refused += 1
+            agent.write_slot()
+            self._end()
+        else:
+            if not self.request_number or agent.clock.now > self._requested_at + REPEAT_SECONDS:
+                self._write_request(self.wanted)
+                self.request_number, self._requested_at = report.short_seq, agent.clock.now
+                self._first_request = self._first_request or self.request_number
+            patient = agent.link.state == CONNECTED
+            late = not patient and agent.clock.now > self.waiting_since + ANSWER_TIMEOUT_SECONDS
+            self._refused = self.is_refused or late
+            agent.clock.schedule(agent.clock.now + RETRY_SECONDS, agent, self._try)
+
+    def _next_turn(self) -> None:
+        """Try again in the next turn: this one has ended before there was room."""
+        agent = self._agent
+        passes = agent.gate == OPEN_GATE
+        if not self._is_at_gate and self.request_number:
+            self._write_request(0)
+            self.request_number, self._first_request, self._refused = 0, 0, False
+        if self._is_at_gate == passes:
+            self._is_at_gate = not passes
+            agent.change_waiting(1 if self._is_at_gate else -1)
+        if passes:
+            self.waiting_since = agent.clock.now
+            self._try()
+        else:
+            agent.clock.schedule(agent.clock.now + RETRY_SECONDS, agent, self._try)
+
+    def _is_connected(self) -> bool:
+        return self._agent.link.state == CONNECTED
+
+    def _write_request(self, wanted: int) -> None:
+        report = self._agent.page.report
+        report.short_bytes = wanted
+        report.short_seq += 1
+        self._agent.link.ring()
+
+    def _end(self) -> None:
+        self.wanted = 0
+        if self.request_number:
+            self._write_request(0)
+        self.request_number, self._first_request, self._refused = 0, 0, False
+        self._callback()

@@ -1,0 +1,260 @@
+"""The program of a simulated process: threads that call the driver through the gate, work on the device, and memory.
+
+A call is inside the gate for a moment and leaves work on the device, which ends some time later. Ranks of a client do
+collectives: the work of one ends only when the others have made their calls, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jupyter_gpushare.agent.rule import CLOSED_GATE, OPEN_GATE, STEP_GATE
+
+from .memory_requests import MemoryRequests
+from .virtual_clock import NEVER, TimerHandle
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+GATE_CHECK_SECONDS = 0.2  # a waiting thread looks up this often
+MAX_QUEUED_SECONDS = 0.05  # seconds of work that may be queued on the device when the next call is made
+BYTES_PER_SECOND = 20e9  # bytes a second at which memory moves
+
+
+@dataclass
+class WorkloadProfile:
+    """The traits of a client's programs. Times in seconds."""
+
+    threads: int = 1
+    think_seconds: float = 0.3  # between two bursts of calls, on average
+    calls: int = 20  # in a burst, on average
+    pause_seconds: float = 0.008  # between two calls
+    call_seconds: float = 3e-5  # of a call
+    work_seconds: float = 0.004  # on the device, of a call
+    collective_probability: float = 0.0  # the fraction of calls that wait for the client's other processes
+    give_up_probability: float = 0.0  # how often a wait is given up
+    max_bytes: int = 0  # bytes that a process allocates at most
+    uses_swap: bool = False  # its memory must have room on the device; else the driver pages it
+
+
+@dataclass(eq=False)
+class SimulatedThread:
+    calls_left: int = 0  # calls of this burst
+    stepped_opening: int = -1  # the opening of the step in which it has made its call
+    is_waiting: bool = False
+    waiting_since: float = 0.0
+    passes: int = 0  # how often it has come through the gate
+    timer: TimerHandle | None = None
+
+
+@dataclass(eq=False)
+class Collective:
+    """One call of each of the processes that take part."""
+
+    missing: set[int] = field(default_factory=set)  # pids
+
+
+class SimulatedProgram:
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.profile: WorkloadProfile = agent.client.profile
+        self.random, self.clock, self.host = agent.random, agent.clock, agent.host
+        self.threads = [SimulatedThread() for _ in range(self.profile.threads)]
+        self._collective_thread = SimulatedThread()  # that does the collectives
+        self._pending_collectives: list[Collective] = []
+        self.inside = 0
+        self._stream_end = 0.0
+        self._unfinished_collectives: list[Collective] = []
+        self.memory_requests = MemoryRequests(agent)
+        self._moved_until = 0.0
+        self.call_count = 0  # calls
+        for thread in self.threads:
+            self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
+        self.threads.append(self._collective_thread)
+
+    def _after(self, seconds: float, callback: object, thread: SimulatedThread) -> TimerHandle:
+        return self.clock.schedule(self.clock.now + seconds, self.agent, callback, thread)  # type: ignore[arg-type]
+
+    # --- threads
+
+    def _burst(self, thread: SimulatedThread) -> None:
+        thread.calls_left = 1 + int(self.random.expovariate(1 / self.profile.calls))
+        self._allocate(lambda: self._call(thread))
+
+    def _may_pass(self, thread: SimulatedThread) -> bool:
+        agent = self.agent
+        return agent.gate == OPEN_GATE or (agent.gate == STEP_GATE and thread.stepped_opening != agent.opening)
+
+    def _call(self, thread: SimulatedThread) -> None:
+        agent = self.agent
+        if not self._may_pass(thread):
+            if not thread.is_waiting:
+                thread.is_waiting, thread.waiting_since = True, self.clock.now
+                agent.change_waiting(1)
+            thread.timer = self._after(GATE_CHECK_SECONDS, self._check_gate, thread)
+            return
+        if thread.is_waiting:
+            thread.is_waiting = False
+            agent.change_waiting(-1)
+        thread.passes += 1
+        self.call_count += 1
+        if agent.gate == STEP_GATE:
+            thread.stepped_opening = agent.opening
+        self.inside += 1
+        self.host.on_call(agent)
+        restoring = max(
+            0.0, self._restore_memory() - self.clock.now
+        )  # what comes back is used, if the turn ends or not
+        slow = 300 if self.random.random() < 0.01 else 1
+        self._after(restoring + self.random.expovariate(1 / (slow * self.profile.call_seconds)), self._leave, thread)
+
+    def _leave(self, thread: SimulatedThread) -> None:
+        self.inside -= 1
+        self.agent.submissions += 1
+        now = self.clock.now
+        self._stream_end = max(self._stream_end, now) + self.random.expovariate(1 / self.profile.work_seconds)
+        if thread is self._collective_thread:
+            collective = self._pending_collectives.pop(0)
+            collective.missing.discard(self.agent.pid)
+            self._unfinished_collectives.append(collective)
+            self.agent.client.finish_collectives()
+            if self._pending_collectives:
+                self._call(thread)
+            return
+        if self.profile.collective_probability and self.random.random() < self.profile.collective_probability:
+            self.agent.client.start_collective(self.agent)
+        thread.calls_left -= 1
+        if thread.calls_left > 0:
+            self._after(self.random.expovariate(1 / self.profile.pause_seconds), self._call_next, thread)
+        else:
+            self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
+
+    def _call_next(self, thread: SimulatedThread) -> None:
+        """Make the next call, as programs do: not far ahead of the device."""
+        ahead = self._stream_end - self.clock.now - MAX_QUEUED_SECONDS
+        if ahead > 0 or self._unfinished_collectives:
+            self._after(max(ahead, 0.005), self._call_next, thread)
+        elif self.profile.uses_swap and self.random.random() < 0.1:
+            self._allocate(lambda: self._call(thread))
+        else:
+            self._call(thread)
+
+    def _check_gate(self, thread: SimulatedThread) -> None:
+        thread.timer = None
+        if not thread.is_waiting:
+            return
+        if self.random.random() < self.profile.give_up_probability:
+            self._give_up(thread)
+        else:
+            self._call(thread)
+
+    def _give_up(self, thread: SimulatedThread) -> None:
+        """Be interrupted: the call is not made."""
+        thread.is_waiting = False
+        self.agent.change_waiting(-1)
+        if thread is self._collective_thread:
+            self._after(0.01, self._call, thread)  # the others depend on it
+        else:
+            self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
+
+    def wake_threads(self) -> None:
+        """Wake the threads at the gate, as its futex does."""
+        for thread in self.threads:
+            if thread.is_waiting and thread.timer:
+                thread.timer.cancel()
+                thread.timer = self._after(self.random.expovariate(20_000.0), self._on_wake, thread)
+
+    def _on_wake(self, thread: SimulatedThread) -> None:
+        thread.timer = None
+        if thread.is_waiting:
+            self._call(thread)
+
+    @property
+    def waiting_since(self) -> float | None:
+        return min((thread.waiting_since for thread in self.threads if thread.is_waiting), default=None)
+
+    # --- the device
+
+    def has_unfinished_work(self, now: float) -> bool:
+        return self._stream_end > now or bool(self._unfinished_collectives)
+
+    def work_ends_at(self, now: float) -> float:
+        """Return when what is outstanding will have ended, if it waits for nothing else."""
+        return NEVER if self._unfinished_collectives else max(self._stream_end, now)
+
+    def join_collective(self, collective: Collective) -> None:
+        """Take part in a collective."""
+        self._pending_collectives.append(collective)
+        if len(self._pending_collectives) == 1:
+            self._after(self.random.expovariate(1000.0), self._call, self._collective_thread)
+
+    def update_collectives(self) -> None:
+        before = len(self._unfinished_collectives)
+        self._unfinished_collectives = [collective for collective in self._unfinished_collectives if collective.missing]
+        if len(self._unfinished_collectives) < before:
+            self._stream_end = max(
+                self._stream_end, self.clock.now + self.random.expovariate(1 / self.profile.work_seconds)
+            )
+
+    def submit_long_work(self, seconds: float) -> None:
+        """Leave work that takes very long on the device, if the gate is open."""
+        if self.agent.gate != CLOSED_GATE:
+            self._stream_end = max(self._stream_end, self.clock.now + seconds)
+
+    def die(self) -> None:
+        self._unfinished_collectives.clear()
+        self._stream_end = 0.0
+        self.inside = 0
+
+    # --- memory
+
+    def _allocate(self, then: Callable[[], None]) -> None:
+        """Allocate more or less than before, as far as the limit goes, then call `then`."""
+        if not self.profile.max_bytes or self.memory_requests.is_waiting or self.random.random() < 0.5:
+            then()
+            return
+        agent = self.agent
+        orders, report, slots = agent.page.orders, agent.page.report, agent.client_page.slots
+        wanted = self.random.randrange(self.profile.max_bytes)
+        if self.profile.uses_swap and self.random.random() < 0.8:  # it grows
+            wanted = min(report.allocated + self.random.randrange(1 << 30), self.profile.max_bytes)
+        others = sum(slots[number].allocated for number in range(64) if number != agent.slot)
+        most = orders.memory_limit - others if orders.memory_limit else wanted
+        if wanted > report.allocated:
+            more = min(wanted, max(most, 0)) - report.allocated
+            if more <= 0 or more > orders.memory_backing:
+                report.refused += 1
+                then()
+                return
+            wanted = report.allocated + more
+        added = max(0, wanted - report.allocated)
+        report.resident = max(0, min(report.resident + added, wanted))
+        report.allocated = wanted
+        agent.write_slot()
+        if added and self.profile.uses_swap:
+            self.memory_requests.wait(added, then)
+        else:
+            then()
+
+    def evict(self) -> float:
+        """Move what is to leave. Return how many seconds that takes."""
+        page = self.agent.page
+        report, target = page.report, max(page.orders.resident_target, self.memory_requests.wanted)
+        if target >= report.resident:
+            return 0.0
+        moved = report.resident - target
+        report.resident = target
+        return float(moved / BYTES_PER_SECOND)
+
+    def _restore_memory(self) -> float:
+        """Return when all of it will be back for a call."""
+        report = self.agent.page.report
+        missing = report.allocated - report.resident
+        if missing > 0:
+            self._moved_until = self.clock.now + missing / BYTES_PER_SECOND
+            report.resident = report.allocated
+            report.restored += 1
+            self.agent.link.ring()
+        return self._moved_until

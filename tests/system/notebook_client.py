@@ -1,0 +1,105 @@
+"""Real kernels, as front ends start them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+
+from .system_host import HERE, WAIT
+
+SETUP = f"""
+import sys, threading, time
+sys.path.insert(0, {str(HERE)!r})
+from program import *
+cuda = Cuda()
+def work(seconds, launch=0.005):
+    for _ in range(max(1, round(seconds / launch))):
+        check(cuda.spin(1000 * launch))
+        check(cuda.cuCtxSynchronize())
+work(0)
+"""
+
+
+class Notebook:
+    """A running kernel and its front end. Its client is named by the kernel's id."""
+
+    def __init__(self, manager: KernelManager) -> None:
+        self.manager = manager
+        self.front_end = manager.blocking_client()
+        self.front_end.start_channels()
+        self.front_end.wait_for_ready(timeout=30)
+        self.text = ""  # what the requests whose end `finish` has seen have printed
+        self.errors = ""
+
+    @property
+    def client(self) -> str:
+        return str(self.manager.kernel_id)
+
+    @property
+    def pid(self) -> int:
+        assert self.manager.provisioner is not None
+        return int(self.manager.provisioner.pid)
+
+    def start(self, code: str) -> str:
+        """Send a cell; `finish` waits for it."""
+        return str(self.front_end.execute(code))
+
+    def finish(self, request: str, seconds: float = WAIT) -> dict[str, Any]:
+        """The reply to a request."""
+        deadline = time.monotonic() + seconds
+        while True:
+            reply = self.front_end.get_shell_msg(timeout=deadline - time.monotonic())
+            if reply["parent_header"].get("msg_id") == request:
+                self._hear(request, deadline)
+                return dict(reply["content"])
+
+    def run(self, code: str, seconds: float = WAIT) -> str:
+        """Run a cell, which must succeed; what it printed or displayed."""
+        self.text = self.errors = ""
+        reply = self.finish(self.start(code), seconds)
+        assert reply["status"] == "ok", reply
+        return self.text
+
+    def value(self, expression: str) -> Any:
+        return json.loads(self.run(f"import json as _json; print(_json.dumps({expression}))"))
+
+    def interrupt(self) -> None:
+        self.manager.interrupt_kernel()
+
+    def _hear(self, request: str, deadline: float) -> None:
+        while True:
+            message = self.front_end.get_iopub_msg(timeout=deadline - time.monotonic())
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return
+            if message["msg_type"] == "stream" and content["name"] == "stderr":
+                self.errors += content["text"]
+            elif message["msg_type"] == "stream":
+                self.text += content["text"]
+            elif message["msg_type"] in ("display_data", "execute_result"):
+                self.text += content["data"]["text/plain"]
+
+
+@contextlib.contextmanager
+def kernel_starter() -> Iterator[Callable[..., Notebook]]:
+    """Starts kernels of this process's host, and ends them."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str = "python3-gpushare", setup: bool = True, **options: Any) -> Notebook:
+            manager = KernelManager(kernel_name=name)
+            manager.start_kernel(**options)
+            stack.callback(manager.shutdown_kernel, now=True)
+            notebook = Notebook(manager)
+            stack.callback(notebook.front_end.stop_channels)
+            if setup:
+                notebook.run(SETUP)
+            return notebook
+
+        yield start

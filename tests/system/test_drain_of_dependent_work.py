@@ -1,0 +1,84 @@
+"""Work on the device that waits for work of a thread that stands at the gate: the end of a turn never locks them up."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from .system_host import GpuProgram, SystemHost, turn_intervals, wait_until
+
+
+def with_flags(host: SystemHost, *programs: GpuProgram) -> None:
+    path = host.folder / "flags"
+    Path(path).write_bytes(bytes(4096))
+    for program in programs:
+        program.run(f"flags = Flags(cuda, {str(path)!r})")
+
+
+@pytest.mark.parametrize("coordinated", [True, False], ids=["coordinated", "without a coordinator"])
+@pytest.mark.parametrize("every", [1, 3])
+def test_ranks_that_wait_for_each_other_at_every_step(
+    short_quantum_host: SystemHost, coordinated: bool, every: int
+) -> None:
+    """As those of a training job, beside a neighbour; they look at the result `every` so many steps.
+
+    Wherever a turn ends, one of them is likely to be in a step that the other stands before.
+    """
+    short_quantum_host.ask(messages.Config(changes={"time_quantum": 0.03}))
+    pair = [short_quantum_host.program("pair"), short_quantum_host.program("pair")]
+    other = short_quantum_host.program("other")
+    with_flags(short_quantum_host, *pair)
+    other.busy()
+    for rank, program in enumerate(pair):
+        program.run(
+            "def train(steps):\n"
+            "    for step in range(1, steps + 1):\n"
+            f"        check(cuda.launch('set_flag', flags[{rank} * 512 + step], 1))\n"
+            f"        check(cuda.launch('wait_flag', flags[{1 - rank} * 512 + step], 1))\n"
+            "        check(cuda.spin(1))\n"
+            f"        check(cuda.cuCtxSynchronize() if step % {every} == 0 else 0)\n"
+        )
+    if not coordinated:
+        short_quantum_host.kill_coordinator()
+        killed = time.monotonic_ns()
+        wait_until(lambda: short_quantum_host.worked_since(killed + int(2e9), other))
+    for program in pair:
+        program.start("train(120)")
+    for program in pair:
+        program.result(15)
+    other.stop()
+    assert short_quantum_host.overlap(pair, [other]) == 0
+    assert len(turn_intervals(short_quantum_host.executions(*pair), short_quantum_host.executions(other))) >= 5
+
+
+def test_a_callback_that_needs_the_lock_of_a_thread_at_the_gate(short_quantum_host: SystemHost) -> None:
+    """Extensions exist that keep Python's lock while they call the driver; a host callback then cannot end, nor can the
+    turn, before that call has returned."""
+    program, other = short_quantum_host.program("keeps the lock"), short_quantum_host.program("other")
+    other.busy()
+    program.run(
+        "import ctypes\n"
+        "keeping = ctypes.PyDLL('libcuda.so.1').cuLaunchKernel\n"
+        "called = []\n"
+        "callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: called.append(time.monotonic_ns()))\n"
+        "streams = [cuda.stream(1), cuda.stream(1)]\n"
+        "def work(rounds):\n"
+        "    for number in range(rounds):\n"
+        "        check(cuda.spin(1, stream=streams[0]))\n"
+        "        check(cuda.cuLaunchHostFunc(c_void_p(streams[0]), callback, None))\n"
+        "        for _ in range(3):\n"
+        "            check(cuda.launch('spin', 1000000, stream=streams[1], call=keeping))\n"
+        "        if number % 5 == 0:\n"
+        "            check(cuda.cuStreamSynchronize(c_void_p(streams[1])))\n"
+        "    for stream in streams:\n"
+        "        check(cuda.cuStreamSynchronize(c_void_p(stream)))\n"
+        "    return len(called)\n"
+    )
+    assert program.run("work(300)", 60) == 300
+    other.stop()
+    assert len(turn_intervals(short_quantum_host.executions(program), short_quantum_host.executions(other))) >= 5
+    assert short_quantum_host.overlap([program], [other]) == 0

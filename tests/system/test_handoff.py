@@ -1,0 +1,45 @@
+"""The next client has its permit before the turn ends, so the coordinator may be dead or stopped at the handoff."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from .system_host import SystemHost, stop_all, wait_until
+
+
+def in_mid_turn(host: SystemHost, runs: str, waits: str) -> bool:
+    """Whether one client has just begun its turn, and the other is next."""
+    clients = host.clients()
+    grants = host.status()["devices"][0]["grants"]
+    fresh = [grant for grant in grants if grant["client"] == runs and grant["held_seconds"] < 0.3]
+    return bool(fresh) and clients[waits]["phase"] == "waiting"
+
+
+@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGSTOP])
+def test_handoff_needs_no_coordinator(short_quantum_host: SystemHost, death: signal.Signals) -> None:
+    short_quantum_host.ask(messages.Config(changes={"time_quantum": 0.8}))
+    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
+    one.busy()
+    other.start_busy()
+    wait_until(lambda: in_mid_turn(short_quantum_host, "one", "other"))
+    assert short_quantum_host.coordinator
+    short_quantum_host.coordinator.send_signal(death)
+    moment = time.monotonic_ns()
+    wait_until(lambda: short_quantum_host.worked_since(moment, other))
+    assert "turns by the lock files" not in short_quantum_host.log_text(), "the permit was to do"
+    other.result()
+    if death == signal.SIGSTOP:
+        short_quantum_host.coordinator.send_signal(signal.SIGCONT)
+    else:
+        short_quantum_host.coordinator.wait()
+        short_quantum_host.start_coordinator("--time-quantum", "0.1")
+    back = time.monotonic_ns()
+    for program in (one, other, one):
+        wait_until(lambda: short_quantum_host.worked_since(back, program))  # noqa: B023 - called before the next round
+    stop_all(one, other)
+    assert short_quantum_host.overlap([one], [other]) == 0

@@ -1,0 +1,88 @@
+"""`jupyter gpushare run`: what it asks for, and when its client is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from .system_host import SystemHost, wait_until
+
+STARTED = {"GPUSHARE_COORDINATOR_ARGV": f'["{sys.executable}", "-m", "jupyter_gpushare", "coordinator", "--detach"]'}
+
+
+def test_more_devices_than_there_are_is_an_error(long_quantum_host: SystemHost) -> None:
+    done = long_quantum_host.command("run", "--gpus", "5", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "gpus=5 is more than there are here: 1 (Simulated GPU)" in done.stderr
+    assert long_quantum_host.clients() == {}
+    assert long_quantum_host.command("run", "--gpus", "1", "--", "echo", "ran").stdout == "ran\n"
+
+
+def test_run_client_ends_with_its_program(long_quantum_host: SystemHost) -> None:
+    program = long_quantum_host.run("--label", "job")
+    program.run("cuda = Cuda(); import subprocess")
+    (client,) = long_quantum_host.clients().values()
+    assert client["label"] == "job"
+    program.run("cuda.spin()")
+    child = program.run("subprocess.Popen(['sleep', '60'], stdin=-3, stdout=-3, stderr=-3).pid")
+    program.end()
+    wait_until(lambda: long_quantum_host.clients() == {}, seconds=5)
+    os.kill(child, signal.SIGKILL)
+
+
+def test_run_without_gpu_use_leaves_no_client(long_quantum_host: SystemHost) -> None:
+    long_quantum_host.command("run", "--", "true")
+    wait_until(lambda: long_quantum_host.clients() == {}, seconds=5)
+
+
+def test_the_coordinator_moves_nothing_of_an_old_ipython(long_quantum_host: SystemHost) -> None:
+    assert not (long_quantum_host.folder / "config" / "migrated").exists()
+
+
+def test_a_coordinator_that_was_killed_comes_back_with_the_next_program(host: SystemHost) -> None:
+    """Nobody supervises the one that `run` has started: it is said what happens until then."""
+    program = host.run("--label", "first", **STARTED)
+    program.run("cuda = Cuda()")
+    program.run("check(cuda.spin(1))")
+    os.kill(host.status()["coordinator"]["pid"], signal.SIGKILL)
+    for command in ("status", "config"):
+        done = wait_until(lambda command=command: (done := host.command(command)).returncode and done)  # type: ignore[misc]
+        assert done.returncode == 1
+        assert f"programs take turns by lock files meanwhile: {program.pid} (python" in done.stderr
+        assert "'jupyter gpushare run' starts a coordinator, and they find it by themselves" in done.stderr
+    assert f"{program.pid} (python" in host.command("doctor", "--simulate").stdout
+    assert program.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
+
+    host.run("--label", "second", **STARTED).run("cuda = Cuda()")
+    wait_until(lambda: {client["label"] for client in host.clients().values()} == {"first", "second"})
+    assert program.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
+
+
+def test_run_without_a_coordinator_is_unshared(host: SystemHost) -> None:
+    done = host.command("status")
+    assert done.returncode == 1
+    assert "no program of yours shares a GPU there now" in done.stderr
+
+
+def test_run_inside_a_client_belongs_to_that_client(long_quantum_host: SystemHost) -> None:
+    """A limit is not escaped by accident."""
+    long_quantum_host.program("outer", "memory=64MiB")
+    inner = long_quantum_host.run(**long_quantum_host.prepared("outer", "memory=64MiB"))
+    inner.run("cuda = Cuda()")
+    assert set(long_quantum_host.clients()) == {"outer"}
+    assert inner.run("cuda.info()")[1] == 64 << 20
+
+    own = long_quantum_host.run(
+        "--new", "--label", "own", "--memory", "32MiB", **long_quantum_host.prepared("outer", "memory=64MiB")
+    )
+    own.run("cuda = Cuda()")
+    assert {client["label"] for client in long_quantum_host.clients().values()} == {"outer", "own"}
+    assert own.run("cuda.info()")[1] == 32 << 20
+
+
+def test_run_options_inside_a_client_are_refused(long_quantum_host: SystemHost) -> None:
+    nested = long_quantum_host.run("--memory", "1GiB", "--label", "own", **long_quantum_host.prepared("outer"))
+    assert nested.process.wait(20) == 2
+    said = nested.end()
+    assert "--memory, --label: this runs inside of 'outer'" in said and "--new" in said

@@ -1,0 +1,37 @@
+"""No coordinator answers and none can be started: kernels start all the same, say so, and take turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from .notebook_client import SETUP, Notebook
+from .system_host import SystemHost, wait_until
+
+
+def test_kernels_take_turns_without_a_coordinator(
+    host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["/bin/false"]')
+    one = start(setup=False)
+    assert one.run("print('hello')") == "hello\n"
+    assert "sharing isn't working" in one.errors
+    assert host.socket in one.errors
+    one.run(SETUP)
+    assert one.errors == ""  # once
+    one.run("work(0.01)")
+    assert "isn't working" in one.run("%gpushare").replace("’", "'")
+    other = start(setup=False)
+    other.run(SETUP)
+    assert "sharing isn't working" in other.errors
+
+    moment = time.monotonic_ns()
+    request = one.start("for _ in range(300): work(0.002, 0.002)")
+    wait_until(lambda: host.worked_since(moment, one.pid))
+    began = time.monotonic()
+    other.run("work(0.01)")
+    assert time.monotonic() - began < 5
+    assert one.finish(request)["status"] == "ok"
+    assert host.overlap([one.pid], [other.pid]) == 0
