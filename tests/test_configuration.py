@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.core.placement.settings import STRATEGIES
-from jupyter_gpushare.core.policies import POLICIES
+from jupyter_gpushare.core.queueing.policies import POLICIES
 from jupyter_gpushare.settings import SETTINGS
 from jupyter_gpushare.wire.quotas import MEMORY_MODES
 

@@ -125,11 +125,15 @@ def test_kernel_side_is_python_3_8(path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "source", "found"),
     [
-        ("agent.rule", "from ..core import events", ["jupyter_gpushare.core.events"]),
+        ("agent.rule", "from ..core.interface import events", ["jupyter_gpushare.core.interface.events"]),
         ("core.scheduler", "def f():\n    from os import path", ["os.path"]),
         ("core.scheduler", "from .. import __version__", ["jupyter_gpushare.__version__"]),
-        ("core.policies.fcfs", "from ..model import Client\nfrom .base import Policy\nimport math", []),
-        ("wire.client", "from jupyter_gpushare.core import events", ["jupyter_gpushare.core.events"]),
+        ("core.queueing.policies.fcfs", "from ...state.model import Client\nfrom .base import Policy\nimport math", []),
+        (
+            "wire.client",
+            "from jupyter_gpushare.core.interface import events",
+            ["jupyter_gpushare.core.interface.events"],
+        ),
         (
             "coordinator.engine.coordinator",
             "from ...core import events\nfrom ...wire import messages\nimport asyncio",

@@ -21,7 +21,7 @@ from traitlets.config import Config
 
 from .. import __version__
 from ..config.traits import GpuShare
-from ..core.errors import Refused
+from ..core.base.errors import Refused
 from ..wire import address
 from .config import system_config
 from .config.live_settings import LiveSettings

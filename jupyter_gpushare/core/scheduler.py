@@ -14,22 +14,22 @@ from collections.abc import Callable
 from typing import Any
 
 from ..units import format_size, size_word
-from . import events as ev
-from .commands import Command, Limits
-from .errors import Conflict, GpuShareError, IllegalEvent
-from .grants import FIRST_TURN
-from .idleness import Idleness
-from .known import Known
-from .memory import Residence
-from .model import Client, Process
-from .placing import Placing
-from .policies import policy_of
-from .reports import Reports
-from .settings import Settings
-from .turns import Turns
-from .wishes import Wishes
+from .base.errors import Conflict, GpuShareError, IllegalEvent
+from .handlers.idle_policy import IdlePolicy
+from .handlers.placement_adapter import PlacementAdapter
+from .handlers.process_events import ProcessEventHandlers
+from .handlers.user_requests import UserRequests
+from .interface import events as ev
+from .interface.commands import Command, UpdateQuota
+from .interface.settings import Settings
+from .queueing.policies import policy_of
+from .residency.residency_plan import ResidencyPlanner
+from .state.model import Client, Process
+from .state.registry import EntityRegistry
+from .turns.grant_table import FIRST_TURN
+from .turns.turn_scheduler import TurnScheduler
 
-_STORY = 200
+_MAX_LOGGED_EVENTS = 200
 
 
 class Scheduler:
@@ -37,30 +37,36 @@ class Scheduler:
 
     def __init__(self, settings: Settings | None = None, first_turn: int = FIRST_TURN) -> None:
         """Turns have numbers from `first_turn` on, which no other coordinator's turns may have."""
-        self.known = Known()
-        self.clients, self.devices, self.processes = self.known.clients, self.known.devices, self.known.processes
+        self.registry = EntityRegistry()
+        self.clients, self.devices, self.processes = (
+            self.registry.clients,
+            self.registry.devices,
+            self.registry.processes,
+        )
         self._registered = 0
         self._now = float("-inf")
         self._out: list[Command] = []
-        self.turns = Turns(settings or Settings(), self.devices, self._out, first_turn)
-        self.residence = Residence(self.clients, self.devices)
-        self.placing = Placing(self.settings.placement, self.clients, self.turns, self._out)
-        wishes = Wishes(self.known, self.turns, self._out)
-        self.idleness = Idleness(self.clients, self.turns, wishes, self._out)
-        self._story: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_STORY)
+        self.turns = TurnScheduler(settings or Settings(), self.devices, self._out, first_turn)
+        self.residency = ResidencyPlanner(self.clients, self.devices)
+        self.placement_adapter = PlacementAdapter(self.settings.placement, self.clients, self.turns, self._out)
+        wishes = UserRequests(self.registry, self.turns, self._out)
+        self.idle_policy = IdlePolicy(self.clients, self.turns, wishes, self._out)
+        self._event_log: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_MAX_LOGGED_EVENTS)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
-            ev.ClientRegistered: self._client_registered,
-            ev.ClientForgotten: self._client_forgotten,
-            ev.DeviceFound: self._device_found,
-            ev.DeviceFailed: lambda event, now: self.placing.failed(event.device, event.reason, now),
-            ev.DeviceRecovered: lambda event, now: self.placing.recovered(event.device, now),
-            ev.LockWanted: self._lock_wanted,
-            ev.ProcessJoined: self._process_joined,
-            ev.ProcessGone: self._process_gone,
-            ev.QuotaChanged: self._quota_changed,
-            ev.SettingsChanged: self._settings_changed,
-            ev.TimePassed: lambda event, now: None,
-            **Reports(self.known, self.turns).handlers,
+            ev.ClientRegistered: self._on_client_registered,
+            ev.ClientRemoved: self._on_client_removed,
+            ev.DeviceFound: self._on_device_found,
+            ev.DeviceFailed: lambda event, now: self.placement_adapter.on_device_failed(
+                event.device, event.reason, now
+            ),
+            ev.DeviceRecovered: lambda event, now: self.placement_adapter.on_device_recovered(event.device, now),
+            ev.LockContended: self._on_lock_contended,
+            ev.ProcessJoined: self._on_process_joined,
+            ev.ProcessGone: self._on_process_gone,
+            ev.QuotaChanged: self._on_quota_changed,
+            ev.SettingsChanged: self._on_settings_changed,
+            ev.Tick: lambda event, now: None,
+            **ProcessEventHandlers(self.registry, self.turns).handlers,
             **wishes.handlers,
         }
 
@@ -81,18 +87,18 @@ class Scheduler:
             self.turns.now = self._now
             raise
         self._now = now
-        self.idleness.settle(now)
+        self.idle_policy.apply(now)
         touched = self.turns.advance(now)
-        self.idleness.look(now)  # a turn that has begun without a permit is found there
+        self.idle_policy.update(now)  # a turn that has begun without a permit is found there
         # First: a process whose gate closes looks at what it may keep.
-        commands = [*self.residence.settle(touched, now), *self._out]
+        commands = [*self.residency.plan(touched, now), *self._out]
         self._out.clear()
-        self._story.append((now, event, tuple(commands)))
+        self._event_log.append((now, event, tuple(commands)))
         return commands
 
     def next_deadline(self) -> float | None:
-        """When to send TimePassed, unless something else happens before; None: not at all."""
-        dues = (self.turns.next_deadline(), self.idleness.next_deadline())
+        """When to send Tick, unless something else happens before; None: not at all."""
+        dues = (self.turns.next_deadline(), self.idle_policy.next_deadline())
         return min((due for due in dues if due is not None), default=None)
 
     @property
@@ -101,7 +107,7 @@ class Scheduler:
 
     def queue(self, device: str, now: float) -> list[Client]:
         """The clients that wait for `device`, the next one first."""
-        return self.devices[device].line.ordered(now)
+        return self.devices[device].queue.in_order(now)
 
     def quantum(self, client: Client) -> float:
         return self.turns.quantum(client)
@@ -109,56 +115,57 @@ class Scheduler:
     def idle_release(self, client: Client) -> float:
         return self.turns.idle_release(client)
 
-    def story(self) -> list[str]:
+    def event_log(self) -> list[str]:
         """The last events and what was decided, for error reports."""
         return [
-            f"{now:.6f} {event} -> {', '.join(map(str, commands)) or 'nothing'}" for now, event, commands in self._story
+            f"{now:.6f} {event} -> {', '.join(map(str, commands)) or 'nothing'}"
+            for now, event, commands in self._event_log
         ]
 
     # --- clients, processes, devices
 
-    def _client_registered(self, event: ev.ClientRegistered, now: float) -> None:
+    def _on_client_registered(self, event: ev.ClientRegistered, now: float) -> None:
         client = self.clients.get(event.client)
         if client is None:
-            client = self.placing.come(event, self._registered + 1)
+            client = self.placement_adapter.admit(event, self._registered + 1)
             self._registered += 1
             self.clients[event.client] = client
-            self.turns.place(client, self.placing.devices_of(client), now)
-            self.turns.read_quota(client, now)
-            self.placing.settle(now)
-        elif client.tenant != event.tenant:
-            raise IllegalEvent(f"client {event.client} belongs to tenant {client.tenant!r}, not {event.tenant!r}")
+            self.turns.set_devices(client, self.placement_adapter.devices_of(client), now)
+            self.turns.apply_quota(client, now)
+            self.placement_adapter.update_guests(now)
+        elif client.user != event.user:
+            raise IllegalEvent(f"client {event.client} belongs to user {client.user!r}, not {event.user!r}")
         elif not event.running:
-            self.placing.again(client, now)
-            self.idleness.restarts(client, now)
+            self.placement_adapter.restart(client, now)
+            self.idle_policy.on_restart(client, now)
         client.label = event.label or client.label
-        self._out.append(Limits(client.id))
+        self._out.append(UpdateQuota(client.id))
 
-    def _client_forgotten(self, event: ev.ClientForgotten, now: float) -> None:
-        client = self.known.client(event.client)
+    def _on_client_removed(self, event: ev.ClientRemoved, now: float) -> None:
+        client = self.registry.client(event.client)
         if client.processes:
             raise IllegalEvent(f"client {client.id} still has processes")
         self.turns.leave_queue(client, now)
-        self.turns.place(client, (), now)
-        self.placing.leave(client, now)
-        self.turns.policy.forget(client)
-        self.turns.sharing.forget(client)
-        self.turns.permits.forget(client)
-        self.residence.forget(client)
+        self.turns.set_devices(client, (), now)
+        self.placement_adapter.remove(client, now)
+        self.turns.policy.remove(client)
+        self.turns.colocation.remove(client)
+        self.turns.permits.remove(client)
+        self.residency.remove(client)
         del self.clients[client.id]
 
-    def _device_found(self, event: ev.DeviceFound, now: float) -> None:
+    def _on_device_found(self, event: ev.DeviceFound, now: float) -> None:
         known = self.devices.get(event.device.uuid)
         if known:
             known.info = event.device
-            known.changes += 1
+            known.memory_version += 1
         else:
             self.turns.add_device(event.device)
-        self.placing.found(event.device)
-        self.turns.touched[event.device.uuid] = None
+        self.placement_adapter.on_device_found(event.device)
+        self.turns.dirty_devices[event.device.uuid] = None
 
-    def _process_joined(self, event: ev.ProcessJoined, now: float) -> None:
-        client = self.known.client(event.client)
+    def _on_process_joined(self, event: ev.ProcessJoined, now: float) -> None:
+        client = self.registry.client(event.client)
         if event.process in self.processes:
             raise IllegalEvent(f"process {event.process} has joined already")
         if not event.devices:
@@ -168,53 +175,53 @@ class Scheduler:
         process = self.processes[event.process] = Process(event.process, client, event.devices)
         client.processes[event.process] = process
         self._set_devices(client, now)
-        self._out.append(Limits(client.id))
+        self._out.append(UpdateQuota(client.id))
         if event.turn:
-            self.turns.adopt(process, event.turn, now)
-        self.turns.permits.joined(client)
+            self.turns.adopt_turn(process, event.turn, now)
+        self.turns.permits.on_process_joined(client)
 
     def _set_devices(self, client: Client, now: float) -> None:
         """A client's devices are what its processes use, in one order for all so that gangs lock without deadlock."""
         devices = tuple(sorted({uuid for process in client.processes.values() for uuid in process.devices}))
         if devices and devices != client.devices:
-            self.turns.place(client, devices, now)
-            self.placing.moved(client, devices, now)
-        self.turns.touch(client)
+            self.turns.set_devices(client, devices, now)
+            self.placement_adapter.on_devices_changed(client, devices, now)
+        self.turns.mark_dirty(client)
 
-    def _process_gone(self, event: ev.ProcessGone, now: float) -> None:
-        process = self.known.process(event.process)
+    def _on_process_gone(self, event: ev.ProcessGone, now: float) -> None:
+        process = self.registry.process(event.process)
         client = process.client
         del self.processes[process.number], client.processes[process.number]
         self._set_devices(client, now)
         if client.grant and not client.grant.processes:
-            self.turns.finish(client.grant, now)
-        self.turns.leave_queue_if_content(client, now)
+            self.turns.finish_turn(client.grant, now)
+        self.turns.leave_queue_if_satisfied(client, now)
 
-    def _lock_wanted(self, event: ev.LockWanted, now: float) -> None:
+    def _on_lock_contended(self, event: ev.LockContended, now: float) -> None:
         device = self.devices.get(event.device)
         if device is None:
             raise IllegalEvent(f"device {event.device} is unknown")
-        self.turns.wanted_elsewhere(device, event.wanted, now)
+        self.turns.set_lock_contended(device, event.contended, now)
 
     # --- quotas and settings
 
-    def _quota_changed(self, event: ev.QuotaChanged, now: float) -> None:
-        client = self.known.client(event.client)
+    def _on_quota_changed(self, event: ev.QuotaChanged, now: float) -> None:
+        client = self.registry.client(event.client)
         memory = event.quota.memory
         if memory is not None and memory != client.quota.memory and memory < event.allocated:
             raise Conflict(
                 f"memory={size_word(memory)} is below what is allocated now, {format_size(event.allocated)}: "
                 f"free some first, or ask for at least {format_size(event.allocated, math.ceil)}"
             )
-        self.placing.change(client, event.quota)
+        self.placement_adapter.change_quota(client, event.quota)
         client.quota = event.quota
-        self.turns.read_quota(client, now)
-        self.turns.bound(client)
-        self._out.append(Limits(client.id))
+        self.turns.apply_quota(client, now)
+        self.turns.update_forced_eviction(client)
+        self._out.append(UpdateQuota(client.id))
 
-    def _settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
+    def _on_settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
         policy_of(event.settings)  # raises, before anything has changed
-        self.placing.placement.configure(event.settings.placement)
+        self.placement_adapter.placement.configure(event.settings.placement)
         self.turns.configure(event.settings, now)
-        self.idleness.settings_changed()
-        self.placing.regroup(event.groups, now)
+        self.idle_policy.on_settings_changed()
+        self.placement_adapter.reassign_tenants(event.tenants, now)

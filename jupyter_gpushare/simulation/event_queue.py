@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..agent.rule import ffi
-from ..core import events as ev
-from ..core.commands import Permit
+from ..core.interface import events as ev
+from ..core.interface.commands import Permit
 from ..wire.page import CLOSING, IN, OUT
 from .workload import Cell, Participant
 
@@ -104,7 +104,7 @@ class SimClient:
     restore_start: float = 0.0
     restore_end: float = 0.0
     # events that are the same each time
-    gate_wait_started: ev.Wanted = field(default_factory=lambda: ev.Wanted(0))
+    gate_wait_started: ev.GateWaitStarted = field(default_factory=lambda: ev.GateWaitStarted(0))
     cell_started: ev.CellStarted = field(default_factory=lambda: ev.CellStarted("", ""))
     cell_ended: ev.CellEnded = field(default_factory=lambda: ev.CellEnded("", ""))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..core import events as ev
-from ..core.settings import EXCLUSIVE, Settings
-from ..core.throttle.budget import BLOCKS, Budget
+from ..core.interface import events as ev
+from ..core.interface.launch_budget import BLOCKS, LaunchBudget
+from ..core.interface.settings import EXCLUSIVE, Settings
 from .event_queue import SAMPLE, WORK, SimClient, SimDevice
 from .memory_transfers import MemoryTransfers
 from .report_data import TimelineData
@@ -105,7 +105,7 @@ class ExecutionModel(MemoryTransfers):
         asked = sum(one.spec.intensity * one.max_rate for one in device.working_clients.values())
         return client.max_rate if asked <= 1.0 else client.max_rate * (1.0 - self.costs.interference) / asked
 
-    def limit_rate(self, client: SimClient, budget: Budget | None) -> None:
+    def limit_rate(self, client: SimClient, budget: LaunchBudget | None) -> None:
         client.max_rate = 1.0
         if budget:
             cost = client.spec.launch / _BLOCKS_PER_LAUNCH if budget.unit == BLOCKS else 1.0

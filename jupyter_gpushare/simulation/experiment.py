@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..core.errors import Refused
+from ..core.base.errors import Refused
+from ..core.interface.settings import Settings, parse_setting
 from ..core.placement import PlacementSettings
-from ..core.policies import policy_of
-from ..core.settings import Settings, read
+from ..core.queueing.policies import policy_of
 from .report_data import TimelineData
 from .results import Results
 from .simulation import Simulation
@@ -56,7 +56,7 @@ def with_settings(settings: Settings, values: Mapping[str, str]) -> Settings:
 
 
 def _parse(name: str, value: str, present: object) -> object:
-    return replace(present, strategy=value) if isinstance(present, PlacementSettings) else read(name, value)
+    return replace(present, strategy=value) if isinstance(present, PlacementSettings) else parse_setting(name, value)
 
 
 @dataclass

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.errors import Refused
-from ..core.placement import Placement, PlacementSettings, Request
-from ..core.placement.fgd import fragmentation
+from ..core.base.errors import Refused
+from ..core.placement import Placement, PlacementRequest, PlacementSettings
+from ..core.placement.fragmentation_strategy import fragmentation
 
 PODS = "openb_pod_list_default.csv"
 NODES = "openb_node_list_gpu_node.csv"
@@ -87,7 +87,7 @@ def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[s
         number += 1
         asked += size * gpus
         try:
-            placement.place(f"p{number}", Request(gpus=gpus, share=size / 1000))
+            placement.place(f"p{number}", PlacementRequest(gpus=gpus, share=size / 1000))
         except Refused:
             failures += 1
         else:
@@ -105,8 +105,8 @@ def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[s
 def unusable_share(placement: Placement, trace: Trace) -> float:
     """Thousandths that the next request, any of the trace, is expected not to be able to use."""
     nodes: dict[str, list[int]] = {}
-    for book in placement.books.values():
-        nodes.setdefault(book.node, []).append(book.free)
+    for book in placement.allocations.values():
+        nodes.setdefault(book.node, []).append(book.free_thousandths)
     counts: dict[tuple[int, int], int] = {}
     for pod in trace.pods:
         counts[pod] = counts.get(pod, 0) + 1

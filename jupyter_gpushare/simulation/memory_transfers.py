@@ -6,7 +6,7 @@ when they have come, so that what is on a device never exceeds it.
 
 from __future__ import annotations
 
-from ..core import events as ev
+from ..core.interface import events as ev
 from ..wire.page import LEAVING, OUT
 from .event_queue import EVICT, RESTORE, EventQueue, SimClient, SimDevice
 from .workload import Costs
@@ -23,7 +23,7 @@ class MemoryTransfers(EventQueue):
         raise NotImplementedError
 
     def report_memory(self, client: SimClient) -> None:
-        self.handle_event(ev.MemoryHeld(client.id, client.allocated, client.resident))
+        self.handle_event(ev.MemoryReported(client.id, client.allocated, client.resident))
 
     # --- out
 

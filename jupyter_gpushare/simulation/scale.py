@@ -11,8 +11,8 @@ from random import Random
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from ..core import commands as cmd
-from ..core import events as ev
+from ..core.interface import commands as cmd
+from ..core.interface import events as ev
 from . import synthetic_notebooks
 from .experiment import Variant
 from .results import quantile

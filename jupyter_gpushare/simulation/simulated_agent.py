@@ -14,9 +14,9 @@ from typing import Any
 
 from ..agent import rule
 from ..core import Scheduler
-from ..core import commands as cmd
-from ..core import events as ev
-from ..core.settings import Settings
+from ..core.interface import commands as cmd
+from ..core.interface import events as ev
+from ..core.interface.settings import Settings
 from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
 from .event_queue import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
 from .execution import ExecutionModel
@@ -25,7 +25,7 @@ from .workload import Workload
 
 NEVER = float("inf")
 _NO_WAKE_NS = (1 << 64) - 1  # of `wake_at`
-_TIME_PASSED = ev.TimePassed()
+_TIME_PASSED = ev.Tick()
 
 
 class SimulatedAgent(ExecutionModel):
@@ -49,7 +49,7 @@ class SimulatedAgent(ExecutionModel):
         self._command_handlers: dict[type, Callable[[Any], None]] = {
             cmd.Permit: self._on_permit,
             cmd.SetResident: self._on_set_resident,
-            cmd.RestoreAhead: self._on_prefetch,
+            cmd.Prefetch: self._on_prefetch,
             cmd.SetBudget: self._on_set_budget,
         }
 
@@ -134,9 +134,9 @@ class SimulatedAgent(ExecutionModel):
             if client.resident != before:
                 self.report_memory(client)
 
-    def _on_prefetch(self, command: cmd.RestoreAhead) -> None:
+    def _on_prefetch(self, command: cmd.Prefetch) -> None:
         client = self.clients[command.client]
-        if command.wanted:
+        if command.enabled:
             self._pending_prefetches.append(client)
         elif client.phase == OUT and client.restoring_bytes:
             self.stop_restore(client)
@@ -186,13 +186,13 @@ class SimulatedAgent(ExecutionModel):
         if before == after == IN:
             self._report_idleness(client)
         elif before == after == LEAVING and changed:
-            self.handle_event(ev.Evicting(client.process_number))
+            self.handle_event(ev.EvictionStarted(client.process_number))
         elif before == OUT and after == IN:
             client.turn_entered_at, client.is_restoring = self.now, True
             client.is_waiting_at_gate = client.is_idle = client.is_quiet = False
             self.stop_eviction(client)
             self.schedule(self.start_restore(client, self.now + self.costs.handoff), GATE, client)
-            self.handle_event(ev.Began(client.process_number, client.turn_number, self.now))
+            self.handle_event(ev.TurnEntered(client.process_number, client.turn_number, self.now))
         elif before == IN and after == CLOSING:
             client.timers[IDLE] = -1
             if not client.is_restoring:
@@ -202,7 +202,7 @@ class SimulatedAgent(ExecutionModel):
             if not client.is_restoring:
                 self._on_reopened(client)
         elif before != OUT and after == OUT:
-            self.handle_event(ev.Ended(client.process_number, turn))
+            self.handle_event(ev.TurnLeft(client.process_number, turn))
 
     def _locks_admit(self, client: SimClient) -> bool:
         """Return whether the locks of the client's devices admit the turn that it is permitted."""
@@ -267,7 +267,7 @@ class SimulatedAgent(ExecutionModel):
         else:
             client.timers[IDLE] = -1
         if idle != was_idle:
-            self.handle_event(ev.WentIdle(client.process_number) if idle else ev.WentBusy(client.process_number))
+            self.handle_event(ev.ProcessIdle(client.process_number) if idle else ev.ProcessBusy(client.process_number))
 
     def idle_release(self, client: SimClient) -> float:
         return self.scheduler.idle_release(self.scheduler.clients[client.id])
@@ -297,16 +297,16 @@ class SimulatedAgent(ExecutionModel):
             self._begin_drain(client, client.spec.launch)
         if came:
             self.report_memory(client)
-            self.handle_event(ev.Restored(client.process_number))
+            self.handle_event(ev.RestoreFinished(client.process_number))
 
     def _on_reopened(self, client: SimClient) -> None:
         client.timers[GATE] = -1
         if client.is_idle:
             client.is_idle = False
-            self.handle_event(ev.WentBusy(client.process_number))
+            self.handle_event(ev.ProcessBusy(client.process_number))
         if client.is_waiting_at_gate:
             client.is_waiting_at_gate = False
-            self.handle_event(ev.Unwanted(client.process_number))
+            self.handle_event(ev.GateWaitEnded(client.process_number))
         self.continue_work(client)
 
     def continue_work(self, client: SimClient) -> None:

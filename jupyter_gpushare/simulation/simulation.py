@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..core import events as ev
-from ..core.errors import Refused
-from ..core.model import DeviceInfo
-from ..core.settings import Settings
+from ..core.base.errors import Refused
+from ..core.interface import events as ev
+from ..core.interface.settings import Settings
+from ..core.state.model import DeviceInfo
 from .event_queue import (
     EVICT,
     GATE,
@@ -93,7 +93,7 @@ class Simulation(SimulatedAgent):
             case "departs":
                 self._end_process(client, restart=False)
                 del self.clients[client.id]
-                self.handle_event(ev.ClientForgotten(client.id))
+                self.handle_event(ev.ClientRemoved(client.id))
             case "fails":
                 self._fail_device(client.devices[0])
             case "recovers":
@@ -124,7 +124,7 @@ class Simulation(SimulatedAgent):
             return
         self._last_process_number += 1
         client.process_number = self._last_process_number
-        client.gate_wait_started = ev.Wanted(client.process_number)
+        client.gate_wait_started = ev.GateWaitStarted(client.process_number)
         client.agent, client.permit, client.max_rate = AgentRuleState(len(uuids)), None, 1.0
         client.is_waiting_at_gate = client.is_idle = client.is_quiet = False
         for device in client.devices:
@@ -158,7 +158,7 @@ class Simulation(SimulatedAgent):
         client.activity = INACTIVE
         client.process_number = 0
         in_cell, client.cell_started_at = client.cell_started_at >= 0, -1.0
-        self.handle_event(ev.MemoryHeld(client.id, 0, 0))
+        self.handle_event(ev.MemoryReported(client.id, 0, 0))
         self.handle_event(ev.ProcessGone(number))
         self.admit_waiting(freed)
         if in_cell:

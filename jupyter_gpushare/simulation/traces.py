@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..core.errors import Refused
-from ..core.quota import Quota
+from ..core.base.errors import Refused
+from ..core.base.quota import Quota
 from .workload import Cell, Participant
 
 VERSION = 1
@@ -122,7 +122,7 @@ class _TraceReader:
         if line.until is not None and line.until < line.at:
             raise ValueError(f"client {line.id!r} leaves at {line.until:g}, before it comes at {line.at:g}")
         try:
-            Quota().changed(line.quota)
+            Quota().with_changes(line.quota)
         except (Refused, TypeError) as error:
             raise ValueError(f"quota of client {line.id!r}: {error}") from None
         self.clients[line.id] = line
@@ -146,7 +146,7 @@ class _TraceReader:
                 tuple(self.cells[line.id]),
                 line.memory,
                 line.tenant,
-                Quota().changed(line.quota),
+                Quota().with_changes(line.quota),
                 line.gpus,
                 line.at,
                 line.until,

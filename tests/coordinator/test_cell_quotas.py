@@ -9,8 +9,8 @@ import pytest
 
 from jupyter_gpushare.coordinator.clients.cell_quotas import MAX_CHANGES, CellQuotas
 from jupyter_gpushare.coordinator.transport.connection import Connection
-from jupyter_gpushare.core.errors import Refused
-from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.base.errors import Refused
+from jupyter_gpushare.core.base.quota import Quota
 
 from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import wait_until

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator.views import client_state
-from jupyter_gpushare.core.idleness import Prospect
-from jupyter_gpushare.core.model import Client, Grant, Held
-from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.handlers.idle_policy import IdleForecast
+from jupyter_gpushare.core.state.model import Client, Grant, MemoryUse
 
 HOLDS = {"hold_until": 9.0, "cells_since": 1.0}
 SUSPENDED = {"suspended": True, "suspended_by_policy": True}
-SOON, WARNED = Prospect(60.0, 5.0, None, True), Prospect(60.0, None, None, True)
-MEMORY = {"held": Held(1, 1, 0)}
+SOON, WARNED = IdleForecast(60.0, 5.0, None, True), IdleForecast(60.0, None, None, True)
+MEMORY = {"memory_use": MemoryUse(1, 1, 0)}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ MEMORY = {"held": Held(1, 1, 0)}
     ],
 )
 def test_every_state_has_its_text(
-    known: dict[str, Any], grant: dict[str, Any] | None, prospect: Prospect | None, state: str, text: str
+    known: dict[str, Any], grant: dict[str, Any] | None, prospect: IdleForecast | None, state: str, text: str
 ) -> None:
     client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, **{"devices": ("d",), "cells_since": -math.inf, **known})
     if grant is not None:

@@ -10,8 +10,8 @@ import pytest
 
 from jupyter_gpushare.coordinator.monitoring import history
 from jupyter_gpushare.coordinator.monitoring.history import History
-from jupyter_gpushare.core.model import Client, Grant
-from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.state.model import Client, Grant
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 from jupyter_gpushare.wire.page import CLOSING, IN

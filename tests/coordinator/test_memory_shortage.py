@@ -13,10 +13,10 @@ from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.coordinator.engine.page_sync import PageSync
 from jupyter_gpushare.core import Scheduler
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.model import DeviceInfo
-from jupyter_gpushare.core.quota import Quota
-from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.core.state.model import DeviceInfo
 from jupyter_gpushare.wire.page import Page
 
 MIB = 1 << 20
@@ -53,10 +53,10 @@ class Bench:
         holds(port, mib, pinned)
         self.levels.read_memory(member)
         if runs:
-            self.feed(ev.Wanted(number))
+            self.feed(ev.GateWaitStarted(number))
             permit = self.scheduler.clients[name].permit
             assert permit and permit.may
-            self.feed(ev.Began(number, permit.turn, self.now))
+            self.feed(ev.TurnEntered(number, permit.turn, self.now))
             assert self.scheduler.clients[name].phase == "running"
         return port
 
@@ -128,7 +128,7 @@ def test_colocated_clients_are_separated_and_the_request_waits(bench: Bench) -> 
     asks(port, 16)
     assert bench.answer(port) == 0
     assert {name: client.phase for name, client in bench.scheduler.clients.items()} == {"a": "running", "b": "draining"}
-    bench.feed(ev.Ended(other.number, bench.scheduler.clients["b"].grant.turn))  # type: ignore[union-attr]
+    bench.feed(ev.TurnLeft(other.number, bench.scheduler.clients["b"].grant.turn))  # type: ignore[union-attr]
     assert bench.answer(port) == 0, "b's memory has not left yet"
 
 
@@ -137,7 +137,7 @@ def test_request_is_refused_if_evictions_do_not_suffice(bench: Bench) -> None:
     port, idle = bench.process("a", 400), bench.process("idle", 50, runs=False)
     number = asks(port, 100)
     assert bench.answer(port) == 0
-    assert bench.scheduler.residence.said("idle") == 0
+    assert bench.scheduler.residency.target("idle") == 0
     idle.page.report.resident = 0
     assert bench.answer(port) == number
 
@@ -176,6 +176,6 @@ def test_nothing_is_refused_after_the_turn(bench: Bench) -> None:
     """The process asks again in the next one."""
     port = bench.process("a", 400)
     bench.process("plain", 600, pinned=600, runs=False)
-    bench.feed(ev.TurnReleased("a"))
+    bench.feed(ev.ReleaseRequested("a"))
     asks(port, 100)
     assert bench.answer(port) == 0

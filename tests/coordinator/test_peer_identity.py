@@ -28,7 +28,7 @@ from jupyter_gpushare.coordinator.transport.peer_identity import (
     cgroup_paths,
     user_from_cgroup,
 )
-from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.base.errors import Refused
 
 ME = os.getuid()
 POD = "0f6b1c2d_3e4f_4a5b_8c9d_0e1f2a3b4c5d"

@@ -16,7 +16,7 @@ from jupyter_gpushare.coordinator.views.subscriptions import (
     SnapshotSteps,
     SnapshotSubscriptions,
 )
-from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.base.errors import Refused
 
 
 @pytest.mark.parametrize(("cost", "least", "most"), [(0.0, 2, 11), (0.02, 1, 4)])

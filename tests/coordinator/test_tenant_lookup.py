@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator.config.tenant_lookup import TenantLookup
-from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.base.errors import Refused
 from jupyter_gpushare.core.placement import Tenant
 
 GIB = 1 << 30

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator.gpu import topology
-from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.base.errors import Refused
 
 
 def write(folder: Path, content: Any) -> str:

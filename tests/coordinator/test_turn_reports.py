@@ -11,8 +11,8 @@ import pytest
 from jupyter_gpushare.agent.pages import create_memfd
 from jupyter_gpushare.coordinator.clients import turn_reports
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.model import Turn as Brought
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.state.model import ReportedTurn as Brought
 from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, LEAVING, OUT, STEP, Page, Turn
 
 S = 10**9
@@ -30,7 +30,7 @@ class Looks:
         hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid="GPU-1")])
         self.port = ProcessHandle(1, cast(Any, SimpleNamespace(send=lambda line: None)), self.page, hello)
         self.now, self.is_stopped = 10.0, False
-        self.process: Any = SimpleNamespace(wants=False)
+        self.process: Any = SimpleNamespace(is_waiting_at_gate=False)
         self.brought = turn_reports.turn_at_join(self.port, self.now)
 
     def look(self, turn: Turn | None = None) -> list[ev.Event] | None:
@@ -49,25 +49,25 @@ def looks() -> Iterator[Looks]:
 
 
 def test_a_turn_step_by_step(looks: Looks) -> None:
-    assert looks.look(Turn(ONE, began_ns=int(10.5 * S), epoch=1, phase=IN)) == [ev.Began(1, ONE, 10.5)]
+    assert looks.look(Turn(ONE, began_ns=int(10.5 * S), epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 10.5)]
     assert looks.look() == []
     looks.page.report.idle = 1
-    assert looks.look() == [ev.WentIdle(1)]
+    assert looks.look() == [ev.ProcessIdle(1)]
     looks.page.report.idle = 0
-    assert looks.look() == [ev.WentBusy(1)]
+    assert looks.look() == [ev.ProcessBusy(1)]
     closing = Turn(ONE, began_ns=int(10.5 * S), closed_ns=int(14.5 * S), epoch=1, phase=CLOSING)
-    assert looks.look(closing) == [ev.Closed(1, ONE, 14.5)]
+    assert looks.look(closing) == [ev.GateClosed(1, ONE, 14.5)]
     assert looks.look(closing._replace(phase=STEP)) == []
     looks.page.report.evicting = 1
-    assert looks.look(closing._replace(phase=LEAVING)) == [ev.Evicting(1)]
-    assert looks.look(closing._replace(phase=OUT, ended_ns=18 * S)) == [ev.Ended(1, ONE)]
+    assert looks.look(closing._replace(phase=LEAVING)) == [ev.EvictionStarted(1)]
+    assert looks.look(closing._replace(phase=OUT, ended_ns=18 * S)) == [ev.TurnLeft(1, ONE)]
     looks.page.report.restored += 1
-    assert looks.look() == [ev.Restored(1)]
+    assert looks.look() == [ev.RestoreFinished(1)]
 
 
 def test_a_turn_that_was_missed_is_reported_whole(looks: Looks) -> None:
     looks.now = 12.5
-    assert looks.look(RAN) == [ev.Began(1, ONE, 11.0), ev.Closed(1, ONE, 12.0), ev.Ended(1, ONE)]
+    assert looks.look(RAN) == [ev.TurnEntered(1, ONE, 11.0), ev.GateClosed(1, ONE, 12.0), ev.TurnLeft(1, ONE)]
     assert looks.look() == []
 
 
@@ -75,21 +75,21 @@ def test_another_turn_since_the_last_report_ends_the_one_before(looks: Looks) ->
     looks.look(RAN._replace(phase=IN, closed_ns=0, ended_ns=0))
     looks.page.report.idle = 1
     following = Turn(TWO, began_ns=int(11.5 * S), epoch=2, phase=IN)
-    assert looks.look(following) == [ev.Ended(1, ONE), ev.Began(1, TWO, 11.5), ev.WentIdle(1)]
+    assert looks.look(following) == [ev.TurnLeft(1, ONE), ev.TurnEntered(1, TWO, 11.5), ev.ProcessIdle(1)]
     again = following._replace(began_ns=int(12.5 * S), epoch=3)
-    assert looks.look(again) == [ev.Ended(1, TWO), ev.Began(1, TWO, 12.5), ev.WentIdle(1)]
+    assert looks.look(again) == [ev.TurnLeft(1, TWO), ev.TurnEntered(1, TWO, 12.5), ev.ProcessIdle(1)]
 
 
 def test_reopened_gate_is_reported(looks: Looks) -> None:
     closing = RAN._replace(phase=CLOSING, ended_ns=0)
     looks.look(closing)
-    assert looks.look(closing._replace(phase=IN, closed_ns=0)) == [ev.Began(1, ONE, 11.0)]
+    assert looks.look(closing._replace(phase=IN, closed_ns=0)) == [ev.TurnEntered(1, ONE, 11.0)]
 
 
 @pytest.mark.parametrize("claimed", [0, 1, (1 << 64) - 1])
 def test_event_times_are_between_two_reports(looks: Looks, claimed: int) -> None:
     (began,) = looks.look(Turn(ONE, began_ns=claimed, epoch=1, phase=IN)) or []
-    assert isinstance(began, ev.Began) and began.at == min(max(claimed / S, 10.0), 11.0)
+    assert isinstance(began, ev.TurnEntered) and began.at == min(max(claimed / S, 10.0), 11.0)
 
 
 @pytest.mark.parametrize("number", [0, 1, FIRST_TURN - 1])
@@ -106,17 +106,19 @@ def test_torn_report_is_ignored(looks: Looks) -> None:
 
 def test_threads_at_the_gate(looks: Looks) -> None:
     looks.page.report.waiting = 2
-    assert looks.look() == [ev.Wanted(1)]
+    assert looks.look() == [ev.GateWaitStarted(1)]
     looks.process.wants = True
     assert looks.look() == []
     looks.page.report.waiting = 0
-    assert looks.look() == [ev.Unwanted(1)]
+    assert looks.look() == [ev.GateWaitEnded(1)]
     looks.process.wants = False
     looks.page.report.waiting, looks.is_stopped = 1, True
     assert looks.look() == [], "a stopped client is passed over"
     looks.is_stopped = False
-    assert looks.look() == [ev.Wanted(1)]
-    assert looks.look(Turn(ONE, began_ns=15 * S, epoch=1, phase=IN)) == [ev.Began(1, ONE, 15.0)], "it passes the gate"
+    assert looks.look() == [ev.GateWaitStarted(1)]
+    assert looks.look(Turn(ONE, began_ns=15 * S, epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 15.0)], (
+        "it passes the gate"
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,22 +11,22 @@ from jupyter_gpushare.coordinator.clients.process_counters import WorkCounters
 from jupyter_gpushare.coordinator.monitoring import usage_accumulator
 from jupyter_gpushare.coordinator.monitoring.usage_accumulator import UsageAccumulator
 from jupyter_gpushare.coordinator.storage.usage_record import HOUR_SECONDS, UsageKey, UsageOwner, UsageTotals
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.errors import Refused
+from jupyter_gpushare.core.base.errors import Refused
+from jupyter_gpushare.core.interface import events as ev
 
-from ..core.world import World, baseline, host_of
+from ..core.simulated_host import SimulatedHost, baseline, host_of
 
 NOON = 490_000 * HOUR_SECONDS
 
 
 class Books:
-    """What an Accounts has told of a world, whose clocks go alike from `wall` on."""
+    """What an Accounts has told of a host, whose clocks go alike from `wall` on."""
 
-    def __init__(self, world: World, wall: float = NOON) -> None:
-        self.world = world
+    def __init__(self, host: SimulatedHost, wall: float = NOON) -> None:
+        self.world = host
         self.wall = wall
         self.told: dict[UsageKey, UsageTotals] = defaultdict(UsageTotals)
-        self.accumulator = UsageAccumulator(lambda key, tally: self.told[key].add(tally), lambda: self.wall + world.now)
+        self.accumulator = UsageAccumulator(lambda key, tally: self.told[key].add(tally), lambda: self.wall + host.now)
         self.work: dict[str, dict[str, WorkCounters]] = defaultdict(dict)
 
     def look(self) -> None:
@@ -35,7 +35,7 @@ class Books:
 
     def forget(self, client: str) -> None:
         self.look()
-        self.world.feed(ev.ClientForgotten(client))
+        self.world.handle_event(ev.ClientRemoved(client))
         self.accumulator.remove(client)
 
     def total(self, device: str, hour: int | None = None) -> UsageTotals:
@@ -48,26 +48,26 @@ class Books:
 
 @pytest.fixture
 def books() -> Books:
-    """The accounts of a world with the device "d"."""
+    """The accounts of a host with the device "d"."""
     return Books(host_of("d"))
 
 
 def test_totals_are_bounded_with_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Kubernetes, where each pod is one. Who uses a device now is among those that are told of."""
     monkeypatch.setattr(usage_accumulator, "MAX_OWNERS", 3)
-    world = host_of("d1")
-    books = Books(world)
-    world.client("stays", tenant="stays")
-    world.process("stays", "d1", busy=True)
+    host = host_of("d1")
+    books = Books(host)
+    host.add_client("stays", user="stays")
+    host.add_process("stays", "d1", busy=True)
     for number in range(10):
         name = f"pod-{number}"
-        world.client(name, tenant=name)
-        process = world.process(name, "d1", busy=True)
-        world.run(1.0)
+        host.add_client(name, user=name)
+        process = host.add_process(name, "d1", busy=True)
+        host.run(1.0)
         books.look()
-        world.kill(process)
+        host.kill_process(process)
         books.forget(name)
-    world.run(1.0)
+    host.run(1.0)
     books.look()
     assert "stays" in {owner.user for owner in books.accumulator.totals} and len(books.accumulator.totals) == 3
     assert len({key.owner.user for key in books.told}) > 3, "the state store has all"
@@ -77,53 +77,53 @@ def test_totals_are_bounded_with_many_users(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("seed", range(15))
 def test_granted_seconds_of_users_sum_to_those_of_devices(seed: int, sharing: str) -> None:
     chance = random.Random(seed)
-    world = World(baseline(sharing=sharing, time_quantum=0.7))
-    devices = [world.device("d1"), world.device("d2")]
-    books = Books(world, wall=NOON - 20)  # an hour ends meanwhile
+    host = SimulatedHost(baseline(sharing=sharing, time_quantum=0.7))
+    devices = [host.add_device("d1"), host.add_device("d2")]
+    books = Books(host, wall=NOON - 20)  # an hour ends meanwhile
     waited: dict[str, float] = defaultdict(float)
 
     def forgotten(name: str) -> None:
-        client = world.scheduler.clients[name]
+        client = host.scheduler.clients[name]
         for uuid in client.devices:
-            waited[uuid] += client.wait_seconds_at(world.now)
+            waited[uuid] += client.wait_seconds_at(host.now)
         books.forget(name)
 
     for _ in range(60):
         name = f"c{chance.randrange(6)}"
         mine = sorted(chance.sample(devices, chance.choice([1, 1, 2])))
-        known = world.scheduler.clients.get(name)
+        known = host.scheduler.clients.get(name)
         if known is None:
             try:
-                world.client(name, tenant=chance.choice(["1000", "1001"]))
+                host.add_client(name, user=chance.choice(["1000", "1001"]))
             except Refused:
                 continue
-            known = world.scheduler.clients[name]
+            known = host.scheduler.clients[name]
         if not known.processes:
             if known.devices and chance.random() < 0.5:
                 forgotten(name)
                 continue
-            world.process(name, *(known.devices or mine), busy=True, drains_in=chance.choice([0.0, 0.01]))
+            host.add_process(name, *(known.devices or mine), busy=True, drains_in=chance.choice([0.0, 0.01]))
         elif chance.random() < 0.3:
-            world.kill(chance.choice([p for p in world.processes.values() if p.client == name]))
+            host.kill_process(chance.choice([p for p in host.processes.values() if p.client == name]))
         if chance.random() < 0.4:
             books.look()
         if chance.random() < 0.1:
             uuid = chance.choice(devices)
-            if not world.holders(uuid):
-                world.lock_elsewhere(uuid)
-            elif "another user" in world.holders(uuid):
-                world.unlock_elsewhere(uuid)
-        world.run(chance.choice([0.0, 0.1, 1.0, 3.0]))
-    for name in list(world.scheduler.clients)[::2]:
-        for process in [p for p in world.processes.values() if p.client == name]:
-            world.kill(process)
+            if not host.holders(uuid):
+                host.lock_by_other(uuid)
+            elif "another user" in host.holders(uuid):
+                host.unlock_by_other(uuid)
+        host.run(chance.choice([0.0, 0.1, 1.0, 3.0]))
+    for name in list(host.scheduler.clients)[::2]:
+        for process in [p for p in host.processes.values() if p.client == name]:
+            host.kill_process(process)
         forgotten(name)
     books.look()
-    for client in world.scheduler.clients.values():
+    for client in host.scheduler.clients.values():
         for uuid in client.devices:
-            waited[uuid] += client.wait_seconds_at(world.now)
+            waited[uuid] += client.wait_seconds_at(host.now)
     for uuid in devices:
-        held = {client: seconds for client, seconds in world.held(uuid).items() if client != "another user"}
+        held = {client: seconds for client, seconds in host.granted_seconds(uuid).items() if client != "another user"}
         assert books.total(uuid).gpu_seconds == pytest.approx(sum(held.values()), abs=1e-6)
         assert books.total(uuid).wait_seconds == pytest.approx(waited[uuid], abs=1e-6)
     assert len({key.hour for key in books.told}) == 2
@@ -131,12 +131,12 @@ def test_granted_seconds_of_users_sum_to_those_of_devices(seed: int, sharing: st
 
 def test_a_turn_over_hours_counts_in_each(books: Books) -> None:
     """Also when nobody looked for hours, as while the coordinator was stopped."""
-    world = books.world
+    host = books.world
     books.wall -= 600
     books.look()
-    world.process("a", busy=True)
+    host.add_process("a", busy=True)
     books.look()
-    world.run(600 + 2 * HOUR_SECONDS + 30)
+    host.run(600 + 2 * HOUR_SECONDS + 30)
     books.look()
     hour = int(NOON // HOUR_SECONDS)
     seconds = [books.total("d", hour + ahead).gpu_seconds for ahead in (-1, 0, 1, 2)]
@@ -146,10 +146,10 @@ def test_a_turn_over_hours_counts_in_each(books: Books) -> None:
 
 @pytest.mark.parametrize("jump", [-30 * 86400.0, -1.0, 365 * 86400.0])
 def test_a_clock_that_jumps_changes_no_sum(books: Books, jump: float) -> None:
-    world = books.world
-    world.process("a", busy=True)
+    host = books.world
+    host.add_process("a", busy=True)
     for _ in range(4):
-        world.run(2.0)
+        host.run(2.0)
         books.look()
         books.wall += jump
     assert books.total("d").gpu_seconds == pytest.approx(8.0)
@@ -157,11 +157,11 @@ def test_a_clock_that_jumps_changes_no_sum(books: Books, jump: float) -> None:
 
 
 def test_a_gang_counts_on_each_of_its_devices_and_its_bytes_once() -> None:
-    world = World()
-    devices = (world.device("d1"), world.device("d2"))
-    books = Books(world)
-    world.process("a", *devices, busy=True)
-    world.run(3.0)
+    host = SimulatedHost()
+    devices = (host.add_device("d1"), host.add_device("d2"))
+    books = Books(host)
+    host.add_process("a", *devices, busy=True)
+    host.run(3.0)
     books.work["a"] = WorkCounters(2_000_000_000, 1001, 7).per_device(devices)
     books.look()
     for uuid in devices:
@@ -172,10 +172,10 @@ def test_a_gang_counts_on_each_of_its_devices_and_its_bytes_once() -> None:
 
 
 def test_busy_time_is_at_most_the_granted_time(books: Books) -> None:
-    world = books.world
-    world.process("a", busy=True)
+    host = books.world
+    host.add_process("a", busy=True)
     for claimed in (10**18, 0, 10**18, 5):
-        world.run(1.0)
+        host.run(1.0)
         books.work["a"] = {"d": WorkCounters(claimed, claimed, claimed)}
         books.look()
     tally = books.total("d")
@@ -184,33 +184,33 @@ def test_busy_time_is_at_most_the_granted_time(books: Books) -> None:
 
 
 def test_waits_and_switches_are_counted_once() -> None:
-    world = host_of("d", time_quantum=1.0)
-    books = Books(world)
-    feed = world.feed
+    host = host_of("d", time_quantum=1.0)
+    books = Books(host)
+    feed = host.handle_event
 
     def watched(event: ev.Event) -> object:
         decided = feed(event)
-        for client in world.scheduler.clients.values():
+        for client in host.scheduler.clients.values():
             books.accumulator.on_client_event(client)
         return decided
 
-    world.feed = watched  # type: ignore[method-assign, assignment]
+    host.handle_event = watched  # type: ignore[method-assign, assignment]
     for name in "ab":
-        world.process(name, busy=True, drains_in=0.003)
-    world.run(10.0)
+        host.add_process(name, busy=True, drains_in=0.003)
+    host.run(10.0)
     waits, switches = books.accumulator.waits.as_json(), books.accumulator.switches.as_json()
-    turns = len(world.turns["d"])
+    turns = len(host.turns["d"])
     assert sum(waits["buckets"]) == turns + 1, "each turn's wait, and that of the one that runs"
     assert (sum(switches["buckets"]), switches["buckets"][2]) == (turns, turns), "below 4 ms"
     assert switches["seconds"] == pytest.approx(turns * 0.003)
 
 
 def test_usage_is_separate_for_each_owner(books: Books) -> None:
-    world = books.world
+    host = books.world
     for name, tenant in (("a", "1000"), ("b", "1001")):
-        world.client(name, tenant=tenant)
-        world.process(name, busy=True)
-    world.run(45.0)
+        host.add_client(name, user=tenant)
+        host.add_process(name, busy=True)
+    host.run(45.0)
     books.look()
     seconds = {owner.user: tally.gpu_seconds for owner, tally in books.accumulator.totals.items()}
     assert seconds == {"1000": 30.0, "1001": 15.0}

@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jupyter_gpushare.core.invariants import check
+from jupyter_gpushare.core.views.invariants import check
 
-from .world import World, host_of
+from .simulated_host import SimulatedHost, host_of
 
-QUANTUM = 1.0
+QUANTUM_SECONDS = 1.0
 
-MakeWorld = Callable[..., World]
+MakeHost = Callable[..., SimulatedHost]
 
 
 @pytest.fixture
-def make_world() -> Iterator[MakeWorld]:
-    made: list[World] = []
+def make_host() -> Iterator[MakeHost]:
+    made: list[SimulatedHost] = []
 
-    def make(*devices: str, **settings: float) -> World:
-        made.append(host_of(*devices or ("gpu",), **{"time_quantum": QUANTUM, **settings}))
+    def make(*devices: str, **settings: float) -> SimulatedHost:
+        made.append(host_of(*devices or ("gpu",), **{"time_quantum": QUANTUM_SECONDS, **settings}))
         return made[-1]
 
     yield make
-    for world in made:
-        check(world.scheduler, world.now)
+    for host in made:
+        check(host.scheduler, host.now)
 
 
 @pytest.fixture
-def world(make_world: MakeWorld) -> World:
+def host(make_host: MakeHost) -> SimulatedHost:
     """One device, a quantum of one second."""
-    return make_world()
+    return make_host()

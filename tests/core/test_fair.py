@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.allowance import Allowance
-from jupyter_gpushare.core.policies import POLICIES
-from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.measure.time_limit import TimeLimitBucket
+from jupyter_gpushare.core.queueing.policies import POLICIES
 
-from .world import FakeProcess, World, host_of
+from .simulated_host import SimulatedHost, SimulatedProcess, host_of
 
-QUANTUM = 1.0
-TEN_QUANTA = 10 * QUANTUM
-
-
-def host(policy: str, **settings: float) -> World:
-    return host_of("gpu", **{"policy": policy, "time_quantum": QUANTUM, **settings})
+QUANTUM_SECONDS = 1.0
+TEN_QUANTA = 10 * QUANTUM_SECONDS
 
 
-def cells(world: World, process: FakeProcess, every: float, length: float) -> None:
+def make_policy_host(policy: str, **settings: float) -> SimulatedHost:
+    return host_of("gpu", **{"policy": policy, "time_quantum": QUANTUM_SECONDS, **settings})
+
+
+def cells(host: SimulatedHost, process: SimulatedProcess, every: float, length: float) -> None:
     """A cell of `length` seconds of work begins `every` so many seconds, unless the last one still runs."""
 
     def begin() -> None:
-        world.at(every, begin)
+        host.call_after(every, begin)
         if process.gate == "closed" and not process.waits:
-            world.run_cell(process, length)
+            host.run_cell(process, length)
 
     begin()
 
@@ -36,28 +36,28 @@ def cells(world: World, process: FakeProcess, every: float, length: float) -> No
 )
 def test_shares_within_two_percent_over_ten_quanta(shares: tuple[float, ...]) -> None:
     """What nobody was promised is shared equally."""
-    world = host("fair")
+    host = make_policy_host("fair")
     for number, share in enumerate(shares):
-        world.start(f"c{number}", share=share)
+        host.start_client(f"c{number}", share=share)
     left = (1 - sum(shares)) / len(shares)
     for _ in range(3):
-        got = world.fractions(TEN_QUANTA)
+        got = host.fractions(TEN_QUANTA)
         assert got == pytest.approx({f"c{n}": share + left for n, share in enumerate(shares)}, abs=0.02)
 
 
 def test_light_client_gets_its_demand_and_the_rest_keep_their_shares() -> None:
-    world = host("fair", cell_linger=0.0)
-    little = world.start("little", share=0.5, busy=False)
-    world.start("half", share=0.3)
-    world.start("rest", share=0.2)
-    cells(world, little, every=3.0, length=0.3)
-    world.run(30)
-    got = world.fractions(60)
+    host = make_policy_host("fair", cell_linger=0.0)
+    little = host.start_client("little", share=0.5, busy=False)
+    host.start_client("half", share=0.3)
+    host.start_client("rest", share=0.2)
+    cells(host, little, every=3.0, length=0.3)
+    host.run(30)
+    got = host.fractions(60)
     assert got["little"] == pytest.approx(0.1, abs=0.005)
     assert got["half"] >= 0.3
     assert got["rest"] >= 0.2
     assert 1.2 < got["half"] / got["rest"] < 1.5, "by their shares, and what is left in equal parts"
-    assert world.scheduler.clients["little"].wait_seconds_at(world.now) / 30 < QUANTUM / 2
+    assert host.scheduler.clients["little"].wait_seconds_at(host.now) / 30 < QUANTUM_SECONDS / 2
 
 
 @pytest.mark.parametrize(
@@ -66,111 +66,111 @@ def test_light_client_gets_its_demand_and_the_rest_keep_their_shares() -> None:
 )
 def test_idle_time_is_lent_and_given_back_at_once(policy: str, alone: float) -> None:
     """Whoever has borrowed keeps its own share from the first turn on, and so does whoever comes back."""
-    world = host(policy)
-    world.start("borrows", share=0.5)
-    assert world.fractions(alone)["borrows"] == pytest.approx(1)
-    world.start("owns", share=0.5)
-    world.run(0)
-    assert world.running() == "owns", "at once"
+    host = make_policy_host(policy)
+    host.start_client("borrows", share=0.5)
+    assert host.fractions(alone)["borrows"] == pytest.approx(1)
+    host.start_client("owns", share=0.5)
+    host.run(0)
+    assert host.running() == "owns", "at once"
     for _ in range(3):
-        assert world.fractions(TEN_QUANTA) == pytest.approx({"borrows": 0.5, "owns": 0.5}, abs=0.03)
+        assert host.fractions(TEN_QUANTA) == pytest.approx({"borrows": 0.5, "owns": 0.5}, abs=0.03)
 
 
 def test_overuse_is_debited() -> None:
     """Each turn of one client drains for long after it was to end: the other has longer turns."""
-    world = host("fair")
-    world.start("slow", share=0.5, drains_in=0.09)
-    world.start("quick", share=0.5)
-    world.run(TEN_QUANTA)
-    assert world.fractions(2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)
+    host = make_policy_host("fair")
+    host.start_client("slow", share=0.5, drains_in=0.09)
+    host.start_client("quick", share=0.5)
+    host.run(TEN_QUANTA)
+    assert host.fractions(2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)
 
 
 def test_one_without_a_share_beside_full_shares_waits_no_longer_than_max_wait() -> None:
-    world = host("fair", max_wait=20.0)
-    world.start("a", share=0.6)
-    world.start("b", share=0.4)
-    world.start("poor")
-    world.run(QUANTUM)
+    host = make_policy_host("fair", max_wait=20.0)
+    host.start_client("a", share=0.6)
+    host.start_client("b", share=0.4)
+    host.start_client("poor")
+    host.run(QUANTUM_SECONDS)
     for _ in range(4):
-        assert 0 < world.fractions(20 + 3 * QUANTUM)["poor"] < 0.05
+        assert 0 < host.fractions(20 + 3 * QUANTUM_SECONDS)["poor"] < 0.05
 
 
 class TestPresets:
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
     def test_fixed_share_caps_also_while_the_device_is_idle(self, share: float) -> None:
-        world = host("fixed_share")
-        world.start("a", share=share)
-        assert world.fractions(60)["a"] == pytest.approx(share, rel=0.02)
+        host = make_policy_host("fixed_share")
+        host.start_client("a", share=share)
+        assert host.fractions(60)["a"] == pytest.approx(share, rel=0.02)
 
     @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.3, 0.2), (0.6, 0.2), (0.25, 0.25, 0.25)])
     def test_fixed_share_gives_the_share(self, shares: tuple[float, ...]) -> None:
-        world = host("fixed_share")
+        host = make_policy_host("fixed_share")
         for number, share in enumerate(shares):
-            world.start(f"c{number}", share=share)
+            host.start_client(f"c{number}", share=share)
         for _ in range(3):
-            got = world.fractions(TEN_QUANTA)
+            got = host.fractions(TEN_QUANTA)
             assert got == pytest.approx({f"c{n}": share for n, share in enumerate(shares)}, abs=0.02)
 
     def test_best_effort_ignores_shares_and_limits(self) -> None:
-        world = host("best_effort")
-        world.start("a", share=0.8)
-        world.start("b", limit=0.1)
-        world.start("c")
-        assert world.fractions(TEN_QUANTA) == pytest.approx(dict.fromkeys("abc", 1 / 3), abs=0.02)
+        host = make_policy_host("best_effort")
+        host.start_client("a", share=0.8)
+        host.start_client("b", limit=0.1)
+        host.start_client("c")
+        assert host.fractions(TEN_QUANTA) == pytest.approx(dict.fromkeys("abc", 1 / 3), abs=0.02)
 
     def test_weighted_counts_only_proportions(self) -> None:
-        world = host("weighted")
+        host = make_policy_host("weighted")
         for name, share in {"a": 0.4, "b": 0.2, "c": 0.1, "no share": 0.0}.items():
-            world.start(name, share=share)
+            host.start_client(name, share=share)
         expected = {"a": 0.5, "b": 0.25, "c": 0.125, "no share": 0.125}
-        assert world.fractions(TEN_QUANTA) == pytest.approx(expected, abs=0.02)
+        assert host.fractions(TEN_QUANTA) == pytest.approx(expected, abs=0.02)
 
 
 class TestLimit:
     @pytest.mark.parametrize("policy", [name for name in POLICIES if name not in ("best_effort", "burst_share")])
     @pytest.mark.parametrize(("limit", "quantum"), [(0.05, 30.0), (0.3, 1.0), (0.3, 30.0), (0.8, 30.0)])
     def test_exact_over_a_minute_also_alone(self, policy: str, limit: float, quantum: float) -> None:
-        world = host(policy, time_quantum=quantum)
-        world.start("a", limit=limit)
+        host = make_policy_host(policy, time_quantum=quantum)
+        host.start_client("a", limit=limit)
         for _ in range(2):
-            assert world.fractions(60)["a"] == pytest.approx(limit, rel=0.02)
+            assert host.fractions(60)["a"] == pytest.approx(limit, rel=0.02)
 
     def test_limit_is_a_cap_under_contention(self) -> None:
-        world = host("interactive")
-        world.start("limited", limit=0.2)
-        world.start("free")
-        got = world.fractions(60)
+        host = make_policy_host("interactive")
+        host.start_client("limited", limit=0.2)
+        host.start_client("free")
+        got = host.fractions(60)
         assert 0.15 <= got["limited"] <= 0.2 * 1.02
         assert got["free"] == pytest.approx(1 - got["limited"], abs=0.001)
 
     def test_time_without_work_is_not_saved_up(self) -> None:
-        world = host("fcfs")
-        late = world.start("late", limit=0.25, busy=False)
-        world.run(600)
+        host = make_policy_host("fcfs")
+        late = host.start_client("late", limit=0.25, busy=False)
+        host.run(600)
         late.busy = True
-        world.want(late)
-        assert world.fractions(60)["late"] == pytest.approx(0.25, rel=0.03)
+        host.wait_at_gate(late)
+        assert host.fractions(60)["late"] == pytest.approx(0.25, rel=0.03)
 
     def test_a_quota_that_changes_to_and_fro_gains_nothing(self) -> None:
-        world = host("fcfs")
-        world.start("a", limit=0.25)
+        host = make_policy_host("fcfs")
+        host.start_client("a", limit=0.25)
         for _ in range(300):
             for limit in (0.26, 0.25):
-                world.run(0.1)
-                world.feed(ev.QuotaChanged("a", Quota(limit=limit)))
-        assert world.held("gpu")["a"] == pytest.approx(0.255 * 60, rel=0.03)
+                host.run(0.1)
+                host.handle_event(ev.QuotaChanged("a", Quota(limit=limit)))
+        assert host.granted_seconds("gpu")["a"] == pytest.approx(0.255 * 60, rel=0.03)
 
     def test_lower_limit_applies_at_once_to_a_paused_client(self) -> None:
-        world = host("fcfs")
-        world.start("a", limit=0.5)
-        world.run_until(lambda: world.running() is None)
-        world.feed(ev.QuotaChanged("a", Quota(limit=0.05)))
-        assert world.fractions(60)["a"] == pytest.approx(0.05, rel=0.1)
+        host = make_policy_host("fcfs")
+        host.start_client("a", limit=0.5)
+        host.run_until(lambda: host.running() is None)
+        host.handle_event(ev.QuotaChanged("a", Quota(limit=0.05)))
+        assert host.fractions(60)["a"] == pytest.approx(0.05, rel=0.1)
 
     @pytest.mark.parametrize("limit", [0.02, 0.2, 0.9])
     def test_turns_pay_for_their_switch_also_with_a_small_limit(self, limit: float) -> None:
-        allowance = Allowance(limit, quantum=0.1, cost=2.0, now=0.0)
+        allowance = TimeLimitBucket(limit, quantum=0.1, cost=2.0, now=0.0)
         end = allowance.ends_at(0.0)
         assert end >= 2 * 2.0
-        allowance.ran(end, end)
+        allowance.charge(end, end)
         assert end / allowance.ready_at() == pytest.approx(limit)

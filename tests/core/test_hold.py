@@ -4,187 +4,187 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core import commands as cmd
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.errors import Conflict, Refused
+from jupyter_gpushare.core.base.errors import Conflict, Refused
+from jupyter_gpushare.core.interface import commands as cmd
+from jupyter_gpushare.core.interface import events as ev
 
-from .conftest import QUANTUM, MakeWorld
-from .world import World
+from .conftest import QUANTUM_SECONDS, MakeHost
+from .simulated_host import SimulatedHost
 
 GIB = 1 << 30
 
 
 @pytest.fixture
-def between_cells(world: World) -> World:
+def between_cells(host: SimulatedHost) -> SimulatedHost:
     """a runs a cell, and b waits."""
-    world.start_cell(world.client("a"), "one")
-    world.busy("a", "b")
-    world.run(0.1)
-    return world
+    host.start_cell(host.add_client("a"), "one")
+    host.start_busy("a", "b")
+    host.run(0.1)
+    return host
 
 
-def test_hold_keeps_the_device_between_cells(between_cells: World) -> None:
-    world = between_cells
-    world.feed(ev.TurnHeld("a", 60.0))
-    world.end_cell("a", "one")
-    assert world.run_until(lambda: world.running() == "b") == pytest.approx(60.0)
+def test_hold_keeps_the_device_between_cells(between_cells: SimulatedHost) -> None:
+    host = between_cells
+    host.handle_event(ev.HoldRequested("a", 60.0))
+    host.end_cell("a", "one")
+    assert host.run_until(lambda: host.running() == "b") == pytest.approx(60.0)
 
 
-def test_a_hold_outlasts_the_quantum_and_idleness(world: World) -> None:
-    a = world.process("a", wants=True)
-    world.process("b", busy=True)
-    world.feed(ev.TurnHeld("a", 60.0))
-    world.run(10 * QUANTUM)
-    world.idle(a)
-    assert world.running() == "a"
-    assert world.run_until(lambda: world.running() == "b") == pytest.approx(60.0 - 10 * QUANTUM)
+def test_a_hold_outlasts_the_quantum_and_idleness(host: SimulatedHost) -> None:
+    a = host.add_process("a", waiting=True)
+    host.add_process("b", busy=True)
+    host.handle_event(ev.HoldRequested("a", 60.0))
+    host.run(10 * QUANTUM_SECONDS)
+    host.report_idle(a)
+    assert host.running() == "a"
+    assert host.run_until(lambda: host.running() == "b") == pytest.approx(60.0 - 10 * QUANTUM_SECONDS)
 
 
-def test_busy_client_keeps_its_turn_when_the_hold_ends(world: World) -> None:
-    a = world.process("a", wants=True)
-    world.process("b", busy=True)
-    world.feed(ev.TurnHeld("a", QUANTUM / 2))
-    world.idle(a)
-    world.works_again(a)
-    assert world.run_until(lambda: world.running() == "b") == pytest.approx(QUANTUM)
+def test_busy_client_keeps_its_turn_when_the_hold_ends(host: SimulatedHost) -> None:
+    a = host.add_process("a", waiting=True)
+    host.add_process("b", busy=True)
+    host.handle_event(ev.HoldRequested("a", QUANTUM_SECONDS / 2))
+    host.report_idle(a)
+    host.report_busy(a)
+    assert host.run_until(lambda: host.running() == "b") == pytest.approx(QUANTUM_SECONDS)
 
 
-@pytest.mark.parametrize("end", [ev.TurnHeld("a", 0.0), ev.TurnReleased("a")])
-def test_a_hold_is_taken_back(between_cells: World, end: ev.Event) -> None:
-    world = between_cells
-    world.feed(ev.TurnHeld("a", 60.0))
-    world.end_cell("a", "one")
-    world.run(10.0)
-    world.feed(end)
-    assert world.run_until(lambda: world.running() == "b") == 0
+@pytest.mark.parametrize("end", [ev.HoldRequested("a", 0.0), ev.ReleaseRequested("a")])
+def test_a_hold_is_taken_back(between_cells: SimulatedHost, end: ev.Event) -> None:
+    host = between_cells
+    host.handle_event(ev.HoldRequested("a", 60.0))
+    host.end_cell("a", "one")
+    host.run(10.0)
+    host.handle_event(end)
+    assert host.run_until(lambda: host.running() == "b") == 0
 
 
-def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_world: MakeWorld) -> None:
-    world = make_world(max_hold=30.0)
-    world.busy("a", "b")
+def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_host: MakeHost) -> None:
+    host = make_host(max_hold=30.0)
+    host.start_busy("a", "b")
     for _ in range(6):
-        world.feed(ev.TurnHeld("a", 30.0))
-        world.run(4.0)
-    assert world.run_until(lambda: world.running() == "b") == pytest.approx(30.0 - 24.0)
+        host.handle_event(ev.HoldRequested("a", 30.0))
+        host.run(4.0)
+    assert host.run_until(lambda: host.running() == "b") == pytest.approx(30.0 - 24.0)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 600.1, float("nan"), float("inf")])
-def test_a_hold_out_of_range_changes_nothing(between_cells: World, seconds: float) -> None:
+def test_a_hold_out_of_range_changes_nothing(between_cells: SimulatedHost, seconds: float) -> None:
     with pytest.raises(Refused, match=r"allowed are 0 to 600 seconds \(max_hold\)"):
-        between_cells.feed(ev.TurnHeld("a", seconds))
-    assert between_cells.scheduler.clients["a"].held_for(between_cells.now) is None
+        between_cells.handle_event(ev.HoldRequested("a", seconds))
+    assert between_cells.scheduler.clients["a"].hold_seconds_left(between_cells.now) is None
 
 
-def test_a_suspended_client_has_no_turns_until_it_is_resumed(world: World) -> None:
-    world.busy("a", "b")
-    world.run(0.1)
-    world.feed(ev.Suspended("a"))
-    assert world.run_until(lambda: world.running() == "b") == 0
-    world.run(20 * QUANTUM)
-    assert (world.phase("a"), world.running(), world.queue("gpu")) == ("suspended", "b", [])
-    world.feed(ev.Resumed("a"))
-    assert world.run_until(lambda: world.running() == "a") <= QUANTUM
+def test_a_suspended_client_has_no_turns_until_it_is_resumed(host: SimulatedHost) -> None:
+    host.start_busy("a", "b")
+    host.run(0.1)
+    host.handle_event(ev.SuspendRequested("a"))
+    assert host.run_until(lambda: host.running() == "b") == 0
+    host.run(20 * QUANTUM_SECONDS)
+    assert (host.phase("a"), host.running(), host.queue("gpu")) == ("suspended", "b", [])
+    host.handle_event(ev.ResumeRequested("a"))
+    assert host.run_until(lambda: host.running() == "a") <= QUANTUM_SECONDS
 
 
-def test_suspended_waiter_leaves_the_queue(world: World) -> None:
-    world.busy("a", "b")
-    world.feed(ev.Suspended("b"))
-    assert world.queue("gpu") == []
-    assert not world.scheduler.turns.contended(world.scheduler.clients["a"].grant)  # type: ignore[arg-type]
+def test_suspended_waiter_leaves_the_queue(host: SimulatedHost) -> None:
+    host.start_busy("a", "b")
+    host.handle_event(ev.SuspendRequested("b"))
+    assert host.queue("gpu") == []
+    assert not host.scheduler.turns.has_contenders(host.scheduler.clients["a"].grant)  # type: ignore[arg-type]
 
 
-def test_a_suspended_client_has_nothing_to_hold(world: World) -> None:
-    world.process("a", busy=True)
-    world.feed(ev.Suspended("a"))
+def test_a_suspended_client_has_nothing_to_hold(host: SimulatedHost) -> None:
+    host.add_process("a", busy=True)
+    host.handle_event(ev.SuspendRequested("a"))
     with pytest.raises(Conflict, match="resume it first"):
-        world.feed(ev.TurnHeld("a", 60.0))
-    world.feed(ev.TurnHeld("a", 0.0))
+        host.handle_event(ev.HoldRequested("a", 60.0))
+    host.handle_event(ev.HoldRequested("a", 0.0))
 
 
-def test_an_offline_client_has_what_an_online_one_held_and_does_not_use(world: World) -> None:
+def test_an_offline_client_has_what_an_online_one_held_and_does_not_use(host: SimulatedHost) -> None:
     """The holder said once that it is idle, while it held: nobody else will say so when the hold is over."""
-    world.device("d")
-    online = world.process("online")
-    offline = world.start("offline", service="offline", busy=False)
-    world.want(online)
-    world.feed(ev.TurnHeld("online", 5.0))
-    world.want(offline)
-    world.run(1.0)
-    world.idle(online)
-    world.run(1.0)
-    assert world.running() == "online"
-    assert world.run_until(lambda: world.running() == "offline") == pytest.approx(3.0)
+    host.add_device("d")
+    online = host.add_process("online")
+    offline = host.start_client("offline", service="offline", busy=False)
+    host.wait_at_gate(online)
+    host.handle_event(ev.HoldRequested("online", 5.0))
+    host.wait_at_gate(offline)
+    host.run(1.0)
+    host.report_idle(online)
+    host.run(1.0)
+    assert host.running() == "online"
+    assert host.run_until(lambda: host.running() == "offline") == pytest.approx(3.0)
 
 
-def test_the_memory_of_an_evicted_client_leaves_once(world: World) -> None:
-    a = world.process("a")
-    world.holds("a", GIB // 4)
-    assert cmd.SetResident("a", 0) in world.feed(ev.Evicted("a"))
-    world.holds("a", GIB // 4, 0)
-    assert world.phase("a") == "idle"
-    began = len(world.commands)
-    world.want(a)
-    assert world.running() == "a", "it comes back with its next turn"
-    assert cmd.SetResident("a", None) in world.commands[began:]
-    world.idle(a)
-    world.run(10 * QUANTUM)
-    assert cmd.SetResident("a", 0) not in world.commands[began:], "and stays"
+def test_the_memory_of_an_evicted_client_leaves_once(host: SimulatedHost) -> None:
+    a = host.add_process("a")
+    host.report_memory("a", GIB // 4)
+    assert cmd.SetResident("a", 0) in host.handle_event(ev.EvictRequested("a"))
+    host.report_memory("a", GIB // 4, 0)
+    assert host.phase("a") == "idle"
+    began = len(host.commands)
+    host.wait_at_gate(a)
+    assert host.running() == "a", "it comes back with its next turn"
+    assert cmd.SetResident("a", None) in host.commands[began:]
+    host.report_idle(a)
+    host.run(10 * QUANTUM_SECONDS)
+    assert cmd.SetResident("a", 0) not in host.commands[began:], "and stays"
 
 
-def test_evicting_ends_the_turn_before_memory_leaves(world: World) -> None:
-    world.process("a", busy=True, drains_in=0.05)
-    world.holds("a", GIB // 4)
-    said = world.feed(ev.Evicted("a"))
+def test_evicting_ends_the_turn_before_memory_leaves(host: SimulatedHost) -> None:
+    host.add_process("a", busy=True, drains_in=0.05)
+    host.report_memory("a", GIB // 4)
+    said = host.handle_event(ev.EvictRequested("a"))
     kinds = [type(command) for command in said]
     assert cmd.SetResident("a", 0) in said
     assert kinds.index(cmd.SetResident) < kinds.index(cmd.Permit), "what closes looks there"
-    assert world.phase("a") == "draining"
-    assert world.holders("gpu")
+    assert host.phase("a") == "draining"
+    assert host.holders("gpu")
     # Although a thread of it stands at the gate and nobody else waits, the closing is not taken back.
-    assert world.run_until(lambda: bool(world.turns["gpu"])) == pytest.approx(0.05)
-    assert world.running() == "a"
-    assert world.scheduler.residence.said("a") is None
+    assert host.run_until(lambda: bool(host.turns["gpu"])) == pytest.approx(0.05)
+    assert host.running() == "a"
+    assert host.scheduler.residency.target("a") is None
 
 
-def test_evicting_ends_a_hold(between_cells: World) -> None:
-    world = between_cells
-    world.feed(ev.TurnHeld("a", 60.0))
-    world.feed(ev.Evicted("a"))
-    assert world.run_until(lambda: world.running() == "b") == 0
-    assert world.scheduler.clients["a"].held_for(world.now) is None
+def test_evicting_ends_a_hold(between_cells: SimulatedHost) -> None:
+    host = between_cells
+    host.handle_event(ev.HoldRequested("a", 60.0))
+    host.handle_event(ev.EvictRequested("a"))
+    assert host.run_until(lambda: host.running() == "b") == 0
+    assert host.scheduler.clients["a"].hold_seconds_left(host.now) is None
 
 
-def test_evicted_waiter_keeps_its_place_without_prefetch(world: World) -> None:
-    world.busy("a", "b")
-    world.holds("a", GIB // 4)
-    world.holds("b", GIB // 4)
-    began = len(world.commands)
-    assert cmd.SetResident("b", 0) in world.feed(ev.Evicted("b"))
-    world.holds("b", GIB // 4, 0)
-    assert world.queue("gpu") == ["b"]
-    world.run_until(lambda: world.running() == "b")
-    assert cmd.RestoreAhead("b", True) not in world.commands[began:]
-    assert world.scheduler.residence.said("b") is None
+def test_evicted_waiter_keeps_its_place_without_prefetch(host: SimulatedHost) -> None:
+    host.start_busy("a", "b")
+    host.report_memory("a", GIB // 4)
+    host.report_memory("b", GIB // 4)
+    began = len(host.commands)
+    assert cmd.SetResident("b", 0) in host.handle_event(ev.EvictRequested("b"))
+    host.report_memory("b", GIB // 4, 0)
+    assert host.queue("gpu") == ["b"]
+    host.run_until(lambda: host.running() == "b")
+    assert cmd.Prefetch("b", True) not in host.commands[began:]
+    assert host.scheduler.residency.target("b") is None
 
 
-def test_evicted_client_with_a_refused_lock_stays_evicted(world: World) -> None:
-    a = world.process("a")
-    world.holds("a", GIB // 4)
-    world.feed(ev.Evicted("a"))
-    world.lock_elsewhere("gpu")
-    world.want(a)
-    assert world.running() is None
-    assert world.scheduler.residence.said("a") == 0
-    world.unlock_elsewhere("gpu")
-    world.run_until(lambda: world.running() == "a")
-    assert world.scheduler.residence.said("a") is None
+def test_evicted_client_with_a_refused_lock_stays_evicted(host: SimulatedHost) -> None:
+    a = host.add_process("a")
+    host.report_memory("a", GIB // 4)
+    host.handle_event(ev.EvictRequested("a"))
+    host.lock_by_other("gpu")
+    host.wait_at_gate(a)
+    assert host.running() is None
+    assert host.scheduler.residency.target("a") == 0
+    host.unlock_by_other("gpu")
+    host.run_until(lambda: host.running() == "a")
+    assert host.scheduler.residency.target("a") is None
 
 
-def test_an_eviction_of_a_suspended_client_is_over_with_the_suspension(world: World) -> None:
-    world.process("a", busy=True)
-    world.feed(ev.Suspended("a"))
-    world.feed(ev.Evicted("a"))
-    world.run(QUANTUM)
-    world.feed(ev.Resumed("a"))
-    assert world.run_until(lambda: world.running() == "a") == 0
-    assert world.scheduler.residence.said("a") is None
+def test_an_eviction_of_a_suspended_client_is_over_with_the_suspension(host: SimulatedHost) -> None:
+    host.add_process("a", busy=True)
+    host.handle_event(ev.SuspendRequested("a"))
+    host.handle_event(ev.EvictRequested("a"))
+    host.run(QUANTUM_SECONDS)
+    host.handle_event(ev.ResumeRequested("a"))
+    assert host.run_until(lambda: host.running() == "a") == 0
+    assert host.scheduler.residency.target("a") is None

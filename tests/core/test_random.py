@@ -1,6 +1,6 @@
 """Any sequence of events, any policy: nobody is forgotten, no time is lost or made, what is illegal changes nothing.
 
-The world checks the core's invariants after every event, and that no process runs without the locks of its devices.
+The host checks the core's invariants after every event, and that no process runs without the locks of its devices.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jupyter_gpushare.core import Scheduler
-from jupyter_gpushare.core import commands as cmd
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, Refused
-from jupyter_gpushare.core.policies import POLICIES
-from jupyter_gpushare.core.quota import Quota
-from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.core.base.errors import Conflict, GpuShareError, Refused
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.interface import commands as cmd
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.core.queueing.policies import POLICIES
 from jupyter_gpushare.settings import SETTINGS
 
 from ..support import tier
-from .test_illegal import OF_NO_CLIENT, OF_NO_DEVICE, OF_NO_PROCESS, frozen
-from .world import CLOSED, CLOSING, OPEN, OUTSIDE_TURN, OUTSIDER, FakeProcess, World, baseline
+from .simulated_host import CLOSED, CLOSING, OPEN, OTHER_TURN, OTHER_USER, SimulatedHost, SimulatedProcess, baseline
+from .test_illegal_events import OF_NO_CLIENT, OF_NO_DEVICE, OF_NO_PROCESS, frozen
 
-QUANTUM = 0.5
+QUANTUM_SECONDS = 0.5
 CLIENTS = ["a", "b", "c", "d", "e"]
 DEVICES = ["d1", "d2", "d3"]
-MEMORY = 1 << 30  # of each device of the world
+MEMORY = 1 << 30  # of each device of the host
 
 QUOTAS = st.builds(
     lambda share, limit, offline, resident: Quota(
@@ -45,7 +45,7 @@ SETTINGS = st.builds(
     ),
     st.sampled_from(sorted(POLICIES)),
     st.sampled_from(list(SETTINGS["sharing"].choices)),
-    st.sampled_from([0.001, 0.1, QUANTUM, 5.0, "auto"]),
+    st.sampled_from([0.001, 0.1, QUANTUM_SECONDS, 5.0, "auto"]),
     st.sampled_from([1.0, 300.0]),
     st.sampled_from([{}, {"idle_evict": 1.0, "idle_suspend": 2.0}, {"idle_evict": "auto", "idle_suspend": 1.0}]),
     st.builds(
@@ -67,199 +67,206 @@ class AnyHost(RuleBasedStateMachine):
 
     @initialize(count=st.integers(1, 3), settings=SETTINGS)
     def begin(self, count: int, settings: Settings) -> None:
-        self.world = World(settings)
+        self.host = SimulatedHost(settings)
         self.done: dict[str, int] = {}
         self.adopted = 0
         self.together = together(settings)  # ever
         for uuid in DEVICES[:count]:
-            self.world.device(uuid)
+            self.host.add_device(uuid)
 
-    def processes(self) -> list[FakeProcess]:
-        return list(self.world.processes.values())
+    def processes(self) -> list[SimulatedProcess]:
+        return list(self.host.processes.values())
 
-    def pick(self, data: st.DataObject) -> FakeProcess:
+    def pick(self, data: st.DataObject) -> SimulatedProcess:
         return data.draw(st.sampled_from(self.processes()), label="process")
 
     def pick_client(self, data: st.DataObject) -> str:
-        return data.draw(st.sampled_from(sorted(self.world.scheduler.clients)), label="client")
+        return data.draw(st.sampled_from(sorted(self.host.scheduler.clients)), label="client")
 
     def announce(self, client: str, quota: Quota | None = None, tenant: str = "1000") -> bool:
-        if client not in self.world.scheduler.clients:
+        if client not in self.host.scheduler.clients:
             try:
-                self.world.client(client, quota, tenant=tenant)
+                self.host.add_client(client, quota, user=tenant)
             except Refused:
-                failed = any(book.failed for book in self.world.scheduler.placing.placement.books.values())
+                failed = any(
+                    book.failure for book in self.host.scheduler.placement_adapter.placement.allocations.values()
+                )
                 assert failed or (quota and quota.share), "only shares and good devices run out"
                 return False
         return True
 
     @rule(client=st.sampled_from(CLIENTS), quota=QUOTAS, tenant=st.sampled_from(["1000", "1001"]))
     def register(self, client: str, quota: Quota, tenant: str) -> None:
-        assume(client not in self.world.scheduler.clients)
+        assume(client not in self.host.scheduler.clients)
         self.announce(client, quota, tenant)
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.scheduler.clients)
+    @precondition(lambda self: self.host.scheduler.clients)
     def forget(self, data: st.DataObject) -> None:
         client = self.pick_client(data)
-        assume(not self.world.scheduler.clients[client].processes)
-        self.world.feed(ev.ClientForgotten(client))
+        assume(not self.host.scheduler.clients[client].processes)
+        self.host.handle_event(ev.ClientRemoved(client))
         self.done.pop(client, None)
 
     @rule(data=st.data(), quota=QUOTAS)
-    @precondition(lambda self: self.world.scheduler.clients)
+    @precondition(lambda self: self.host.scheduler.clients)
     def change_quota(self, data: st.DataObject, quota: Quota) -> None:
         try:
-            self.world.feed(ev.QuotaChanged(self.pick_client(data), quota))
+            self.host.handle_event(ev.QuotaChanged(self.pick_client(data), quota))
         except Refused:
             assert quota.share, "only shares run out"
 
-    @rule(data=st.data(), event=st.sampled_from([ev.Suspended, ev.Suspended, ev.Resumed, ev.Evicted]))
-    @precondition(lambda self: self.world.scheduler.clients)
+    @rule(
+        data=st.data(),
+        event=st.sampled_from([ev.SuspendRequested, ev.SuspendRequested, ev.ResumeRequested, ev.EvictRequested]),
+    )
+    @precondition(lambda self: self.host.scheduler.clients)
     def suspend_or_resume_or_evict(
-        self, data: st.DataObject, event: type[ev.Suspended] | type[ev.Resumed] | type[ev.Evicted]
+        self, data: st.DataObject, event: type[ev.SuspendRequested] | type[ev.ResumeRequested] | type[ev.EvictRequested]
     ) -> None:
-        self.world.feed(event(self.pick_client(data)))
+        self.host.handle_event(event(self.pick_client(data)))
 
     @rule(data=st.data(), seconds=st.sampled_from([0.0, 0.5, 3.0]))
-    @precondition(lambda self: self.world.scheduler.clients)
+    @precondition(lambda self: self.host.scheduler.clients)
     def hold(self, data: st.DataObject, seconds: float) -> None:
         client = self.pick_client(data)
-        if self.world.scheduler.clients[client].suspended_by_person:
+        if self.host.scheduler.clients[client].suspended_by_user:
             with pytest.raises(Conflict):
-                self.world.feed(ev.TurnHeld(client, max(seconds, 0.5)))
+                self.host.handle_event(ev.HoldRequested(client, max(seconds, 0.5)))
         else:
-            self.world.feed(ev.TurnHeld(client, seconds))
+            self.host.handle_event(ev.HoldRequested(client, seconds))
 
     @rule(data=st.data(), eighths=st.integers(0, 10), there=st.sampled_from([0.0, 0.5, 1.0]), short=st.booleans())
-    @precondition(lambda self: self.world.scheduler.clients)
+    @precondition(lambda self: self.host.scheduler.clients)
     def memory(self, data: st.DataObject, eighths: int, there: float, short: bool) -> None:
         allocated = eighths * MEMORY // 8
         resident = int(min(allocated, MEMORY) * there)
-        self.world.feed(ev.MemoryHeld(self.pick_client(data), allocated, resident, resident // 4, MEMORY // 8 * short))
+        self.host.handle_event(
+            ev.MemoryReported(self.pick_client(data), allocated, resident, resident // 4, MEMORY // 8 * short)
+        )
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.host.processes)
     def memory_moves(self, data: st.DataObject) -> None:
         process = self.pick(data)
         if process.gate == OPEN:
-            self.world.feed(ev.Restored(process.number))
+            self.host.handle_event(ev.RestoreFinished(process.number))
         elif process.gate == CLOSING:
-            self.world.feed(ev.Evicting(process.number))
+            self.host.handle_event(ev.EvictionStarted(process.number))
 
     @rule(data=st.data(), launches=st.sampled_from([0, 30, 3000]))
-    @precondition(lambda self: self.world.scheduler.clients)
+    @precondition(lambda self: self.host.scheduler.clients)
     def progress(self, data: st.DataObject, launches: int) -> None:
         client = self.pick_client(data)
         self.done[client] = self.done.get(client, 0) + launches
-        held = self.world.scheduler.clients[client].gpu_seconds_at(self.world.now)
-        self.world.feed(ev.Progress(client, self.done[client], 100 * self.done[client], held * 0.9))
+        held = self.host.scheduler.clients[client].gpu_seconds_at(self.host.now)
+        self.host.handle_event(ev.Progress(client, self.done[client], 100 * self.done[client], held * 0.9))
 
     @rule(data=st.data(), fails=st.booleans())
     def device_health(self, data: st.DataObject, fails: bool) -> None:
-        uuid = data.draw(st.sampled_from(self.world.devices), label="device")
-        self.world.feed(ev.DeviceFailed(uuid, "lost") if fails else ev.DeviceRecovered(uuid))
+        uuid = data.draw(st.sampled_from(self.host.devices), label="device")
+        self.host.handle_event(ev.DeviceFailed(uuid, "lost") if fails else ev.DeviceRecovered(uuid))
 
     @rule(data=st.data(), stopped=st.booleans())
-    @precondition(lambda self: self.world.scheduler.clients)
+    @precondition(lambda self: self.host.scheduler.clients)
     def a_permit_is_not_used(self, data: st.DataObject, stopped: bool) -> None:
         client = self.pick_client(data)
-        self.world.feed(ev.NotTaken(client, stopped))
+        self.host.handle_event(ev.PermitUnused(client, stopped))
         for process in self.processes() if stopped else ():
             if process.client == client and process.waits and process.gate == CLOSED:
-                self.world.feed(ev.Wanted(process.number))  # it goes on
+                self.host.handle_event(ev.GateWaitStarted(process.number))  # it goes on
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.host.processes)
     def stop_or_go_on(self, data: st.DataObject) -> None:
         process = self.pick(data)
-        (self.world.go_on if process.stopped else self.world.stop)(process)
+        (self.host.continue_process if process.stopped else self.host.stop_process)(process)
 
     @rule(data=st.data(), wanted=st.booleans())
     def wanted_elsewhere(self, data: st.DataObject, wanted: bool) -> None:
-        self.world.feed(ev.LockWanted(data.draw(st.sampled_from(self.world.devices), label="device"), wanted))
+        self.host.handle_event(ev.LockContended(data.draw(st.sampled_from(self.host.devices), label="device"), wanted))
 
     @rule(data=st.data(), event=st.sampled_from(NEVER))
     def what_cannot_happen(self, data: st.DataObject, event: ev.Event) -> None:
         events = [event]
-        if clients := self.world.scheduler.clients:
+        if clients := self.host.scheduler.clients:
             client = data.draw(st.sampled_from(sorted(clients)), label="client")
             events += [
-                ev.TurnHeld(client, -1.0),
-                ev.TurnHeld(client, 1e9),
+                ev.HoldRequested(client, -1.0),
+                ev.HoldRequested(client, 1e9),
                 ev.ClientRegistered(client, "somebody else"),
                 ev.ProcessJoined(client, 999, ()),
                 ev.ProcessJoined(client, 999, ("no device",)),
                 ev.QuotaChanged(client, Quota(memory=100), allocated=101),
             ]
-        before = frozen(self.world.scheduler)
+        before = frozen(self.host.scheduler)
         for illegal in events:
             with pytest.raises(GpuShareError):
-                self.world.feed(illegal)
-            assert frozen(self.world.scheduler) == before, illegal
+                self.host.handle_event(illegal)
+            assert frozen(self.host.scheduler) == before, illegal
 
     @rule(client=st.sampled_from(CLIENTS), data=st.data(), drains=st.sampled_from([0.0, 0.01, 0.3]), busy=st.booleans())
-    @precondition(lambda self: len(self.world.processes) < 8)
+    @precondition(lambda self: len(self.host.processes) < 8)
     def join(self, client: str, data: st.DataObject, drains: float, busy: bool) -> None:
-        devices = data.draw(st.lists(st.sampled_from(self.world.devices), min_size=1, unique=True), label="devices")
+        devices = data.draw(st.lists(st.sampled_from(self.host.devices), min_size=1, unique=True), label="devices")
         assume(self.announce(client))
-        self.world.process(client, *devices, drains_in=drains, busy=busy)
+        self.host.add_process(client, *devices, drains_in=drains, busy=busy)
 
     @rule(seconds=st.sampled_from([0.0, 0.0005, 0.03, 0.4]))
     def news_are_late(self, seconds: float) -> None:
         """A coordinator that is slow hears of turns that changed without it."""
-        self.world.news_late = seconds
+        self.host.report_delay = seconds
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.host.processes)
     def want(self, data: st.DataObject) -> None:
-        self.world.want(self.pick(data))
+        self.host.wait_at_gate(self.pick(data))
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.host.processes)
     def interrupt(self, data: st.DataObject) -> None:
-        self.world.unwant(self.pick(data))
+        self.host.stop_waiting(self.pick(data))
 
     @rule(data=st.data(), again=st.booleans())
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.host.processes)
     def idle(self, data: st.DataObject, again: bool) -> None:
         process = self.pick(data)
-        self.world.idle(process)
+        self.host.report_idle(process)
         if again:
-            self.world.works_again(process)
+            self.host.report_busy(process)
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.host.processes)
     def crossed_or_repeated_wants(self, data: st.DataObject) -> None:
         process = self.pick(data)
         if process.gate != CLOSED:
-            self.world.feed(ev.Wanted(process.number))
+            self.host.handle_event(ev.GateWaitStarted(process.number))
 
     @rule(data=st.data(), age=st.integers(1, 3))
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.host.processes)
     def stale_reports(self, data: st.DataObject, age: int) -> None:
         process = self.pick(data)
-        self.world.feed(ev.Ended(process.number, process.turn - age))
-        self.world.feed(ev.Closed(process.number, process.turn - age, self.world.now))
+        self.host.handle_event(ev.TurnLeft(process.number, process.turn - age))
+        self.host.handle_event(ev.GateClosed(process.number, process.turn - age, self.host.now))
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.host.processes)
     def kill(self, data: st.DataObject) -> None:
-        self.world.kill(self.pick(data))
+        self.host.kill_process(self.pick(data))
 
     @rule(data=st.data(), request=st.sampled_from("123"), starts=st.booleans())
-    @precondition(lambda self: self.world.scheduler.clients)
+    @precondition(lambda self: self.host.scheduler.clients)
     def cell(self, data: st.DataObject, request: str, starts: bool) -> None:
-        client = data.draw(st.sampled_from(sorted(self.world.scheduler.clients)), label="client")
-        self.world.feed(ev.CellStarted(client, request) if starts else ev.CellEnded(client, request))
+        client = data.draw(st.sampled_from(sorted(self.host.scheduler.clients)), label="client")
+        self.host.handle_event(ev.CellStarted(client, request) if starts else ev.CellEnded(client, request))
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.scheduler.clients)
+    @precondition(lambda self: self.host.scheduler.clients)
     def release(self, data: st.DataObject) -> None:
-        self.world.feed(ev.TurnReleased(data.draw(st.sampled_from(sorted(self.world.scheduler.clients)))))
+        self.host.handle_event(ev.ReleaseRequested(data.draw(st.sampled_from(sorted(self.host.scheduler.clients)))))
 
     @rule(data=st.data())
-    @precondition(lambda self: len(self.world.processes) > 1)
+    @precondition(lambda self: len(self.host.processes) > 1)
     def collective(self, data: st.DataObject) -> None:
         """The work of one process now waits on the device for another one of its client."""
         process = self.pick(data)
@@ -269,71 +276,71 @@ class AnyHost(RuleBasedStateMachine):
             process.peer.busy = True
 
     @rule(client=st.sampled_from(CLIENTS), data=st.data(), phase=st.sampled_from([OPEN, CLOSING]))
-    @precondition(lambda self: len(self.world.processes) < 8)
+    @precondition(lambda self: len(self.host.processes) < 8)
     def adopt(self, client: str, data: st.DataObject, phase: str) -> None:
         """It comes with the number that runs on its devices, as if that were its own; else with one of its own."""
-        devices = data.draw(st.lists(st.sampled_from(self.world.devices), min_size=1, unique=True), label="devices")
+        devices = data.draw(st.lists(st.sampled_from(self.host.devices), min_size=1, unique=True), label="devices")
         assume(self.announce(client))
-        numbers = {turn for uuid in devices for turn in self.world.locks[uuid]}
-        assume(not numbers - {OUTSIDE_TURN} or self.together)
-        assume(len(numbers) < 2 and OUTSIDE_TURN not in numbers)
+        numbers = {turn for uuid in devices for turn in self.host.locks[uuid]}
+        assume(not numbers - {OTHER_TURN} or self.together)
+        assume(len(numbers) < 2 and OTHER_TURN not in numbers)
         self.adopted += 1
-        self.world.adopt(client, *devices, turn=min(numbers, default=(1 << 40) + self.adopted), phase=phase)
+        self.host.adopt(client, *devices, turn=min(numbers, default=(1 << 40) + self.adopted), phase=phase)
 
     @rule(data=st.data())
     def outsider(self, data: st.DataObject) -> None:
-        uuid = data.draw(st.sampled_from(self.world.devices), label="device")
-        if not self.world.holders(uuid):
-            self.world.lock_elsewhere(uuid)
-        elif OUTSIDER in self.world.holders(uuid):
-            self.world.unlock_elsewhere(uuid)
+        uuid = data.draw(st.sampled_from(self.host.devices), label="device")
+        if not self.host.holders(uuid):
+            self.host.lock_by_other(uuid)
+        elif OTHER_USER in self.host.holders(uuid):
+            self.host.unlock_by_other(uuid)
 
     @rule(settings=SETTINGS)
     def configure(self, settings: Settings) -> None:
         self.together |= together(settings)
-        self.world.feed(ev.SettingsChanged(settings))
+        self.host.handle_event(ev.SettingsChanged(settings))
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.02, 0.05, 0.1, 0.3, 1.0, 7.0]))
     def time_passes(self, seconds: float) -> None:
-        self.world.run(seconds)
+        self.host.run(seconds)
 
     @invariant()
     def no_time_is_made(self) -> None:
         """What clients are said to have used is no more than what the devices had."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "host"):
             return
-        world = self.world
-        for client in world.scheduler.clients.values():
-            seconds, by_device = client.gpu_seconds_at(world.now), client.held_seconds_at(world.now)
+        host = self.host
+        for client in host.scheduler.clients.values():
+            seconds, by_device = client.gpu_seconds_at(host.now), client.granted_seconds_at(host.now)
             assert max(by_device.values(), default=0.0) - 1e-6 <= seconds <= sum(by_device.values()) + 1e-6
-        used = [client.gpu_seconds_at(world.now) for client in world.scheduler.clients.values()]
+        used = [client.gpu_seconds_at(host.now) for client in host.scheduler.clients.values()]
         if self.together:
-            assert max(used, default=0.0) <= world.now + 1e-6
+            assert max(used, default=0.0) <= host.now + 1e-6
         else:
-            assert sum(used) <= world.now * len(world.devices) + 1e-6
+            assert sum(used) <= host.now * len(host.devices) + 1e-6
 
     def teardown(self) -> None:
         """Left alone, with outsiders gone, everybody who waits gets to run; and all of it could be done again."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "host"):
             return
-        world = self.world
-        for uuid in world.devices:
-            if OUTSIDER in world.holders(uuid):
-                world.unlock_elsewhere(uuid)
-            world.feed(ev.LockWanted(uuid, False))
-        for process in world.processes.values():
+        host = self.host
+        for uuid in host.devices:
+            if OTHER_USER in host.holders(uuid):
+                host.unlock_by_other(uuid)
+            host.handle_event(ev.LockContended(uuid, False))
+        for process in host.processes.values():
             process.collectives, process.peer = 0, None
             if process.stopped:
-                world.go_on(process)
-        for client in list(world.scheduler.clients):
-            world.feed(ev.QuotaChanged(client, Quota()))
-            world.feed(ev.Resumed(client))
-            world.feed(ev.TurnHeld(client, 0.0))
-        for process in [p for p in world.processes.values() if p.waits]:
+                host.continue_process(process)
+        for client in list(host.scheduler.clients):
+            host.handle_event(ev.QuotaChanged(client, Quota()))
+            host.handle_event(ev.ResumeRequested(client))
+            host.handle_event(ev.HoldRequested(client, 0.0))
+        for process in [p for p in host.processes.values() if p.waits]:
             openings = process.openings
-            if process.number in world.processes and process.waits:
-                world.run_until(lambda p=process, n=openings: p.openings > n, within=500.0)  # type: ignore[misc]
-        assert replayed(world) == world.commands
+            if process.number in host.processes and process.waits:
+                host.run_until(lambda p=process, n=openings: p.openings > n, within=500.0)  # type: ignore[misc]
+        assert replayed(host) == host.commands
 
 
 AnyHost.TestCase.settings = settings(
@@ -346,29 +353,31 @@ AnyHost.TestCase.settings = settings(
 TestAnyHost = AnyHost.TestCase
 
 
-def replayed(world: World) -> list[cmd.Command]:
+def replayed(host: SimulatedHost) -> list[cmd.Command]:
     """What a scheduler decides to which the same happens."""
-    again = Scheduler(world.settings)
-    return [command for now, event in world.log for command in again.handle(event, now)]
+    again = Scheduler(host.settings)
+    return [command for now, event in host.log for command in again.handle(event, now)]
 
 
-def mixed_load(seed: int, devices: int = 2, clients: int = 6, **settings: object) -> World:
+def mixed_load(seed: int, devices: int = 2, clients: int = 6, **settings: object) -> SimulatedHost:
     """Some clients are always busy, some run cells, some are gangs."""
     choose = random.Random(seed)
-    world = World(baseline(**{"time_quantum": QUANTUM, **settings}))
-    uuids = [world.device(uuid) for uuid in DEVICES[:devices]]
+    host = SimulatedHost(baseline(**{"time_quantum": QUANTUM_SECONDS, **settings}))
+    uuids = [host.add_device(uuid) for uuid in DEVICES[:devices]]
     for number in range(clients):
         needs = choose.sample(uuids, choose.choice([1, 1, devices]))
-        process = world.process(f"client {number}", *needs, drains_in=choose.uniform(0, 0.05))
+        process = host.add_process(f"client {number}", *needs, drains_in=choose.uniform(0, 0.05))
         if choose.random() < 0.6:
             process.busy = True
-            world.at(choose.uniform(0, 3), lambda process=process: world.want(process))
+            host.call_after(choose.uniform(0, 3), lambda process=process: host.wait_at_gate(process))
         else:
             for cell in range(10):
                 began, length = choose.uniform(0, 40), choose.uniform(0.01, 0.6)
-                world.at(began, lambda p=process, c=cell: [world.start_cell(p.client, str(c)), world.want(p)])
-                world.at(began + length, lambda p=process, c=cell: world.end_cell(p.client, str(c)))
-    return world
+                host.call_after(
+                    began, lambda p=process, c=cell: [host.start_cell(p.client, str(c)), host.wait_at_gate(p)]
+                )
+                host.call_after(began + length, lambda p=process, c=cell: host.end_cell(p.client, str(c)))
+    return host
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -377,11 +386,11 @@ def test_wait_is_at_most_max_wait_and_one_turn_of_each_other_client(seed: int, p
     """The bound of every policy, gangs included: whoever has waited for `max_wait` claims its devices, oldest first.
     First come, first served needs no `max_wait` for that."""
     max_wait = 4.0
-    world = mixed_load(seed, policy=policy, max_wait=max_wait)
-    others = len(world.scheduler.clients) - 1
-    bound = others * (QUANTUM + 0.05) + 0.05 + (0.0 if policy == "fcfs" else max_wait)
-    while world.now < 45:
-        world.run(0.05)
-        for client in world.scheduler.clients.values():
+    host = mixed_load(seed, policy=policy, max_wait=max_wait)
+    others = len(host.scheduler.clients) - 1
+    bound = others * (QUANTUM_SECONDS + 0.05) + 0.05 + (0.0 if policy == "fcfs" else max_wait)
+    while host.now < 45:
+        host.run(0.05)
+        for client in host.scheduler.clients.values():
             if client.waiting_since is not None:
-                assert world.now - client.waiting_since <= bound, f"{client.id}\n{world.story()}"
+                assert host.now - client.waiting_since <= bound, f"{client.id}\n{host.event_log()}"

@@ -70,7 +70,7 @@ def simulated_kernel(is_stopped: Callable[[int], bool], open_pidfd: Callable[[in
 
 
 class CoordinatorUnderTest(EventOwner):
-    """From its start to its end. `before_send` is called before everything that it sends: there it may be interrupted."""
+    """A coordinator from its start to its end. Each of its sends calls `before_send`, which may interrupt it."""
 
     def __init__(
         self, clock: VirtualClock, kernel: EventOwner, random: Random, settings: LiveSettings, path: str

@@ -19,8 +19,8 @@ from jupyter_gpushare import units
 from jupyter_gpushare.agent.link import CONNECTED
 from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.config.live_settings import LiveSettings, parse_quota
-from jupyter_gpushare.core.quota import Quota
-from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.interface.settings import Settings
 
 from ..support.simulated_program import WorkloadProfile
 from ..support.turn_audit import SimulatedClient
@@ -290,9 +290,9 @@ class Episode:
 
         def is_patient(client: SimulatedClient) -> bool:
             if seen := known.get(client.name):
-                paused = seen.allowance and seen.allowance.ready_at() > host.clock.now + MAX_IDLE_SECONDS
-                return bool(seen.rank or paused or seen.quota.limit < 0.1)
-            quota = Quota().changed(
+                paused = seen.time_limit and seen.time_limit.ready_at() > host.clock.now + MAX_IDLE_SECONDS
+                return bool(seen.service_rank or paused or seen.quota.limit < 0.1)
+            quota = Quota().with_changes(
                 parse_quota(units.parse_pairs(client.quota))
             )  # not heard of yet by a new coordinator
             return quota.service == "offline" or quota.limit < 0.1

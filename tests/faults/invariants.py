@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from jupyter_gpushare.core import invariants as of_the_core
+from jupyter_gpushare.core.views import invariants as of_the_core
 
 from ..support.memory_requests import ANSWER_TIMEOUT_SECONDS
 from .simulated_host import Violation
@@ -25,7 +25,7 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
     scheduler = daemon.scheduler
     try:
         of_the_core.check(scheduler, scheduler.turns.now)
-    except of_the_core.Broken as broken:
+    except of_the_core.InvariantViolation as broken:
         yield str(broken)
     due = scheduler.next_deadline()
     if due is not None and host.clock.now - max(due, coordinator.resumed_at) > MAX_LATE_SECONDS:

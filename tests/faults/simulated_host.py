@@ -193,8 +193,12 @@ class FaultHost(TurnAudit):
         lines = [agent.describe() for agent in self.agents()]
         scheduler = self.coordinator.daemon.scheduler if self.coordinator else None
         for client in scheduler.clients.values() if scheduler else ():
-            processes = ", ".join(f"{number}{' wants' * p.wants} {p.turn}" for number, p in client.processes.items())
-            lines.append(f"{client.id} is {client.phase}: processes {processes}; {client.permit}; next {client.next}")
+            processes = ", ".join(
+                f"{number}{' wants' * p.is_waiting_at_gate} {p.turn}" for number, p in client.processes.items()
+            )
+            lines.append(
+                f"{client.id} is {client.phase}: processes {processes}; {client.permit}; next {client.pending_permit}"
+            )
         return lines
 
     # --- the end

@@ -11,7 +11,7 @@ from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.coordinator.engine import page_sync
 from jupyter_gpushare.coordinator.rpc.protocol_sessions import ProtocolSessions
-from jupyter_gpushare.core.grants import Grants
+from jupyter_gpushare.core.turns.turn_scheduler.grant_table import GrantTable
 from jupyter_gpushare.wire.page import Page
 
 from .episode import Episode
@@ -27,7 +27,7 @@ def mutant_permit_never_withdrawn(patch: Patch) -> None:
 
 
 def mutant_turn_number_reused(patch: Patch) -> None:
-    patch(Grants, "next_turn", lambda self: 1 << 40)
+    patch(GrantTable, "new_turn_number", lambda self: 1 << 40)
 
 
 def mutant_doorbell_missing(patch: Patch) -> None:
@@ -43,7 +43,7 @@ def mutant_pages_never_closed(patch: Patch) -> None:
 
 
 def mutant_movable_memory_ignored(patch: Patch) -> None:
-    patch(page_sync, "can_come", lambda device, client, ahead: False)
+    patch(page_sync, "can_make_resident", lambda device, client, ahead: False)
 
 
 MUTANTS = [

@@ -18,7 +18,7 @@ from jupyter_gpushare.coordinator.engine.coordinator import Coordinator
 from jupyter_gpushare.coordinator.rpc.request_dispatcher import RequestDispatcher
 from jupyter_gpushare.coordinator.transport.connection import Connection
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
-from jupyter_gpushare.core import invariants
+from jupyter_gpushare.core.views import invariants
 from jupyter_gpushare.wire.client import encode
 from jupyter_gpushare.wire.page import IN
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.policies import POLICIES
+from jupyter_gpushare.core.queueing.policies import POLICIES
 from jupyter_gpushare.wire import messages
 
 from ..support import tier
@@ -90,7 +90,7 @@ class Host:
             self.check()
         for process, before in zip(self.well_behaved, turns, strict=True):
             assert process.turns >= before + 2, (
-                f"{process.client} gets no turns: {self.in_process.coordinator.scheduler.story()}"
+                f"{process.client} gets no turns: {self.in_process.coordinator.scheduler.event_log()}"
             )
         assert set(self.in_process.coordinator.runtimes) == correct
         shown = {client["id"]: client for client in self.in_process.request(messages.Status())["clients"]}

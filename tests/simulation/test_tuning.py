@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.core.settings import Settings
-from jupyter_gpushare.core.tuning import SETTINGS
+from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.core.turns.turn_scheduler.self_tuning import SETTINGS
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workload import DeviceModel
 
@@ -22,10 +22,10 @@ def waiting(**settings: Any) -> float:
     workload = some_notebooks(6, hours=HOURS, seed=2, load=0.5, jobs=1, devices=(SLOW,))
     simulation = Simulation(workload, Settings(sharing="exclusive", **settings))
     results = simulation.run(HOURS * 3600)
-    return simulation.scheduler.turns.waited / results.work
+    return simulation.scheduler.turns.waited_seconds / results.work
 
 
 @pytest.mark.nightly
 def test_tuning_is_within_five_percent_of_the_best_fixed_setting() -> None:
-    fixed = [waiting(switch_overhead=one.overhead, idle_factor=one.release) for one in SETTINGS]
+    fixed = [waiting(switch_overhead=one.switch_overhead, idle_factor=one.idle_factor) for one in SETTINGS]
     assert waiting(tuning=True) <= 1.05 * min(fixed)

@@ -6,9 +6,9 @@ from statistics import mean
 
 import pytest
 
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.outlook import outlook
-from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.core.views.wait_forecast import forecast_wait
 from jupyter_gpushare.simulation.simulation import Simulation
 
 from .workloads import some_notebooks
@@ -34,7 +34,7 @@ class ForecastSimulation(Simulation):
         for name, client in waiting.items():
             looks = self._samples.setdefault(name, [])
             if not looks or self.now - looks[-1][0] >= SAMPLE_SECONDS:
-                expected = outlook(self.scheduler, client, self.now)
+                expected = forecast_wait(self.scheduler, client, self.now)
                 assert expected
                 looks.append((self.now, expected.wait))
 

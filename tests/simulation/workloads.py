@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.invariants import check
-from jupyter_gpushare.core.settings import Settings
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.core.views.invariants import check
 from jupyter_gpushare.simulation import synthetic_notebooks
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workload import Cell, Costs, DeviceModel, Participant, Workload
@@ -36,7 +36,9 @@ class CheckedSimulation(Simulation):
         for client in self.all_clients:
             if client.waiting_since >= 0 and client.phase == OUT:
                 process = self.scheduler.processes[client.process_number]
-                assert process.wants or process.client.grant, f"{client.id} waits, and the scheduler does not know"
+                assert process.is_waiting_at_gate or process.client.grant, (
+                    f"{client.id} waits, and the scheduler does not know"
+                )
 
 
 def turn_settings(**settings: Any) -> Settings:

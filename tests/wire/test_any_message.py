@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.config.live_settings import LiveSettings, parse_quota
-from jupyter_gpushare.core.errors import Refused
-from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.base.errors import Refused
+from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.settings.table import LIVE
 
 values = st.recursive(
@@ -29,7 +29,7 @@ values = st.recursive(
 @given(st.dictionaries(st.sampled_from(["share", "limit", "memory", "resident", "service", "x"]), values, max_size=5))
 def test_any_quota_is_one_or_is_refused(changes: dict[str, object]) -> None:
     with contextlib.suppress(Refused):
-        quota = Quota().changed(parse_quota(changes))
+        quota = Quota().with_changes(parse_quota(changes))
         assert 0 <= quota.share <= quota.limit <= 1 and quota.service in ("online", "offline")
         assert all(size is None or 0 < size < 1 << 62 for size in (quota.memory, quota.resident))
 

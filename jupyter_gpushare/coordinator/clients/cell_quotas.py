@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...core.errors import Refused
-from ...core.quota import Quota
+from ...core.base.errors import Refused
+from ...core.base.quota import Quota
 from ..transport.connection import Connection
 
 MAX_CHANGES = 64  # of one client at the same time

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...config.traits import GpuShare
-from ...core.commands import Permit
-from ...core.model import Client, Held
-from ...core.quota import Quota
-from ...core.throttle.budget import BLOCKS, Budget
+from ...core.base.quota import Quota
+from ...core.interface.commands import Permit
+from ...core.interface.launch_budget import BLOCKS, LaunchBudget
+from ...core.state.model import Client, MemoryUse
 from ...wire import page as pages
 from ...wire.messages import Hello
 from ..storage.state_database import hash_token
@@ -40,7 +40,7 @@ class ClientRuntime:
         self.is_simulated = False
         self._permit: Permit | None = None
         self._resident_target: int | None = None
-        self.budget: Budget | None = None  # beside others
+        self.budget: LaunchBudget | None = None  # beside others
         self.may_prefetch = False  # its memory may come back while it waits
 
     @property
@@ -48,10 +48,12 @@ class ClientRuntime:
         return sum(handle.allocated for handle in self.processes.values())
 
     @property
-    def memory_use(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """Bytes of device memory of all its processes, as far as they say the truth."""
         parts = [handle.memory_use for handle in self.processes.values()]
-        return Held(sum(p.allocated for p in parts), sum(p.resident for p in parts), sum(p.pinned for p in parts))
+        return MemoryUse(
+            sum(p.allocated for p in parts), sum(p.resident for p in parts), sum(p.unmovable for p in parts)
+        )
 
     def set_permit(self, permit: Permit) -> None:
         """Write a permit to the page of each process whose devices it covers; the others may not enter."""
@@ -99,7 +101,7 @@ class ClientRuntime:
             most = handle.memory_use.resident + room * part // missing if room and part else 0
             handle.set_prefetch_limit(min(most, MAX_BYTES))
 
-    def set_budget(self, budget: Budget | None) -> None:
+    def set_budget(self, budget: LaunchBudget | None) -> None:
         """What the client may launch: of its blocks, each process an equal part; of a device's time, each all of it."""
         self.budget = budget
         rate, unit = 0, pages.BLOCKS

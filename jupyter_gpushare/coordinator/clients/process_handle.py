@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...core.model import Held
-from ...core.quota import Quota
+from ...core.base.quota import Quota
+from ...core.state.model import MemoryUse
 from ...wire import page as pages
 from ...wire.messages import DOORBELL, Hello
 from ..transport.connection import Connection
@@ -55,11 +55,11 @@ class ProcessHandle:
         return number if self.unmet_bytes and int(self.page.orders.no_room) != number else None
 
     @property
-    def memory_use(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         report = self.page.report
         allocated = self.allocated
         resident = min(int(report.resident), allocated)
-        return Held(allocated, resident, min(int(report.pinned), resident))
+        return MemoryUse(allocated, resident, min(int(report.pinned), resident))
 
     @property
     def memory_mode(self) -> str:

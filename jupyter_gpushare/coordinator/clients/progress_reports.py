@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core import events as ev
+from ...core.interface import events as ev
 from .client_runtime import ClientRuntime
 
 

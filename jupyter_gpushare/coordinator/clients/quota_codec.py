@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.errors import Refused
-from ...core.model import Client
-from ...core.quota import Quota
+from ...core.base.errors import Refused
+from ...core.base.quota import Quota
+from ...core.state.model import Client
 
 # Bits of orders.quota_set, see page.h.
 _SET, _MEMORY, _OFFLINE, _RESIDENT, _SUSPENDED, _IDLE = 1, 2, 4, 8, 16, 32
@@ -50,6 +50,6 @@ def encode_quota(orders: Any, client: Client, device_memory: int) -> None:
         | (_MEMORY if quota.memory is not None else 0)
         | (_OFFLINE if quota.service == "offline" else 0)
         | (_RESIDENT if quota.resident is not None else 0)
-        | (_SUSPENDED if client.suspended_by_person else 0)
+        | (_SUSPENDED if client.suspended_by_user else 0)
         | (_IDLE if client.suspended_by_policy else 0)
     )

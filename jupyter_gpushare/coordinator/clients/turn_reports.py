@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...core import events as ev
-from ...core import model
+from ...core.interface import events as ev
+from ...core.state import model
 from ...wire.page import FIRST_TURN, IN, OUT, Turn
 from .client_runtime import ClientRuntime
 from .process_handle import ProcessHandle
@@ -24,11 +24,11 @@ def read_events(
     return None if turn is None else _page_events(runtime, handle, process, turn, now)
 
 
-def turn_at_join(handle: ProcessHandle, now: float) -> model.Turn | None:
+def turn_at_join(handle: ProcessHandle, now: float) -> model.ReportedTurn | None:
     """Return the turn that a process is in when it joins."""
     turn = handle.page.read_turn() or Turn()
     handle.last_turn, handle.sampled_at = turn, now
-    return model.Turn(turn.turn, turn.phase == IN) if _is_in(turn) else None
+    return model.ReportedTurn(turn.turn, turn.phase == IN) if _is_in(turn) else None
 
 
 def _page_events(
@@ -43,26 +43,26 @@ def _page_events(
     if turn.phase == IN:
         return  # a thread that passes the open gate counts as waiting for a moment
     waiting = bool(handle.page.report.waiting)
-    if process.wants and not waiting:
-        yield ev.Unwanted(handle.number)
-    elif waiting and not process.wants and not runtime.is_stopped:
-        yield ev.Wanted(handle.number)
+    if process.is_waiting_at_gate and not waiting:
+        yield ev.GateWaitEnded(handle.number)
+    elif waiting and not process.is_waiting_at_gate and not runtime.is_stopped:
+        yield ev.GateWaitStarted(handle.number)
 
 
 def _turn_events(process: int, before: Turn, turn: Turn, time: _Time) -> Iterator[ev.Event]:
     """Steps that the look has missed are reported as well. `time`: seconds, within the time since the last look."""
     same = _is_same_turn(before, turn)
     if _is_in(before) and not same:
-        yield ev.Ended(process, before.turn)
+        yield ev.TurnLeft(process, before.turn)
     if turn.turn < FIRST_TURN:
         return
     reopened = turn.phase == IN and (turn.epoch != before.epoch or before.phase != IN)
     if not same or reopened:
-        yield ev.Began(process, turn.turn, time(turn.began_ns))
+        yield ev.TurnEntered(process, turn.turn, time(turn.began_ns))
     if turn.closed_ns and (not same or turn.closed_ns != before.closed_ns):
-        yield ev.Closed(process, turn.turn, time(turn.closed_ns))
+        yield ev.GateClosed(process, turn.turn, time(turn.closed_ns))
     if turn.phase == OUT and (not same or before.phase != OUT):
-        yield ev.Ended(process, turn.turn)
+        yield ev.TurnLeft(process, turn.turn)
 
 
 def _level_events(handle: ProcessHandle, is_in: bool) -> Iterator[ev.Event]:
@@ -71,11 +71,11 @@ def _level_events(handle: ProcessHandle, is_in: bool) -> Iterator[ev.Event]:
     restored = int(report.restored)
     handle.last_levels = idle, evicting, restored
     if idle != before[0]:
-        yield ev.WentIdle(handle.number) if idle else ev.WentBusy(handle.number)
+        yield ev.ProcessIdle(handle.number) if idle else ev.ProcessBusy(handle.number)
     if evicting and not before[1]:
-        yield ev.Evicting(handle.number)
+        yield ev.EvictionStarted(handle.number)
     if restored != before[2]:
-        yield ev.Restored(handle.number)
+        yield ev.RestoreFinished(handle.number)
 
 
 def _is_same_turn(before: Turn, turn: Turn) -> bool:

@@ -13,11 +13,11 @@ from traitlets import TraitError
 from ... import units
 from ...config.traits import GpuShare
 from ...core import Scheduler
-from ...core.errors import Refused
-from ...core.model import DeviceInfo
+from ...core.base.errors import Refused
+from ...core.base.quota import Quota
+from ...core.interface.settings import Settings
 from ...core.placement import PlacementSettings
-from ...core.quota import Quota
-from ...core.settings import Settings
+from ...core.state.model import DeviceInfo
 from ...settings import quota
 from ...settings.table import LIVE, PUBLIC
 from ...wire.page import FIRST_TURN, LAST_TURN
@@ -44,7 +44,7 @@ class LiveSettings:
         """Raises Refused when a quota or a tenant cannot be."""
         self.traits = traits
         try:
-            self.default_quota = Quota().changed(parse_quota(dict(traits.default_quota)))
+            self.default_quota = Quota().with_changes(parse_quota(dict(traits.default_quota)))
         except Refused as error:
             raise Refused(f"default_quota: {error}") from None
         try:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import Refused
+from ...core.base.errors import Refused
 from .live_settings import LiveSettings
 
 MAX_AGE_SECONDS = 600.0  # seconds without a coordinator after which its changes are forgotten

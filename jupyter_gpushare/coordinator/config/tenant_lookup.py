@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import units
-from ...core.errors import Refused
+from ...core.base.errors import Refused
 from ...core.placement import Tenant
-from ...core.placement.tenants import from_mapping
+from ...core.placement.tenants import tenant_from_mapping
 from ..host.user_database import user_account
 
 ANY_USER = "*"  # as a user: whoever is named nowhere else
@@ -30,7 +30,7 @@ class TenantLookup:
             rest = dict(values)
             self._add_members(name, rest, "users", self._users)
             self._add_members(name, rest, "groups", self._groups)
-            self.tenants.append(from_mapping(name, _parse(name, rest)))
+            self.tenants.append(tenant_from_mapping(name, _parse(name, rest)))
 
     def _add_members(self, tenant: str, values: dict[str, Any], key: str, into: dict[str, str]) -> None:
         names = values.pop(key, [])

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ...core import events as ev
-from ...core.errors import GpuShareError
-from ...core.model import DeviceInfo
-from ...core.placement import Request
-from ...core.quota import Quota
+from ...core.base.errors import GpuShareError
+from ...core.base.quota import Quota
+from ...core.interface import events as ev
+from ...core.placement import PlacementRequest
+from ...core.state.model import DeviceInfo
 from ...wire import messages
 from ..clients import turn_reports
 from ..clients.client_runtime import ClientRuntime
@@ -52,14 +52,14 @@ class ClientRegistry:
         return self._loop.time() - self._unconnected_since if not self._runtimes else 0.0
 
     def get_or_create(
-        self, client: str, token: str, user: str, label: str, quota: Quota, request: Request, running: bool
+        self, client: str, token: str, user: str, label: str, quota: Quota, request: PlacementRequest, running: bool
     ) -> ClientRuntime:
         """The client of that name, made if need be. Raises PermissionError when it is somebody else's, and Refused."""
         runtime = self._runtimes.get(client)
-        if runtime and (runtime.token != token or self._scheduler.clients[client].tenant != user):
+        if runtime and (runtime.token != token or self._scheduler.clients[client].user != user):
             raise PermissionError(f"client {client!r} exists and the token does not match")
         most = self._coordinator.settings.traits.max_clients
-        if runtime is None and most and sum(one.tenant == user for one in self._scheduler.clients.values()) >= most:
+        if runtime is None and most and sum(one.user == user for one in self._scheduler.clients.values()) >= most:
             raise LimitExceeded(
                 f"this user has {most} clients already, the most anybody may have: end one of them first"
             )
@@ -71,7 +71,7 @@ class ClientRegistry:
             if kept := self._coordinator.restart_recovery.restore_client(client, token):
                 self._adopt(runtime, saved_quota(kept), kept.suspended)
             known = self._scheduler.clients[client]
-            runtime.initial_state = (known.quota, known.suspended_by_person)
+            runtime.initial_state = (known.quota, known.suspended_by_user)
         return runtime
 
     def add_process(
@@ -108,7 +108,7 @@ class ClientRegistry:
                 self._coordinator.add_device(DeviceInfo(report.uuid, name, memory, hello.simulated, hearsay))
         client = self._scheduler.clients[runtime.client_id]
         # Its page is newer than the state store, but not than what was said since the client is back.
-        tells = not runtime.had_process and (client.quota, client.suspended_by_person) == runtime.initial_state
+        tells = not runtime.had_process and (client.quota, client.suspended_by_user) == runtime.initial_state
         earlier, suspended = handle.quota if tells else None, handle.suspended_by_user
         idle = handle.suspended_by_policy and not runtime.had_process
         runtime.had_process = True
@@ -118,7 +118,7 @@ class ClientRegistry:
         if earlier:  # now that it is known where the client is
             self._adopt(runtime, earlier, suspended)
         if idle:
-            self._dispatch(ev.Suspended(runtime.client_id, by_policy=True))
+            self._dispatch(ev.SuspendRequested(runtime.client_id, by_policy=True))
         self._coordinator.page_sync.update_estimates(self._loop.time())
         self._coordinator.page_sync.write_pages(runtime)
 
@@ -129,8 +129,10 @@ class ClientRegistry:
                 self._dispatch(ev.QuotaChanged(runtime.client_id, quota, runtime.allocated))
             except GpuShareError as error:
                 log.warning("client %s: quota of an earlier coordinator not adopted: %s", runtime.client_id, error)
-        if suspended != self._scheduler.clients[runtime.client_id].suspended_by_person:
-            self._dispatch(ev.Suspended(runtime.client_id) if suspended else ev.Resumed(runtime.client_id))
+        if suspended != self._scheduler.clients[runtime.client_id].suspended_by_user:
+            self._dispatch(
+                ev.SuspendRequested(runtime.client_id) if suspended else ev.ResumeRequested(runtime.client_id)
+            )
 
     def remove_process(self, handle: ProcessHandle) -> None:
         """A process's connection ended."""
@@ -152,7 +154,7 @@ class ClientRegistry:
         runtime.unconnected_since = runtime.unconnected_since or self._loop.time()
         if runtime.is_unregistered or self._loop.time() - runtime.unconnected_since > REMOVAL_GRACE_SECONDS:
             self._coordinator.usage.remove_client(runtime, self._loop.time())
-            self._dispatch(ev.ClientForgotten(runtime.client_id))
+            self._dispatch(ev.ClientRemoved(runtime.client_id))
             self.removed_counters = ProcessCounters.combine([self.removed_counters, runtime.counters])
             self._coordinator.progress_reports.remove(runtime.client_id)
             del self._runtimes[runtime.client_id]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from ...core import commands as cmd
-from ...core import events as ev
+from ...core.interface import commands as cmd
+from ...core.interface import events as ev
 from ..clients.client_runtime import ClientRuntime
 from ..storage.audit_log import AuditLog
 
@@ -38,31 +38,31 @@ class CommandExecutor:
         match command:
             case cmd.Permit():
                 runtime.set_permit(command)
-            case cmd.Probe():
+            case cmd.CheckUnusedPermit():
                 if runtime.is_stopped:
                     log.info("client %s is stopped: it is passed over until it goes on", runtime.client_id)
-                    self._on_consequence(ev.NotTaken(runtime.client_id, stopped=True))
+                    self._on_consequence(ev.PermitUnused(runtime.client_id, stopped=True))
                 elif runtime.was_refused_entry():
-                    self._on_consequence(ev.NotTaken(runtime.client_id, stopped=False))
-            case cmd.Limits():
+                    self._on_consequence(ev.PermitUnused(runtime.client_id, stopped=False))
+            case cmd.UpdateQuota():
                 self._write_quota(runtime)
             case cmd.SetResident():
                 runtime.set_resident_target(command.bytes)
-            case cmd.RestoreAhead():
-                runtime.may_prefetch = command.wanted
+            case cmd.Prefetch():
+                runtime.may_prefetch = command.enabled
                 self._publish_prefetch(runtime)
             case cmd.SetBudget():
                 runtime.set_budget(command.budget)
-            case cmd.Notice():
+            case cmd.NotifyUser():
                 log.warning("client %s: %s", runtime.client_id, command.message)
-            case cmd.Overrun():
+            case cmd.ReportOverrun():
                 self.overrun_count += 1
                 log.warning(
                     "client %s has not drained for %.1f s: its turn is not over and others wait",
                     runtime.client_id,
                     command.seconds,
                 )
-            case cmd.Interrupt():
+            case cmd.InterruptKernel():
                 # Its Jupyter server sees in the snapshot that it is asked to: it may signal it, and knows how.
                 log.warning("client %s: its kernel is asked to interrupt its cell", runtime.client_id)
                 self._audit.record(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...core import events as ev
-from ...core.errors import Conflict, Refused
-from ...core.model import Client, DeviceInfo, Held
+from ...core.base.errors import Conflict, Refused
+from ...core.interface import events as ev
+from ...core.state.model import Client, DeviceInfo, MemoryUse
 from ...wire import address
 from ..clients import turn_reports
 from ..clients.client_runtime import ClientRuntime
@@ -96,8 +96,11 @@ class Coordinator:
                 self.problems.append(f"not everybody can lock device {info.uuid}: {error}")
                 log.warning("%s", self.problems[-1])
             self.add_device(info)
-        if self.scheduler.placing.placement.unmet:
-            log.error("%s: what they are guaranteed does not hold", self.scheduler.placing.placement.unmet)
+        if self.scheduler.placement_adapter.placement.unmet_guarantees:
+            log.error(
+                "%s: what they are guaranteed does not hold",
+                self.scheduler.placement_adapter.placement.unmet_guarantees,
+            )
         self._periodic_tasks = PeriodicTasks(self)
 
     def close(self) -> None:
@@ -153,9 +156,9 @@ class Coordinator:
         if news is None and retry_if_torn:
             self._loop.call_later(TORN_RETRY_SECONDS, self.read_page, handle, False)
         for event in news or ():
-            if isinstance(event, ev.Began):
+            if isinstance(event, ev.TurnEntered):
                 self._read_predecessor_pages(process.client)
-            elif isinstance(event, ev.Ended):
+            elif isinstance(event, ev.TurnLeft):
                 self._read_joiner_pages(process.client)
             self.dispatch(event)
         if handle.has_new_request():
@@ -165,13 +168,17 @@ class Coordinator:
     def _read_predecessor_pages(self, client: Client) -> None:
         """A client has entered a turn, so the clients that had its devices have left theirs: read that first."""
         self._read_pages(
-            grant.client for device in client.books for grant in device.grants if grant.client is not client
+            grant.client for device in client.device_bindings for grant in device.grants if grant.client is not client
         )
 
     def _read_joiner_pages(self, client: Client) -> None:
         """A client has left a turn that a joiner may have entered: read that first, or the joiner's permit goes."""
-        following = [device.next for device in client.books if device.next and device.next is not client]
-        self._read_pages(joiner for joiner in following if joiner.next and joiner.next.joins)
+        following = [
+            device.next_client
+            for device in client.device_bindings
+            if device.next_client and device.next_client is not client
+        ]
+        self._read_pages(joiner for joiner in following if joiner.pending_permit and joiner.pending_permit.joins_turn)
 
     def _read_pages(self, clients: Iterable[Client]) -> None:
         for identity in [client.id for client in clients]:
@@ -192,7 +199,7 @@ class Coordinator:
 
     def _schedule_deadline(self) -> None:
         due = self.scheduler.next_deadline()
-        if due is not None and self.scheduler.turns.ends_turn(due):
+        if due is not None and self.scheduler.turns.is_turn_deadline(due):
             due += AGENT_DEADLINE_GRACE_SECONDS
         if self._timer:
             if due == self._timer.when():
@@ -202,7 +209,7 @@ class Coordinator:
 
     def _on_deadline(self) -> None:
         self._timer = None
-        self.dispatch(ev.TimePassed())
+        self.dispatch(ev.Tick())
 
     def write_quota(self, runtime: ClientRuntime) -> None:
         client = self.scheduler.clients[runtime.client_id]
@@ -212,17 +219,17 @@ class Coordinator:
 
     def hold(self, runtime: ClientRuntime, seconds: float) -> float | None:
         """Returns for how long the client keeps its devices now, in seconds; None: it does not. Raises Refused."""
-        self.dispatch(ev.TurnHeld(runtime.client_id, seconds))
-        return self.scheduler.clients[runtime.client_id].held_for(self._loop.time())
+        self.dispatch(ev.HoldRequested(runtime.client_id, seconds))
+        return self.scheduler.clients[runtime.client_id].hold_seconds_left(self._loop.time())
 
     def release(self, runtime: ClientRuntime) -> tuple[bool, bool]:
         """Give up the client's turn and its hold. Returns whether it had a turn, and a hold."""
         client = self.scheduler.clients[runtime.client_id]
-        had = client.grant is not None, client.held_for(self._loop.time()) is not None
-        self.dispatch(ev.TurnReleased(runtime.client_id))
+        had = client.grant is not None, client.hold_seconds_left(self._loop.time()) is not None
+        self.dispatch(ev.ReleaseRequested(runtime.client_id))
         return had
 
-    def evict(self, runtime: ClientRuntime) -> Held:
+    def evict(self, runtime: ClientRuntime) -> MemoryUse:
         """Its turn ends and its memory leaves, until its next turn. Returns what it had. Raises Conflict."""
         if runtime.has_unmovable_memory:
             raise Conflict(
@@ -231,7 +238,7 @@ class Coordinator:
             )
         self.page_sync.read_memory(runtime)
         held = runtime.memory_use
-        self.dispatch(ev.Evicted(runtime.client_id))
+        self.dispatch(ev.EvictRequested(runtime.client_id))
         return held
 
     def save_client(self, runtime: ClientRuntime) -> None:
@@ -249,14 +256,14 @@ class Coordinator:
         if uuid not in self.scheduler.devices:
             known = ", ".join(self.scheduler.devices) or "none"
             raise Refused(f"device {uuid!r} is not here: allowed are {known}")
-        before = self.scheduler.placing.placement.books[uuid].failed
+        before = self.scheduler.placement_adapter.placement.allocations[uuid].failure
         self.dispatch(ev.DeviceFailed(uuid, failed) if failed else ev.DeviceRecovered(uuid))
         return before
 
     def change_settings(self, settings: LiveSettings) -> None:
         """Raises Refused, having changed nothing."""
         groups = {
-            client.id: settings.tenant_lookup.tenant_of(client.tenant) for client in self.scheduler.clients.values()
+            client.id: settings.tenant_lookup.tenant_of(client.user) for client in self.scheduler.clients.values()
         }
         self.dispatch(ev.SettingsChanged(settings.core_settings(), groups))
         before, self.settings = self.settings.as_json(), settings
@@ -298,7 +305,7 @@ class Coordinator:
         return {"devices": found, "clients": clients, "config": self.config(), "coordinator": about}
 
     def _client_owners(self) -> dict[str, str]:
-        return {client.id: client.tenant for client in self.scheduler.clients.values()}
+        return {client.id: client.user for client in self.scheduler.clients.values()}
 
     def query_history(self, after: int, client: str) -> dict[str, Any]:
         """What has happened since entry `after`; see `wire.messages.History`."""

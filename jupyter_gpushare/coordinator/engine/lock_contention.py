@@ -14,8 +14,8 @@ import os
 import struct
 from collections.abc import Callable, Mapping
 
-from ...core import events as ev
-from ...core.model import Device
+from ...core.interface import events as ev
+from ...core.state.model import Device
 from ...wire import address
 
 POLL_SECONDS = 0.1  # seconds; how soon a wait for a device that a client here has is seen
@@ -46,12 +46,12 @@ class LockContention:
         """After every event: say for which devices ours wait, and look at what others say as long as that matters."""
         soon = None
         for uuid, device in self._devices.items():
-            waits = device.taken_since is not None and device.left_until is None and bool(device.line)
+            waits = device.taken_by_other_since is not None and device.yielded_until is None and bool(device.queue)
             if waits != (uuid in self._signalled):
                 self._signal_waiting(uuid, waits)
-            if device.left_until is not None:
+            if device.yielded_until is not None:
                 soon = YIELD_POLL_SECONDS
-            elif device.grants or device.wanted_since is not None:
+            elif device.grants or device.lock_contended_since is not None:
                 soon = soon or POLL_SECONDS
         if soon and (self._timer is None or self._timer.when() > self._loop.time() + soon):
             if self._timer:
@@ -61,9 +61,9 @@ class LockContention:
     def _poll(self) -> None:
         self._timer = None
         for uuid, device in list(self._devices.items()):
-            wanted = bool(device.grants or device.left_until is not None) and self._is_contended(uuid)
-            if wanted != (device.wanted_since is not None):
-                self._dispatch(ev.LockWanted(uuid, wanted))
+            wanted = bool(device.grants or device.yielded_until is not None) and self._is_contended(uuid)
+            if wanted != (device.lock_contended_since is not None):
+                self._dispatch(ev.LockContended(uuid, wanted))
         self.update()
 
     def _signal_waiting(self, uuid: str, waits: bool) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakKeyDictionary
 
 from ...core import Scheduler
-from ...core import events as ev
-from ...core.memory import can_come, room
-from ...core.outlook import expected_waits
+from ...core.interface import events as ev
+from ...core.residency.residency_plan import can_make_resident, free_bytes
+from ...core.views.wait_forecast import expected_waits
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_handle import MAX_BYTES, ProcessHandle
 from ..host import host_memory
@@ -46,7 +46,7 @@ class PageSync:
         wanted = runtime.may_prefetch and not any(
             other.has_unmovable_memory for other in self._runtimes.values() if other.client_id in running
         )
-        rooms = [room(device) for device in devices] if wanted else []
+        rooms = [free_bytes(device) for device in devices] if wanted else []
         runtime.set_prefetch_limit(min(rooms, default=0) * len(rooms))
 
     def handle_memory_shortage(self, handles: Iterable[ProcessHandle]) -> None:
@@ -72,13 +72,13 @@ class PageSync:
         A process repeats a request that it makes while its turn ends, in its next turn.
         """
         client = self._scheduler.processes[handle.number].client
-        if client.grant is None or client.grant.draining:
+        if client.grant is None or client.grant.is_draining:
             return False
-        if not any(can_come(device, client, device.ahead) for device in client.books):
+        if not any(can_make_resident(device, client, device.prefetching_client) for device in client.device_bindings):
             return True
-        changes = sum(device.changes for device in client.books)
+        changes = sum(device.memory_version for device in client.device_bindings)
         before, since = self._unchanged.get(handle, (-1, 0.0))
-        if before != changes or any(len(device.grants) > 1 for device in client.books):
+        if before != changes or any(len(device.grants) > 1 for device in client.device_bindings):
             self._unchanged[handle] = changes, self._now()
             return False
         return self._now() > since + _REFUSAL_DELAY_SECONDS
@@ -89,10 +89,10 @@ class PageSync:
         """
         held, short = runtime.memory_use, sum(handle.unmet_bytes for handle in runtime.processes.values())
         client = self._scheduler.clients[runtime.client_id]
-        if short > client.short and not for_shortage:
+        if short > client.unmet_bytes and not for_shortage:
             return
-        if (client.held, client.short) != (held, short):
-            self._dispatch(ev.MemoryHeld(runtime.client_id, held.allocated, held.resident, held.pinned, short))
+        if (client.memory_use, client.unmet_bytes) != (held, short):
+            self._dispatch(ev.MemoryReported(runtime.client_id, held.allocated, held.resident, held.unmovable, short))
 
     def update_estimates(self, now: float) -> None:
         """Find out what host and devices can still back, and which client waits for how long."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from ...core.settings import EXCLUSIVE
+from ...core.interface.settings import EXCLUSIVE
 from ..clients.client_runtime import ClientRuntime
 from ..host.chunked_work import ChunkedWork, in_chunks
 from ..transport.rate_limits import WindowCounter
@@ -93,7 +93,7 @@ class PeriodicTasks:
             look(*at)
         except Exception:
             if self._failures.count(what) == 1:
-                log.exception("bug: %s; story:\n%s", what, "\n".join(self._coordinator.scheduler.story()))
+                log.exception("bug: %s; story:\n%s", what, "\n".join(self._coordinator.scheduler.event_log()))
 
     def _each_runtime(self, look: Callable[[ClientRuntime], None]) -> Iterator[None]:
         return self._each_present(self._coordinator.runtimes, look)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import NamedTuple
 
-from ...core.errors import Refused
-from ...core.model import Client
-from ...core.quota import Quota
+from ...core.base.errors import Refused
+from ...core.base.quota import Quota
+from ...core.state.model import Client
 from ..clients.client_runtime import ClientRuntime
 from ..storage.state_database import ClientRecord, hash_token
 from ..storage.state_store import StateStore
@@ -84,7 +84,7 @@ class RestartRecovery:
     def _save_client(self, runtime: ClientRuntime, client: Client) -> bool:
         """If anything about it has changed, which is returned."""
         quota = runtime.cell_quotas.own_quota(client.quota)
-        facts = _SavedClient(client.tenant, runtime.token_hash, quota, client.suspended_by_person)
+        facts = _SavedClient(client.user, runtime.token_hash, quota, client.suspended_by_user)
         if self._saved.get(runtime.client_id) == facts:
             return False
         self._saved[runtime.client_id] = facts

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import Refused
-from ...core.placement.cells import Tree
+from ...core.base.errors import Refused
+from ...core.placement.topology_cells import TopologyTree
 
 # NVML's distances between two devices (nvmlGpuTopologyLevel_t), the farthest that count as one cell.
 _ONE_SWITCH = 20  # PCIe switches only, no host bridge
@@ -37,7 +37,7 @@ def read_topology_file(path: str) -> dict[str, Any]:
     try:
         if not isinstance(nodes, dict) or not nodes:
             raise Refused("topology: is no object: allowed is an object with a member for each node")
-        Tree(_map_devices(nodes, str))
+        TopologyTree(_map_devices(nodes, str))
     except Refused as error:
         raise Refused(f"{error} (in {path})") from None
     return nodes
@@ -55,7 +55,7 @@ def resolve_uuids(nodes: dict[str, Any], devices: Sequence[str]) -> dict[str, An
         return devices[entry]
 
     made = _map_devices(nodes, uuid)
-    Tree(made)
+    TopologyTree(made)
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...core.model import Device
+from ...core.state.model import Device
 from ..clients.process_handle import ProcessHandle
 from ..gpu import nvml
 from ..host.user_names import process_user

@@ -7,8 +7,8 @@ import secrets
 from collections import deque
 from typing import Any, NamedTuple
 
-from ...core.model import DRAINING, IDLE, RUNNING, SUSPENDED, WAITING, Client
-from ...core.outlook import held
+from ...core.state.model import DRAINING, IDLE, RUNNING, SUSPENDED, WAITING, Client
+from ...core.views.wait_forecast import is_holding
 from ...wire.messages import MAX_LINE
 
 MAX_AGE_SECONDS = 600.0
@@ -129,9 +129,9 @@ class History:
 
 def _phase(client: Client, now: float) -> str:
     if client.grant:
-        if client.grant.draining:
+        if client.grant.is_draining:
             return DRAINING
-        return STATE_HELD if held(client.grant, now) else RUNNING
+        return STATE_HELD if is_holding(client.grant, now) else RUNNING
     if client.suspended:
         return SUSPENDED
     return IDLE if client.waiting_since is None else WAITING

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...core.model import Client
+from ...core.state.model import Client
 from ..clients.process_counters import WorkCounters
 from ..storage.usage_record import HOUR_SECONDS, UsageKey, UsageOwner, UsageTotals
 
@@ -94,7 +94,7 @@ class UsageAccumulator:
         seen = self._last_samples.setdefault(client.id, _LastSample(now))
         hours = list(_hours(self._wall_clock(), now - seen.at))
         for uuid, news in self._deltas(seen, client, work, now).items():
-            owner = UsageOwner(client.tenant, tenant, uuid)
+            owner = UsageOwner(client.user, tenant, uuid)
             self._add(owner, news)
             rest = news
             for hour, fraction in hours[1:]:
@@ -120,7 +120,7 @@ class UsageAccumulator:
     def _deltas(
         self, seen: _LastSample, client: Client, work: Mapping[str, WorkCounters], now: float
     ) -> dict[str, UsageTotals]:
-        held = client.held_seconds_at(now)
+        held = client.granted_seconds_at(now)
         waited = client.wait_seconds_at(now)
         news = {}
         for uuid in {*held, *client.devices}:
@@ -136,10 +136,10 @@ class UsageAccumulator:
             if uuid in client.devices:
                 tally.wait_seconds = waited - seen.wait_seconds
                 tally.waits = client.waits - seen.waits
-                tally.turns = client.quanta - seen.turns
+                tally.turns = client.turn_count - seen.turns
             seen.work[uuid] = after
         seen.at, seen.held = now, held
-        seen.wait_seconds, seen.waits, seen.turns = waited, client.waits, client.quanta
+        seen.wait_seconds, seen.waits, seen.turns = waited, client.waits, client.turn_count
         return {uuid: tally for uuid, tally in news.items() if tally}
 
 

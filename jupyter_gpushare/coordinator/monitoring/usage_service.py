@@ -42,7 +42,7 @@ class UsageService:
 
     def sample_client(self, runtime: ClientRuntime, now: float) -> None:
         """Once a second."""
-        tenant = self._scheduler.placing.placement.placed[runtime.client_id].tenant
+        tenant = self._scheduler.placement_adapter.placement.placed[runtime.client_id].tenant
         self.accumulator.sample(self._scheduler.clients[runtime.client_id], tenant, runtime.work, now)
 
     def persist(self, now: float) -> None:

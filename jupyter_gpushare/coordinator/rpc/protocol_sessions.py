@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ...core import events as ev
-from ...core.errors import IllegalEvent, Refused
+from ...core.base.errors import IllegalEvent, Refused
+from ...core.interface import events as ev
 from ...wire import messages
 from ...wire.client import encode
 from ..clients.client_runtime import ClientRuntime

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ...core.errors import IllegalEvent, Refused
+from ...core.base.errors import IllegalEvent, Refused
 from ...wire import messages
 from ..engine.coordinator import Coordinator
 from ..monitoring.process_inspection import ProcessInspections
@@ -78,7 +78,7 @@ class RequestDispatcher:
             connection.drop()
         except Exception:
             log.exception(
-                "bug: %s sent %.200r; story:\n%s", connection, line, "\n".join(self._coordinator.scheduler.story())
+                "bug: %s sent %.200r; story:\n%s", connection, line, "\n".join(self._coordinator.scheduler.event_log())
             )
             refuse(connection, getattr(message, "id", 0), "internal", "a bug of the coordinator; see its log")
             connection.drop()

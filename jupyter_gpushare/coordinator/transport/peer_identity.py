@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...config.traits import GpuShare
-from ...core.errors import Refused
+from ...core.base.errors import Refused
 from ..host.user_database import user_account
 
 UID, SOCKET, CGROUP = "uid", "socket", "cgroup"

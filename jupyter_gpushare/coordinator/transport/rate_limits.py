@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 
-from ...core.errors import Refused
+from ...core.base.errors import Refused
 
 MAX_BUFFERED_BYTES = 32 << 20  # bytes of all connections of a user: sent and not read by it, or begun and not finished
 MAX_TIME_FRACTION = 0.25  # of the coordinator's time, that one user's messages may take; admins' may take all of it

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...core.idleness import Prospect
-from ...core.model import IDLE, RUNNING, SUSPENDED, WAITING, Client
-from ...core.outlook import held
+from ...core.handlers.idle_policy import IdleForecast
+from ...core.state.model import IDLE, RUNNING, SUSPENDED, WAITING, Client
+from ...core.views.wait_forecast import is_holding
 
 # The part up to " · " fits where there is little room, such as a status bar. Times are fields of their own, because
 # they pass without a new snapshot.
@@ -23,25 +23,25 @@ _STATE_TEXTS = {
 }
 
 
-def state_fields(client: Client, position: int | None, prospect: Prospect | None, now: float) -> dict[str, str]:
+def state_fields(client: Client, position: int | None, prospect: IdleForecast | None, now: float) -> dict[str, str]:
     """Return the fields `state` and `state_text` of a client in the snapshot."""
     state = _state(client, prospect, now)
     text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
     return {"state": state, "state_text": text}
 
 
-def _state(client: Client, prospect: Prospect | None, now: float) -> str:
+def _state(client: Client, prospect: IdleForecast | None, now: float) -> str:
     if client.phase == SUSPENDED:
         return "idle_suspended" if client.suspended_by_policy else SUSPENDED
-    if client.phase == RUNNING and client.grant and held(client.grant, now):
+    if client.phase == RUNNING and client.grant and is_holding(client.grant, now):
         return "held"
     if client.phase != IDLE:
         return client.phase
     if not client.devices:
         return "unused"
-    warned = prospect is not None and prospect.warned
-    if warned and prospect and (prospect.evicted_in is not None or prospect.suspended_in is not None):
+    warned = prospect is not None and prospect.is_warning_due
+    if warned and prospect and (prospect.evict_in_seconds is not None or prospect.suspend_in_seconds is not None):
         return "idle_warned"
     if client.evicted_by_policy:
         return "idle_evicted"
-    return "idle_warned" if warned and client.held.resident else IDLE
+    return "idle_warned" if warned and client.memory_use.resident else IDLE

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.idleness import Prospect
-from ...core.model import Client
+from ...core.handlers.idle_policy import IdleForecast
+from ...core.state.model import Client
 from ...units import format_size
 
 
-def idle_fields(client: Client, prospect: Prospect | None) -> dict[str, Any]:
+def idle_fields(client: Client, prospect: IdleForecast | None) -> dict[str, Any]:
     """Fields of a client in the snapshot; `idle_seconds` is null while it is in use, `evicted_in` and `suspended_in`
     (seconds) where that does not come, as things are now."""
     return {
-        "idle_seconds": None if prospect is None else round(prospect.idle, 3),
-        "idle_warned": prospect is not None and prospect.warned,
-        "evicted_in": _rounded(prospect.evicted_in if prospect else None),
-        "suspended_in": _rounded(prospect.suspended_in if prospect else None),
+        "idle_seconds": None if prospect is None else round(prospect.idle_seconds, 3),
+        "idle_warned": prospect is not None and prospect.is_warning_due,
+        "evicted_in": _rounded(prospect.evict_in_seconds if prospect else None),
+        "suspended_in": _rounded(prospect.suspend_in_seconds if prospect else None),
         "evicted_by_policy": client.evicted_by_policy,
         "suspended_by_policy": client.suspended_by_policy,
     }
 
 
-def idle_notes(client: Client, prospect: Prospect | None) -> list[str]:
+def idle_notes(client: Client, prospect: IdleForecast | None) -> list[str]:
     """What its user should know. Without times, which pass by themselves: whoever shows a state has them above."""
     note = _idle_note(client, prospect) if prospect else ""
     return [f"not used for long{note}"] if note else []
 
 
-def _idle_note(client: Client, prospect: Prospect) -> str:
+def _idle_note(client: Client, prospect: IdleForecast) -> str:
     if client.suspended_by_policy:
         return " and therefore suspended; its next cell or GPU call resumes it, and nothing is lost"
-    evicted, suspended = prospect.evicted_in, prospect.suspended_in
-    if prospect.warned and evicted is not None and (suspended is None or evicted < suspended):
+    evicted, suspended = prospect.evict_in_seconds, prospect.suspend_in_seconds
+    if prospect.is_warning_due and evicted is not None and (suspended is None or evicted < suspended):
         return ": its memory is about to leave the GPU, until its next turn"
-    if prospect.warned and suspended is not None:
+    if prospect.is_warning_due and suspended is not None:
         return ": it is about to be suspended, until its next cell or GPU call"
     if client.evicted_by_policy:
         return ": its memory has left the GPU and comes back with its next turn"
-    if prospect.warned and client.held.resident:
-        return f", with {format_size(client.held.resident)} of the GPU's memory: free what is not needed"
+    if prospect.is_warning_due and client.memory_use.resident:
+        return f", with {format_size(client.memory_use.resident)} of the GPU's memory: free what is not needed"
     return ""
 
 

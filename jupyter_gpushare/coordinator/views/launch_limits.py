@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...core.model import RUNNING, Client
-from ...core.throttle.budget import ADAPTIVE, BLOCKS, DEVICE_SECONDS, LENT, MEASURING, SHARE
+from ...core.interface.launch_budget import ADAPTIVE, BLOCKS, DEVICE_SECONDS, MEASURING, SHARE, SURPLUS
+from ...core.state.model import RUNNING, Client
 from ...units import format_duration
 from ..clients.client_runtime import ClientRuntime
 
@@ -19,7 +19,7 @@ _REASONS = {
     MEASURING: "the speed of {} alone is measured first",
     ADAPTIVE: "the speed of {} is kept",
     SHARE: "its share beside {}",
-    LENT: "its share and idle time beside {}",
+    SURPLUS: "its share and idle time beside {}",
     "others_wait": "others wait",
 }
 
@@ -28,7 +28,7 @@ def limits_field(client: Client, runtime: ClientRuntime) -> list[dict[str, Any]]
     """Return the field `limits` of a client in the snapshot."""
     limits = []
     if budget := runtime.budget:
-        limits.append(_limit(budget.rate, budget.unit, budget.reason, *budget.beside))
+        limits.append(_limit(budget.rate, budget.unit, budget.reason, *budget.colocated_with))
     window = max((handle.page.orders.window_ns for handle in runtime.processes.values()), default=0)
     if window and client.phase == RUNNING and client.permit and client.permit.contended:
         limits.append(_limit(window / 1e9, "queued_seconds", "others_wait"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...core import Scheduler
-from ...core.model import Client
-from ...core.policies.fair import Fair
-from ...core.settings import EXCLUSIVE
+from ...core.interface.settings import EXCLUSIVE
+from ...core.queueing.policies.fair import Fair
+from ...core.state.model import Client
 
 
 def share_notes(scheduler: Scheduler, client: Client) -> list[str]:

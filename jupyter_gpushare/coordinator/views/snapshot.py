@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from ...core import Scheduler
-from ...core.model import Client, Device
-from ...core.outlook import expected_waits, held, seconds_left
+from ...core.state.model import Client, Device
+from ...core.views.wait_forecast import expected_waits, is_holding, seconds_left
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_counters import ProcessCounters
 from ..clients.process_handle import MAX_BYTES
@@ -38,7 +38,7 @@ def build_snapshot(
     """
     capacities = {uuid: device.info.memory for uuid, device in scheduler.devices.items()}
     here = [client for client in scheduler.clients.values() if client.id in runtimes]
-    latest = sorted(here, key=lambda client: (client.grant is not None, client.last_ran), reverse=True)
+    latest = sorted(here, key=lambda client: (client.grant is not None, client.last_turn_ended_at), reverse=True)
     resident = estimate_residency([runtimes[client.id] for client in latest], capacities)
     clients: dict[str, dict[str, Any]] = {}
     measures: dict[str, ProcessCounters] = {}
@@ -76,7 +76,7 @@ def build_snapshot(
     present = [identity for identity in scheduler.clients if identity in runtimes]
     for identity in present:
         known, found = scheduler.clients[identity], clients[identity]
-        prospect = scheduler.idleness.prospect(known, now)
+        prospect = scheduler.idle_policy.forecast(known, now)
         found |= client_state.state_fields(known, found["queue_position"], prospect, now)
     return devices, [clients[identity] for identity in present], [measures[identity] for identity in present]
 
@@ -91,9 +91,9 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
         grants.append(
             {
                 "client": grant.client.id,
-                "held_seconds": round(now - grant.began, 3),
+                "held_seconds": round(now - grant.granted_at, 3),
                 "seconds_left": None if left is None else round(left, 3),
-                "held": held(grant, now),
+                "held": is_holding(grant, now),
             }
         )
     return {
@@ -110,7 +110,7 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
 
 def _foreign_lock_holders(device: Device, ours: set[int]) -> list[dict[str, Any]]:
     """Who keeps it from the clients here, as another coordinator does in its turns, and anybody can."""
-    if device.taken_since is None:
+    if device.taken_by_other_since is None:
         return []
     return [
         {"pid": pid, "user": process_user(pid)}
@@ -128,8 +128,8 @@ def _client(
     now: float,
 ) -> dict[str, Any]:
     """All but the place in the queue."""
-    quota, hold = client.quota, client.held_for(now)
-    prospect = scheduler.idleness.prospect(client, now)
+    quota, hold = client.quota, client.hold_seconds_left(now)
+    prospect = scheduler.idle_policy.forecast(client, now)
     processes = []
     for handle in runtime.processes.values():
         report = handle.page.report
@@ -151,7 +151,7 @@ def _client(
     return {
         "id": client.id,
         "label": client.label,
-        "tenant": user_name(client.tenant),
+        "tenant": user_name(client.user),
         "phase": client.phase,
         "suspended": client.suspended,
         "hold_seconds_left": None if hold is None else round(hold, 3),
@@ -169,7 +169,7 @@ def _client(
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),
         **measures.client_fields(),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
-        "quanta": client.quanta,
+        "quanta": client.turn_count,
         "queue_position": None,
         "expected_wait": None,
         "cells": len(client.cells),

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Scheduler
-from ...core.model import Client, Grant
-from ...core.outlook import held, outlook, seconds_left
+from ...core.state.model import Client, Grant
+from ...core.views.wait_forecast import forecast_wait, is_holding, seconds_left
 from ..host.user_names import user_name
 
 
 def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
     """Return the result of an Outlook by `user`, without the labels of other users' clients: see `wire.messages`."""
     client = scheduler.clients[client_id]
-    expected = outlook(scheduler, client, now)
-    waits_since = client.waiting_since if client.waiting_since is not None else client.stands_since
+    expected = forecast_wait(scheduler, client, now)
+    waits_since = client.waiting_since if client.waiting_since is not None else client.blocked_since
     running = {
         grant.client.id: _running_client(grant, user, now)
-        for device in client.books
+        for device in client.device_bindings
         for grant in device.grants
         if grant.client is not client
     }
@@ -37,8 +37,8 @@ def _running_client(grant: Grant, user: str, now: float) -> dict[str, Any]:
     left = seconds_left(grant, now)
     return {
         "client": client.id,
-        "label": client.label if client.tenant == user else "",
-        "tenant": user_name(client.tenant),
+        "label": client.label if client.user == user else "",
+        "tenant": user_name(client.user),
         "seconds_left": None if left is None else round(left, 3),
-        "held": held(grant, now),
+        "held": is_holding(grant, now),
     }

@@ -5,22 +5,22 @@
 
 from __future__ import annotations
 
-from .books import Book
-from .cells import LEVELS
-from .places import Placed, Placement
-from .request import LABELS, WORDS, Request
+from .device_allocations import DeviceAllocations
+from .placement import PlacedClient, Placement
+from .request import LABEL_NAMES, OPTION_NAMES, PlacementRequest
 from .settings import STRATEGIES, PlacementSettings
 from .tenants import Tenant
+from .topology_cells import LEVELS
 
 __all__ = [
-    "LABELS",
+    "LABEL_NAMES",
     "LEVELS",
+    "OPTION_NAMES",
     "STRATEGIES",
-    "WORDS",
-    "Book",
-    "Placed",
+    "DeviceAllocations",
+    "PlacedClient",
     "Placement",
+    "PlacementRequest",
     "PlacementSettings",
-    "Request",
     "Tenant",
 ]

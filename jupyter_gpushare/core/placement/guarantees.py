@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..errors import Refused
-from .cells import LEVELS, Buddy, Cell, Tree
-from .packing import pack
+from ..base.errors import Refused
+from .cell_packing import pack_cells
+from .topology_cells import LEVELS, BuddyAllocator, TopologyCell, TopologyTree
 
 
 @dataclass(eq=False)
@@ -23,45 +23,45 @@ class Slot:
 
     tenant: str
     level: int
-    cell: Cell
+    cell: TopologyCell
     clients: set[str] = field(default_factory=set)
 
     @property
-    def bound(self) -> bool:
+    def is_bound(self) -> bool:
         return bool(self.clients)
 
 
 class Guarantees:
     """The slots of all tenants on one tree of cells. Raises Refused when they cannot all have a place."""
 
-    def __init__(self, tree: Tree, cells: Mapping[str, Mapping[str, int]]) -> None:
+    def __init__(self, tree: TopologyTree, cells: Mapping[str, Mapping[str, int]]) -> None:
         """`cells`: how many cells of each level (by its name) each tenant is guaranteed."""
         self.tree = tree
-        self.bad: set[str] = set()
+        self.failed_devices: set[str] = set()
         self.slots: list[Slot] = []
         self.owners: dict[str, Slot] = {}  # by device
-        self._free = Buddy(tree)
+        self._free = BuddyAllocator(tree)
         self._guests: dict[str, set[str]] = {}  # by device: clients that are there without a guarantee
         self._tenants: dict[str, str] = {}  # of the clients that are anywhere
-        wanted = _wanted(cells)
+        wanted = _cells_by_level(cells)
         totals = [sum(count for _, count in wanted[level]) for level in range(len(LEVELS))]
-        found = pack(self._free.free, totals)
+        found = pack_cells(self._free.free, totals)
         if found is None:
             asked = ", ".join(f"{total} {name}" for total, name in zip(totals, LEVELS, strict=True) if total)
             raise Refused(
-                f"tenants: together they are guaranteed more cells than there are: {asked}; there are {tree.counts()}"
+                f"tenants: the guarantees ask for more cells than exist: {asked}; there are {tree.count_by_level()}"
             )
         for level in reversed(range(len(LEVELS))):
             names = [tenant for tenant, count in wanted[level] for _ in range(count)]
             for tenant, cell in zip(names, found[level], strict=True):
-                self._free.take(cell)
+                self._free.allocate(cell)
                 self.slots.append(Slot(tenant, level, cell))
         for slot in self.slots:
-            self._own(slot)
+            self._assign_devices(slot)
 
     # --- reading
 
-    def of(self, tenant: str) -> list[Slot]:
+    def slots_of(self, tenant: str) -> list[Slot]:
         return [slot for slot in self.slots if slot.tenant == tenant]
 
     def owner(self, device: str) -> str:
@@ -69,22 +69,22 @@ class Guarantees:
         slot = self.owners.get(device)
         return slot.tenant if slot else ""
 
-    def open_to(self, device: str, tenant: str) -> bool:
+    def admits(self, device: str, tenant: str) -> bool:
         """Whether a client of `tenant` (empty: of none) may come to the device, be it as a guest."""
         slot = self.owners.get(device)
-        return slot is None or slot.tenant == tenant or not slot.bound
+        return slot is None or slot.tenant == tenant or not slot.is_bound
 
-    def guests_to_go(self) -> set[str]:
+    def guests_to_preempt(self) -> set[str]:
         """Clients on devices that others have claimed by their guarantee: they may use them only when idle."""
-        return {client for uuid, guests in self._guests.items() if self._claimed(uuid) for client in guests}
+        return {client for uuid, guests in self._guests.items() if self._is_claimed(uuid) for client in guests}
 
-    def _claimed(self, uuid: str) -> bool:
+    def _is_claimed(self, uuid: str) -> bool:
         slot = self.owners.get(uuid)
-        return slot is not None and slot.bound
+        return slot is not None and slot.is_bound
 
     # --- clients come and go
 
-    def enter(self, client: str, tenant: str, devices: Iterable[str]) -> None:
+    def bind(self, client: str, tenant: str, devices: Iterable[str]) -> None:
         """The client is on these devices now: its tenant's slots there are bound."""
         self._tenants[client] = tenant
         for uuid in devices:
@@ -94,8 +94,8 @@ class Guarantees:
             else:
                 self._guests.setdefault(uuid, set()).add(client)
 
-    def leave(self, client: str, devices: Iterable[str]) -> None:
-        """It is on none of its devices any more; slots that are free to move now do so at the next `heal`."""
+    def unbind(self, client: str, devices: Iterable[str]) -> None:
+        """It is on none of its devices any more; slots that are free to move now do so at the next `repair`."""
         self._tenants.pop(client, None)
         for uuid in devices:
             if uuid in self.owners:
@@ -105,99 +105,101 @@ class Guarantees:
                 if not guests:
                     del self._guests[uuid]
 
-    def spare_guests(self, tenant: str) -> set[str]:
+    def move_slots_away_from_guests(self, tenant: str) -> set[str]:
         """Before a client of `tenant` is placed: its unbound slots move to where the fewest guests must go.
 
         Returns the devices whose owner has changed."""
         changed: set[str] = set()
-        for slot in self.of(tenant):
-            if not slot.bound and (here := self._disturbed(slot.cell)):
-                others = [s for s in self.slots if s.level == slot.level and not s.bound and s.tenant != tenant]
+        for slot in self.slots_of(tenant):
+            if not slot.is_bound and (here := self._guest_count(slot.cell)):
+                others = [s for s in self.slots if s.level == slot.level and not s.is_bound and s.tenant != tenant]
                 free = [cell for cell in self.tree.levels[slot.level] if self._free.is_free(cell)]
                 alike = [c for c in (*free, *(s.cell for s in others)) if len(c.devices) == len(slot.cell.devices)]
-                better = min(alike, key=self._cost, default=None)
-                if better and self._cost(better) < (self._doomed(slot.cell), here):
+                better = min(alike, key=self._move_cost, default=None)
+                if better and self._move_cost(better) < (self._failed_count(slot.cell), here):
                     changed.update(self._move(slot, better, next((s for s in others if s.cell is better), None)))
         return changed
 
-    def _cost(self, cell: Cell) -> tuple[int, int]:
-        return self._doomed(cell), self._disturbed(cell)
+    def _move_cost(self, cell: TopologyCell) -> tuple[int, int]:
+        return self._failed_count(cell), self._guest_count(cell)
 
-    def _disturbed(self, cell: Cell) -> int:
+    def _guest_count(self, cell: TopologyCell) -> int:
         return len({client for uuid in cell.devices for client in self._guests.get(uuid, ())})
 
-    def _doomed(self, cell: Cell) -> int:
-        return sum(uuid in self.bad for uuid in cell.devices)
+    def _failed_count(self, cell: TopologyCell) -> int:
+        return sum(uuid in self.failed_devices for uuid in cell.devices)
 
     # --- bad devices
 
     def fail(self, device: str) -> set[str]:
         """The device misbehaves. Returns the devices whose owner has changed."""
-        self.bad.add(device)
-        return self.heal()
+        self.failed_devices.add(device)
+        return self.repair()
 
     def recover(self, device: str) -> set[str]:
-        self.bad.discard(device)
-        return self.heal()
+        self.failed_devices.discard(device)
+        return self.repair()
 
-    def heal(self) -> set[str]:
+    def repair(self) -> set[str]:
         """Slots on bad devices that can move do. Returns the devices whose owner has changed."""
         changed: set[str] = set()
         for slot in self.slots:
-            if self._may_move(slot) and self._doomed(slot.cell):
-                better = self._free.find(slot.level, self.bad, self._good(slot))
+            if self._may_move(slot) and self._failed_count(slot.cell):
+                better = self._free.find_free(slot.level, self.failed_devices, self._working_count(slot))
                 if better:
                     changed.update(self._move(slot, better, None))
-        unbound = [slot for slot in self.slots if not slot.bound]
-        if any(self._doomed(slot.cell) for slot in unbound):
+        unbound = [slot for slot in self.slots if not slot.is_bound]
+        if any(self._failed_count(slot.cell) for slot in unbound):
             changed.update(self._repack(unbound))
         return changed
 
     def _may_move(self, slot: Slot) -> bool:
         """Bound to one device that has failed, it moves too: who is there is told, and who comes needs a good one."""
-        return not slot.bound or (slot.level == 0 and slot.cell.name in self.bad)
+        return not slot.is_bound or (slot.level == 0 and slot.cell.name in self.failed_devices)
 
     def _repack(self, unbound: list[Slot]) -> set[str]:
         """Find all of them new places at once, without bad devices and none with fewer good ones; else all stay."""
         wanted = [sum(slot.level == level for slot in unbound) for level in range(len(LEVELS))]
         for slot in unbound:
-            self._free.give(slot.cell)
-        found = pack(self._free.free, wanted, self.bad)
+            self._free.release(slot.cell)
+        found = pack_cells(self._free.free, wanted, self.failed_devices)
         # The smallest cells to those who have the fewest good devices now.
-        order = sorted(unbound, key=self._good)
+        order = sorted(unbound, key=self._working_count)
         cells = [found[slot.level].pop(0) for slot in order] if found else []
-        if not cells or any(len(cell.devices) < self._good(slot) for slot, cell in zip(order, cells, strict=True)):
+        if not cells or any(
+            len(cell.devices) < self._working_count(slot) for slot, cell in zip(order, cells, strict=True)
+        ):
             for slot in unbound:
-                self._free.take(slot.cell)
+                self._free.allocate(slot.cell)
             return set()
         changed: set[str] = set()
         for slot in unbound:
-            changed.update(self._disown(slot))
+            changed.update(self._release_devices(slot))
         for slot, cell in zip(order, cells, strict=True):
             slot.cell = cell
-            self._free.take(cell)
-            changed.update(self._own(slot))
+            self._free.allocate(cell)
+            changed.update(self._assign_devices(slot))
         return changed
 
-    def _good(self, slot: Slot) -> int:
-        return len(slot.cell.devices) - self._doomed(slot.cell)
+    def _working_count(self, slot: Slot) -> int:
+        return len(slot.cell.devices) - self._failed_count(slot.cell)
 
     # --- moving a plan
 
-    def _move(self, slot: Slot, cell: Cell, other: Slot | None) -> set[str]:
+    def _move(self, slot: Slot, cell: TopologyCell, other: Slot | None) -> set[str]:
         """To `cell`, which is free or the plan of `other`: these two then change places."""
-        changed = self._disown(slot)
+        changed = self._release_devices(slot)
         before, slot.cell = slot.cell, cell
         if other:
-            changed |= self._disown(other)
+            changed |= self._release_devices(other)
             other.cell = before
-            changed |= self._own(other)
+            changed |= self._assign_devices(other)
         else:
-            self._free.take(cell)
-            self._free.give(before)
-        return changed | self._own(slot)
+            self._free.allocate(cell)
+            self._free.release(before)
+        return changed | self._assign_devices(slot)
 
-    def _own(self, slot: Slot) -> set[str]:
+    def _assign_devices(self, slot: Slot) -> set[str]:
         """Guests of the slot's own tenant are its clients from now on."""
         for uuid in slot.cell.devices:
             self.owners[uuid] = slot
@@ -207,7 +209,7 @@ class Guarantees:
                 self._guests[uuid] -= own
         return set(slot.cell.devices)
 
-    def _disown(self, slot: Slot) -> set[str]:
+    def _release_devices(self, slot: Slot) -> set[str]:
         """Clients on a device that has failed stay there, as guests do."""
         for uuid in slot.cell.devices:
             if self.owners.get(uuid) is slot:
@@ -218,7 +220,7 @@ class Guarantees:
         return set(slot.cell.devices)
 
 
-def _wanted(cells: Mapping[str, Mapping[str, int]]) -> list[list[tuple[str, int]]]:
+def _cells_by_level(cells: Mapping[str, Mapping[str, int]]) -> list[list[tuple[str, int]]]:
     wanted: list[list[tuple[str, int]]] = [[] for _ in LEVELS]
     for tenant, levels in cells.items():
         for name, count in levels.items():

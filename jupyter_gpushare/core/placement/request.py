@@ -10,17 +10,17 @@ from typing import Any
 
 from ...settings.quota import check
 from ...units import size_word
-from ..errors import Refused
+from ..base.errors import Refused
 
 MAX_DEVICES = 64
-LABELS = ("affinity", "anti_affinity", "exclusion")
-WORDS = ("device", *LABELS)  # of a quota, those that are about placement alone
+LABEL_NAMES = ("affinity", "anti_affinity", "exclusion")
+OPTION_NAMES = ("device", *LABEL_NAMES)  # of a quota, those that are about placement alone
 
 _LABEL = re.compile(r"[\w.:@-]{1,64}\Z")
 
 
 @dataclass(frozen=True)
-class Request:
+class PlacementRequest:
     """Devices as a client asks for them.
 
     `share` is the guaranteed fraction of each device's time; `memory` bytes on all of its devices together, or
@@ -54,7 +54,7 @@ class Request:
             check({"share": self.share, "memory": self.memory, "service": self.service})
         except ValueError as error:
             raise Refused(str(error)) from None
-        for name in LABELS:
+        for name in LABEL_NAMES:
             value = getattr(self, name)
             if value and not _LABEL.match(value):
                 raise Refused(f"{name}={value!r} is no label: allowed are 1 to 64 letters, digits and any of _ . : @ -")
@@ -62,19 +62,19 @@ class Request:
             raise Refused(f"affinity and anti_affinity are both {self.affinity!r}: allowed are different labels")
 
     @classmethod
-    def of(cls, words: Mapping[str, str], **known: Any) -> Request:
+    def from_options(cls, options: Mapping[str, str], **known: Any) -> PlacementRequest:
         """From the placement words of a quota; `known` are fields that have been read already.
 
         `device` takes several, joined by `+`. Raises Refused for an unknown word and for a value out of range.
         """
-        for word in words:
-            if word not in WORDS:
-                raise Refused(f"unknown placement word {word!r}: allowed are {', '.join(WORDS)}")
-        labels: dict[str, Any] = {name: words[name] for name in LABELS if name in words}
-        devices = tuple(part.strip() for part in words.get("device", "").split("+")) if "device" in words else ()
+        for word in options:
+            if word not in OPTION_NAMES:
+                raise Refused(f"unknown placement word {word!r}: allowed are {', '.join(OPTION_NAMES)}")
+        labels: dict[str, Any] = {name: options[name] for name in LABEL_NAMES if name in options}
+        devices = tuple(part.strip() for part in options.get("device", "").split("+")) if "device" in options else ()
         if not all(devices):
             raise Refused(
-                f"device={words['device']!r} is no device: allowed are a UUID, an index or a name, "
+                f"device={options['device']!r} is no device: allowed are a UUID, an index or a name, "
                 "or several of them joined by +"
             )
         return cls(devices=devices, **labels, **known)
@@ -86,11 +86,11 @@ class Request:
             words.append(f"memory={self.fraction:g}")
         if self.memory is not None:
             words.append(f"memory={size_word(self.memory)}")
-        return " ".join([*words, *(f"{word}={value}" for word, value in self.words().items())]) or "a client"
+        return " ".join([*words, *(f"{word}={value}" for word, value in self.to_options().items())]) or "a client"
 
-    def words(self) -> dict[str, str]:
+    def to_options(self) -> dict[str, str]:
         """The placement words that this request was made from."""
-        made = {name: getattr(self, name) for name in LABELS}
+        made = {name: getattr(self, name) for name in LABEL_NAMES}
         return {word: value for word, value in {"device": "+".join(self.devices), **made}.items() if value}
 
     def bytes_on(self, memory: int) -> int:
@@ -99,7 +99,7 @@ class Request:
             return round(self.fraction * memory)
         return 0 if self.memory is None else -(-self.memory // self.gpus)
 
-    def bytes_in_all(self, memories: tuple[int, ...]) -> int | None:
+    def total_bytes(self, memories: tuple[int, ...]) -> int | None:
         """Bytes that it may allocate on devices of these sizes; None: no bound of its own."""
         return sum(round(self.fraction * memory) for memory in memories) if self.fraction is not None else self.memory
 

@@ -7,22 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Refused
-from .choose import Pack, Spread, Strategy
-from .fgd import GradientDescent, Typical
+from ..base.errors import Refused
+from .fragmentation_strategy import FragmentationGradientDescent, TypicalRequests
+from .strategies import PackStrategy, PlacementStrategy, SpreadStrategy
 from .tenants import Tenant
 
-STRATEGIES: dict[str, Callable[[Typical], Strategy]] = {
-    "spread": lambda typical: Spread(),
-    "pack": lambda typical: Pack(),
-    "fgd": GradientDescent,
+STRATEGIES: dict[str, Callable[[TypicalRequests], PlacementStrategy]] = {
+    "spread": lambda typical: SpreadStrategy(),
+    "pack": lambda typical: PackStrategy(),
+    "fgd": FragmentationGradientDescent,
 }
 
 
 @dataclass(frozen=True)
 class PlacementSettings:
     """`oversubscription`: how often a device's memory may be promised (None: without bound); `topology`: its tree, as
-    `cells.Tree` has it (None: all devices alike).
+    `topology_cells.TopologyTree` has it (None: all devices alike).
     """
 
     strategy: str = "spread"

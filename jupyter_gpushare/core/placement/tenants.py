@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...units import format_size, size_word
-from ..errors import NoPlace, Refused
-from ..quota import Quota
-from .cells import LEVELS
+from ..base.errors import PlacementFailed, Refused
+from ..base.quota import Quota
+from .topology_cells import LEVELS
 
 KEYS = ("share", "limit", "memory", "max_clients", "cells")
 
@@ -62,12 +62,12 @@ class Tenants:
         self.tenants = {tenant.name: tenant for tenant in tenants}
         # By tenant and client: its share times its devices.
         self._uses: dict[str, dict[str, float]] = {name: {} for name in self.tenants}
-        self._beyond: set[str] = set()  # clients that ran already when their tenant had as many as it may
+        self._beyond_ceiling: set[str] = set()  # clients that ran already when their tenant had as many as it may
 
     def get(self, name: str) -> Tenant | None:
         return self.tenants.get(name)
 
-    def within(self, quota: Quota, tenant: str) -> Quota:
+    def with_ceilings(self, quota: Quota, tenant: str) -> Quota:
         """The quota of a new client: what it did not ask for is no more than the ceiling."""
         known = self.tenants.get(tenant)
         if known is None:
@@ -76,18 +76,18 @@ class Tenants:
         limit = quota.limit if quota.limit < 1 else max(known.limit, quota.share)
         return replace(quota, memory=memory, limit=limit)
 
-    def capped(self, quota: Quota, tenant: str) -> Quota:
+    def apply_ceilings(self, quota: Quota, tenant: str) -> Quota:
         """The quota of a client that cannot be refused any more: what it asks for, but no more than the ceilings of one
         client, and no guaranteed share."""
-        return self.lowered(replace(quota, share=0.0), tenant)
+        return self.reduce_to_ceiling(replace(quota, share=0.0), tenant)
 
-    def lowered(self, quota: Quota, tenant: str) -> Quota:
+    def reduce_to_ceiling(self, quota: Quota, tenant: str) -> Quota:
         """A quota that nobody asked for, with no more than the ceilings of one client."""
         known = self.tenants.get(tenant)
         limit = quota.limit if known is None else min(quota.limit, max(known.limit, quota.share))
-        return self.with_memory_capped(replace(quota, limit=limit), tenant)
+        return self.cap_memory(replace(quota, limit=limit), tenant)
 
-    def with_memory_capped(self, quota: Quota, tenant: str) -> Quota:
+    def cap_memory(self, quota: Quota, tenant: str) -> Quota:
         """The quota with no more memory than the ceiling."""
         known = self.tenants.get(tenant)
         if known is None or known.memory is None:
@@ -102,17 +102,21 @@ class Tenants:
         where = f"tenant {tenant!r}"
         others = [use for other, use in self._uses[tenant].items() if other != client]
         if known.max_clients is not None and client not in self._uses[tenant] and len(others) >= known.max_clients:
-            raise NoPlace(f"{where} has {len(others)} clients: allowed are {known.max_clients}; end one of them first")
+            raise PlacementFailed(
+                f"{where} has {len(others)} clients: allowed are {known.max_clients}; end one of them first"
+            )
         if quota.limit > known.limit:
-            raise NoPlace(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
+            raise PlacementFailed(f"limit={quota.limit:g} is above that of {where}: allowed is up to {known.limit:g}")
         if known.memory is not None and (quota.memory is None or quota.memory > known.memory):
             asked = "all of the device's memory" if quota.memory is None else f"memory={size_word(quota.memory)}"
-            raise NoPlace(f"{asked} is above that of {where}: allowed is up to {format_size(known.memory, math.floor)}")
+            raise PlacementFailed(
+                f"{asked} is above that of {where}: allowed is up to {format_size(known.memory, math.floor)}"
+            )
         if known.share is not None and quota.share:
             taken = sum(others)
             if taken + quota.share * gpus > known.share + 1e-9:
                 left = max(0.0, known.share - taken) / gpus
-                raise NoPlace(
+                raise PlacementFailed(
                     f"share={quota.share:g} of {gpus} device{'s' if gpus > 1 else ''} is above what {where} has left: "
                     f"{taken:g} of {known.share:g} are taken, allowed is up to {left:g}"
                 )
@@ -120,10 +124,10 @@ class Tenants:
     def check_online(self, client: str, tenant: str) -> None:
         """Raises Refused for an offline client that would be one more than its tenant may have."""
         known = self.tenants.get(tenant)
-        if known is None or known.max_clients is None or client not in self._beyond:
+        if known is None or known.max_clients is None or client not in self._beyond_ceiling:
             return
-        if self._within(tenant) >= known.max_clients:
-            raise NoPlace(
+        if self._count_within_ceiling(tenant) >= known.max_clients:
+            raise PlacementFailed(
                 f"tenant {tenant!r} has {len(self._uses[tenant])} clients: allowed are {known.max_clients}, "
                 "and this one came when it had as many: it stays offline until another one ends"
             )
@@ -136,19 +140,19 @@ class Tenants:
         taken = sum(use for other, use in self._uses[tenant].items() if other != client)
         return taken + share * gpus <= known.share + 1e-9
 
-    def put(self, client: str, tenant: str, share: float, gpus: int) -> None:
+    def add(self, client: str, tenant: str, share: float, gpus: int) -> None:
         if tenant not in self._uses:
             return
         most = self.tenants[tenant].max_clients
-        if client not in self._uses[tenant] and most is not None and self._within(tenant) >= most:
-            self._beyond.add(client)
+        if client not in self._uses[tenant] and most is not None and self._count_within_ceiling(tenant) >= most:
+            self._beyond_ceiling.add(client)
         self._uses[tenant][client] = share * gpus
 
-    def _within(self, tenant: str) -> int:
-        return sum(client not in self._beyond for client in self._uses[tenant])
+    def _count_within_ceiling(self, tenant: str) -> int:
+        return sum(client not in self._beyond_ceiling for client in self._uses[tenant])
 
     def remove(self, client: str) -> None:
-        self._beyond.discard(client)
+        self._beyond_ceiling.discard(client)
         for uses in self._uses.values():
             uses.pop(client, None)
 
@@ -156,7 +160,7 @@ class Tenants:
         return {name: tenant.cells for name, tenant in self.tenants.items() if tenant.has_cells}
 
 
-def from_mapping(name: str, values: Mapping[str, Any]) -> Tenant:
+def tenant_from_mapping(name: str, values: Mapping[str, Any]) -> Tenant:
     """From `{"share": …, "limit": …, "memory": bytes, "max_clients": …, "cells": {…}}`. Raises Refused."""
     for key in values:
         if key not in KEYS:

@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..events import Progress
+from ..interface.events import Progress
 
-WINDOW = 5.0  # seconds over which launches are counted
-SAMPLES = 5  # windows that are remembered
+WINDOW_SECONDS = 5.0  # seconds over which launches are counted
+MAX_WINDOWS = 5  # windows that are remembered
 
-_FADING = 0.95  # of measured work and blocks, a second later
-_ALONE_FOR = SAMPLES + 1.0  # seconds without company, after which a launch window shows the client alone
+_DECAY_PER_SECOND = 0.95  # of measured work and blocks, a second later
+_EXCLUSIVE_AFTER_SECONDS = (
+    MAX_WINDOWS + 1.0
+)  # seconds without company, after which a launch window shows the client alone
 
 
 class LaunchWindow:
@@ -25,25 +27,25 @@ class LaunchWindow:
 
     def __init__(self) -> None:
         self._last: tuple[float, int] | None = None
-        self._stretches: deque[tuple[float, int]] = deque(maxlen=SAMPLES + 1)  # seconds, blocks
+        self._intervals: deque[tuple[float, int]] = deque(maxlen=MAX_WINDOWS + 1)  # seconds, blocks
 
     def add(self, blocks: int, now: float) -> None:
         """The counter stands at `blocks`. One that went back belongs to a new process, and begins again."""
         if self._last is not None and now <= self._last[0]:
             return
         if self._last is not None and blocks >= self._last[1]:
-            self._stretches.append((now - self._last[0], blocks - self._last[1]))
+            self._intervals.append((now - self._last[0], blocks - self._last[1]))
         self._last = (now, blocks)
 
     @property
     def rate(self) -> float | None:
-        """Blocks per WINDOW while it launches; 0: it launched nothing for a window; None: not known yet."""
-        if not any(blocks for _, blocks in self._stretches):
-            return 0.0 if sum(seconds for seconds, _ in self._stretches) >= WINDOW * 0.99 else None
-        known = list(self._stretches)
+        """Blocks per window while it launches; 0: it launched nothing for a window; None: not known yet."""
+        if not any(blocks for _, blocks in self._intervals):
+            return 0.0 if sum(seconds for seconds, _ in self._intervals) >= WINDOW_SECONDS * 0.99 else None
+        known = list(self._intervals)
         inner = [known[at] for at in range(1, len(known) - 1) if all(blocks for _, blocks in known[at - 1 : at + 2])]
         seconds = sum(seconds for seconds, _ in inner)
-        return sum(blocks for _, blocks in inner) / seconds * WINDOW if inner else None
+        return sum(blocks for _, blocks in inner) / seconds * WINDOW_SECONDS if inner else None
 
 
 @dataclass
@@ -51,60 +53,68 @@ class Activity:
     """Work and launches of a client, and its time in company."""
 
     window: LaunchWindow = field(default_factory=LaunchWindow)
-    used: float = 0.0  # of its devices, lately
-    load: float | None = None  # `used` while nothing else used its devices, exponentially weighted
-    company_since: float | None = None
-    _alone: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))  # its rates without company
+    used_fraction: float = 0.0  # of its devices, lately
+    exclusive_load: float | None = None  # `used_fraction` while nothing else used its devices, exponentially weighted
+    colocated_since: float | None = None
+    _exclusive_rates: deque[float] = field(
+        default_factory=lambda: deque(maxlen=MAX_WINDOWS)
+    )  # its rates without company
     _last: Progress | None = None
     _read_at: float = 0.0
-    _worked: float = 0.0  # seconds of work on its devices; each second counts as `_FADING` of the next one
+    _worked: float = 0.0  # seconds of work on its devices; each second counts as `_DECAY_PER_SECOND` of the next one
     _blocks: float = 0.0  # launched in the same time, weighted likewise
-    _shared: float = 0.0  # seconds in company, up to `company_since`
-    _company_ended: float = float("-inf")
+    _colocated_seconds: float = 0.0  # seconds in company, up to `colocated_since`
+    _colocation_ended_at: float = float("-inf")
 
-    def add(self, event: Progress, at: float, measured_alone: bool) -> bool:
+    def add(self, event: Progress, at: float, measured_exclusively: bool) -> bool:
         """Take in counters that were read `at` a time; False: it has them already.
 
-        `measured_alone`: its company is all but stopped, until its rate alone is known.
+        `measured_exclusively`: its company is all but stopped, until its rate alone is known.
         """
         last = self._last
         if last is not None and at <= self._read_at:
             return False
         if last is not None:
             worked, blocks = event.gpu_seconds - last.gpu_seconds, event.blocks - last.blocks
-            self.used = max(0.0, worked) / (at - self._read_at)
-            if self.company_since is None or measured_alone:
-                self.load = self.used if self.load is None else 0.7 * self.load + 0.3 * self.used
-            self._worked = _FADING * self._worked + max(0.0, worked)
-            self._blocks = _FADING * self._blocks + max(0, blocks)
+            self.used_fraction = max(0.0, worked) / (at - self._read_at)
+            if self.colocated_since is None or measured_exclusively:
+                self.exclusive_load = (
+                    self.used_fraction
+                    if self.exclusive_load is None
+                    else 0.7 * self.exclusive_load + 0.3 * self.used_fraction
+                )
+            self._worked = _DECAY_PER_SECOND * self._worked + max(0.0, worked)
+            self._blocks = _DECAY_PER_SECOND * self._blocks + max(0, blocks)
         self._last, self._read_at = event, at
         self.window.add(event.blocks, at)
         rate = self.window.rate
-        if rate and self.company_since is None and at >= self._company_ended + _ALONE_FOR:
-            self._alone.append(rate)
+        if rate and self.colocated_since is None and at >= self._colocation_ended_at + _EXCLUSIVE_AFTER_SECONDS:
+            self._exclusive_rates.append(rate)
         return True
 
-    def note_company(self, company: bool, now: float) -> None:
-        if company and self.company_since is None:
-            self.company_since = now
-        elif not company and self.company_since is not None:
-            self._shared += now - self.company_since
-            self.company_since, self._company_ended = None, now
+    def set_colocated(self, colocated: bool, now: float) -> None:
+        if colocated and self.colocated_since is None:
+            self.colocated_since = now
+        elif not colocated and self.colocated_since is not None:
+            self._colocated_seconds += now - self.colocated_since
+            self.colocated_since, self._colocation_ended_at = None, now
 
-    def shared_at(self, at: float) -> float:
-        return self._shared + (max(0.0, at - self.company_since) if self.company_since is not None else 0.0)
+    def colocated_seconds_at(self, at: float) -> float:
+        return self._colocated_seconds + (
+            max(0.0, at - self.colocated_since) if self.colocated_since is not None else 0.0
+        )
 
     @property
-    def pace(self) -> float:
+    def blocks_per_work_second(self) -> float:
         """Blocks per second of work; 0: not known. Work is sampled, so seconds with little of it must count little."""
         return self._blocks / self._worked if self._worked and self._blocks else 0.0
 
     @property
-    def rate_alone(self) -> float | None:
+    def exclusive_rate(self) -> float | None:
         """Blocks per window."""
-        return highest(self._alone) or None
+        return highest_rate(self._exclusive_rates) or None
 
 
-def highest(rates: Iterable[float]) -> float:
+def highest_rate(rates: Iterable[float]) -> float:
     """Return the highest mean of neighbours, so that one odd window does not count for much; 0: there is none."""
     return max(((one + other) / 2 for one, other in pairwise(rates)), default=0.0)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..model import Client
+from ..interface.launch_budget import LaunchBudget
+from ..state.model import Client
 from .activity import Activity
-from .adaptive import Adaptive
-from .budget import Budget
-from .by_share import ByShare
+from .adaptive_rule import AdaptiveRule
+from .share_rule import ShareRule
 
 
-class Rule(Protocol):
+class ThrottleRule(Protocol):
     """A reason to limit clients that share a device. No two rules limit the same client there."""
 
-    def watch(self, members: Sequence[Client], now: float) -> None:
+    def update(self, members: Sequence[Client], now: float) -> None:
         """All members have reported since the last call, about a second ago."""
 
-    def budgets(self, members: Sequence[Client], now: float) -> dict[str, Budget]:
+    def budgets(self, members: Sequence[Client], now: float) -> dict[str, LaunchBudget]:
         """Return the budgets of the members that are to be limited. From now on, they share the device."""
 
 
@@ -26,13 +26,13 @@ class Throttle:
     """`share`: the fraction of the device that the policy in force gives a client, or 0."""
 
     def __init__(self, activity: Callable[[Client], Activity], share: Callable[[Client], float]) -> None:
-        self._rules: tuple[Rule, ...] = (Adaptive(activity), ByShare(activity, share))
-        self.budgets: dict[str, Budget] = {}
+        self._rules: tuple[ThrottleRule, ...] = (AdaptiveRule(activity), ShareRule(activity, share))
+        self.budgets: dict[str, LaunchBudget] = {}
 
-    def watch(self, members: Sequence[Client], now: float) -> None:
+    def update(self, members: Sequence[Client], now: float) -> None:
         for rule in self._rules:
-            rule.watch(members, now)
-        self.settle(members, now)
+            rule.update(members, now)
+        self.update_budgets(members, now)
 
-    def settle(self, members: Sequence[Client], now: float) -> None:
+    def update_budgets(self, members: Sequence[Client], now: float) -> None:
         self.budgets = {client: budget for rule in self._rules for client, budget in rule.budgets(members, now).items()}

@@ -9,66 +9,68 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jupyter_gpushare.core.errors import Refused
-from jupyter_gpushare.core.placement import LEVELS, Placement, PlacementSettings, Request, Tenant
-from jupyter_gpushare.core.placement.cells import Tree
+from jupyter_gpushare.core.base.errors import Refused
+from jupyter_gpushare.core.placement import LEVELS, Placement, PlacementRequest, PlacementSettings, Tenant
 from jupyter_gpushare.core.placement.guarantees import Guarantees
+from jupyter_gpushare.core.placement.topology_cells import TopologyTree
 
 from ...support import tier
-from .hosts import TWO_SOCKETS, of_tenants, where
-from .test_cells import trees
+from .placements import TWO_SOCKETS, make_tenant_placement, place_client
+from .test_topology_cells import trees
 
 
 def test_a_gang_larger_than_the_guarantee_is_refused_with_the_reason() -> None:
-    placement = of_tenants(8, TWO_SOCKETS, students={"switch": 1})
-    assert len(where(placement, "a", "students", gpus=2)) == 2
+    placement = make_tenant_placement(8, TWO_SOCKETS, students={"switch": 1})
+    assert len(place_client(placement, "a", "students", gpus=2)) == 2
     with pytest.raises(Refused, match="is not among the cells of tenant 'students'"):
-        where(placement, "b", "students", gpus=3)
+        place_client(placement, "b", "students", gpus=3)
 
 
 def test_idle_cells_are_lent_and_given_back_at_once() -> None:
-    placement = of_tenants(2, None, a={"device": 1}, b={"device": 1})
-    guest = where(placement, "guest")
-    assert placement.guests_to_go == set()
-    where(placement, "of-a", "a")
-    assert placement.guests_to_go == set(), "the other one was to be had without disturbing anybody"
-    where(placement, "of-b", "b")
+    placement = make_tenant_placement(2, None, a={"device": 1}, b={"device": 1})
+    guest = place_client(placement, "guest")
+    assert placement.guests_to_preempt == set()
+    place_client(placement, "of-a", "a")
+    assert placement.guests_to_preempt == set(), "the other one was to be had without disturbing anybody"
+    place_client(placement, "of-b", "b")
     assert placement.placed["of-b"].devices == guest
-    assert placement.guests_to_go == {"guest"}
+    assert placement.guests_to_preempt == {"guest"}
     with pytest.raises(Refused, match="is in use by tenant 'a', which is guaranteed it"):
-        where(placement, "late")
+        place_client(placement, "late")
     placement.remove("of-b")
-    assert placement.guests_to_go == set(), "idle again, it may go on"
+    assert placement.guests_to_preempt == set(), "idle again, it may go on"
 
 
 def test_offline_clients_use_whatever_is_least_used() -> None:
-    placement = of_tenants(3, None, a={"device": 2})
-    where(placement, "online", "a")
-    assert {where(placement, f"off{n}", "a", service="offline")[0] for n in range(2)} == {"d0", "d1", "d2"} - set(
-        placement.placed["online"].devices
-    )
+    placement = make_tenant_placement(3, None, a={"device": 2})
+    place_client(placement, "online", "a")
+    assert {place_client(placement, f"off{n}", "a", service="offline")[0] for n in range(2)} == {
+        "d0",
+        "d1",
+        "d2",
+    } - set(placement.placed["online"].devices)
 
 
 def test_cells_that_cannot_all_have_a_place_are_refused_with_the_figures() -> None:
     with pytest.raises(Refused, match="guaranteed more cells than there are: 3 socket; there are 8 device, 4 switch"):
-        of_tenants(8, TWO_SOCKETS, a={"socket": 2}, b={"socket": 1})
+        make_tenant_placement(8, TWO_SOCKETS, a={"socket": 2}, b={"socket": 1})
 
 
 def test_guarantees_apply_once_enough_devices_exist() -> None:
     placement = Placement(PlacementSettings(tenants=(Tenant("a", cells={"device": 2}),)))
     placement.add_device("d0", "", 0)
-    assert "2 device" in placement.unmet
+    assert "2 device" in placement.unmet_guarantees
     placement.add_device("d1", "", 0)
-    assert (placement.unmet, placement.owner("d0"), placement.owner("d1")) == ("", "a", "a")
+    assert (placement.unmet_guarantees, placement.owner("d0"), placement.owner("d1")) == ("", "a", "a")
 
 
 def test_tenants_change_live_and_clients_stay() -> None:
-    placement = of_tenants(2)
-    where(placement, "x")
+    placement = make_tenant_placement(2)
+    place_client(placement, "x")
     placement.configure(PlacementSettings(tenants=(Tenant("a", cells={"device": 2}),)))
-    assert where(placement, "y", "a") == ("d1",)
-    where(placement, "z", "a")
-    assert placement.guests_to_go == {"x"}
+    assert place_client(placement, "y", "a") == ("d1",)
+    place_client(placement, "z", "a")
+    assert placement.guests_to_preempt == {"x"}
     with pytest.raises(Refused, match="3 device"):
         placement.configure(PlacementSettings(tenants=(Tenant("a", cells={"device": 3}),)))
     assert placement.owner("d0") == "a", "a refusal changes nothing"
@@ -78,7 +80,7 @@ def test_tenants_change_live_and_clients_stay() -> None:
 def guaranteed(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
     """A host, and cells for three tenants that fit it: some disjoint cells are given away."""
     nodes = draw(trees())
-    tree = Tree(nodes)
+    tree = TopologyTree(nodes)
     taken: list[Any] = []
     cells: dict[str, dict[str, int]] = {}
     for tenant in ("a", "b", "c"):
@@ -99,7 +101,7 @@ class Hive(RuleBasedStateMachine):
     @initialize(made=guaranteed())
     def begin(self, made: tuple[dict[str, Any], dict[str, dict[str, int]]]) -> None:
         nodes, cells = made
-        self.placement = of_tenants(len(Tree(nodes).leaves), nodes, **cells)
+        self.placement = make_tenant_placement(len(TopologyTree(nodes).leaves), nodes, **cells)
         self.names = sorted(cells)
         self.sizes = {t: sum(len(s.cell.devices) for s in self.slots(t)) for t in self.names}
         self.number = 0
@@ -110,38 +112,38 @@ class Hive(RuleBasedStateMachine):
         return self.placement.guarantees
 
     def slots(self, tenant: str) -> list[Any]:
-        return self.guarantees.of(tenant)
+        return self.guarantees.slots_of(tenant)
 
     @rule(data=st.data(), service=st.sampled_from(["online", "online", "offline"]))
     def ask_within_the_guarantee(self, data: st.DataObject, service: str) -> None:
         tenant = data.draw(st.sampled_from(self.names))
-        bad = {uuid for uuid, book in self.placement.books.items() if book.failed}
+        bad = {uuid for uuid, book in self.placement.allocations.items() if book.failure}
         # Within a cell any number of good devices is to be had: a gang across cells may find them in two nodes.
         most = max((len(set(slot.cell.devices) - bad) for slot in self.slots(tenant)), default=0)
         if not most:
             return
         self.number += 1
         gpus = data.draw(st.integers(1, most))
-        devices = self.placement.place(f"c{self.number}", Request(gpus=gpus, service=service), tenant)
+        devices = self.placement.place(f"c{self.number}", PlacementRequest(gpus=gpus, service=service), tenant)
         assert len(devices) == gpus
         assert not bad & set(devices)
         if service == "online":
             assert all(self.placement.owner(uuid) == tenant for uuid in devices)
-            assert f"c{self.number}" not in self.placement.guests_to_go
+            assert f"c{self.number}" not in self.placement.guests_to_preempt
 
     @rule()
     def a_stranger_asks(self) -> None:
         self.number += 1
         try:
-            (uuid,) = self.placement.place(f"c{self.number}", Request())
+            (uuid,) = self.placement.place(f"c{self.number}", PlacementRequest())
         except Refused:
             assert all(
-                book.failed or (self.placement.owner(uuid) and book.clients) or self.guarantees.owners[uuid].bound
-                for uuid, book in self.placement.books.items()
+                book.failure or (self.placement.owner(uuid) and book.clients) or self.guarantees.owners[uuid].is_bound
+                for uuid, book in self.placement.allocations.items()
             )
             return
-        assert f"c{self.number}" not in self.placement.guests_to_go
-        assert not self.placement.books[uuid].failed
+        assert f"c{self.number}" not in self.placement.guests_to_preempt
+        assert not self.placement.allocations[uuid].failure
 
     @precondition(lambda self: self.placement.placed)
     @rule(data=st.data())
@@ -150,13 +152,13 @@ class Hive(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        uuid = data.draw(st.sampled_from(sorted(self.placement.books)))
+        uuid = data.draw(st.sampled_from(sorted(self.placement.allocations)))
         on = self.placement.fail(uuid, "test")
         assert set(on) == {c for c, placed in self.placement.placed.items() if uuid in placed.devices}
 
     @rule(data=st.data())
     def recover(self, data: st.DataObject) -> None:
-        self.placement.recover(data.draw(st.sampled_from(sorted(self.placement.books))))
+        self.placement.recover(data.draw(st.sampled_from(sorted(self.placement.allocations))))
 
     @invariant()
     def every_tenant_has_its_cells_and_nobody_elses(self) -> None:
@@ -179,10 +181,10 @@ class Hive(RuleBasedStateMachine):
                 uuid
                 for uuid in placed.devices
                 if uuid in guarantees.owners
-                and guarantees.owners[uuid].bound
+                and guarantees.owners[uuid].is_bound
                 and guarantees.owners[uuid].tenant != placed.tenant
             ]
-            assert (client in self.placement.guests_to_go) == bool(claimed)
+            assert (client in self.placement.guests_to_preempt) == bool(claimed)
 
     @invariant()
     def slots_are_bound_exactly_while_their_tenant_is_there(self) -> None:
@@ -198,10 +200,10 @@ class Hive(RuleBasedStateMachine):
     @invariant()
     def no_idle_cell_is_on_a_bad_device_if_there_is_a_good_one(self) -> None:
         guarantees = self.guarantees
-        bad = {uuid for uuid, book in self.placement.books.items() if book.failed}
+        bad = {uuid for uuid, book in self.placement.allocations.items() if book.failure}
         taken = {uuid for slot in guarantees.slots for uuid in slot.cell.devices}
         for slot in guarantees.slots:
-            if not slot.bound and bad & set(slot.cell.devices):
+            if not slot.is_bound and bad & set(slot.cell.devices):
                 least = len(set(slot.cell.devices) - bad)
                 cells = guarantees.tree.levels[slot.level]
                 good = [c for c in cells if len(c.devices) >= least and not (bad | taken) & set(c.devices)]
@@ -217,11 +219,11 @@ TestHive.settings = settings(max_examples=tier.strength(30, 600), stateful_step_
 def test_guaranteed_cells_avoid_failed_devices_without_clients(
     made: tuple[dict[str, Any], dict[str, dict[str, int]]], data: st.DataObject
 ) -> None:
-    from jupyter_gpushare.core.placement.packing import pack
+    from jupyter_gpushare.core.placement.cell_packing import pack_cells
 
     nodes, cells = made
-    tree = Tree(nodes)
-    placement = of_tenants(len(tree.leaves), nodes, **cells)
+    tree = TopologyTree(nodes)
+    placement = make_tenant_placement(len(tree.leaves), nodes, **cells)
     bad = data.draw(st.sets(st.sampled_from(sorted(tree.leaves))))
     for uuid in bad:
         placement.fail(uuid, "test")
@@ -230,5 +232,5 @@ def test_guaranteed_cells_avoid_failed_devices_without_clients(
     # On lopsided hosts, a tenant with a large cell keeps it for its good devices rather than have a small one.
     on_bad = [slot for slot in placement.guarantees.slots if bad & set(slot.cell.devices)]
     alike = all(len({len(cell.devices) for cell in cells}) == 1 for cells in tree.levels)
-    if alike and pack(tree.roots, wanted, bad) is not None:
+    if alike and pack_cells(tree.roots, wanted, bad) is not None:
         assert not on_bad

@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.core.errors import Refused
-from jupyter_gpushare.core.placement import Request
+from jupyter_gpushare.core.base.errors import Refused
+from jupyter_gpushare.core.placement import PlacementRequest
 
 
 def test_words_become_a_request() -> None:
-    request = Request.of({"affinity": "pair", "exclusion": "team", "device": "0+GPU-7"}, gpus=2, share=0.25)
-    assert request == Request(gpus=2, share=0.25, affinity="pair", exclusion="team", devices=("0", "GPU-7"))
-    assert Request.of(request.words(), gpus=2, share=0.25) == request
+    request = PlacementRequest.from_options(
+        {"affinity": "pair", "exclusion": "team", "device": "0+GPU-7"}, gpus=2, share=0.25
+    )
+    assert request == PlacementRequest(gpus=2, share=0.25, affinity="pair", exclusion="team", devices=("0", "GPU-7"))
+    assert PlacementRequest.from_options(request.to_options(), gpus=2, share=0.25) == request
 
 
 @pytest.mark.parametrize(
@@ -35,17 +37,17 @@ def test_words_become_a_request() -> None:
 )
 def test_nonsense_is_named(words: dict[str, str], known: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
-        Request.of(words, **known)
+        PlacementRequest.from_options(words, **known)
 
 
 def test_a_fraction_is_of_each_device_and_bytes_are_of_all() -> None:
-    half = Request(gpus=2, fraction=0.5)
-    assert (half.bytes_on(80), half.bytes_in_all((80, 40))) == (40, 60)
-    assert Request(gpus=2, memory=41).bytes_on(80) == 21
-    assert Request().bytes_in_all((80,)) is None
+    half = PlacementRequest(gpus=2, fraction=0.5)
+    assert (half.bytes_on(80), half.total_bytes((80, 40))) == (40, 60)
+    assert PlacementRequest(gpus=2, memory=41).bytes_on(80) == 21
+    assert PlacementRequest().total_bytes((80,)) is None
 
 
 def test_a_client_takes_of_a_device_what_it_asks_most_of() -> None:
-    assert Request(share=0.3, memory=40).size_on(80) == 0.5
-    assert Request(share=0.7, memory=40).size_on(80) == 0.7
-    assert Request(memory=200).size_on(80) == 1.0, "more than the device is all of it"
+    assert PlacementRequest(share=0.3, memory=40).size_on(80) == 0.5
+    assert PlacementRequest(share=0.7, memory=40).size_on(80) == 0.7
+    assert PlacementRequest(memory=200).size_on(80) == 1.0, "more than the device is all of it"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.core.errors import Refused
-from jupyter_gpushare.core.placement import Placement, PlacementSettings, Request, Tenant
-from jupyter_gpushare.core.placement.tenants import Tenants, from_mapping
-from jupyter_gpushare.core.quota import Quota
+from jupyter_gpushare.core.base.errors import Refused
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.placement import Placement, PlacementRequest, PlacementSettings, Tenant
+from jupyter_gpushare.core.placement.tenants import Tenants, tenant_from_mapping
 
-from .hosts import GIB, host
+from .placements import GIB, make_placement
 
 STUDENTS = Tenant("students", share=1.5, limit=0.8, memory=20 * GIB, max_clients=3)
 FITTING = Quota(limit=0.8, memory=20 * GIB)
@@ -19,17 +19,17 @@ FITTING = Quota(limit=0.8, memory=20 * GIB)
 
 @pytest.fixture
 def placement() -> Placement:
-    return host(4, PlacementSettings(tenants=(STUDENTS,)))
+    return make_placement(4, PlacementSettings(tenants=(STUDENTS,)))
 
 
 def come(placement: Placement, client: str, tenant: str = "students", gpus: int = 1, **quota: Any) -> None:
     wanted = Quota(**{"limit": 0.8, "memory": 20 * GIB, **quota})
-    placement.place(client, Request(gpus=gpus, share=wanted.share, memory=wanted.memory), tenant, wanted)
+    placement.place(client, PlacementRequest(gpus=gpus, share=wanted.share, memory=wanted.memory), tenant, wanted)
 
 
 def test_what_is_not_asked_for_is_within_the_ceiling() -> None:
-    assert Tenants([STUDENTS]).within(Quota(), "students") == FITTING
-    assert Tenants([STUDENTS]).within(Quota(), "others") == Quota()
+    assert Tenants([STUDENTS]).with_ceilings(Quota(), "students") == FITTING
+    assert Tenants([STUDENTS]).with_ceilings(Quota(), "others") == Quota()
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_no_client_is_above_its_tenants_ceiling(placement: Placement, quota: dic
         come(placement, "a", **quota)
     come(placement, "a")
     with pytest.raises(Refused, match=said):
-        placement.change("a", Request(), Quota(**{"limit": 0.8, "memory": 20 * GIB, **quota}))
+        placement.change("a", PlacementRequest(), Quota(**{"limit": 0.8, "memory": 20 * GIB, **quota}))
 
 
 def test_shares_together_are_within_the_ceiling(placement: Placement) -> None:
@@ -54,7 +54,7 @@ def test_shares_together_are_within_the_ceiling(placement: Placement) -> None:
         come(placement, "b", share=0.6)
     come(placement, "b", share=0.5)
     placement.remove("a")
-    placement.change("b", Request(share=0.8, memory=1), Quota(share=0.8, limit=0.8, memory=1))
+    placement.change("b", PlacementRequest(share=0.8, memory=1), Quota(share=0.8, limit=0.8, memory=1))
 
 
 def test_the_number_of_clients_is_bounded(placement: Placement) -> None:
@@ -84,7 +84,7 @@ def test_the_number_of_clients_is_bounded(placement: Placement) -> None:
 )
 def test_a_tenant_that_makes_no_sense_is_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=f"tenant 'x'.*{said}"):
-        from_mapping("x", values)
+        tenant_from_mapping("x", values)
 
 
 def test_tenants_have_different_names() -> None:

@@ -30,7 +30,7 @@ class AdminHandlers:
         before = self._coordinator.set_device_failure(request.device, request.failed)
         self._coordinator.audit.record(connection, "device", request.device, before, request.failed)
         log.info("%s says of device %s: %s", connection, request.device, request.failed or "works again")
-        return {"clients": list(self._coordinator.scheduler.placing.placement.on(request.device))}
+        return {"clients": list(self._coordinator.scheduler.placement_adapter.placement.clients_on(request.device))}
 
     def _change_settings(self, connection: Connection, request: messages.Config) -> Any:
         if request.changes:

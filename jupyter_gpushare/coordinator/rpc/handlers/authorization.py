@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....core.errors import UnknownClient
+from ....core.base.errors import UnknownClient
 from ...clients.client_runtime import ClientRuntime
 from ...engine.coordinator import Coordinator
 from ...transport.connection import Connection
@@ -13,7 +13,7 @@ def client_owned_by(coordinator: Coordinator, connection: Connection, client: st
     known = coordinator.scheduler.clients.get(client)
     if known is None or client not in coordinator.runtimes:
         raise UnknownClient(f"no client {client!r} is known here")
-    if not connection.admin and known.tenant != connection.user:
+    if not connection.admin and known.user != connection.user:
         raise PermissionError(f"client {client!r} belongs to another user")
     return coordinator.runtimes[client]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ....core.errors import Refused
-from ....core.placement import Request
+from ....core.base.errors import Refused
+from ....core.placement import PlacementRequest
 from ....wire import messages
 from ...clients.client_runtime import ClientRuntime
 from ...config import quota_parsing
@@ -34,15 +34,15 @@ class ClientHandlers:
         """The client that the message is about, made if need be. Raises PermissionError and Refused."""
         gpus = message.gpus if isinstance(message, messages.Register) else None
         settings = self._coordinator.settings
-        tenants = self._coordinator.scheduler.placing.placement.tenants
-        default = tenants.lowered(settings.default_quota, settings.tenant_lookup.tenant_of(connection.user))
+        tenants = self._coordinator.scheduler.placement_adapter.placement.tenants
+        default = tenants.reduce_to_ceiling(settings.default_quota, settings.tenant_lookup.tenant_of(connection.user))
         try:
             quota, request = quota_parsing.parse_request(message.quota, default, gpus or 1)
         except Refused as error:
             if gpus is not None:
                 raise
             log.warning("%s: quota %r not used: %s", connection, message.quota, error)
-            quota, request = default, Request()
+            quota, request = default, PlacementRequest()
         # Whose program is not about to start has its devices already.
         runtime = self._coordinator.registry.get_or_create(
             message.client, message.token, connection.user, message.label, quota, request, running=gpus is None
@@ -57,13 +57,17 @@ class ClientHandlers:
             self._coordinator.registry.exit_watcher.watch(runtime, connection)
         self._coordinator.registry.remove_if_unconnected(runtime)
         client = self._coordinator.scheduler.clients[request.client]
-        visible = list(client.devices) if len(self._coordinator.scheduler.placing.placement.offered) > 1 else []
+        visible = (
+            list(client.devices)
+            if len(self._coordinator.scheduler.placement_adapter.placement.schedulable_devices) > 1
+            else []
+        )
         return {"client": request.client, "devices": visible, "known": known}
 
     def _unregister(self, connection: Connection, request: messages.Unregister) -> Any:
         runtime = client_owned_by(self._coordinator, connection, request.client)
         # One's own come and go with their kernels.
-        if self._coordinator.scheduler.clients[request.client].tenant != connection.user:
+        if self._coordinator.scheduler.clients[request.client].user != connection.user:
             self._coordinator.audit.record(connection, "forget", request.client, "known", "forgotten")
         runtime.is_unregistered = True
         self._coordinator.registry.remove_if_unconnected(runtime)

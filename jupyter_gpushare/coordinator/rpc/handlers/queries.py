@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from typing import Any
 
-from ....core.errors import UnknownProcess
+from ....core.base.errors import UnknownProcess
 from ....wire import messages
 from ...engine.coordinator import Coordinator
 from ...monitoring.process_inspection import ProcessInspections
@@ -69,7 +69,7 @@ class QueryHandlers:
         result = {
             "pid": request.pid,
             "client": runtime.client_id,
-            "label": client.label if client.tenant == connection.user else "",
+            "label": client.label if client.user == connection.user else "",
             "coordinator": {"pid": os.getpid(), "socket": self._coordinator.socket_path},
             "page": handle.page.values(),
         }

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from ....core import events as ev
-from ....core.errors import Refused
-from ....core.model import Client
-from ....core.quota import Quota
+from ....core.base.errors import Refused
+from ....core.base.quota import Quota
+from ....core.interface import events as ev
+from ....core.state.model import Client
 from ....wire import messages
 from ....wire.quotas import format_quota
 from ...clients.client_runtime import ClientRuntime
@@ -42,7 +42,7 @@ class QuotaHandlers:
             self._change(
                 connection,
                 runtime,
-                client.quota.changed(quota_parsing.parse_changes(request.changes, self._device_memory(client))),
+                client.quota.with_changes(quota_parsing.parse_changes(request.changes, self._device_memory(client))),
             )
         return self._quota_fields(client)
 
@@ -56,9 +56,9 @@ class QuotaHandlers:
             return {**self._quota_fields(client), "stays": stays}
         values = quota_parsing.parse_changes(request.changes, self._device_memory(client))
         before, replaced = client.quota, parse_quota(request.replaced)
-        before.changed(values)  # raises for a key that is unknown
+        before.with_changes(values)  # raises for a key that is unknown
         values = runtime.cell_quotas.allowed_values(values, before, replaced)
-        self._coordinator.dispatch(ev.QuotaChanged(request.client, before.changed(values), runtime.allocated))
+        self._coordinator.dispatch(ev.QuotaChanged(request.client, before.with_changes(values), runtime.allocated))
         own = {**msgspec.to_builtins(before), **replaced}
         own = runtime.cell_quotas.add(connection, request.number, request.request, values, own)
         self._record(connection, runtime, before)
@@ -74,7 +74,7 @@ class QuotaHandlers:
         stays = []
         for part in [values, *one_by_one] if len(values) > 1 else one_by_one:
             try:
-                self._change(connection, runtime, client.quota.changed(part))
+                self._change(connection, runtime, client.quota.with_changes(part))
                 if part is values:
                     break
             except Refused as refused:

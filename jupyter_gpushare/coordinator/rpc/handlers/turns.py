@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from .... import units
-from ....core import events as ev
-from ....core.errors import Refused
+from ....core.base.errors import Refused
+from ....core.interface import events as ev
 from ....wire import messages
 from ...engine.coordinator import Coordinator
 from ...transport.connection import Connection
@@ -42,7 +42,7 @@ class TurnHandlers:
             seconds = longest if request.seconds is None else units.parse_duration(request.seconds)
         except ValueError as error:
             raise Refused(f"hold: {error}; allowed are 0 to {longest:g} seconds (max_hold)") from None
-        before = self._coordinator.scheduler.clients[request.client].held_for(self._coordinator.now)
+        before = self._coordinator.scheduler.clients[request.client].hold_seconds_left(self._coordinator.now)
         left = self._coordinator.hold(runtime, seconds)
         self._coordinator.audit.record(connection, "hold", request.client, before, left)
         running = self._coordinator.scheduler.clients[request.client].grant is not None
@@ -51,16 +51,16 @@ class TurnHandlers:
     def _evict(self, connection: Connection, request: messages.Evict) -> Any:
         held = self._coordinator.evict(client_owned_by(self._coordinator, connection, request.client))
         self._coordinator.audit.record(
-            connection, "evict", request.client, {"resident": held.resident}, {"resident": held.pinned}
+            connection, "evict", request.client, {"resident": held.resident}, {"resident": held.unmovable}
         )
-        return {"evicting": held.resident > held.pinned, "bytes": held.resident}
+        return {"evicting": held.resident > held.unmovable, "bytes": held.resident}
 
     def _set_suspended(self, connection: Connection, identity: str, suspended: bool) -> Any:
         runtime = client_owned_by(self._coordinator, connection, identity)
         client = self._coordinator.scheduler.clients[identity]
         # Of whom is suspended for being idle, a person's word is another one.
         before = client.suspended and not (suspended and client.suspended_by_policy)
-        self._coordinator.dispatch(ev.Suspended(identity) if suspended else ev.Resumed(identity))
+        self._coordinator.dispatch(ev.SuspendRequested(identity) if suspended else ev.ResumeRequested(identity))
         self._coordinator.save_client(runtime)
         self._coordinator.audit.record(
             connection, "suspend" if suspended else "resume", identity, {"suspended": before}, {"suspended": suspended}

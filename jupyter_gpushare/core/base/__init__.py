@@ -1,0 +1,1 @@
+"""Values that every other folder of the core uses."""

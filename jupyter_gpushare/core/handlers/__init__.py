@@ -1,0 +1,1 @@
+"""Handlers of events: each changes the state of the core."""

@@ -1,0 +1,1 @@
+"""Settings, events and commands: the interface of the core."""

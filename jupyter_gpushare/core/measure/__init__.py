@@ -1,0 +1,1 @@
+"""Estimators: demand, switch cost, recent usage and the time limit."""

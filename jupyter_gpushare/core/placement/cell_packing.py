@@ -1,0 +1,86 @@
+"""Whether cells for all guarantees can be found at once, and which: a search over the shapes of cells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+
+from .topology_cells import LEVELS, TopologyCell
+
+MAX_SEARCH_STEPS = 20_000  # steps of the search; hosts with alike sockets need one
+
+
+def pack_cells(
+    free: Sequence[TopologyCell], wanted: Sequence[int], failed_devices: Collection[str] = ()
+) -> list[list[TopologyCell]] | None:
+    """Disjoint cells without bad devices within `free` (disjoint cells), `wanted[level]` of each level.
+
+    None if there are none, or the search gave up. Cells of one shape are alike, so that only how many of each shape
+    serve a level is tried, first the smallest: where all cells of a level are alike, the first try is the answer.
+    """
+    return _CellSearch(failed_devices).run(list(free), wanted)
+
+
+class _CellSearch:
+    def __init__(self, failed_devices: Collection[str]) -> None:
+        self._failed_devices = failed_devices
+        self._shapes: dict[TopologyCell, int] = {}
+        self._known: dict[tuple[int, ...], int] = {}
+        self._unsolvable: set[tuple[int, ...]] = set()
+        self._steps = 0
+
+    def run(self, free: list[TopologyCell], wanted: Sequence[int]) -> list[list[TopologyCell]] | None:
+        found: list[list[TopologyCell]] = [[] for _ in LEVELS]
+        return found if self._search_level(len(LEVELS) - 1, free, wanted, found) else None
+
+    def _search_level(
+        self, level: int, free: list[TopologyCell], wanted: Sequence[int], found: list[list[TopologyCell]]
+    ) -> bool:
+        if level < 0:
+            return True
+        key = (level, *sorted(self._shape(cell) for cell in free))
+        self._steps += 1
+        if key in self._unsolvable or self._steps > MAX_SEARCH_STEPS:
+            return False
+        here = [cell for cell in free if cell.level == level]
+        good = sorted(
+            (cell for cell in here if not self._has_failed_device(cell)),
+            key=lambda cell: (len(cell.devices), self._shape(cell), cell.order),
+        )
+        kinds = Counter(self._shape(cell) for cell in good)
+        for take in _multisets(list(kinds.items()), wanted[level]):
+            left, chosen = dict(take), []
+            for cell in good:
+                shape = self._shape(cell)
+                if left.get(shape, 0):
+                    left[shape] -= 1
+                    chosen.append(cell)
+            rest = [part for cell in here if cell not in chosen for part in cell.children]
+            found[level] = chosen
+            if self._search_level(level - 1, [*(cell for cell in free if cell.level < level), *rest], wanted, found):
+                return True
+        self._unsolvable.add(key)
+        return False
+
+    def _has_failed_device(self, cell: TopologyCell) -> bool:
+        return any(uuid in self._failed_devices for uuid in cell.devices)
+
+    def _shape(self, cell: TopologyCell) -> int:
+        """A number that is the same for cells that are alike: of one level, with parts that are alike."""
+        if cell not in self._shapes:
+            parts = sorted(map(self._shape, cell.children)) or [int(cell.devices[0] in self._failed_devices)]
+            self._shapes[cell] = self._known.setdefault((cell.level, *parts), len(self._known))
+        return self._shapes[cell]
+
+
+def _multisets(kinds: list[tuple[int, int]], number: int) -> Iterator[list[tuple[int, int]]]:
+    """How many of each kind make up `number`, as many as possible of the first kinds first."""
+    if number == 0:
+        yield []
+        return
+    if sum(count for _, count in kinds) < number:
+        return
+    (kind, count), *rest = kinds
+    for first in range(min(count, number), -1, -1):
+        for others in _multisets(rest, number - first):
+            yield [(kind, first), *others]

@@ -1,0 +1,104 @@
+"""What is placed on each device, and whether one more client can be."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ...units import format_size
+from .request import PlacementRequest
+
+FULL_DEVICE = 1000  # thousandths of a device: the grain in which sizes are compared
+EPSILON = 1e-9
+
+
+@dataclass(eq=False)
+class DeviceAllocations:
+    """One device. `cell_paths` names the switch, socket and node that it is in; `order` is its index."""
+
+    uuid: str
+    name: str
+    memory: int
+    order: int
+    cell_paths: tuple[str, ...] = ("", "", "")
+    failure: str = ""  # why it must not be used
+    clients: dict[str, PlacementRequest] = field(default_factory=dict)
+    guaranteed_share: float = 0.0  # guaranteed to clients, in all
+    allocated_memory: int = 0  # bytes that clients asked for
+    allocated_share: float = 0.0  # the sum of their sizes, which may exceed 1
+    anti_affinities: Counter[str] = field(default_factory=Counter)
+    exclusions: Counter[str] = field(default_factory=Counter)  # "" for clients without one
+
+    @property
+    def node(self) -> str:
+        return self.cell_paths[-1]
+
+    @property
+    def free_thousandths(self) -> int:
+        """Thousandths of it that nobody asked for."""
+        return max(0, FULL_DEVICE - round(self.allocated_share * FULL_DEVICE))
+
+    def update_info(self, name: str, memory: int) -> None:
+        """More has become known of the device."""
+        self.name = name
+        if memory != self.memory:
+            clients = dict(self.clients)
+            for client in clients:
+                self.remove(client)
+            self.memory = memory
+            for client, request in clients.items():
+                self.add(client, request)
+
+    def add(self, client: str, request: PlacementRequest) -> None:
+        self.clients[client] = request
+        self._add_to_totals(request, 1)
+
+    def remove(self, client: str) -> None:
+        self._add_to_totals(self.clients.pop(client), -1)
+
+    def _add_to_totals(self, request: PlacementRequest, sign: int) -> None:
+        self.guaranteed_share += sign * request.share
+        self.allocated_memory += sign * request.bytes_on(self.memory)
+        self.allocated_share += sign * request.size_on(self.memory)
+        self.anti_affinities[request.anti_affinity] += sign
+        self.exclusions[request.exclusion] += sign
+        if not self.clients:  # no rounding errors are left over
+            self.guaranteed_share = self.allocated_share = 0.0
+
+    # --- what stands against a client here; each says so in words, or nothing
+
+    def rejection_reason(self, request: PlacementRequest) -> str:
+        """What no other choice among its clients could change."""
+        if self.failure:
+            return f"has failed ({self.failure})"
+        if request.anti_affinity and self.anti_affinities[request.anti_affinity]:
+            return f"has a client with anti_affinity={request.anti_affinity}"
+        if len(self.clients) != self.exclusions[request.exclusion]:
+            if request.exclusion:
+                return f"has clients without exclusion={request.exclusion}"
+            labels = sorted(label for label, count in self.exclusions.items() if count and label)
+            return f"is kept for clients with exclusion={labels[0]}"
+        return self.missing_share(request.share)
+
+    def missing_share(self, share: float, replaced_share: float = 0.0) -> str:
+        left = 1 - self.guaranteed_share + replaced_share
+        return f"has {max(0.0, left):.3g} of its share left" if share and share > left + EPSILON else ""
+
+    def missing_memory(self, request: PlacementRequest, oversubscription: float | None) -> str:
+        """`oversubscription`: how often its memory may be promised; None: as often as anybody likes."""
+        needed = request.bytes_on(self.memory)
+        bound = None if oversubscription is None else oversubscription * self.memory
+        if not request.movable:
+            bound = self.memory
+        if not needed or not self.memory or bound is None or self.allocated_memory + needed <= bound:
+            return ""
+        left = max(0, int(bound) - self.allocated_memory)
+        return f"has at most {format_size(left, math.floor)} left of the {format_size(bound)} that may be asked for"
+
+    def has_room(self, request: PlacementRequest) -> bool:
+        """Whether nothing is oversubscribed with it there."""
+        return (
+            self.allocated_memory + request.bytes_on(self.memory) <= self.memory
+            and self.allocated_share + request.size_on(self.memory) <= 1 + EPSILON
+        ) or not request.size_on(self.memory)

@@ -1,0 +1,234 @@
+"""Fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC'23).
+
+A node's fragmentation for a typical request is the part of its free device fractions that this request could not use:
+all of them if the node has no place for it, else those of the devices that are too full. Weighted by how often each
+request comes, that is the expected fragmentation; a client goes where it grows least. What is typical is learnt from
+recent requests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sortedcontainers import SortedList
+
+from .device_allocations import FULL_DEVICE, DeviceAllocations
+from .strategies import FitTest, PackStrategy, SpreadStrategy, first_fit
+
+RequestSize = tuple[int, int]  # thousandths of each device, devices
+
+_SIZE_STEP = 10  # thousandths to which demands are rounded up
+_MAX_TYPICAL_SIZES = 16  # of typical requests that are told apart
+_INITIAL_COUNTS: Counter[RequestSize] = Counter(
+    {(250, 1): 8, (500, 1): 8, (FULL_DEVICE, 1): 16, (FULL_DEVICE, 4): 1, (FULL_DEVICE, 8): 1}
+)
+_MIN_LEARNED_REQUESTS = 200  # requests, from which on what was taken to be typical at first counts no more
+_MAX_ORDERS = 64  # for which orders are kept
+
+
+class TypicalRequests:
+    """How often which demand comes, over the last `window` requests."""
+
+    def __init__(self, window: int = 1000) -> None:
+        self._recent: deque[RequestSize] = deque(maxlen=window)
+        self._counts: Counter[RequestSize] = Counter()
+        self._uncounted = 0
+        self.weights: dict[RequestSize, float] = _weights(_INITIAL_COUNTS)
+        self.version = 0
+
+    def add(self, size: int, gpus: int) -> None:
+        """A request has come. The weights change only now and then, and only if it makes a difference."""
+        if size <= 0:
+            return
+        if len(self._recent) == self._recent.maxlen:
+            self._counts[self._recent[0]] -= 1
+        demand = (min(FULL_DEVICE, -(-size // _SIZE_STEP) * _SIZE_STEP), gpus)
+        self._recent.append(demand)
+        self._counts[demand] += 1
+        self._uncounted += 1
+        if self._uncounted * 4 >= len(self._recent):
+            self._uncounted = 0
+            weights = _weights(
+                self._counts if len(self._recent) > _MIN_LEARNED_REQUESTS else self._counts + _INITIAL_COUNTS
+            )
+            keys = {*weights, *self.weights}
+            if sum(abs(weights.get(key, 0.0) - self.weights.get(key, 0.0)) for key in keys) > 0.2:
+                self.weights = weights
+                self.version += 1
+
+
+def _weights(counts: Counter[RequestSize]) -> dict[RequestSize, float]:
+    common = [(demand, count) for demand, count in counts.most_common(_MAX_TYPICAL_SIZES) if count > 0]
+    total = sum(count for _, count in common)
+    return {demand: count / total for demand, count in common}
+
+
+def fragmentation(free: Sequence[int], weights: Iterable[tuple[RequestSize, float]]) -> float:
+    """Expected unusable thousandths on one node whose devices have `free` thousandths left."""
+    total = 0.0
+    residual = sum(free)
+    for (size, gpus), weight in weights:
+        unusable = residual if sum(f >= size for f in free) < gpus else sum(f for f in free if f < size)
+        total += weight * unusable
+    return total
+
+
+@dataclass(eq=False)
+class _Node:
+    order: int
+    by_free: dict[int, dict[str, DeviceAllocations]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted((free, len(books)) for free, books in self.by_free.items()))
+
+
+Entry = tuple[float, int, int, int, tuple[int, ...]]  # growth, room taken from, free in all, node, free of each device
+
+
+class FragmentationGradientDescent:
+    """Nodes kept in the order of growth, per demand; brought up to date where something changed since."""
+
+    def __init__(self, typical: TypicalRequests) -> None:
+        self._typical = typical
+        self._version = typical.version
+        self._free: dict[str, int] = {}
+        self._nodes: dict[str, _Node] = {}
+        self._nodes_by_number: list[_Node] = []
+        self._orders: dict[RequestSize, _DemandOrder] = {}
+        self._growth: dict[tuple[tuple[tuple[int, int], ...], RequestSize], list[tuple[float, tuple[int, ...]]]] = {}
+        self._spread = SpreadStrategy()
+        self._pack = PackStrategy()
+
+    def update(self, book: DeviceAllocations) -> None:
+        self._spread.update(book)
+        self._pack.update(book)
+        before = self._free.get(book.uuid)
+        if before == book.free_thousandths:
+            return
+        if before is not None:
+            self._drop(book, before)
+        node = self._nodes.get(book.node)
+        if node is None:
+            node = self._nodes[book.node] = _Node(len(self._nodes))
+            self._nodes_by_number.append(node)
+        node.by_free.setdefault(book.free_thousandths, {})[book.uuid] = book
+        self._free[book.uuid] = book.free_thousandths
+        self._mark_stale(node)
+
+    def remove(self, book: DeviceAllocations) -> None:
+        self._spread.remove(book)
+        self._pack.remove(book)
+        if book.uuid in self._free:
+            self._drop(book, self._free.pop(book.uuid))
+
+    def choose(self, size: int, gpus: int, fits: FitTest, needs_room: bool) -> tuple[DeviceAllocations, ...] | None:
+        """What takes nothing leaves nothing unusable: such clients are spread."""
+        if not size:
+            return self._spread.choose(size, gpus, fits, needs_room)
+        for *_, number, frees in self._order((min(FULL_DEVICE, size), gpus)):
+            by_free = self._nodes_by_number[number].by_free
+            books = [book for free in sorted(set(frees)) for book in sorted(by_free[free].values(), key=_device_order)]
+            found = first_fit(books, gpus, fits, is_tight=True)
+            if found:
+                return found
+        return self._pack.choose(size, gpus, fits, needs_room)  # labels or memory stand against the best of every node
+
+    def sort(self, books: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
+        if not size:
+            return self._spread.sort(books, size)
+
+        def growth(book: DeviceAllocations) -> float:
+            node = self._nodes.get(book.node)
+            if node is None or book.free_thousandths < size:
+                return float("inf")
+            return self._fragmentation_increase(node, (book.free_thousandths,), size)
+
+        return sorted(self._pack.sort(books, size), key=growth)
+
+    # --- orders
+
+    def _drop(self, book: DeviceAllocations, free: int) -> None:
+        node = self._nodes[book.node]
+        del node.by_free[free][book.uuid]
+        if not node.by_free[free]:
+            del node.by_free[free]
+        self._mark_stale(node)
+
+    def _mark_stale(self, node: _Node) -> None:
+        for order in self._orders.values():
+            order.stale.add(node.order)
+
+    def _order(self, demand: RequestSize) -> Iterable[Entry]:
+        if self._version != self._typical.version or len(self._orders) > _MAX_ORDERS:
+            self._version = self._typical.version
+            self._orders.clear()
+            self._growth.clear()
+        order = self._orders.get(demand)
+        if order is None:
+            order = self._orders[demand] = _DemandOrder(set(range(len(self._nodes_by_number))))
+        for number in order.stale:
+            order.replace(number, self._entries(self._nodes_by_number[number], demand))
+        order.stale.clear()
+        entries: Iterable[Entry] = order.entries
+        return entries
+
+    def _entries(self, node: _Node, demand: RequestSize) -> list[Entry]:
+        state = node.state
+        grown = self._growth.get((state, demand))
+        if grown is None:
+            grown = [(self._fragmentation_increase(node, frees, demand[0]), frees) for frees in _choices(state, demand)]
+            if len(state) <= 16:
+                self._growth[state, demand] = grown
+        residual = sum(free * count for free, count in state)
+        return [(growth, sum(frees), residual, node.order, frees) for growth, frees in grown]
+
+    def _fragmentation_increase(self, node: _Node, frees: tuple[int, ...], size: int) -> float:
+        """By how much the node's fragmentation grows if `size` is taken of devices with these free fractions."""
+        counts = [(free, len(books)) for free, books in node.by_free.items()]
+        residual = sum(free * count for free, count in counts)
+        total = 0.0
+        for (typical, gpus), weight in self._typical.weights.items():
+            fit = sum(count for free, count in counts if free >= typical)
+            unusable = sum(free * count for free, count in counts if free < typical)
+            fit_then, unusable_then = fit, unusable
+            for free in frees:
+                if free < typical:
+                    unusable_then -= size
+                elif free - size < typical:
+                    fit_then -= 1
+                    unusable_then += free - size
+            before = residual if fit < gpus else unusable
+            after = residual - size * len(frees) if fit_then < gpus else unusable_then
+            total += weight * (after - before)
+        return round(total, 6)
+
+
+class _DemandOrder:
+    """The entries of all nodes for one demand; `stale` nodes have changed since theirs were made."""
+
+    def __init__(self, stale: set[int]) -> None:
+        self.stale = stale
+        self.entries: SortedList[Entry] = SortedList()
+        self._entries_by_node: dict[int, list[Entry]] = {}
+
+    def replace(self, number: int, entries: list[Entry]) -> None:
+        for entry in self._entries_by_node.get(number, ()):
+            self.entries.remove(entry)
+        self._entries_by_node[number] = entries
+        self.entries.update(entries)
+
+
+def _device_order(book: DeviceAllocations) -> int:
+    return book.order
+
+
+def _choices(state: tuple[tuple[int, int], ...], demand: RequestSize) -> list[tuple[int, ...]]:
+    """Of which devices it can be taken: any that is free enough; for a gang, the fullest of these."""
+    size, gpus = demand
+    if gpus == 1:
+        return [(free,) for free, _ in state if free >= size]
+    enough = [free for free, count in state if free >= size for _ in range(min(count, gpus))]
+    return [tuple(enough[:gpus])] if len(enough) >= gpus else []

@@ -1,0 +1,170 @@
+"""Topology cells, and buddy allocation of them.
+
+A topology cell is a device, a PCIe switch, a socket or a node with all that is below it (HiveD: Zhao et al., "HiveD:
+Sharing a GPU Cluster for Deep Learning with Guarantees", OSDI'20). Free cells are kept as large as they can be: to take
+one, the smallest larger one is split; when all parts of a cell are free again, they are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base.errors import Refused
+
+LEVELS = ("device", "switch", "socket", "node")  # the smallest first
+
+
+@dataclass(eq=False)
+class TopologyCell:
+    """One cell; `level` is an index into LEVELS, `order` its place among the cells of that level."""
+
+    level: int
+    name: str
+    order: int
+    parent: TopologyCell | None = None
+    children: list[TopologyCell] = field(default_factory=list)
+    devices: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """`node0/socket1`, for people."""
+        return f"{self.parent.path}/{self.name}" if self.parent else self.name
+
+    def descendants(self, level: int) -> Iterator[TopologyCell]:
+        """The cells of `level` in it, itself included."""
+        if self.level == level:
+            yield self
+        elif self.level > level:
+            for child in self.children:
+                yield from child.descendants(level)
+
+    def ancestor(self, level: int) -> TopologyCell:
+        """The cell of `level`, not below its own, that it is in."""
+        cell = self
+        while cell.level < level and cell.parent:
+            cell = cell.parent
+        return cell
+
+    def overlaps(self, other: TopologyCell) -> bool:
+        low, high = (self, other) if self.level < other.level else (other, self)
+        return low.ancestor(high.level) is high
+
+
+class TopologyTree:
+    """The cells of a topology: `{node: {socket: {switch: [device UUID, …]}}}`."""
+
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
+        """Raises Refused, naming the place that is not of that form."""
+        self.levels: tuple[list[TopologyCell], ...] = tuple([] for _ in LEVELS)
+        self.leaves: dict[str, TopologyCell] = {}
+        for name, parts in nodes.items():
+            self._build(len(LEVELS) - 1, name, parts, None)
+
+    @classmethod
+    def flat(cls, devices: Iterable[str]) -> TopologyTree:
+        """All devices behind one switch: what is taken to be if nothing is known."""
+        uuids = list(devices)
+        return cls({"node0": {"socket0": {"switch0": uuids}}} if uuids else {})
+
+    @property
+    def roots(self) -> list[TopologyCell]:
+        return self.levels[-1]
+
+    def count_by_level(self) -> str:
+        """`8 device, 2 switch, 1 socket, 1 node`, for people."""
+        return ", ".join(f"{len(cells)} {name}" for cells, name in zip(self.levels, LEVELS, strict=True))
+
+    def _build(self, level: int, name: str, parts: Any, parent: TopologyCell | None) -> TopologyCell:
+        cell = TopologyCell(level, name, len(self.levels[level]), parent)
+        where = f"topology: {LEVELS[level]} {cell.path}"
+        if level == 1:
+            if not isinstance(parts, Sequence) or isinstance(parts, str) or not all(isinstance(p, str) for p in parts):
+                raise Refused(f"{where} is no list: allowed is a list of device UUIDs")
+            children = [self._add_leaf(uuid, cell, where) for uuid in parts]
+        else:
+            if not isinstance(parts, Mapping):
+                raise Refused(f"{where} is no object: allowed is an object with a member for each {LEVELS[level - 1]}")
+            children = [self._build(level - 1, key, value, cell) for key, value in parts.items()]
+        if not children:
+            raise Refused(f"{where} is empty: allowed are one {LEVELS[level - 1]} or more")
+        cell.children = children
+        cell.devices = tuple(uuid for child in children for uuid in child.devices)
+        self.levels[level].append(cell)
+        return cell
+
+    def _add_leaf(self, uuid: str, parent: TopologyCell, where: str) -> TopologyCell:
+        if uuid in self.leaves:
+            raise Refused(f"{where} has device {uuid}, which is at {self.leaves[uuid].path} already: allowed is once")
+        leaf = TopologyCell(0, uuid, len(self.levels[0]), parent, devices=(uuid,))
+        self.leaves[uuid] = leaf
+        self.levels[0].append(leaf)
+        return leaf
+
+
+class BuddyAllocator:
+    """The free cells of a tree, as large as they can be."""
+
+    def __init__(self, tree: TopologyTree) -> None:
+        self._free: tuple[dict[TopologyCell, None], ...] = tuple({} for _ in LEVELS)
+        for root in tree.roots:
+            self._free[root.level][root] = None
+
+    @property
+    def free(self) -> list[TopologyCell]:
+        """Disjoint; no two of them make up a larger one."""
+        return [cell for cells in self._free for cell in cells]
+
+    def is_free(self, cell: TopologyCell) -> bool:
+        return self._free_cell_around(cell) is not None
+
+    def find_free(self, level: int, failed_devices: Collection[str] = (), min_devices: int = 1) -> TopologyCell | None:
+        """Return the cell of `level` that needs the least splitting, or None.
+
+        The cell has no failed device, and `min_devices` devices at least.
+
+        Among equals, one in a part that has bad devices already: whole cells stay whole."""
+        for free in self._free[level:]:
+            for around in sorted(free, key=lambda c: (-_failed_count(c, failed_devices), len(c.devices), c.order)):
+                cells = [
+                    cell
+                    for cell in around.descendants(level)
+                    if not _failed_count(cell, failed_devices) and len(cell.devices) >= min_devices
+                ]
+                if cells:
+                    return min(cells, key=lambda c: (len(c.devices), c.order))
+        return None
+
+    def allocate(self, cell: TopologyCell) -> None:
+        """Split what it is in until it is free by itself, and take it out. Raises ValueError if it is not free."""
+        around = self._free_cell_around(cell)
+        if around is None:
+            raise ValueError(f"cell {cell.path} is not free")
+        del self._free[around.level][around]
+        while around is not cell:
+            part = cell.ancestor(around.level - 1)
+            for child in around.children:
+                if child is not part:
+                    self._free[child.level][child] = None
+            around = part
+
+    def release(self, cell: TopologyCell) -> None:
+        """Put it back and merge it with its buddies. Raises ValueError if any of it is free already."""
+        if any(cell.overlaps(other) for other in self.free):
+            raise ValueError(f"cell {cell.path} is free already")
+        while cell.parent and all(child is cell or child in self._free[child.level] for child in cell.parent.children):
+            for child in cell.parent.children:
+                self._free[child.level].pop(child, None)
+            cell = cell.parent
+        self._free[cell.level][cell] = None
+
+    def _free_cell_around(self, cell: TopologyCell) -> TopologyCell | None:
+        around: TopologyCell | None = cell
+        while around is not None and around not in self._free[around.level]:
+            around = around.parent
+        return around
+
+
+def _failed_count(cell: TopologyCell, failed_devices: Collection[str]) -> int:
+    return sum(uuid in failed_devices for uuid in cell.devices) if failed_devices else 0

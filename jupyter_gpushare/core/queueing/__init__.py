@@ -1,0 +1,1 @@
+"""Order of waiting clients and order of evictions."""

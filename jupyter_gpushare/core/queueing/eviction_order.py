@@ -1,0 +1,68 @@
+"""Whose memory leaves a device first: what is needed latest, as far as that is known."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator
+
+from ..state.model import Client, Device
+
+
+class EvictionOrder:
+    """Of one device. Idle clients, the longest idle first; then those that wait, the last of the queue first.
+
+    Entries may be out of date: they are looked at again when their turn comes, so that each event costs O(log n) and a
+    question as much as it has answers.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._idle: dict[str, Client] = {}
+        self._waiting: list[tuple[float, int, str]] = []
+
+    def add_idle(self, client: Client) -> None:
+        """From now on it neither has the device nor waits for it."""
+        self._idle.pop(client.id, None)
+        self._idle[client.id] = client
+
+    def add_waiting(self, client: Client, key: float) -> None:
+        if len(self._waiting) > 64 + 2 * len(self._device.clients):
+            self._waiting = list({entry[2]: entry for entry in self._waiting if self._is_current(entry)}.values())
+            heapq.heapify(self._waiting)
+        heapq.heappush(self._waiting, (-key, -client.queue_sequence, client.id))
+
+    def _is_current(self, entry: tuple[float, int, str]) -> bool:
+        client = self._device.clients.get(entry[2])
+        return client is not None and client in self._device.queue and client.queue_sequence == -entry[1]
+
+    def remove(self, client: Client) -> None:
+        self._idle.pop(client.id, None)
+
+    def idle_oldest_first(self) -> Generator[Client, None, None]:
+        """Those that have memory on the device."""
+        gone = []
+        try:
+            for client in self._idle.values():
+                if client.grant or client in self._device.queue or not client.memory_per_device.resident:
+                    gone.append(client.id)
+                else:
+                    yield client
+        finally:
+            for identity in gone:
+                self._idle.pop(identity, None)
+
+    def waiting_last_first(self) -> Generator[Client, None, None]:
+        """Those that have memory on the device."""
+        kept: dict[str, tuple[float, int, str]] = {}
+        try:
+            while self._waiting:
+                entry = heapq.heappop(self._waiting)
+                client = self._device.clients.get(entry[2])
+                if client is None or client not in self._device.queue or client.queue_sequence != -entry[1]:
+                    continue
+                if client.memory_per_device.resident and client.id not in kept:
+                    kept[client.id] = entry
+                    yield client
+        finally:
+            for entry in kept.values():
+                heapq.heappush(self._waiting, entry)

@@ -1,0 +1,141 @@
+"""Short cells overtake long ones, although no length of a cell is known: the default.
+
+The order of clients is that of a sum of two terms, both in seconds over the client's weight:
+
+* The client's virtual clock (see `virtual_clocks`) makes clients fair to each other over time.
+* The time that the work at hand has had, up to `MAX_WORK_SECONDS`, makes short cells fast: foreground-background
+  scheduling, least attained service first (Rai et al., SIGMETRICS'03; for clusters Tiresias, Gu et al., NSDI'19).
+
+Use of a device that no other client wants is free: the clock of a client that comes later begins where the first
+client's is, and other work, such as the next cell, starts from zero. Only time for which other clients waited is
+carried over to other work, less the pause before it. So cutting long work into many cells gains nothing. Time for which
+another tenant waited is carried over to the work of all clients of the tenant, so that dividing work among many clients
+gains nothing either.
+
+A client with a smaller sum interrupts a turn, but not before the turn has paid for its switch, and the difference must
+be as large as what the interrupting work has had already, up to a quantum. So new work starts at once, while two long
+cells take turns of a quantum.
+
+A tenant's clients that want the same device divide the tenant's part of it: five notebooks get no more than one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...interface.settings import Settings
+from ...state.model import Client, Device, Grant
+from .base import Policy
+from .virtual_clocks import VirtualClocks
+
+MAX_WORK_SECONDS = 600.0  # seconds; all work that has had more is equally long
+
+
+@dataclass
+class _WorkAtHand:
+    """Time that a client has had for the work at hand, in seconds over its weight."""
+
+    seconds: float = 0.0
+    contended: float = 0.0  # of these, while another client waited
+
+
+@dataclass
+class _UserWork:
+    """Time that all clients of a tenant have had on a device while another tenant wanted it, less pauses since."""
+
+    contended: float = 0.0
+    ended: float = 0.0  # when it was counted last
+
+
+class Interactive(VirtualClocks):
+    name: ClassVar[str] = "interactive"
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._work: dict[str, _WorkAtHand] = {}
+        self._user_work: dict[tuple[str, str], _UserWork] = {}  # by device and tenant
+
+    def weight(self, client: Client) -> float:
+        """One for each client while all tenants have equally many; else less for the clients of large tenants."""
+        rivals = max(
+            (device.contention for device in client.device_bindings), key=lambda rivals: rivals.count, default=None
+        )
+        if rivals is None or not rivals.count:
+            return 1.0
+        return rivals.count / len(rivals.user_counts) / max(1, rivals.count_of_user(client.user))
+
+    def key(self, client: Client) -> float:
+        return self.clock(client) + min(self._work_of(client).seconds, MAX_WORK_SECONDS)
+
+    def turn_end(self, grant: Grant, head: Client, starvation_deadline: float) -> float:
+        client = grant.client
+        quantum = self.quantum(client)
+        base = grant.work_starts_at + quantum
+        weight = self.weight(client)
+        ahead = self.key(head) + min(quantum / weight, self._work_of(head).seconds) - self.clock(client)
+        work = self._work_of(client).seconds - grant.earlier_work / weight
+        overtaken = grant.work_starts_at + weight * _time_to_advance(ahead, work)
+        pays = grant.work_starts_at + max(self.settings.min_quantum, client.switch_cost.total)
+        if overtaken < base:
+            return max(overtaken, min(pays, base))
+        return max(base, min(overtaken, starvation_deadline))
+
+    def on_new_work(self, client: Client, pause: float, now: float) -> None:
+        work = self._work_of(client)
+        carried = max(0.0, work.contended - pause)
+        for device in client.device_bindings:
+            tenant = self._user_work_of(device, client)
+            # While another client of the tenant wants the device, there is no pause.
+            if device.contention.count_of_user(client.user) == (client.contending_share is not None):
+                tenant.contended = max(0.0, tenant.contended - (now - tenant.ended))
+                tenant.ended = now
+            carried = max(carried, tenant.contended)
+        work.seconds = work.contended = carried
+
+    def charge(self, client: Client, seconds: float, now: float) -> None:
+        super().charge(client, seconds, now)
+        for device in client.device_bindings:
+            self._user_work_of(device, client).ended = now
+
+    def add_work(self, client: Client, seconds: float, contended: float) -> None:
+        work, weight = self._work_of(client), self.weight(client)
+        work.seconds += seconds / weight
+        work.contended += contended / weight
+        for device in client.device_bindings:
+            if len(device.contention.user_counts) > 1:
+                self._user_work_of(device, client).contended += contended / weight
+
+    def work_seconds(self, client: Client) -> float:
+        return self._work_of(client).seconds
+
+    def remove(self, client: Client) -> None:
+        super().remove(client)
+        self._work.pop(client.id, None)
+
+    def take_over_state(self, other: Policy) -> None:
+        super().take_over_state(other)
+        if isinstance(other, Interactive):
+            self._work, self._user_work = other._work, other._user_work
+
+    def _work_of(self, client: Client) -> _WorkAtHand:
+        work = self._work.get(client.id)
+        if work is None:
+            work = self._work[client.id] = _WorkAtHand()
+        return work
+
+    def _user_work_of(self, device: Device, client: Client) -> _UserWork:
+        key = (device.info.uuid, client.user)
+        tenant = self._user_work.get(key)
+        if tenant is None:
+            tenant = self._user_work[key] = _UserWork()
+        return tenant
+
+
+def _time_to_advance(ahead: float, work: float) -> float:
+    """Return the time, in seconds over a weight, in which the sum of a clock and the work at hand advances by `ahead`.
+
+    `work`: what the work at hand has had before.
+    """
+    time = (ahead - min(work, MAX_WORK_SECONDS)) / 2.0  # both advance
+    return time if work + time <= MAX_WORK_SECONDS else ahead - MAX_WORK_SECONDS

@@ -1,0 +1,78 @@
+"""Start-time fair queueing, which the policies `fair` and `interactive` build on.
+
+Each client has a virtual clock, in seconds, that advances by the time of its turns over the client's weight. A device
+has a virtual clock as well: that of the client to be served next, or, while no client waits, that of the client that
+runs. A client that begins to wait sets its clock to the device's if it is behind. So a client is owed nothing for time
+in which it did not want the device, and pays nothing for time in which no other client wanted it (Goyal et al.,
+SIGCOMM'96).
+"""
+
+from __future__ import annotations
+
+from ...interface.settings import Settings
+from ...state.model import Client, Device, Grant
+from .base import Policy
+
+
+class VirtualClocks(Policy):
+    """A policy that counts use by virtual clocks."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._clocks: dict[str, float] = {}
+        self._devices: dict[str, float] = {}
+
+    def weight(self, client: Client) -> float:
+        """Return the seconds of a turn that advance the client's clock by one second."""
+        return 1.0
+
+    def run_ahead_seconds(self, client: Client) -> float:
+        """Return the seconds of a turn that a client runs ahead of the device's clock while no other client waits."""
+        return 0.0
+
+    def clock(self, client: Client) -> float:
+        """Return the client's clock at the beginning of its turn, or while it waits."""
+        return self._clocks.get(client.id, 0.0)
+
+    def key(self, client: Client) -> float:
+        return self.clock(client)
+
+    def on_wait(self, client: Client, now: float) -> None:
+        clock = max((self._clock_now(device, client, now) for device in client.device_bindings), default=0.0)
+        self._clocks[client.id] = max(self.clock(client), clock)
+        # The devices of a gang get one clock: a client that waits there already comes before the gang once at most.
+        for device in client.device_bindings if len(client.device_bindings) > 1 else ():
+            self._devices[device.info.uuid] = max(self._devices.get(device.info.uuid, 0.0), clock)
+
+    def charge(self, client: Client, seconds: float, now: float) -> None:
+        super().charge(client, seconds, now)
+        began = self.clock(client)
+        ended = self._clocks[client.id] = began + seconds / self.weight(client)
+        for device in client.device_bindings:
+            head = device.queue.head(now)
+            ahead = self.run_ahead_seconds(client) / self.weight(client)
+            clock = max(began, ended - ahead) if head is None else self.clock(head)
+            uuid = device.info.uuid
+            self._devices[uuid] = max(self._devices.get(uuid, 0.0), min(ended, clock))
+
+    def remove(self, client: Client) -> None:
+        super().remove(client)
+        self._clocks.pop(client.id, None)
+
+    def take_over_state(self, other: Policy) -> None:
+        super().take_over_state(other)
+        if isinstance(other, VirtualClocks):
+            self._clocks, self._devices = other._clocks, other._devices
+
+    def _clock_now(self, device: Device, newcomer: Client, now: float) -> float:
+        clock = self._devices.get(device.info.uuid, 0.0)
+        wanting = [self._clock_in_turn(grant, now) for grant in device.grants if grant.client is not newcomer]
+        if wanting and (head := device.queue.head(now)) is not None:
+            wanting.append(self.clock(head))
+        return max(clock, min(wanting, default=0.0))
+
+    def _clock_in_turn(self, grant: Grant, now: float) -> float:
+        client = grant.client
+        return self.clock(client) + max(0.0, now - grant.granted_at - self.run_ahead_seconds(client)) / self.weight(
+            client
+        )

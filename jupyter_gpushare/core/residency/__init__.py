@@ -1,0 +1,1 @@
+"""Plan of the memory that stays on each device."""

@@ -1,0 +1,1 @@
+"""Data model of the core: clients, processes, devices and grants."""

@@ -1,0 +1,27 @@
+"""Who is known: clients, devices and processes by their names."""
+
+from __future__ import annotations
+
+from ..base.errors import IllegalEvent, UnknownClient
+from .model import Client, Device, Process
+
+
+class EntityRegistry:
+    """The scheduler keeps it; what takes its events looks names up here."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, Client] = {}
+        self.devices: dict[str, Device] = {}
+        self.processes: dict[int, Process] = {}
+
+    def client(self, identity: str) -> Client:
+        try:
+            return self.clients[identity]
+        except KeyError:
+            raise UnknownClient(f"no client {identity!r} is known here") from None
+
+    def process(self, number: int) -> Process:
+        try:
+            return self.processes[number]
+        except KeyError:
+            raise IllegalEvent(f"no process {number} has joined") from None

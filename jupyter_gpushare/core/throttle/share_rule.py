@@ -1,0 +1,123 @@
+"""The rule for clients with shares: each may use its share of a device always, and more while there is more.
+
+The elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018): a client's limit is
+between what it requests and its own upper limit. The parameters are GaiaGPU's; what is ours says so. Nothing is
+preempted: a lower limit applies to what is launched from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..interface.launch_budget import DEVICE_SECONDS, SHARE, SURPLUS, LaunchBudget
+from ..state.model import Client
+from .activity import Activity
+
+TICK_SECONDS = 0.12  # seconds between two looks at the device
+TICKS_PER_CHANGE = 30  # looks between two changes of limits
+MAX_UTILISATION = 0.9  # GU_max: more of the device is not given away
+FREE_MARGIN = 0.05 / 2  # free utilisation above which limits rise
+INCREMENTS = 10  # of its request: by one of them a limit changes at a time
+_MIN_ACTIVE_FRACTION = 0.01  # a client that uses less of the device does nothing
+_SLACK = 1e-9
+_MIN_REQUEST = 0.01  # of a device, for a client without a share beside others that have all of it
+
+
+@dataclass
+class _Entry:
+    request: float
+    limit: float
+    used: float = 0.0  # seconds of the device, since the last change
+    active: bool = False  # in the interval before the last change
+
+
+class ElasticLimits:
+    """The limits of the clients that share one device, as fractions of its time."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._unused = 0.0  # seconds, since the last change; below 0: several had work at a time
+        self._since: float | None = None
+        self._updated_at = 0.0
+
+    def set_requests(self, requests: Mapping[str, float]) -> None:
+        """From now on, these clients share the device. A new one finds the others at their requests; so do all when a
+        quota changes.
+        """
+        if requests.items() <= {client: entry.request for client, entry in self._entries.items()}.items():
+            self._entries = {client: self._entries[client] for client in requests}
+        else:
+            self._entries = {client: _Entry(request, request) for client, request in requests.items()}
+
+    def limit(self, client: str) -> float:
+        """The fraction of the device's time that the client may use now. Raises KeyError for an unknown client."""
+        return self._entries[client].limit
+
+    def update(self, used: Mapping[str, float], now: float) -> None:
+        """Update the limits from the use of the device since the last call.
+
+        `used`: the fraction of the time in which each client had work on the device; simultaneous work counts for each
+        client. Call it every TICK_SECONDS or less often: limits change after TICKS_PER_CHANGE ticks.
+        """
+        if self._since is None:
+            self._since = self._updated_at = now
+            return
+        seconds, self._updated_at = now - self._updated_at, now
+        for client, entry in self._entries.items():
+            entry.used += max(0.0, used.get(client, 0.0)) * seconds
+        self._unused += (1.0 - sum(max(0.0, part) for part in used.values())) * seconds
+        interval = now - self._since
+        if interval >= TICKS_PER_CHANGE * TICK_SECONDS * 0.99:
+            self._change(self._unused / interval, interval)
+            self._since, self._unused = now, 0.0
+
+    def _change(self, unused: float, interval: float) -> None:
+        free = unused - (1 - MAX_UTILISATION)
+        woken = False
+        for entry in self._entries.values():
+            active = entry.used / interval > _MIN_ACTIVE_FRACTION
+            woken = woken or (active and not entry.active)
+            entry.active, entry.used = active, 0.0
+        if free > FREE_MARGIN:
+            for entry in self._entries.values():
+                entry.limit = min(1.0, entry.limit + entry.request / INCREMENTS)
+        elif free <= _SLACK:
+            at_once = woken or unused < 0  # ours: a client that wants its share back need not wait for ten steps
+            for entry in self._entries.values():
+                entry.limit = entry.request if at_once else max(entry.request, entry.limit - entry.request / INCREMENTS)
+
+
+class ShareRule:
+    """Members of the best service class have their shares, and what they leave is lent. `share`: a client's, or 0."""
+
+    def __init__(self, activity: Callable[[Client], Activity], share: Callable[[Client], float]) -> None:
+        self._activity = activity
+        self._share = share
+        self._limits = ElasticLimits()
+
+    def update(self, members: Sequence[Client], now: float) -> None:
+        self._limits.update({client.id: min(1.0, self._activity(client).used_fraction) for client in members}, now)
+
+    def budgets(self, members: Sequence[Client], now: float) -> dict[str, LaunchBudget]:
+        shares = {client.id: self._share(client) for client in best_class(members)}
+        without = sum(not share for share in shares.values())
+        if len(shares) < 2 or without == len(shares):
+            shares.clear()
+        rest = max(_MIN_REQUEST, (1.0 - sum(shares.values())) / max(1, without))
+        requests = {client: share or rest for client, share in shares.items()}
+        self._limits.set_requests(requests)
+        budgets = {}
+        for client, request in requests.items():
+            limit = self._limits.limit(client)
+            reason = SURPLUS if limit > request + _SLACK else SHARE
+            if limit < 1.0:
+                beside = tuple(other for other in requests if other != client)
+                budgets[client] = LaunchBudget(limit, DEVICE_SECONDS, reason, beside)
+        return budgets
+
+
+def best_class(members: Sequence[Client]) -> tuple[Client, ...]:
+    """Return the online members, or all if there are none; the adaptive rule limits the others."""
+    best = min((client.service_rank for client in members), default=0)
+    return tuple(client for client in members if client.service_rank == best)

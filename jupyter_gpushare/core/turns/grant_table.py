@@ -1,0 +1,273 @@
+"""The books of turns: who waits, who holds what. Changed in consistent steps; `turns` decides when and for whom."""
+
+from __future__ import annotations
+
+import math
+
+from ..base.deadline_queue import DeadlineQueue
+from ..interface.commands import Command
+from ..interface.settings import Settings
+from ..queueing.policies import policy_of
+from ..state.model import Client, Device, Grant, MemoryUse
+from .permits import Permits
+
+GRANT_DEADLINE, PERMIT_CHECK, YIELD_END, NEXT_READY = "grant", "permit", "yield", "queue"  # kinds of deadlines
+NEW_WORK_PAUSE_SECONDS = 1.0  # seconds without the device, after which a program without cells begins other work
+FIRST_TURN = 1 << 32  # GPUSHARE_FIRST_TURN of page.h
+
+
+class GrantTable:
+    """The queue and the grants of all devices. Commands go to `out`; turns are numbered from `first_turn` on."""
+
+    def __init__(
+        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+    ) -> None:
+        self.settings = settings
+        self.now = -math.inf  # of the event that is being handled
+        self.policy = policy_of(settings)
+        self.devices = devices
+        self.waiting: dict[str, Client] = {}
+        self.grants: dict[str, Grant] = {}
+        self.permits = Permits()
+        self.waited_seconds = 0.0  # seconds, of all clients together
+        self.deadlines = DeadlineQueue()
+        self.dirty_devices: dict[str, None] = {}  # devices on which something may have become possible
+        self.clients_to_review: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
+        self._out = out
+        self._queue_sequence = 0
+        self._last_turn = first_turn - 1
+
+    def mark_dirty(self, client: Client) -> None:
+        self.clients_to_review[client.id] = client
+        self.permits.mark_dirty(client)
+        for uuid in {*client.devices, *(client.grant.devices if client.grant else ())}:
+            self.mark_device_dirty(self.devices[uuid])
+
+    def start_work(self, client: Client, now: float) -> None:
+        """The client's first open cell begins: other work than before."""
+        grant = client.grant
+        if grant:
+            grant.earlier_work = now - grant.granted_at - self._contended_seconds(grant, now)
+        self.policy.on_new_work(client, 0.0 if grant else now - client.last_turn_ended_at, now)
+        self.requeue(client, now)
+
+    # --- the queue
+
+    def enter_queue(self, client: Client, now: float) -> None:
+        if client.waiting_since is not None or client.suspended:
+            return
+        client.waiting_since = now
+        self.waiting[client.id] = client
+        self.update_contention(client)
+        self._queue_sequence += 1
+        client.waits += 1
+        if client.grant is None:
+            client.demand.add_pause(now - max(client.last_turn_ended_at, client.cells_since))
+            if not client.cells and now - client.last_turn_ended_at >= NEW_WORK_PAUSE_SECONDS:
+                self.policy.on_new_work(client, now - client.last_turn_ended_at, now)
+        self.policy.on_wait(client, now)
+        if client.time_limit:
+            client.time_limit.start_wait(now)
+        client.queue_sequence = self._queue_sequence
+        for device in client.device_bindings:
+            device.queue.add(client, now)
+            self._update_eviction_candidate(client, device)
+        self.mark_dirty(client)
+
+    def leave_queue(self, client: Client, now: float) -> None:
+        if client.waiting_since is None:
+            return
+        client.wait_seconds += now - client.waiting_since
+        self.waited_seconds += now - client.waiting_since
+        client.waiting_since = None
+        self.withdraw_permit(client)
+        del self.waiting[client.id]
+        for device in client.device_bindings:
+            device.queue.remove(client)
+            if not device.queue:
+                device.taken_by_other_since = None
+            self._update_eviction_candidate(client, device)
+        self.update_contention(client)
+        self.mark_dirty(client)
+
+    def leave_queue_if_satisfied(self, client: Client, now: float) -> None:
+        """A thread gave up or a process ended: perhaps nothing is left to wait for."""
+        if not (client.needs_more_devices if client.grant else client.is_waiting_at_gate):
+            self.leave_queue(client, now)
+
+    def requeue(self, client: Client, now: float) -> None:
+        """Its place in the queue may be another by now."""
+        for device in client.device_bindings if client.waiting_since is not None else ():
+            device.queue.add(client, now)
+            self._update_eviction_candidate(client, device)
+
+    def set_devices(self, client: Client, devices: tuple[str, ...], now: float) -> None:
+        """From now on `devices` are the client's."""
+        self.mark_dirty(client)
+        held = client.memory_use
+        self.set_memory_use(client, MemoryUse())
+        self._remove_from_contention(client)
+        for device in client.device_bindings:
+            device.queue.remove(client)
+            device.eviction_candidates.remove(client)
+            del device.clients[client.id]
+            device.forced_evictions.pop(client.id, None)
+        client.devices = devices
+        client.device_bindings = tuple(self.devices[uuid] for uuid in devices)
+        for device in client.device_bindings:
+            device.clients[client.id] = client
+        self.set_memory_use(client, held)
+        self.update_forced_eviction(client)
+        self.update_contention(client)
+        self.requeue(client, now)
+        self.mark_dirty(client)
+
+    def set_memory_use(self, client: Client, memory_use: MemoryUse) -> None:
+        """The client has that memory now, in equal parts on its devices."""
+        count = max(1, len(client.devices))
+        part = MemoryUse(memory_use.allocated // count, memory_use.resident // count, memory_use.unmovable // count)
+        for device in client.device_bindings:
+            device.allocated += part.allocated - client.memory_per_device.allocated
+            device.resident += part.resident - client.memory_per_device.resident
+            device.unmovable += part.unmovable - client.memory_per_device.unmovable
+            device.memory_version += 1
+        came = part.resident and not client.memory_per_device.resident
+        client.memory_use, client.memory_per_device = memory_use, part
+        for device in client.device_bindings if came else ():
+            self._update_eviction_candidate(client, device)
+        client.peak_bytes = (client.peak_bytes[0], max(client.peak_bytes[1], memory_use.allocated - client.unmet_bytes))
+
+    def _update_eviction_candidate(self, client: Client, device: Device) -> None:
+        """Its memory there may be the next to leave, now that it waits, or does not any more."""
+        if client in device.queue:
+            device.eviction_candidates.add_waiting(client, self.policy.key(client))
+        elif client.grant is None:
+            device.eviction_candidates.add_idle(client)
+
+    def update_forced_eviction(self, client: Client) -> None:
+        """Whether its memory leaves though there is room has changed, perhaps."""
+        for device in client.device_bindings:
+            device.memory_version += 1
+            if client.suspended or client.evicted or client.quota.resident is not None:
+                device.forced_evictions[client.id] = client
+            else:
+                device.forced_evictions.pop(client.id, None)
+
+    def set_evicted(self, client: Client, evicted: bool) -> None:
+        if client.evicted != evicted:
+            client.evicted = evicted
+            self.update_forced_eviction(client)
+
+    def update_contention(self, client: Client) -> None:
+        """Among the rivals of its devices, if it waits or runs."""
+        self._remove_from_contention(client)
+        if client.waiting_since is None and client.grant is None:
+            return
+        client.contending_share = self.policy.share(client)
+        for device in client.device_bindings:
+            device.contention.add(client.user, client.contending_share)
+
+    def _remove_from_contention(self, client: Client) -> None:
+        if client.contending_share is None:
+            return
+        for device in client.device_bindings:
+            device.contention.remove(client.user, client.contending_share)
+        client.contending_share = None
+
+    def has_contenders(self, grant: Grant) -> bool:
+        """Whether a client waits that could run if the turn were over."""
+        devices = [self.devices[uuid] for uuid in grant.devices]
+        return any(
+            device.lock_contended_since is not None or device.queue.has_others(grant.client) for device in devices
+        )
+
+    def set_lock_contended(self, device: Device, contended: bool, now: float) -> None:
+        """Whether a client that this coordinator does not know waits for the device."""
+        if not contended:
+            device.lock_contended_since = device.yielded_until = None  # such a client has it now, or has given up
+        elif device.lock_contended_since is None:
+            device.lock_contended_since = now
+        self.mark_device_dirty(device)
+
+    def mark_device_dirty(self, device: Device) -> None:
+        """Something may have become possible there, or the levels of who runs there may be others."""
+        self.dirty_devices[device.info.uuid] = None
+        for grant in device.grants:
+            self.permits.mark_dirty(grant.client)
+        if device.next_client:
+            self.permits.mark_dirty(device.next_client)
+
+    # --- permits to begin
+
+    def withdraw_permit(self, client: Client) -> None:
+        """It is not the next one any more."""
+        if client.pending_permit is None:
+            return
+        for uuid in client.pending_permit.devices:
+            device = self.devices[uuid]
+            if device.next_client is client:
+                device.next_client = None
+                self.mark_device_dirty(device)
+        client.pending_permit = None
+        self.permits.mark_dirty(client)
+        self.deadlines.set((PERMIT_CHECK, client.id), None)
+
+    def new_turn_number(self) -> int:
+        """A number that no turn has had."""
+        self._last_turn += 1
+        return self._last_turn
+
+    # --- grants
+
+    def add_grant(self, client: Client, turn: int, devices: tuple[str, ...], granted_at: float) -> Grant:
+        grant = client.grant = Grant(client, turn, (), granted_at)
+        self.grants[client.id] = grant
+        client.turn_count += 1
+        self.set_evicted(client, False)
+        self.update_contention(client)
+        self.add_devices(grant, devices, granted_at)
+        self.mark_dirty(client)
+        return grant
+
+    def add_devices(self, grant: Grant, devices: tuple[str, ...], since: float) -> None:
+        """Make `devices` part of the grant; its client has had them since `since`."""
+        for uuid in set(devices) - set(grant.devices):
+            self.devices[uuid].grants.append(grant)
+            grant.accounted_until[uuid] = since
+        grant.devices = tuple(sorted({*grant.devices, *devices}))
+        self.mark_dirty(grant.client)
+
+    def charge_time(self, grant: Grant, now: float) -> None:
+        """Add what was used of the grant so far to its client's sum."""
+        client, seconds = grant.client, now - grant.granted_at
+        client.gpu_seconds += seconds
+        client.granted_seconds = client.granted_seconds_at(now)
+        self.policy.add_work(client, seconds - grant.earlier_work, self._contended_seconds(grant, now))
+        grant.accounted_until = dict.fromkeys(grant.accounted_until, now)
+        client.usage.add(seconds, now)
+        self.policy.charge(client, seconds, now)
+        if client.time_limit:
+            client.time_limit.charge(seconds, now)
+        grant.granted_at = now
+        grant.restore_seconds = grant.earlier_work = 0.0
+
+    def _contended_seconds(self, grant: Grant, now: float) -> float:
+        """Return for how long another client has waited for one of the grant's devices, since `grant.granted_at`."""
+        since = min(
+            (self.devices[uuid].queue.waiting_since(grant.client.service_rank) for uuid in grant.devices), default=now
+        )
+        return max(0.0, now - max(since, grant.granted_at))
+
+    def remove_grant(self, grant: Grant) -> None:
+        self.mark_dirty(grant.client)
+        self.withdraw_permit(grant.client)  # what it was to take into this turn, it takes into the next one
+        self.permits.require_new_epoch(grant.client)
+        grant.client.grant = None
+        del self.grants[grant.client.id]
+        self.deadlines.set((GRANT_DEADLINE, grant.client.id), None)
+        for uuid in grant.devices:
+            device = self.devices[uuid]
+            device.grants.remove(grant)
+            device.free_since = self.now
+            self._update_eviction_candidate(grant.client, device)
+        self.update_contention(grant.client)

@@ -1,0 +1,111 @@
+"""Ending a turn: its permit is withdrawn, a client that does not drain is reported, and something is learnt at the end.
+
+The processes drain and leave by themselves; where one process's work waits for a thread at the gate of another, they
+let single calls through until all has drained (native/shim/agent/agent_step.c).
+"""
+
+from __future__ import annotations
+
+from ..interface.commands import Command, ReportOverrun, UpdateQuota
+from ..interface.settings import Settings
+from ..state.model import Client, Device, Grant
+from .grant_table import FIRST_TURN, GrantTable
+from .self_tuning import SettingsTuner
+
+_MIN_YIELD_SECONDS = 0.05  # seconds for which a device is left at least to clients that this coordinator does not know
+_MAX_YIELD_SECONDS = 0.2
+
+
+class TurnCloser(GrantTable):
+    """Closes grants, over their books."""
+
+    def __init__(
+        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+    ) -> None:
+        super().__init__(settings, devices, out, first_turn)
+        self.tuner = SettingsTuner()  # of the settings, by what turns have cost
+
+    def start_closing(self, grant: Grant, now: float, since: float | None = None) -> None:
+        """`since`: when its gate closed, if a process has closed it by itself."""
+        if not grant.is_draining:
+            grant.closing_since = now if since is None else max(min(since, now), grant.granted_at)
+            self.mark_dirty(grant.client)
+
+    def is_close_unneeded(self, grant: Grant, now: float) -> bool:
+        """Whether the client wants to go on and no other waits: its next cell came while the last one drained."""
+        allowance = grant.client.time_limit
+        return (
+            grant.is_draining
+            and not grant.is_separating
+            and not self.has_contenders(grant)
+            and grant.client.is_waiting_at_gate
+            and not grant.client.suspended
+            and not grant.client.evicted
+            and (allowance is None or allowance.ends_at(grant.granted_at) > now)
+        )
+
+    def cancel_closing(self, grant: Grant) -> None:
+        grant.reset_closing()
+        self.mark_dirty(grant.client)
+
+    def update_eviction_phase(self, grant: Grant, now: float) -> None:
+        """Note since when nothing on the device waits for anything: all that has run there has finished."""
+        if not all(process.is_evicting for process in grant.processes):
+            grant.evicting_since = None
+        elif grant.evicting_since is None:
+            grant.evicting_since = now
+
+    def overrun_at(self, grant: Grant) -> float:
+        """Return when a closing that goes on is an overrun."""
+        if grant.evicting_since is not None:
+            return grant.evicting_since + self.settings.evicting_overrun_after
+        return (grant.closing_since or 0.0) + self.settings.overrun_after
+
+    def update_overrun(self, grant: Grant, now: float) -> None:
+        if grant.is_draining and not grant.is_overrun and self.has_contenders(grant) and now >= self.overrun_at(grant):
+            grant.overrun_since = now
+            self._out.append(ReportOverrun(grant.client.id, grant.turn, grant.closing_seconds(now)))
+            self.mark_dirty(grant.client)
+
+    def finish_turn(self, grant: Grant, now: float) -> None:
+        """The turn is over: queue the client again if threads of it wait."""
+        client = grant.client
+        held, lead = now - grant.granted_at, grant.restore_seconds if grant.has_restored else 0.0
+        client.switch_cost.add_restore(lead)
+        if grant.expected_restore_seconds or grant.has_restored:
+            client.restores_memory = grant.has_restored
+        self.charge_time(grant, now)
+        if grant.closing_since is not None:
+            drained = now if grant.evicting_since is None else grant.evicting_since
+            client.switch_cost.add_drain(drained - grant.closing_since, now - drained)
+        if client.time_limit:
+            client.time_limit.resize(self.policy.quantum(client), client.switch_cost.total)
+        client.last_turn_ended_at = now
+        client.peak_bytes = (client.peak_bytes[1], client.memory_use.allocated)
+        client.mean_turn = held if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * held
+        self.remove_grant(grant)
+        self._yield_devices(grant, now)
+        if client.is_waiting_at_gate:
+            self.enter_queue(client, now)
+        switching = lead + grant.closing_seconds(now)
+        client.switch_seconds += switching
+        self.settings = self.tuner.on_turn_ended(self.settings, self.waited_seconds, switching, held - switching, now)
+        self.policy.settings = self.settings
+        self._publish_timing(client)
+
+    def _yield_devices(self, grant: Grant, now: float) -> None:
+        """Clients of other coordinators wait for its devices, and try now and then: for so long no client here takes
+        them. That is a small part of a turn, since a client that only claims to wait would cost us that much."""
+        gap = max(min(self.policy.quantum(grant.client) / 10, _MAX_YIELD_SECONDS), _MIN_YIELD_SECONDS)
+        for device in (self.devices[uuid] for uuid in grant.devices):
+            if device.lock_contended_since is not None and not device.grants:
+                device.yielded_until = now + gap
+                if device.next_client:
+                    self.withdraw_permit(device.next_client)
+
+    def _publish_timing(self, client: Client) -> None:
+        """Its processes know how long a turn is and when they count as idle; these may follow from measurements."""
+        pace = (self.policy.quantum(client), self.policy.idle_release(client))
+        if any(not 0.8 <= new / old <= 1.25 for new, old in zip(pace, client.published_timing, strict=True)):
+            self._out.append(UpdateQuota(client.id))
+            client.published_timing = pace

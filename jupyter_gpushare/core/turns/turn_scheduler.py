@@ -1,0 +1,270 @@
+"""Turns: which client is next, and whose turn is to end, looked at whenever something may have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..colocation.colocation_control import ColocationController
+from ..colocation.colocation_rules import ColocationRules
+from ..colocation.overrun_policy import should_interrupt
+from ..interface.commands import Command, InterruptKernel, Permit
+from ..interface.settings import Settings
+from ..measure.time_limit import TimeLimitBucket
+from ..queueing.eviction_order import EvictionOrder
+from ..queueing.policies import policy_of
+from ..queueing.wait_queue import WaitQueue
+from ..state.model import Client, Device, DeviceInfo, Grant
+from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END
+from .turn_deadlines import TurnDeadlines
+from .turn_start import TurnStarter
+
+
+class TurnScheduler(TurnStarter):
+    """Decides, over the books of grants. What an event may have changed is looked at device by device."""
+
+    def __init__(
+        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+    ) -> None:
+        super().__init__(settings, devices, out, first_turn)
+        self.colocation = ColocationController(lambda client: self.policy.share(client), self.quantum)
+        self._colocation_rules = ColocationRules(self, self.colocation)
+        self._deadlines = TurnDeadlines(self)
+        self._heads: dict[str, Client] = {}  # by device: the first in its line, when it was looked at
+
+    def configure(self, settings: Settings, now: float) -> None:
+        """Raises Refused, having changed nothing."""
+        settings = self.tuner.apply(settings)
+        policy = policy_of(settings)
+        policy.take_over_state(self.policy)
+        self.policy, self.settings = policy, settings
+        clients = {client.id: client for device in self.devices.values() for client in device.clients.values()}
+        for device in self.devices.values():
+            device.queue = WaitQueue(policy, settings.max_wait)
+        for client in clients.values():
+            self.apply_quota(client, now)
+
+    def add_device(self, info: DeviceInfo) -> None:
+        device = self.devices[info.uuid] = Device(info, WaitQueue(self.policy, self.settings.max_wait))
+        device.eviction_candidates = EvictionOrder(device)
+
+    def apply_quota(self, client: Client, now: float) -> None:
+        """The client's quota, or the policy that reads it, is another."""
+        limit = self.policy.limit(client)
+        if limit >= 1.0:
+            client.time_limit = None
+        elif client.time_limit is None or client.time_limit.limit != limit:
+            pace = (self.policy.quantum(client), client.switch_cost.total)
+            if client.grant and client.time_limit:
+                client.time_limit.charge(now - client.grant.granted_at, now)
+            client.time_limit = TimeLimitBucket(limit, *pace, now, client.time_limit)
+        self.update_contention(client)
+        self.requeue(client, now)
+        self.mark_dirty(client)
+
+    # --- time
+
+    def next_deadline(self) -> float | None:
+        first = self.deadlines.earliest()
+        return first[0] if first else None
+
+    def is_turn_deadline(self, due: float) -> bool:
+        """Whether `due`, the next deadline, is that of a turn which its processes end by themselves."""
+        first = self.deadlines.earliest()
+        if first is None or first[1][0] != GRANT_DEADLINE:
+            return False
+        grant = self.grants[first[1][1]]
+        permit = grant.client.permit
+        return (
+            permit is not None and permit.may and permit.relieved and permit.deadline == due and not grant.is_draining
+        )
+
+    def quantum(self, client: Client) -> float:
+        return self.policy.quantum(client)
+
+    def idle_release(self, client: Client) -> float:
+        return self.policy.idle_release(client)
+
+    def advance(self, now: float) -> Iterable[str]:
+        """Do what is due at `now`, and what has become possible on devices that were touched; returns these."""
+        for kind, name in self.deadlines.pop_due(now):
+            if kind == GRANT_DEADLINE:
+                self._process_deadline(self.grants[name], now)
+            elif kind == PERMIT_CHECK:
+                self.check_permit(self.waiting[name])
+            else:
+                self.dirty_devices[name] = None
+        seen: dict[str, None] = {}
+        while self.dirty_devices or self._mark_changed_heads(now):
+            uuid = next(iter(self.dirty_devices))
+            del self.dirty_devices[uuid]
+            seen[uuid] = None
+            self._schedule_device(self.devices[uuid], now)
+        for uuid in seen:
+            device = self.devices[uuid]
+            self._out += self.colocation.publish(device, now)
+            for grant in list(device.grants):
+                self._end_overdue_turn(grant, now)
+            if device.next_client:
+                self.schedule_permit_check(device.next_client)
+            self.deadlines.set((YIELD_END, uuid), device.yielded_until)
+            self.deadlines.set((NEXT_READY, uuid), device.queue.next_ready_at())
+        seen.update(self.dirty_devices)  # the settling of one may have begun the closing of another
+        self.dirty_devices.clear()
+        for uuid in seen:
+            for grant in self.devices[uuid].grants:
+                self.deadlines.set((GRANT_DEADLINE, grant.client.id), self._deadlines.next_check(grant))
+        self._out += self.permits.publish(self._permit_for)
+        return seen
+
+    def _mark_changed_heads(self, now: float) -> bool:
+        """Touch each device whose first client is not the first one there any more, because another client has waited
+        for longer than `max_wait`."""
+        for uuid, head in self._heads.items():
+            if self.devices[uuid].queue.head(now) is not head:
+                self.dirty_devices[uuid] = None
+        return bool(self.dirty_devices)
+
+    def _schedule_device(self, device: Device, now: float) -> None:
+        if device.yielded_until is not None and device.yielded_until <= now:
+            device.yielded_until = None
+        device.queue.update_eligibility(now)
+        for grant in list(device.grants):
+            if self.is_close_unneeded(grant, now):
+                self.cancel_closing(grant)
+            self.update_overrun(grant, now)
+        for grant in self._colocation_rules.grants_to_separate(device, now):
+            self._separate(grant, now)
+        self.adopt_unpermitted_turn(device, now)
+        head = device.queue.head(now)
+        found = self._turn_to_enter(head) if head else None
+        if head and found:
+            self.issue_permit(head, found[0], now, joins_turn=found[1])
+        elif lent := self._backfill_candidate(device, head, now):
+            self.issue_permit(lent[0], lent[1], now, joins_turn=lent[2])
+        elif device.next_client:
+            self.withdraw_permit(device.next_client)
+        # A client that cannot start yet claims its devices, so that gangs never starve.
+        if head:
+            self._heads[device.info.uuid] = head
+        else:
+            self._heads.pop(device.info.uuid, None)
+
+    # --- who is next
+
+    def may_be_next(self, client: Client) -> bool:
+        """Whether the client comes next on each of its devices, so that it must have a permit."""
+        wanted = [
+            device for device in client.device_bindings if client.grant is None or client.grant not in device.grants
+        ]
+        return bool(wanted) and all(self._is_next_on(device, client) for device in wanted)
+
+    def _turn_to_enter(self, client: Client) -> tuple[int, bool] | None:
+        """The number of the turn that the client may enter next, and whether that is the turn of others; None: it has
+        to wait."""
+        if not self.may_be_next(client):
+            return None
+        if client.grant:
+            return client.grant.turn, False
+        wanted = client.device_bindings
+        running = {grant.turn for device in wanted for grant in device.grants}
+        if len(running) == 1 and all(self._may_colocate(device, client) for device in wanted if device.grants):
+            return running.pop(), True
+        return self._own_turn(client), False
+
+    def _own_turn(self, client: Client) -> int:
+        known = client.pending_permit
+        own = known is not None and not known.joins_turn and known.devices == client.devices
+        return known.turn if known and own else self.new_turn_number()
+
+    def _is_next_on(self, device: Device, client: Client) -> bool:
+        if device.yielded_until is not None or device.queue.head(self.now) is not client:
+            return False
+        if self._backfill_candidate(device, client, self.now):
+            return False
+        # Nothing follows while clients of other coordinators wait, but for an overrun, which doesn't end anyway.
+        return device.lock_contended_since is None or all(grant.is_overrun for grant in device.grants)
+
+    def _may_colocate(self, device: Device, client: Client) -> bool:
+        # What runs together while others on this host wait would never end.
+        free = device.lock_contended_since is None or any(grant.is_overrun for grant in device.grants)
+        return free and self._colocation_rules.can_colocate(device, client)
+
+    def _backfill_candidate(self, device: Device, head: Client | None, now: float) -> tuple[Client, int, bool] | None:
+        """A client that needs only this device has a turn there, as long as any, while the first one in the line cannot
+        start soon; with the number of that turn, and whether it is the turn of others."""
+        if head is None or device.yielded_until is not None or not self._colocation_rules.is_free(device):
+            return None
+        if not self._is_start_unbounded(device, head):
+            return None
+        for client in device.queue.in_order(now):
+            if client is head or client.device_bindings != (device,) or client.grant or client.ready_at > now:
+                continue
+            if not device.grants:
+                return client, self._own_turn(client), False
+            if (
+                client.service_rank == head.service_rank
+                and device.lock_contended_since is None
+                and self._colocation_rules.can_colocate(device, client)
+            ):
+                return client, device.grants[0].turn, True
+        return None
+
+    def _is_start_unbounded(self, device: Device, head: Client) -> bool:
+        """Whether another device that it needs is taken for a time without bound: by a better class, a client that this
+        coordinator does not know, an overrun."""
+        return any(
+            (other is not device and (other.taken_by_other_since is not None or other.yielded_until is not None))
+            or self._colocation_rules.is_blocked_by_overrun(other, head)
+            or any(grant.client.service_rank < head.service_rank for grant in other.grants)
+            or ((first := other.queue.head(self.now)) is not None and first.service_rank < head.service_rank)
+            for other in head.device_bindings
+        )
+
+    # --- who has to go
+
+    def _process_deadline(self, grant: Grant, now: float) -> None:
+        self.mark_dirty(grant.client)
+        due = self._deadlines.next_check(grant)
+        if due is not None and due <= now and not grant.is_draining:
+            self.start_closing(grant, now)
+
+    def _end_overdue_turn(self, grant: Grant, now: float) -> None:
+        """End a turn whose time is over, and interrupt one that should have ended."""
+        if not grant.is_draining:
+            due = self._deadlines.close_at(grant, self._deadlines.deadline(grant))
+            if due is not None and due <= now:  # a client came to wait after the quantum was over
+                self.start_closing(grant, now)
+            return
+        if should_interrupt(grant, self.settings, now) and self.has_contenders(grant):
+            grant.is_interrupted = True
+            self._out.append(InterruptKernel(grant.client.id, grant.turn, grant.closing_seconds(now)))
+
+    def _separate(self, grant: Grant, now: float) -> None:
+        grant.is_separating = True
+        self.start_closing(grant, now)
+
+    # --- what pages say
+
+    def _permit_for(self, client: Client) -> Permit:
+        """The client's permit as things stand."""
+        grant, following, before = client.grant, client.pending_permit, client.permit
+        if grant and not grant.is_draining:
+            devices = following.devices if following else grant.devices
+            relieved = any(self._is_relieved(self.devices[uuid], grant) for uuid in grant.devices)
+            deadline = self._deadlines.deadline(grant)
+            return Permit(client.id, grant.turn, 0, devices, True, relieved, self.has_contenders(grant), deadline)
+        if following and not grant:
+            others = any(
+                device.grants or device.lock_contended_since is not None or device.queue.has_others(client)
+                for device in client.device_bindings
+            )
+            return Permit(client.id, following.turn, 0, following.devices, True, contended=others)
+        turn, devices = (before.turn, before.devices) if before else (0, ())
+        return Permit(client.id, turn, 0, devices, False)
+
+    def _is_relieved(self, device: Device, grant: Grant) -> bool:
+        """Whether a client can follow without a command of the coordinator."""
+        following = (
+            device.next_client.pending_permit if device.next_client and device.next_client is not grant.client else None
+        )
+        return device.lock_contended_since is not None or (following is not None and following.turn != grant.turn)

@@ -1,0 +1,191 @@
+"""Beginning a turn: permits for who is next, the turns that processes report, and those that they bring with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..colocation.overrun_policy import admits_others
+from ..interface.commands import CheckUnusedPermit
+from ..interface.settings import MAX_QUANTUM_SECONDS
+from ..measure.switch_cost import DEFAULT_RESTORE_BYTES_PER_SECOND
+from ..state.model import Client, Device, Grant, PendingPermit, Process, ReportedTurn
+from .grant_table import PERMIT_CHECK
+from .turn_close import TurnCloser
+
+_PERMIT_CHECK_DELAY_SECONDS = 0.05  # seconds until the edge is asked why a permit is not used; doubled with each time
+_MAX_PERMIT_CHECK_DELAY_SECONDS = 1.0
+
+
+class TurnStarter(TurnCloser):
+    """Begins grants, over their books."""
+
+    def issue_permit(self, client: Client, turn: int, now: float, joins_turn: bool = False) -> None:
+        """Let the client enter the turn `turn` on its devices as soon as their locks admit it.
+
+        `joins_turn`: it is the turn of others, beside whom the client is to run.
+        """
+        if client.pending_permit and (client.pending_permit.turn, client.pending_permit.devices) == (
+            turn,
+            client.devices,
+        ):
+            return
+        self.withdraw_permit(client)
+        client.pending_permit = PendingPermit(turn, client.devices, now, joins_turn)
+        for device in self._devices_to_enter(client):
+            if device.next_client:
+                self.withdraw_permit(device.next_client)
+            device.next_client = client
+            if device.queue.head(now) is client:  # not a client that borrows it: whether it is taken shows anew
+                device.taken_by_other_since = None
+            self.mark_device_dirty(device)
+        if client.grant:  # its closing may wait for a thread that these devices let run
+            client.grant.reset_closing()
+        self.mark_dirty(client)
+
+    def _devices_to_enter(self, client: Client) -> list[Device]:
+        """The devices that its permit is for, and its turn does not cover."""
+        covered = client.grant.devices if client.grant else ()
+        return [device for device in client.device_bindings if device.info.uuid not in covered]
+
+    def check_permit(self, client: Client) -> None:
+        """Its permit has not been used for a while."""
+        if client.pending_permit:
+            client.pending_permit.checks += 1
+            self._out.append(CheckUnusedPermit(client.id))
+            self.schedule_permit_check(client)
+
+    def schedule_permit_check(self, client: Client) -> None:
+        """Set when to find out why its permit is not used: once all devices have been free for some time."""
+        due = None
+        if client.pending_permit:
+            wanted = [self.devices[uuid] for uuid in client.pending_permit.devices]
+            if all(grant.turn == client.pending_permit.turn for device in wanted for grant in device.grants):
+                since = max([client.pending_permit.since, *(device.free_since for device in wanted)])
+                patience = min(
+                    _PERMIT_CHECK_DELAY_SECONDS * 2**client.pending_permit.checks, _MAX_PERMIT_CHECK_DELAY_SECONDS
+                )
+                due = max(since, self.now if client.pending_permit.checks else since) + patience
+        self.deadlines.set((PERMIT_CHECK, client.id), due)
+
+    def on_permit_unused(self, client: Client, stopped: bool, now: float) -> None:
+        """The edge has found out why."""
+        if client.pending_permit is None:
+            return
+        if stopped:  # it counts as waiting no more until it goes on
+            for process in client.processes.values():
+                process.is_waiting_at_gate = False
+            self.leave_queue_if_satisfied(client, now)
+            self.withdraw_permit(client)
+            return
+        for uuid in client.pending_permit.devices:
+            device = self.devices[uuid]
+            if not device.grants and device.taken_by_other_since is None:
+                device.taken_by_other_since = now
+                self.mark_device_dirty(device)
+
+    # --- reports
+
+    def on_turn_entered(self, process: Process, turn: int, at: float, now: float) -> None:
+        """The process is in that turn, by the locks of its devices: whatever was known of others there is outdated."""
+        client = process.client
+        process.turn, process.is_waiting_at_gate, process.is_evicting, process.is_idle = turn, False, False, False
+        self.mark_dirty(client)
+        if client.grant:
+            devices = (*process.devices, *(client.pending_permit.devices if client.pending_permit else ()))
+            if client.grant.turn == turn and not set(devices) <= set(client.grant.devices):
+                self.leave_queue(client, now)
+                self._extend_turn(client.grant, devices, now)
+            self.leave_queue_if_satisfied(client, now)
+            return
+        permitted = client.pending_permit is not None and client.pending_permit.turn == turn
+        devices = client.pending_permit.devices if client.pending_permit and permitted else process.devices
+        others = self._grants_of_other_turns(devices, turn)
+        if others and not permitted:
+            self.leave_queue_if_satisfied(client, now)
+            return  # it ends by what its page says; `adopt_unpermitted_turn` takes it into the books if it doesn't
+        for grant in others:
+            self._end_replaced_turn(grant, now)
+        self._start_turn(client, turn, devices, max(min(at, now), self._free_since(devices)))
+
+    def on_turn_left(self, process: Process, turn: int, closed_at: float | None, now: float) -> None:
+        """The process has left the turn."""
+        client = process.client
+        process.turn, process.is_evicting, process.is_idle = 0, False, False
+        process.left_epoch = client.permit.epoch if client.permit else 0
+        self.mark_dirty(client)
+        grant = client.grant
+        if grant and grant.turn == turn and not grant.processes:
+            if closed_at is not None:
+                self.start_closing(grant, now, closed_at)
+            self.finish_turn(grant, now)
+
+    def adopt_turn(self, process: Process, turn: ReportedTurn, now: float) -> None:
+        """Take a turn that a process brings with it into the books, if no other is on its devices."""
+        client = process.client
+        process.turn = turn.number
+        self.mark_dirty(client)
+        grant = client.grant
+        if grant is None and not self._grants_of_other_turns(process.devices, turn.number):
+            grant = self._start_turn(client, turn.number, process.devices, now)
+        if grant and grant.turn == turn.number:
+            self.add_devices(grant, process.devices, now)
+            self.leave_queue_if_satisfied(client, now)
+            if not turn.is_open:
+                self.start_closing(grant, now)
+
+    def adopt_unpermitted_turn(self, device: Device, now: float) -> None:
+        """A process that has entered without a permit is in the way of who is next, until it has drained."""
+        if device.grants:
+            return
+        for client in device.clients.values():
+            brought = next((process for process in client.processes.values() if process.turn), None)
+            if brought and client.grant is None and not self._grants_of_other_turns(brought.devices, brought.turn):
+                self.start_closing(self._start_turn(client, brought.turn, brought.devices, now), now)
+                return
+
+    def _start_turn(self, client: Client, turn: int, devices: tuple[str, ...], granted_at: float) -> Grant:
+        self.leave_queue(client, self.now)
+        joined = [grant for uuid in devices for grant in self.devices[uuid].grants]
+        grant = self.add_grant(client, turn, devices, granted_at)
+        # Or a short quantum would be over before the memory is back, turn after turn.
+        missing = (
+            client.memory_per_device.allocated - client.memory_per_device.resident if client.restores_memory else 0
+        )
+        grant.restore_seconds = grant.expected_restore_seconds = min(
+            max(client.switch_cost.restore, missing / DEFAULT_RESTORE_BYTES_PER_SECOND) if missing else 0.0,
+            MAX_QUANTUM_SECONDS,
+        )
+        for other in joined:  # an overrun has had its turn: it does not go on with this one, but waits for the next
+            other.is_separating = other.is_separating or admits_others(other, self.settings, self.now)
+        self._mark_obtained(devices)
+        if client.needs_more_devices:
+            self.enter_queue(client, self.now)
+        if client.suspended:
+            self.start_closing(grant, self.now)
+        return grant
+
+    def _extend_turn(self, grant: Grant, devices: tuple[str, ...], now: float) -> None:
+        """Its turn covers further devices now."""
+        self.charge_time(grant, now)
+        self.set_evicted(grant.client, False)
+        for other in self._grants_of_other_turns(devices, grant.turn):
+            self._end_replaced_turn(other, now)
+        self.add_devices(grant, devices, now)
+        self._mark_obtained(devices)
+
+    def _mark_obtained(self, devices: Iterable[str]) -> None:
+        for uuid in devices:
+            self.devices[uuid].taken_by_other_since = self.devices[uuid].yielded_until = None
+
+    def _grants_of_other_turns(self, devices: Iterable[str], turn: int) -> list[Grant]:
+        found = [grant for uuid in devices for grant in self.devices[uuid].grants if grant.turn != turn]
+        return list(dict.fromkeys(found))
+
+    def _free_since(self, devices: Iterable[str]) -> float:
+        return max(self.devices[uuid].free_since for uuid in devices)
+
+    def _end_replaced_turn(self, grant: Grant, now: float) -> None:
+        """Another client has the device by its lock, so this turn is over, whatever its processes say."""
+        for process in grant.processes:
+            process.turn = 0
+        self.finish_turn(grant, now)

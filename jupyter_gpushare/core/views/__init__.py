@@ -1,0 +1,1 @@
+"""Read-only views of the core: wait forecasts and invariants."""

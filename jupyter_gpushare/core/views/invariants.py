@@ -1,0 +1,136 @@
+"""What always holds between two events. For tests and for error reports; nothing is decided by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..colocation.colocation_rules import fits_in_memory
+from ..colocation.overrun_policy import admits_others
+from ..interface.settings import EXCLUSIVE
+from ..scheduler import Scheduler
+from ..state.model import Client, Device, Grant
+
+
+class InvariantViolation(AssertionError):
+    """An invariant does not hold: a bug of the core. The message says which, and the story of how it came to be."""
+
+
+def check(scheduler: Scheduler, now: float) -> None:
+    """Raise Broken unless the state of `scheduler` is consistent after its last event, which was handled at `now`."""
+    problems = list(_problems(scheduler, now))
+    if problems:
+        raise InvariantViolation("\n".join([*problems, "event log:", *scheduler.event_log()]))
+
+
+def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
+    for number, process in scheduler.processes.items():
+        if process.client.processes.get(number) is not process or scheduler.clients[process.client.id] is None:
+            yield f"process {number} is not one of its client's"
+    for device in scheduler.devices.values():
+        yield from _device_problems(scheduler, device, now)
+    for client in scheduler.clients.values():
+        yield from _client_problems(scheduler, client, now)
+    yield from _queue_problems(scheduler, now)
+    due = scheduler.next_deadline()
+    if due is not None and due <= now:
+        yield f"the deadline {due} was not met at {now}: an edge would spin"
+
+
+def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterator[str]:
+    uuid = device.info.uuid
+    if len({grant.turn for grant in device.grants}) > 1:
+        yield f"device {uuid} is in several turns: {[(grant.client.id, grant.turn) for grant in device.grants]}"
+    permits = [client.permit for client in device.clients.values() if client.permit and client.permit.may]
+    permitted = {permit.turn for permit in permits if uuid in permit.devices}
+    if len(permitted) > 2:
+        yield f"device {uuid} has permits for the turns {sorted(permitted)}"
+    if device.next_client and (
+        device.next_client.pending_permit is None or uuid not in device.next_client.pending_permit.devices
+    ):
+        yield f"the next client on {uuid}, {device.next_client.id}, does not know"
+    for grant in device.grants:
+        permit = grant.client.permit
+        if (
+            permit
+            and permit.may
+            and permit.relieved
+            and device.lock_contended_since is None
+            and len(grant.devices) == 1
+        ):
+            following = device.next_client.permit if device.next_client else None
+            if following is None or not following.may:
+                yield f"client {grant.client.id} is relieved on {uuid}, and no client has a permit to follow"
+    running = [grant.client for grant in device.grants if not grant.is_draining]
+    staying = [grant.client for grant in device.grants if admits_others(grant, scheduler.settings, now)]
+    if running and len(together := [*staying, *running]) > 1 and not fits_in_memory(device, together):
+        yield f"clients {[client.id for client in together]} run on {uuid} and do not fit"
+    if len(running) > 1 and scheduler.settings.sharing == EXCLUSIVE:
+        yield f"clients {[client.id for client in running]} run on {uuid}, which is for one at a time"
+    for grant in device.grants:
+        if scheduler.turns.grants.get(grant.client.id) is not grant or uuid not in grant.devices:
+            yield f"device {uuid} has a grant of {grant.client.id} that is over or not for it"
+    waiting = {client.id for client in scheduler.turns.waiting.values() if uuid in client.devices}
+    if waiting != {client.id for client in device.queue.clients}:
+        yield f"those that wait for {uuid} are not {sorted(waiting)}"
+    here = [client for client in scheduler.clients.values() if uuid in client.devices]
+    if device.allocated != sum(client.memory_per_device.allocated for client in here):
+        yield f"device {uuid} counts {device.allocated} bytes, its clients do not"
+    if device.unmovable != sum(client.memory_per_device.unmovable for client in here):
+        yield f"device {uuid} counts {device.unmovable} unmovable bytes, its clients do not"
+    contenders = [client for client in here if client.grant or client.waiting_since is not None]
+    if device.contention.count != len(contenders):
+        yield f"device {uuid} counts {device.contention.count} contenders, there are {len(contenders)}"
+
+
+def _client_problems(scheduler: Scheduler, client: Client, now: float) -> Iterator[str]:
+    queued = scheduler.turns.waiting.get(client.id) is client
+    if queued != (client.waiting_since is not None):
+        yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {queued}"
+    if scheduler.turns.grants.get(client.id) is not client.grant:
+        yield f"client {client.id} and the list of grants disagree"
+    if client.is_waiting_at_gate and client.grant is None and not queued and not client.suspended:
+        yield f"client {client.id} waits at the gate and is not queued"
+    if queued and not (client.needs_more_devices if client.grant else client.is_waiting_at_gate):
+        yield f"client {client.id} is queued and there is nothing that it waits for"
+    if client.suspended and (queued or (client.grant and not client.grant.is_draining)):
+        yield f"client {client.id} is suspended, and {client.phase}"
+    if client.suspended_by_policy and (not client.suspended or client.is_in_use):
+        yield f"client {client.id} is suspended for being idle, and {client.phase}, in use: {client.is_in_use}"
+    left_alone = client.suspended_by_user or client.hold_seconds_left(now) is not None
+    if (client.idle_since is None) != (client.is_in_use or left_alone):
+        yield f"client {client.id} is idle since {client.idle_since}, in use: {client.is_in_use}"
+    placed = scheduler.placement_adapter.placement.placed[client.id].devices
+    if client.processes and set(placed) != set(client.devices):
+        yield f"client {client.id} uses {client.devices}, placement has it on {placed}"
+    if client.is_preemptible_guest != (client.id in scheduler.placement_adapter.placement.guests_to_preempt):
+        yield f"client {client.id} is a preemptible guest: {client.is_preemptible_guest}, against what placement says"
+    if client.grant:
+        yield from _grant_problems(scheduler, client.grant)
+    if client.pending_permit and (
+        client.waiting_since is None or any(uuid not in client.devices for uuid in client.pending_permit.devices)
+    ):
+        yield f"client {client.id} is next on {client.pending_permit.devices} and does not wait for them"
+    permit = client.permit
+    if permit and permit.may != (
+        client.pending_permit is not None or (client.grant is not None and not client.grant.is_draining)
+    ):
+        yield f"client {client.id} has the permit {permit}, and is {client.phase}"
+
+
+def _grant_problems(scheduler: Scheduler, grant: Grant) -> Iterator[str]:
+    client = grant.client
+    for uuid in grant.devices:
+        if grant not in scheduler.devices[uuid].grants:
+            yield f"the grant of {client.id} covers {uuid}, which does not know"
+    if not grant.processes:
+        yield f"all processes of {client.id} have left and its grant is not over"
+
+
+def _queue_problems(scheduler: Scheduler, now: float) -> Iterator[str]:
+    """Each client that could have its devices has a permit for them."""
+    for device in scheduler.devices.values():
+        head = device.queue.head(now)
+        if head and head.pending_permit is None and scheduler.turns.may_be_next(head):
+            yield f"client {head.id} waits for {head.devices}, and has no permit"
+        if device.queue.in_order(now)[:1] not in ([], [head]) and device.queue:
+            yield f"the head of {device.info.uuid} is {head}, its order begins with {device.queue.in_order(now)[0].id}"

@@ -1,0 +1,551 @@
+"""A host in virtual time: processes with the rule of turns of real ones, the scheduler, and an edge between them.
+
+A process is the compiled `agent_step`; its locks are kept here. It takes `drains_in` seconds to drain, or drains only
+once its `peer` has been let through the gate (a collective whose other half is still to come).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_gpushare.agent import rule
+from jupyter_gpushare.agent.rule import ffi, native
+from jupyter_gpushare.core import Scheduler
+from jupyter_gpushare.core.base.errors import GpuShareError
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.interface import commands as cmd
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.core.state.model import DeviceInfo, ReportedTurn
+from jupyter_gpushare.core.views.invariants import check
+
+OTHER_USER = "another user"
+GATES = ("closed", "open", "closing", "step", "leaving")  # by phase
+CLOSED, OPEN, CLOSING, STEP, LEAVING = GATES
+OTHER_TURN = (1 << 61) + 7
+NEVER = (1 << 64) - 1
+
+
+def baseline(**settings: Any) -> Settings:
+    """Turns of a fixed length, first come, first served, one client at a time: what most tests are about."""
+    plain = {"time_quantum": 30.0, "policy": "fcfs", "sharing": "exclusive", "idle_release": 0.25}
+    return Settings(**{**plain, **settings})
+
+
+def host_of(*devices: str, **settings: Any) -> SimulatedHost:
+    """A host with these devices and the baseline's settings, but for those given."""
+    host = SimulatedHost(baseline(**settings))
+    for uuid in devices:
+        host.add_device(uuid)
+    return host
+
+
+def ns(seconds: float | None) -> int:
+    return round(seconds * 1e9) if seconds else 0
+
+
+class SimulatedProcess:
+    """`busy`: it stands at the gate again as soon as it closes; `waits`: a thread of it is there now.
+
+    In each of its next `collectives` openings it submits work that ends only after `peer` has passed the gate again.
+    """
+
+    def __init__(self, number: int, client: str, devices: tuple[str, ...], drains_in: float, busy: bool) -> None:
+        self.number, self.client, self.devices, self.drains_in, self.busy = number, client, devices, drains_in, busy
+        self.peer: SimulatedProcess | None = None
+        self.collectives = 0
+        self.waits = False
+        self.alive = True
+        self.stopped = False
+        self.openings = 0
+        self.entered: tuple[str, ...] = ()  # the devices that it has locked
+        self.needs_opening = 0  # the opening of its peer that its submitted work waits for
+        self.drained_at = 0.0
+        self.deadline: float | None = None
+        self.table = list(devices)  # the bits of a permit's devices
+        self.agent: Any = ffi.new("struct agent *")
+        self.inputs: Any = ffi.new("struct agent_inputs *")
+        self.outputs: Any = ffi.new("struct agent_outputs *")
+        self.known = (0, 0)  # phase and turn, as the scheduler knows them
+        self.reported_waiting = False
+        self.next_step_at = float("inf")
+
+    @property
+    def gate(self) -> str:
+        """Where the process stands with its turn."""
+        return GATES[self.agent.report.phase]
+
+    @property
+    def turn(self) -> int:
+        return int(self.agent.report.turn)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.agent.gate)
+
+    @property
+    def is_in_turn(self) -> bool:
+        return self.gate != CLOSED
+
+
+@dataclass
+class SimulatedHost:
+    """`turns` lists (client, from, until) of every stretch in which the client held a lock, per device."""
+
+    settings: Settings = field(default_factory=lambda: baseline())
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.scheduler = Scheduler(self.settings)
+        self.log: list[tuple[float, ev.Event]] = []
+        self.commands: list[cmd.Command] = []
+        self.timeline: list[tuple[float, cmd.Command]] = []
+        self.processes: dict[int, SimulatedProcess] = {}
+        self.permits: dict[str, cmd.Permit] = {}  # by client: what its pages say
+        self.locks: dict[str, dict[int, dict[str, float]]] = {}  # by device, turn and client: since when
+        self.turns: dict[str, list[tuple[str, float, float]]] = {}
+        self.devices: list[str] = []
+        self.report_delay = 0.0  # how long the report of a turn's end is on its way
+        self.ignores_reports = False  # the coordinator reads no reports
+        self.taken_when_free: set[str] = set()  # devices that another user locks as soon as they are free
+        self._actions: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._numbers = itertools.count(1)
+        self._woken: deque[SimulatedProcess] = deque()
+        self._is_stepping = False
+        self._unread: list[Any] = []  # reports of the time in which the coordinator was deaf
+
+    # --- what happens
+
+    def add_device(self, uuid: str) -> str:
+        self.devices.append(uuid)
+        self.turns[uuid] = []
+        self.locks[uuid] = {}
+        self.handle_event(ev.DeviceFound(DeviceInfo(uuid, uuid, 1 << 30)))
+        return uuid
+
+    def add_client(self, name: str, quota: Quota | None = None, gpus: int = 1, user: str = "1000") -> str:
+        self.handle_event(ev.ClientRegistered(name, user, name, quota or Quota(), gpus))
+        return name
+
+    def add_process(
+        self, client: str, *devices: str, busy: bool = False, waiting: bool = False, drains_in: float = 0.0
+    ) -> SimulatedProcess:
+        """Return a process that has just initialised CUDA. The client is registered if it is new."""
+        if client not in self.scheduler.clients:
+            self.add_client(client)
+        process = self._make_process(client, devices or self.devices[:1], drains_in, busy)
+        self.handle_event(ev.ProcessJoined(client, process.number, process.devices))
+        if busy or waiting:
+            self.wait_at_gate(process)
+        return process
+
+    def adopt(
+        self, client: str, *devices: str, turn: int, phase: str = OPEN, drains_in: float = 0.0
+    ) -> SimulatedProcess:
+        """A process that an earlier coordinator let into `turn`, and that is in it still, with its devices locked."""
+        if client not in self.scheduler.clients:
+            self.add_client(client)
+        process = self._make_process(client, devices, drains_in, False)
+        assert self._enter(process, sorted(devices), turn, False), f"{devices} are locked"
+        report = process.agent.report
+        report.turn, report.phase, report.began_ns = turn, GATES.index(phase), ns(self.now)
+        process.agent.gate = phase == OPEN
+        process.known = (report.phase, turn)
+        self.handle_event(ev.ProcessJoined(client, process.number, process.devices, ReportedTurn(turn, phase == OPEN)))
+        return process
+
+    def _make_process(self, client: str, devices: Any, drains_in: float, busy: bool) -> SimulatedProcess:
+        process = SimulatedProcess(next(self._numbers), client, tuple(sorted(devices)), drains_in, busy)
+        self.processes[process.number] = process
+        return process
+
+    def start_client(
+        self, client: str, user: str = "", busy: bool = True, drains_in: float = 0.0, **quota: Any
+    ) -> SimulatedProcess:
+        """A process of a new client, which is a tenant of its own, if it is not said whose it is."""
+        self.add_client(client, Quota(**quota), user=user or client)
+        return self.add_process(client, busy=busy, drains_in=drains_in)
+
+    def start_busy(self, *clients: str) -> list[SimulatedProcess]:
+        """Start a process per client that always requests the first device."""
+        return [self.add_process(client, busy=True) for client in clients]
+
+    def wait_at_gate(self, *processes: SimulatedProcess) -> None:
+        """Let a thread of each process submit work: the thread passes an open gate or stops at it."""
+        for process in processes:
+            if not process.is_open and process.alive and not process.waits:
+                process.waits = True
+                self.wake(process)
+
+    def stop_waiting(self, process: SimulatedProcess) -> None:
+        if process.waits:
+            process.waits = False
+            self.wake(process)
+
+    def report_memory(
+        self, client: str, allocated: int, resident: int | None = None, unmovable: int = 0, unmet_bytes: int = 0
+    ) -> list[cmd.Command]:
+        """Report the client's memory; all of it is on the device, if it is not said how much."""
+        there = allocated if resident is None else resident
+        return self.handle_event(ev.MemoryReported(client, allocated, there, unmovable, unmet_bytes))
+
+    def report_idle(self, process: SimulatedProcess) -> None:
+        self.handle_event(ev.ProcessIdle(process.number))
+
+    def report_busy(self, process: SimulatedProcess) -> None:
+        self.handle_event(ev.ProcessBusy(process.number))
+
+    def stop_process(self, process: SimulatedProcess) -> None:
+        """By a signal: it does nothing until `continue_process`."""
+        process.stopped = True
+
+    def continue_process(self, process: SimulatedProcess) -> None:
+        process.stopped = False
+        self.wake(process)
+        if process.waits:
+            self.handle_event(ev.GateWaitStarted(process.number))  # as the edge finds out once a second
+
+    def read_reports(self) -> None:
+        """The coordinator reads reports again."""
+        self.ignores_reports, unread, self._unread = False, self._unread, []
+        for event in unread:
+            self._deliver_event(event)
+
+    def finish_work(self, process: SimulatedProcess) -> None:
+        """Its work on the device ends."""
+        process.drains_in, process.drained_at = 0.0, self.now
+        self.wake(process)
+
+    def kill_process(self, process: SimulatedProcess) -> None:
+        process.alive = False
+        del self.processes[process.number]
+        if process.entered:
+            self._leave(process, process.turn)
+        self.handle_event(ev.ProcessGone(process.number))
+
+    def start_cell(self, client: str, request: str) -> None:
+        self.handle_event(ev.CellStarted(client, request))
+
+    def end_cell(self, client: str, request: str) -> None:
+        self.handle_event(ev.CellEnded(client, request))
+
+    def run_cell(self, process: SimulatedProcess, length: float, then: Callable[[], object] = lambda: None) -> None:
+        """`length` seconds of work on the device, then the cell ends."""
+        client, device = process.client, process.devices[0]
+        before = self.granted_seconds(device)[client]
+        process.busy = True
+
+        def look() -> None:
+            left = length - (self.granted_seconds(device)[client] - before)
+            if left > 1e-9:
+                self.call_after(max(left, 0.001), look)
+                return
+            process.busy = False
+            self.stop_waiting(process)
+            self.end_cell(client, "cell")
+            then()
+
+        self.start_cell(client, "cell")
+        self.wait_at_gate(process)
+        look()
+
+    def lock_by_other(self, uuid: str) -> None:
+        """Another user's coordinator takes the device."""
+        assert not self.locks[uuid]
+        self.locks[uuid][OTHER_TURN] = {OTHER_USER: self.now}
+
+    def unlock_by_other(self, uuid: str, ring: bool = True) -> None:
+        assert self.locks[uuid].pop(OTHER_TURN)
+        if ring:
+            self._ring((uuid,))
+
+    # --- time
+
+    def call_after(self, delay: float, action: Callable[[], None]) -> None:
+        self._call_at(self.now + delay, action)
+
+    def _call_at(self, due: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._actions, (due, next(self._order), action))
+
+    def run(self, seconds: float) -> None:
+        """Let time pass: the scheduler's deadlines and everything on the agenda happen in order."""
+        self.run_to(self.now + seconds)
+
+    def _next_moment(self) -> tuple[float | None, bool]:
+        """Return when something happens next, and whether that is on the agenda."""
+        due = self.scheduler.next_deadline()
+        planned = self._actions[0][0] if self._actions else None
+        moment = min((time for time in (due, planned) if time is not None), default=None)
+        return moment, moment == planned
+
+    def run_to(self, end: float) -> None:
+        for _ in range(200_000):
+            moment, is_planned = self._next_moment()
+            if moment is None or moment > end:
+                self.now = end
+                return
+            self.now = max(self.now, moment)
+            if is_planned:
+                heapq.heappop(self._actions)[2]()
+            else:
+                self.handle_event(ev.Tick())
+        raise AssertionError(f"time stands still at {self.now}")
+
+    def run_until(self, condition: Callable[[], bool], within: float = 100.0) -> float:
+        """Run to the first moment at which `condition` holds; returns how long that took."""
+        began = self.now
+        while not condition():
+            moment, _ = self._next_moment()
+            assert moment is not None, f"nothing will happen any more:\n{self.event_log()}"
+            assert moment - began <= within, f"not within {within} s:\n{self.event_log()}"
+            self.run_to(max(moment, self.now))
+        return self.now - began
+
+    # --- what one sees
+
+    def phase(self, client: str) -> str:
+        return self.scheduler.clients[client].phase
+
+    def running(self, uuid: str | None = None) -> str | None:
+        """Whose gates are open on the device; one of them, if they are several."""
+        open_now = {p.client for p in self.processes.values() if p.is_open and (uuid or p.devices[0]) in p.devices}
+        return open_now.pop() if open_now else None
+
+    def queue(self, uuid: str) -> list[str]:
+        return [client.id for client in self.scheduler.queue(uuid, self.now)]
+
+    def holders(self, uuid: str) -> dict[str, float]:
+        """Who has the device's lock, and since when."""
+        return {client: since for turn in self.locks[uuid].values() for client, since in turn.items()}
+
+    def granted_seconds(self, uuid: str, since: float = 0.0) -> dict[str, float]:
+        """Seconds for which each client held the device after `since`."""
+        seconds = dict.fromkeys(self.scheduler.clients, 0.0)
+        now = [(client, began, self.now) for client, began in self.holders(uuid).items()]
+        for client, began, ended in [*self.turns[uuid], *now]:
+            seconds[client] = seconds.get(client, 0.0) + max(0.0, ended - max(began, since))
+        return seconds
+
+    def fractions(self, seconds: float) -> dict[str, float]:
+        """Return each client's fraction of the first device's time in the next `seconds`."""
+        since = self.now
+        self.run(seconds)
+        return {name: held / seconds for name, held in self.granted_seconds(self.devices[0], since).items()}
+
+    def turn_order(self, uuid: str) -> list[str]:
+        """Who held the device, in order; a client that holds it now comes last."""
+        return [*(client for client, _, _ in self.turns[uuid]), *self.holders(uuid)]
+
+    def event_log(self) -> str:
+        return "\n".join(self.scheduler.event_log())
+
+    # --- the edge
+
+    def handle_event(self, event: ev.Event) -> list[cmd.Command]:
+        """Hand an event to the scheduler, carry out its commands, and check everything afterwards."""
+        self.log.append((self.now, event))
+        try:
+            decided = self.scheduler.handle(event, self.now)
+        except GpuShareError:
+            self.log.pop()
+            raise
+        self.commands += decided
+        self.timeline += [(self.now, command) for command in decided]
+        check(self.scheduler, self.now)
+        for command in decided:
+            self._carry_out(command)
+        self._step_woken()
+        return decided
+
+    def _carry_out(self, command: cmd.Command) -> None:
+        if isinstance(command, cmd.Permit):
+            self.permits[command.client] = command
+            for process in self._processes_of(command.client):
+                self._write_permit(process, command)
+                self._woken.append(process)
+        elif isinstance(command, cmd.CheckUnusedPermit):
+            processes = self._processes_of(command.client)
+            if any(process.stopped for process in processes):
+                self.call_after(0.0, lambda: self._report_permit_unused(command.client, stopped=True))
+            elif any(process.agent.report.tries for process in processes):
+                self.call_after(0.0, lambda: self._report_permit_unused(command.client, stopped=False))
+
+    def _report_permit_unused(self, client: str, stopped: bool) -> None:
+        if client in self.scheduler.clients:
+            self.handle_event(ev.PermitUnused(client, stopped))
+
+    def _write_permit(self, process: SimulatedProcess, permit: cmd.Permit) -> None:
+        process.table = [*process.table, *(uuid for uuid in permit.devices if uuid not in process.table)]
+        page = process.inputs.permit
+        page.turn, page.epoch, page.deadline_ns = permit.turn, permit.epoch, ns(permit.deadline)
+        page.devices = sum(1 << process.table.index(uuid) for uuid in permit.devices)
+        page.flags = permit.may | permit.relieved << 1 | permit.contended << 2
+
+    def _processes_of(self, client: str) -> list[SimulatedProcess]:
+        return [process for process in self.processes.values() if process.client == client]
+
+    def wake(self, process: SimulatedProcess) -> None:
+        """Something has happened that the process notices."""
+        self._woken.append(process)
+        self._step_woken()
+
+    def _step_woken(self) -> None:
+        if self._is_stepping:
+            return
+        self._is_stepping = True
+        try:
+            while self._woken:
+                self._step(self._woken.popleft())
+        finally:
+            self._is_stepping = False
+        self._check_locks()
+
+    # --- a process
+
+    def _step(self, process: SimulatedProcess) -> None:
+        if not process.alive or process.stopped:
+            return
+        tried, bell = 0, 0
+        for _ in range(100):
+            self._fill_inputs(process, tried, bell)
+            native().agent_step(process.agent, process.inputs, process.outputs)
+            tried, bell = self._act(process), 0
+            if not tried and process.outputs.wake_at > ns(self.now):
+                break
+        else:
+            raise AssertionError(f"process {process.number} steps for ever\n{self.event_log()}")
+        if process.outputs.wake_at != NEVER:
+            self._schedule_step(process, process.outputs.wake_at / 1e9)
+        elif process.gate == CLOSING:
+            self._schedule_step(process, max(process.drained_at, self.now + 0.001))
+        self._report(process)
+
+    def _schedule_step(self, process: SimulatedProcess, due: float) -> None:
+        due = max(due, self.now + 1e-9)
+        if process.gate == CLOSING:
+            due = min(due, max(process.drained_at, self.now + 0.001))
+        if due >= process.next_step_at > self.now:
+            return
+        process.next_step_at = due
+        self._call_at(due, lambda: self._on_step_due(process, due))
+
+    def _on_step_due(self, process: SimulatedProcess, due: float) -> None:
+        if process.next_step_at == due:
+            process.next_step_at = float("inf")
+            self.wake(process)
+
+    def _fill_inputs(self, process: SimulatedProcess, tried: int, bell: int) -> None:
+        given, siblings = process.inputs, [p for p in self._processes_of(process.client) if p is not process]
+        given.now, given.tried, given.bell = ns(self.now), tried, bell
+        given.waiting = process.waits
+        given.polled = 0
+        if process.gate == CLOSING:
+            given.polled = rule.QUIET if self._is_quiet(process) else rule.BUSY
+        closing = [p for p in siblings if p.gate in (CLOSING, STEP)]
+        given.closing_siblings = len(closing)
+        since = min(((p.agent.report.closed_ns, p.turn) for p in closing), default=(0, 0))
+        given.sibling_since, given.sibling_turn = since
+        given.client_devices = (1 << len(process.table)) - 1
+        given.own_devices = (1 << len(process.devices)) - 1
+
+    def _is_quiet(self, process: SimulatedProcess) -> bool:
+        if self.now < process.drained_at:
+            return False
+        peer = process.peer
+        return not (peer and peer.alive and peer.openings < process.needs_opening)
+
+    def _act(self, process: SimulatedProcess) -> int:
+        found, acts = process.outputs, process.outputs.acts
+        if acts & rule.LEAVE:
+            self._leave(process, found.turn)
+        if acts & rule.CLOSE:
+            process.drained_at = self.now + process.drains_in
+            if process.busy:
+                process.waits = True
+        if acts & rule.WAKE and process.is_open:
+            process.openings += process.waits or not process.openings
+            process.waits = False
+            if process.peer and process.collectives:
+                process.collectives -= 1
+                process.needs_opening = process.peer.openings + 1
+        if not acts & rule.ENTER:
+            return 0
+        devices = [process.table[bit] for bit in range(len(process.table)) if found.devices >> bit & 1]
+        entered = self._enter(process, devices, found.turn, bool(acts & rule.JOIN))
+        return rule.ENTERED if entered else rule.REFUSED
+
+    def _enter(self, process: SimulatedProcess, devices: Any, turn: int, join: bool) -> bool:
+        for uuid in devices:
+            if set(self.locks[uuid]) - {turn} or (join and turn not in self.locks[uuid]):
+                return False
+        for uuid in devices:
+            self.locks[uuid].setdefault(turn, {}).setdefault(process.client, self.now)
+        process.entered = tuple(devices)
+        return True
+
+    def _leave(self, process: SimulatedProcess, turn: int) -> None:
+        devices, process.entered = process.entered, ()
+        for uuid in devices:
+            if any(uuid in other.entered for other in self._processes_of(process.client)):
+                continue
+            since = self.locks[uuid][turn].pop(process.client)
+            self.turns[uuid].append((process.client, since, self.now))
+            if not self.locks[uuid][turn]:
+                del self.locks[uuid][turn]
+            if uuid in self.taken_when_free and not self.locks[uuid]:
+                self.taken_when_free.remove(uuid)
+                self.lock_by_other(uuid)
+        self._ring(devices)
+
+    def _ring(self, devices: tuple[str, ...]) -> None:
+        for process in self.processes.values():
+            if process.waits and process.gate == CLOSED and set(process.devices) & set(devices):
+                process.agent.next_try = 0
+                self._woken.append(process)
+        self._step_woken()
+
+    def _report(self, process: SimulatedProcess) -> None:
+        """What the edge reads of the process's page, as events."""
+        report = process.agent.report
+        (phase, turn), process.known = process.known, (report.phase, report.turn)
+        if process.known != (phase, turn):
+            if phase and (not report.phase or report.turn != turn):
+                closed = report.closed_ns / 1e9 if report.closed_ns and report.turn == turn else None
+                self._report_event(ev.TurnLeft(process.number, turn, closed))
+                phase = 0
+            if report.phase and not phase:
+                self._report_event(ev.TurnEntered(process.number, report.turn, self.now))
+            if GATES[report.phase] == CLOSING and GATES[phase] in (CLOSED, OPEN):
+                self._report_event(ev.GateClosed(process.number, report.turn, self.now))
+        waiting = bool(process.waits and GATES[report.phase] != OPEN)
+        if waiting != process.reported_waiting:
+            process.reported_waiting = waiting
+            self._report_event((ev.GateWaitStarted if waiting else ev.GateWaitEnded)(process.number))
+
+    def _report_event(self, event: Any) -> None:
+        if self.ignores_reports:
+            self._unread.append(event)
+        elif self.report_delay and isinstance(event, ev.TurnLeft):
+            self.call_after(self.report_delay, lambda: self._deliver_event(event))
+        else:
+            self._deliver_event(event)
+
+    def _deliver_event(self, event: Any) -> None:
+        if event.process in self.processes:
+            self.handle_event(event)
+
+    def _check_locks(self) -> None:
+        """Whatever the scheduler believes: no process runs without the locks of all its devices, no two turns mix."""
+        for uuid, turns in self.locks.items():
+            assert len(turns) <= 1, f"{turns} are in on {uuid}\n{self.event_log()}"
+        for process in self.processes.values():
+            missing = set(process.devices) - set(process.entered)
+            assert not process.is_in_turn or not missing, (
+                f"process {process.number} runs without {missing}\n{self.event_log()}"
+            )

@@ -1,0 +1,201 @@
+"""Clients that run together and ask for more than the device has: one of them goes, and they take turns from then."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.core.residency.residency_plan import can_make_resident
+
+from .simulated_host import CLOSING, OPEN, SimulatedHost, SimulatedProcess
+
+MIB = 1 << 20  # the device has 1024 of them; each test says how many of these the clients find there
+
+
+@pytest.fixture
+def host() -> SimulatedHost:
+    """Under the settings that are shipped."""
+    host = SimulatedHost(Settings())
+    host.add_device("d")
+    return host
+
+
+def together(host: SimulatedHost, *sizes: int, quotas: tuple[Quota, ...] = ()) -> list[SimulatedProcess]:
+    """Clients a, b … that run and have so many MiB each; they have joined in this order."""
+    processes = []
+    for number, (name, size) in enumerate(zip("abcd", sizes, strict=False)):
+        host.add_client(name, quotas[number] if quotas else None)
+        processes.append(host.add_process(name, busy=True, drains_in=0.001))
+        holds(host, name, size)
+    assert [process.gate for process in processes] == [OPEN] * len(sizes)
+    return processes
+
+
+def holds(
+    host: SimulatedHost, client: str, mib: int, short: int = 0, pinned: int = 0, resident: int | None = None
+) -> None:
+    """As a process says it: what it is short of counts as allocated and resident already."""
+    host.report_memory(client, mib * MIB, None if resident is None else resident * MIB, pinned * MIB, short * MIB)
+
+
+def leaves(host: SimulatedHost, client: str) -> None:
+    """Return what the scheduler has asked the client to evict."""
+    known = host.scheduler.clients[client]
+    target = host.scheduler.residency.target(client)
+    if target is not None:
+        host.report_memory(client, known.memory_use.allocated, target)
+
+
+def open_gates(host: SimulatedHost) -> list[str]:
+    return [process.client for process in host.processes.values() if process.gate == OPEN]
+
+
+def overlaps(host: SimulatedHost, since: float) -> bool:
+    """Return whether several clients had the device at the same time after `since`."""
+    turns = [(began, until) for _, began, until in host.turns["d"]]
+    turns = sorted((began, until) for began, until in turns if until > since)
+    return any(later < until - 1e-9 for (_, until), (later, _) in itertools.pairwise(turns))
+
+
+def test_the_last_that_joined_goes_and_its_memory_makes_room(host: SimulatedHost) -> None:
+    """The driver has 80 MiB of the device, which no coordinator can know."""
+    first, last = together(host, 480, 464)
+    holds(host, "a", 496, short=16)
+    assert (first.gate, last.gate) == (OPEN, CLOSING)
+    host.run(0.01)
+    assert open_gates(host) == ["a"]
+    assert host.phase("b") == "waiting"
+    assert host.scheduler.residency.target("b") == 448 * MIB
+
+
+@pytest.fixture
+def parted(host: SimulatedHost) -> SimulatedHost:
+    """A runs and has found no room for more; b, whose memory is about to leave, waits."""
+    together(host, 480, 464)
+    holds(host, "a", 496, short=16)
+    host.run(0.01)
+    return host
+
+
+def test_of_two_that_ask_at_once_one_goes(host: SimulatedHost) -> None:
+    together(host, 480, 464)
+    holds(host, "b", 480, short=16)
+    holds(host, "a", 496, short=16)
+    host.run(0.01)
+    assert open_gates(host) == ["a"]
+    assert host.phase("b") == "waiting"
+
+
+def test_they_take_turns_and_are_not_together_again(parted: SimulatedHost) -> None:
+    leaves(parted, "b")
+    holds(parted, "a", 496)
+    since = parted.now
+    parted.run(60.0)
+    turns = [client for client, began, _ in parted.turns["d"] if began > since]
+    assert turns.count("a") > 2 and turns.count("b") > 2
+    assert not overlaps(parted, since)
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [(496, 500.0, 700.0), (100, 0.0, 60.0)], ids=["the same", "less"])
+def test_it_is_tried_again_after_a_while_or_as_soon_as_they_have_shrunk(
+    parted: SimulatedHost, size: int, least: float, most: float
+) -> None:
+    """The device may have more room by then."""
+    holds(parted, "a", size)
+    parted.run_until(lambda: len(open_gates(parted)) == 2, within=most)
+    assert parted.now > least
+
+
+@pytest.mark.parametrize(
+    ("quotas", "gates"),
+    [((), (OPEN, CLOSING)), ((Quota(service="offline"), Quota()), (CLOSING, OPEN))],
+    ids=["the-last-also-if-it-asks-itself", "an-offline-one-first"],
+)
+def test_which_one_goes(host: SimulatedHost, quotas: tuple[Quota, ...], gates: tuple[str, str]) -> None:
+    first, last = together(host, 480, 464, quotas=quotas)
+    holds(host, "b", 480, short=16)
+    assert (first.gate, last.gate) == gates
+
+
+def test_no_more_go_than_make_room() -> None:
+    host = SimulatedHost(Settings(sharing="packed"))
+    host.add_device("d")
+    first, second, last = together(host, 300, 300, 300)
+    holds(host, "a", 316, short=16)
+    assert (first.gate, second.gate, last.gate) == (OPEN, OPEN, CLOSING)
+    host.run(0.01)
+    leaves(host, "c")
+    holds(host, "a", 316)
+    host.run(1.0)
+    assert "a" in open_gates(host)
+    assert len(open_gates(host)) == 2
+
+
+def test_no_one_goes_while_idle_clients_can_make_room(host: SimulatedHost) -> None:
+    host.add_process("idle", waiting=True)
+    holds(host, "idle", 100)
+    host.handle_event(ev.ReleaseRequested("idle"))
+    host.run(0.1)
+    first, last = together(host, 400, 400)
+    holds(host, "a", 416, short=16)
+    assert (first.gate, last.gate) == (OPEN, OPEN)
+    assert host.scheduler.residency.target("idle") == 84 * MIB
+    leaves(host, "idle")
+    holds(host, "a", 416)
+    holds(host, "a", 516, short=100)  # more than the idle one has left
+    assert (first.gate, last.gate) == (OPEN, CLOSING)
+
+
+def test_no_one_goes_where_nothing_can_leave(host: SimulatedHost) -> None:
+    first, last = together(host, 480, 464)
+    holds(host, "b", 464, pinned=464)
+    holds(host, "a", 496, short=16)
+    assert (first.gate, last.gate) == (OPEN, OPEN)
+
+
+def test_what_idle_clients_cannot_give_up_counts(host: SimulatedHost) -> None:
+    """Two that fit on the device, but not beside what is pinned there."""
+    host.add_process("idle", waiting=True)
+    holds(host, "idle", 600, pinned=600)
+    host.handle_event(ev.ReleaseRequested("idle"))
+    host.run(0.1)
+    host.add_process("a", busy=True)
+    second = host.add_process("b")
+    holds(host, "a", 300)
+    holds(host, "b", 300, resident=0)
+    host.wait_at_gate(second)
+    assert open_gates(host) == ["a"]
+
+
+class TestWhatCanCome:
+    def client(self, host: SimulatedHost, name: str) -> bool:
+        return can_make_resident(host.scheduler.devices["d"], host.scheduler.clients[name])
+
+    def test_while_others_have_anything_that_can_leave(self, host: SimulatedHost) -> None:
+        together(host, 480, 464)
+        assert self.client(host, "a")
+        holds(host, "b", 464, pinned=463)
+        assert self.client(host, "a")
+        holds(host, "b", 464, pinned=464)
+        assert not self.client(host, "a")
+
+    def test_also_while_theirs_is_on_its_way_back(self, host: SimulatedHost) -> None:
+        together(host, 480, 464)
+        holds(host, "b", 464, resident=0)
+        assert self.client(host, "a")
+
+    def test_not_more_than_the_device_has_beside_what_stays(self, host: SimulatedHost) -> None:
+        together(host, 480, 464)
+        holds(host, "b", 464, pinned=200)
+        holds(host, "a", 824, short=344)
+        assert self.client(host, "a")
+        holds(host, "a", 825, short=345)
+        assert not self.client(host, "a")
+
+    def test_its_own_memory_makes_no_room(self, host: SimulatedHost) -> None:
+        together(host, 480)
+        assert not self.client(host, "a")

@@ -1,0 +1,262 @@
+"""Gandiva's packing by trial, on a device that is shared in virtual time, a millisecond at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core.colocation.packing_trials import FAILURE_VALID_SECONDS, PackingTrials, Sample
+
+from ..support import tier
+
+MS = 0.001
+GIB = 1 << 30
+
+
+@dataclass
+class Program:
+    """Works for `on` ms of device time, then pauses for `off` ms, over and over; `speed`: its blocks per ms of work."""
+
+    name: str
+    on: float = 50.0
+    off: float = 0.0
+    speed: float = 100.0
+    memory: int = GIB
+    left: float = 0.0  # device ms until its pause (above 0), or ms of pause
+    pausing: bool = False
+    blocks: float = 0.0
+    worked: float = 0.0
+    held: float = 0.0
+    shared: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.left = self.on
+
+    @property
+    def busy(self) -> bool:
+        return not self.pausing
+
+    def advance(self, part: float) -> None:
+        """One ms, with `part` of a device's speed."""
+        self.left -= 1.0 if self.pausing else part
+        if not self.pausing:
+            self.blocks += self.speed * part
+            self.worked += MS
+        if self.left <= 0:
+            self.pausing = not self.pausing and self.off > 0
+            self.left += self.off if self.pausing else self.on
+
+
+@dataclass
+class Card:
+    """`efficiency`: of what a device does in all, when more than one works on it at once."""
+
+    programs: list[Program]
+    efficiency: float = 1.0
+    packing: PackingTrials = field(default_factory=PackingTrials)
+    now: float = 0.0
+    packed: list[str] = field(default_factory=list)
+    parted: list[tuple[float, str]] = field(default_factory=list)
+
+    def alone(self, program: Program, seconds: float) -> None:
+        self.packing.set_members([program.name], self.now)
+        self._run([program], seconds)
+
+    def all_alone(self, seconds: float = 4.0) -> None:
+        self.sample()
+        for program in self.programs:
+            self.alone(program, seconds)
+
+    def together(self, seconds: float) -> None:
+        """Pack who may join, and part whom the verdict names, until the time is over."""
+        end = self.now + seconds
+        while self.now < end - MS / 2:
+            self.join()
+            self._run([program for program in self.programs if program.name in self.packed], 1.0)
+            loser = self.packing.client_to_separate(self.now)
+            if loser is not None:
+                self.packed.remove(loser)
+                self.parted.append((self.now, loser))
+                self.packing.set_members(self.packed, self.now)
+
+    def join(self) -> None:
+        for program in self.programs:
+            if program.name in self.packed:
+                continue
+            if not self.packed or self.packing.may_join(program.name, self.packed, self.now):
+                self.packed.append(program.name)
+                self.packing.set_members(self.packed, self.now)
+
+    def _run(self, programs: list[Program], seconds: float) -> None:
+        for step in range(1, round(seconds / MS) + 1):
+            busy = sum(program.busy for program in programs)
+            for program in programs:
+                program.held += MS
+                program.shared += MS if len(programs) > 1 else 0.0
+                program.advance((1.0 if busy < 2 else self.efficiency) / max(busy, 1))
+            self.now += MS
+            if step % 1000 == 0:
+                self.sample()
+
+    def sample(self) -> None:
+        self.packing.add_samples(
+            [
+                Sample(p.name, int(p.blocks / 10), int(p.blocks), p.worked, p.held, p.shared, p.memory, self.now)
+                for p in self.programs
+            ],
+            self.now,
+        )
+
+
+def test_strangers_that_leave_each_other_room_stay_together_from_the_first_moment() -> None:
+    card = Card([Program("a", on=50, off=60), Program("b", on=50, off=50)])
+    card.sample()
+    card.together(20)
+    assert card.parted == []
+    assert card.packed == ["a", "b"]
+
+
+@pytest.mark.parametrize(("efficiency", "packs"), [(1.0, True), (0.7, False)])
+def test_strangers_that_keep_the_device_busy_are_seen_alone_first(efficiency: float, packs: bool) -> None:
+    card = Card([Program("a"), Program("b")], efficiency)
+    card.sample()
+    card.together(4)
+    assert [loser for _, loser in card.parted] == ["b"]
+    assert not card.packing.may_join("b", ["a"], card.now)
+    card.alone(card.programs[0], 3)
+    assert not card.packing.may_join("b", ["a"], card.now), "one of them is still unknown"
+    card.all_alone(3)
+    card.packing.set_members(card.packed, card.now)
+    card.together(20)
+    assert card.packed == (["a", "b"] if packs else ["a"])
+
+
+def test_a_pause_counts_in_what_a_client_does_alone() -> None:
+    card = Card([Program("a", on=30, off=70)])
+    card.all_alone()
+    assert card.packing.exclusive_rate("a") == pytest.approx(0.3 * 100_000, rel=0.02)
+
+
+@pytest.mark.parametrize("efficiency", [0.5, 0.7, 0.8])
+def test_clients_in_each_other_s_way_are_parted_within_two_trials_and_stay_so(efficiency: float) -> None:
+    card = Card([Program("a"), Program("b", speed=3.0)], efficiency)
+    card.all_alone()
+    began = card.now
+    card.together(60)
+    assert [loser for _, loser in card.parted] == ["b"], "the last that joined, and once"
+    assert card.parted[0][0] - began <= 2 * 2.0 + 1.0
+
+
+@pytest.mark.parametrize("efficiency", [1.0, 1.05, 1.1])
+@pytest.mark.parametrize("count", [2, 3])
+def test_neutral_packings_last(efficiency: float, count: int) -> None:
+    card = Card([Program(f"p{number}") for number in range(count)], efficiency)
+    card.all_alone()
+    card.together(60)
+    assert card.parted == []
+    assert len(card.packed) == count
+
+
+@given(
+    st.lists(st.tuples(st.integers(5, 200), st.integers(1, 200)), min_size=2, max_size=3),
+    st.sampled_from([0.97, 1.0, 1.1]),
+    st.integers(0, 200),
+)
+@settings(max_examples=tier.strength(15, 250), deadline=None)
+def test_bursty_clients_are_never_parted(cycles: list[tuple[int, int]], efficiency: float, shift: int) -> None:
+    card = Card([Program(f"p{number}", on, off) for number, (on, off) in enumerate(cycles)], efficiency)
+    card.all_alone(3 + shift / 1000)
+    card.together(20)
+    assert card.parted == []
+    assert len(card.packed) == len(cycles)
+
+
+def test_simultaneous_pauses_count_as_no_loss() -> None:
+    """Both were seen at work only; packed, both work half of the time, at the same moments."""
+    card = Card([Program("a"), Program("b")])
+    card.all_alone()
+    for program in card.programs:
+        program.on = program.left = 500
+        program.off = 1000
+    card.together(60)
+    assert card.parted == []
+
+
+def test_turns_that_cost_much_make_a_lossy_packing_worth_it() -> None:
+    card = Card([Program("a"), Program("b")], efficiency=0.8)
+    card.all_alone()
+    card.join()
+    card._run(card.programs, 4.0)
+    assert card.packing.client_to_separate(card.now, overhead=0.3) is None
+    card._run(card.programs, 4.0)
+    assert card.packing.client_to_separate(card.now, overhead=0.0) == "b"
+
+
+class TestMemoryOfBadPackings:
+    @pytest.fixture
+    def card(self) -> Card:
+        """The clients a and b have been parted; c has gone."""
+        third = Program("c")
+        card = Card([Program("a"), Program("b"), third], 0.6)
+        card.all_alone()
+        card.programs.remove(third)
+        card.together(10)
+        assert [loser for _, loser in card.parted] == ["b"]
+        return card
+
+    def may_join(self, card: Card, *members: str) -> bool:
+        return card.packing.may_join(members[0], members[1:], card.now)
+
+    def test_verdict_expires(self, card: Card) -> None:
+        assert not self.may_join(card, "b", "a")
+        card.now += FAILURE_VALID_SECONDS - 15
+        assert not self.may_join(card, "b", "a")
+        card.now += 15
+        assert self.may_join(card, "b", "a")
+
+    def test_verdict_covers_larger_packings_only(self, card: Card) -> None:
+        assert not self.may_join(card, "b", "a", "c")
+        assert self.may_join(card, "b", "c")
+
+    def test_other_memory_makes_another_program(self, card: Card) -> None:
+        card.programs[1].memory *= 2
+        card.sample()
+        card.now += 1
+        card.sample()
+        assert self.may_join(card, "b", "a")
+
+    def test_another_rate_makes_another_program(self, card: Card) -> None:
+        card.programs[1].speed *= 2
+        card.alone(card.programs[1], 20)
+        card.alone(card.programs[1], 20)
+        assert self.may_join(card, "b", "a")
+
+    def test_ended_client_is_removed_from_packings(self, card: Card) -> None:
+        card.packing.remove("b")
+        card.sample()
+        card.alone(card.programs[1], 4)
+        assert self.may_join(card, "b", "a")
+
+
+def test_too_few_samples_give_no_verdict() -> None:
+    card = Card([Program("a"), Program("b")], efficiency=0.3)
+    card.all_alone()
+    card.join()
+    card._run(card.programs, 1.0)
+    assert card.packing.client_to_separate(card.now) is None
+
+
+def test_while_members_change_nothing_is_measured() -> None:
+    card = Card([Program("a"), Program("b")], efficiency=0.3)
+    card.all_alone()
+    for _ in range(20):
+        card.packed = ["a", "b"]
+        card.packing.set_members(card.packed, card.now)
+        card._run(card.programs, 0.6)
+        card.packing.set_members(["a"], card.now)
+        card._run(card.programs[:1], 0.5)
+        card.sample()
+        assert card.packing.client_to_separate(card.now) is None

@@ -1,0 +1,257 @@
+"""Who keeps how much on the device: what is needed latest leaves, and only as much as the next client needs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core.interface import commands as cmd
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.residency.residency_plan import plan_residency
+from jupyter_gpushare.core.state.model import MemoryUse
+
+from .simulated_host import SimulatedHost, host_of
+
+GIB = 1 << 30
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+def full(size: int) -> MemoryUse:
+    return MemoryUse(size, size)
+
+
+def away(size: int) -> MemoryUse:
+    return MemoryUse(size, 0)
+
+
+@pytest.mark.parametrize(
+    ("held", "queue", "idle", "kept"),
+    [
+        pytest.param({"a": full(5), "b": full(5)}, "b", [], {}, id="nothing-leaves-where-all-fits"),
+        pytest.param({"a": full(7), "b": away(5)}, "b", [], {"a": 5}, id="the-next-one-needs-room"),
+        pytest.param(
+            {"a": full(4), "b": away(5), "old": full(3), "new": full(3)}, "b", ["old", "new"], {"old": 0, "new": 1},
+            id="idle-ones-go-first-the-longest-idle-one-before-the-others",
+        ),
+        pytest.param({"a": full(5), "b": away(5), "c": full(5)}, "bc", [], {"a": 0}, id="then-the-one-that-runs"),
+        pytest.param({"a": away(6), "b": full(4), "c": full(5)}, "bc", [], {"c": 0}, id="the-last-goes-for-who-runs"),
+        pytest.param({"a": MemoryUse(8, 8, 6), "b": away(5)}, "b", [], {"a": 6}, id="what-cannot-leave-stays"),
+        pytest.param({"a": full(4), "b": away(30)}, "b", [], {"a": 0}, id="all-for-one-larger-than-the-device"),
+    ],
+)  # fmt: skip
+def test_resident_targets_follow_the_free_memory(
+    held: dict[str, MemoryUse], queue: str, idle: list[str], kept: dict[str, int]
+) -> None:
+    assert plan_residency(10, held, ["a"], list(queue), idle) == kept
+
+
+def test_refused_allocation_forces_evictions() -> None:
+    assert plan_residency(10, {"a": full(2), "i": full(5)}, ["a"], [], ["i"], unmet_bytes=3) == {"i": 2}
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[int, dict[str, MemoryUse], str | None, list[str], list[str]]:
+    memory = draw(st.integers(1, 50))
+    held = {}
+    room = memory
+    for name in NAMES[: draw(st.integers(1, 5))]:
+        resident = draw(st.integers(0, room))
+        room -= resident
+        held[name] = MemoryUse(resident + draw(st.integers(0, 40)), resident, draw(st.integers(0, resident)))
+    order = draw(st.permutations(list(held)))
+    running = order.pop() if draw(st.booleans()) else None
+    cut = draw(st.integers(0, len(order)))
+    return memory, held, running, order[:cut], order[cut:]
+
+
+@given(situations())
+def test_evictions_free_what_the_next_client_needs(
+    situation: tuple[int, dict[str, MemoryUse], str | None, list[str], list[str]],
+) -> None:
+    memory, held, running, queue, idle = situation
+    kept = plan_residency(memory, held, [running] if running is not None else [], queue, idle)
+    for name, left in kept.items():
+        assert held[name].unmovable <= left < (held[name].allocated if name == running else held[name].resident)
+    now = {name: kept.get(name, one.resident) for name, one in held.items() if name != running}
+    if running is not None:  # while it runs, there is room for it, as far as others can leave
+        others = sum(now.values())
+        assert others + held[running].allocated <= memory or all(
+            now[n] == held[n].unmovable for n in [*idle, *queue[1:]]
+        )
+        assert not kept or queue or others + held[running].allocated >= memory
+    if queue:
+        now |= {running: kept.get(running, held[running].allocated)} if running is not None else {}
+        coming = queue[0]
+        total = sum(left for name, left in now.items() if name != coming) + held[coming].allocated
+        movable = [n for n in now if n != coming and now[n] > held[n].unmovable]
+        assert total <= memory or not movable
+        # What is needed later has left before anything that is needed earlier does.
+        order = [*idle, *([running] if running is not None else []), *reversed(queue[1:])]
+        leaving = [name for name in order if name in kept and name != running]
+        for name in leaving:
+            before = [other for other in order[: order.index(name)] if other != running]
+            assert all(now[other] == held[other].unmovable for other in before)
+    elif running is None:
+        assert kept == {}
+
+
+def sent(host: SimulatedHost) -> dict[str, int | None]:
+    return {command.client: command.bytes for command in host.commands if isinstance(command, cmd.SetResident)}
+
+
+def test_resident_target_is_set_before_the_gate_closes_and_cleared_when_all_fits(host: SimulatedHost) -> None:
+    host.add_device("d")
+    host.add_process("a", busy=True)
+    second = host.add_process("b")
+    host.report_memory("a", 3 * GIB // 4)
+    host.report_memory("b", GIB // 2, 0)
+    assert sent(host) == {}
+    host.wait_at_gate(second)
+    assert sent(host) == {"a": GIB // 2}
+    host.run(host.settings.time_quantum + 1)
+    mine = [command for command in host.commands if getattr(command, "client", "") == "a"]
+    withdrawn = next(n for n, command in enumerate(mine) if isinstance(command, cmd.Permit) and not command.may)
+    assert [type(command) for command in mine].index(cmd.SetResident) < withdrawn
+    host.report_memory("b", 0)
+    assert set(sent(host).values()) == {None}
+
+
+def test_an_idle_client_makes_room_for_what_was_refused(host: SimulatedHost) -> None:
+    host.add_device("d")
+    idle, runs = host.add_process("idle", busy=False), host.add_process("runs")
+    host.wait_at_gate(idle)
+    host.report_memory("idle", GIB // 2)
+    host.handle_event(ev.ReleaseRequested("idle"))
+    host.run(0.1)
+    host.wait_at_gate(runs)
+    host.report_memory("runs", GIB // 2)
+    assert sent(host) == {}
+    host.report_memory("runs", GIB // 2, unmet_bytes=GIB // 8)
+    assert sent(host) == {"idle": 3 * GIB // 8}
+
+
+def test_resident_quota_applies_under_contention(host: SimulatedHost) -> None:
+    host.add_device("d")
+    host.start_client("a", resident=GIB // 4)
+    host.report_memory("a", GIB // 2)
+    assert sent(host) == {}
+    host.wait_at_gate(host.add_process("b"))
+    assert sent(host) == {"a": GIB // 4}
+
+
+def test_the_quantum_counts_from_when_memory_is_back() -> None:
+    host = host_of("d", time_quantum=1.0)
+    first, _ = host.start_busy("a", "b")
+    host.run(0.4)
+    host.handle_event(ev.RestoreFinished(first.number))
+    host.run_until(lambda: host.running() == "b")
+    assert host.now == pytest.approx(1.4)
+
+
+def test_a_short_quantum_does_not_end_before_memory_is_back() -> None:
+    """Or a client of much memory would do nothing but move it. Nobody knows yet how long that takes."""
+    host = host_of("d", time_quantum=0.1)
+    other, first = host.start_busy("b", "a")
+    host.report_memory("a", GIB, 0)
+    host.run_until(lambda: host.running() == "a")
+    host.run(0.105)
+    assert host.running() == "a"
+    host.handle_event(ev.RestoreFinished(first.number))
+    assert host.run_until(lambda: host.running() == "b") == pytest.approx(0.1)
+    host.run_until(lambda: host.running() == "a")
+    assert other.openings and host.scheduler.clients["a"].switch_cost.restore > 0
+
+
+def test_client_without_a_restore_gets_no_restore_time() -> None:
+    """Unified memory that was never touched is not on the device either."""
+    host = host_of("d", time_quantum=0.1)
+    host.start_busy("b", "a")
+    host.report_memory("a", GIB, 0)
+    host.run(2.0)
+    turns = [until - since for client, since, until in host.turns["d"] if client == "a"]
+    assert turns[1:] == [pytest.approx(0.1)] * len(turns[1:])
+    assert len(turns) > 4
+
+
+def test_reported_restore_extends_a_turn_to_two_quanta_at_most() -> None:
+    host = host_of("d", time_quantum=1.0)
+    first = host.add_process("a", busy=True)
+    host.run(5.0)
+    host.handle_event(ev.RestoreFinished(first.number))
+    host.add_process("b", busy=True)
+    host.run_until(lambda: host.running() == "b")
+    assert host.now == pytest.approx(5.0)
+    assert host.scheduler.clients["a"].gpu_seconds == pytest.approx(5.0)
+
+
+@st.composite
+def together(draw: st.DrawFn) -> tuple[int, dict[str, MemoryUse], list[str], list[str], list[str]]:
+    memory, held, running, first, second = draw(situations())
+    runs = [running] if running is not None else []
+    room = memory - sum(held[name].allocated for name in runs)
+    for name in list(first):  # whose memory fits beside theirs
+        if runs and held[name].allocated <= room and draw(st.booleans()):
+            runs.append(name)
+            first.remove(name)
+            room -= held[name].allocated
+    return memory, held, runs, first, second
+
+
+@given(together())
+def test_with_several_running_clients_what_is_needed_latest_leaves_first(
+    situation: tuple[int, dict[str, MemoryUse], list[str], list[str], list[str]],
+) -> None:
+    memory, held, running, queue, idle = situation
+    kept = plan_residency(memory, held, running, queue, idle)
+    left = {name: kept.get(name, one.resident) for name, one in held.items()}
+    others = [*idle, *reversed(queue)]
+    needed = sum(held[name].allocated for name in running)
+    if running:
+        stay = [name for name in others if name not in queue[:1]]
+        assert needed + sum(left[name] for name in others) <= memory or all(
+            left[name] == held[name].unmovable for name in stay
+        )
+        # Nobody who runs gives anything up as long as idle clients have something that could leave.
+        for name in running:
+            if kept.get(name, held[name].allocated) < held[name].allocated:
+                assert all(left[other] == held[other].unmovable for other in idle)
+    for earlier, later in itertools.pairwise(reversed(idle)):
+        if left[earlier] < held[earlier].resident:
+            assert left[later] == held[later].unmovable, "the longest idle one leaves first"
+
+
+def test_suspended_client_is_evicted_without_contention(host: SimulatedHost) -> None:
+    host.add_process("a", busy=True)
+    host.report_memory("a", GIB // 2)
+    host.handle_event(ev.SuspendRequested("a"))
+    assert sent(host) == {"a": 0}
+    host.run(1)
+    assert host.running() is None
+    host.handle_event(ev.ResumeRequested("a"))
+    assert sent(host) == {"a": None}
+    assert host.run_until(lambda: host.running() == "a") == 0
+
+
+def test_memory_comes_back_ahead_only_where_there_is_room(host: SimulatedHost) -> None:
+    host.add_device("d")
+    host.add_process("a", busy=True)
+    second = host.add_process("b")
+    host.report_memory("a", GIB)
+    host.report_memory("b", GIB // 4, 0)
+    host.wait_at_gate(second)
+    assert not [command for command in host.commands if isinstance(command, cmd.Prefetch)]
+    host.report_memory("a", GIB // 2)
+    assert cmd.Prefetch("b", True) in host.commands
+    host.report_memory("a", GIB, GIB // 2)  # the rest is on its way back to the one that runs
+    assert cmd.Prefetch("b", False) in host.commands
+
+
+def test_eviction_order_does_not_grow_with_turns() -> None:
+    host = host_of("d", time_quantum=0.1)
+    host.start_busy("a", "b", "c")
+    host.run(100.0)
+    assert len(host.turns["d"]) > 900
+    assert len(host.scheduler.devices["d"].eviction_candidates._waiting) < 100
