@@ -1,4 +1,4 @@
-/* Waking up at the first CUDA call, giving up when that cannot be, and a child's new life after a fork. */
+/* The start of the shim at the first CUDA call, and the reset of a fork's child. */
 #include "agent/agent.h"
 #include "coordinator/coordinator.h"
 #include "gate/gate.h"
@@ -11,7 +11,7 @@
 #define TEXT2(number) #number
 #define TEXT(number) TEXT2(number)
 
-/* For `jupyter gpushare doctor`: readable by a call, and in the file without loading it. */
+/* For `jupyter gpushare doctor`, which reads it by a call, or from the file without loading it. */
 __attribute__((section(".gpushare.version"), used)) static const char version_text[] =
     "gpushare shim " GPUSHARE_SHIM_VERSION " page " TEXT(GPUSHARE_PAGE_VERSION) " wire 1";
 
@@ -29,7 +29,7 @@ static void format_uuid(char *text, size_t room, const char *prefix, const CUuui
                        uuid->bytes[i]);
 }
 
-/* Every device that the program may see. False: there is none, or the driver is not initialised. */
+/* Find every device that the program may use. False: there is none, or the driver is not initialised. */
 static bool find_devices(void) {
     int count = 0;
     bool managed = true;
@@ -46,7 +46,7 @@ static bool find_devices(void) {
             continue;
         if (REAL(cuDeviceGetUuid_v2)(&part, handle) != CUDA_SUCCESS)
             part = whole;
-        /* The newer call names a slice of a partitioned device, the older one the whole. */
+        /* The newer call names a slice of a partitioned device, the older call the whole device. */
         format_uuid(device->uuid, sizeof device->uuid, memcmp(&part, &whole, sizeof part) ? "MIG" : "GPU", &part);
         REAL(cuDeviceGetName)(device->name, sizeof device->name - 1, handle);
         REAL(cuDeviceTotalMem_v2)(&memory, handle);
@@ -65,8 +65,8 @@ static bool find_devices(void) {
     return shim.device_count > 0;
 }
 
-/* What a child must not share with its parent: mappings, descriptors (they would keep the parent's locks held), locks
- * that another thread may have had. Only calls that are safe between fork and exec. */
+/* Drop what a child must not share with its parent: mappings, descriptors, which would keep the parent's locks, and
+ * mutexes that another thread may have held. Only calls that are safe between fork and exec. */
 static void after_fork(void) {
     pages_after_fork();
     fds_after_fork();
@@ -89,7 +89,7 @@ static void after_fork(void) {
     interrupt_after_fork();
 }
 
-/* The start lock is held. */
+/* start_lock is held. */
 static bool initialise(void) {
     static bool watches_forks;
     log_start();

@@ -1,5 +1,5 @@
-/* The log: lines in a file, opened for each so that no descriptor is kept; and at most one line on the program's standard
- * error, ever. */
+/* The log: lines in a file, which is opened for each line so that no descriptor stays open, and at most one line on
+ * the program's standard error. */
 #include "base/base.h"
 
 #include <errno.h>

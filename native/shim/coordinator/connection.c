@@ -1,4 +1,5 @@
-/* The way to the coordinator: connecting, hello and its answer, messages out. All by the agent. */
+/* The connection with the coordinator: connecting, hello and its answer, messages out. The agent calls all of it but
+ * one function. */
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
 #include "memory/memory.h"
@@ -20,7 +21,8 @@ static const char doorbell[] = "\0\n";
 static struct {
     int file;
     uint64_t away_since, next_attempt_at, asked_at, welcomed_at;
-    uint64_t reconnect_delay; /* after an answer that did not come, or a refusal: there is no use in asking at once */
+    /* after an answer that did not come, or a refusal, an attempt at once would fail as well */
+    uint64_t reconnect_delay;
     char line[MAX_LINE_BYTES];
     size_t length;
     int files[MAX_RECEIVED_FDS]; /* received, and not yet claimed by a message */
@@ -74,7 +76,7 @@ static void on_disconnect(uint64_t now, const char *why) {
     connection.length = 0;
     outbox_take();
     if (was_there || connection.away_since == 0)
-        connection.away_since = now; /* a hello without an answer does not begin the grace anew */
+        connection.away_since = now; /* a hello without an answer does not restart the grace */
     connection.next_attempt_at = max_u64(now + connection.reconnect_delay, next_attempt(now));
     if (why)
         log_message(LOG_INFO, "the coordinator is away: %s", why);
@@ -88,17 +90,18 @@ static void increase_reconnect_delay(void) {
 
 /* --- out ------------------------------------------------------------------------------------------------------------ */
 
-/* 1: sent, 0: the socket is full, -1: the connection is gone. A short line goes whole or not at all. */
+/* Return 1: sent, 0: the socket is full, -1: the connection has ended. A short line is sent whole or not at all. */
 static int send_line(const char *line, size_t length) {
     if (!fd_is_ours(connection.file))
-        return 0; /* the agent will see */
+        return 0; /* the agent will find it out */
     ssize_t sent = send(connection.file, line, length, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == (ssize_t)length)
         return 1;
     return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
 }
 
-/* What could not be sent goes back. Without a connection nothing waits, because the answer to hello posts a change. */
+/* What could not be sent goes back to the outbox. Without a connection nothing stays there, because the answer to
+ * hello posts a change. */
 void connection_flush(uint64_t now) {
     static char line[16384];
     unsigned messages = outbox_take();
@@ -129,14 +132,14 @@ static void on_welcome(uint64_t now) {
     connection.count++;
     atomic_store(&shim.link, LINK_CONNECTED);
     log_message(LOG_INFO, "in contact with the coordinator");
-    outbox_put(OUTBOX_CHANGED); /* since hello */
+    outbox_put(OUTBOX_CHANGED); /* the changes since hello */
     connection_flush(now_ns());
     end_welcome_wait();
 }
 
 static void on_line(char *line, uint64_t now) {
     if (*line == 0)
-        return; /* the doorbell: the agent looks at its page whenever it wakes */
+        return; /* the doorbell: the agent reads its page whenever it wakes */
     bool asking = atomic_load(&shim.link) == LINK_CONNECTING;
     if (asking && message_has_type(line, "welcome")) {
         on_welcome(now);
@@ -203,7 +206,7 @@ static void read_lines(uint64_t now) {
             return;
         connection.length -= (size_t)(start - connection.line);
         memmove(connection.line, start, connection.length);
-        drop_files(); /* those that no line of this batch has claimed */
+        drop_files(); /* descriptors that no line of this batch has claimed */
         if (connection.length >= MAX_LINE_BYTES - 1)
             on_disconnect(now, "an over-long line");
     }
@@ -228,7 +231,7 @@ static int connect_to(const char *path) {
     return fd_own(file);
 }
 
-/* Anybody may make a folder in /tmp: it must be ours, and closed to others. */
+/* Any user may make a folder in /tmp: it must be this user's, and closed to other users. */
 static bool is_own_folder(const char *socket_path) {
     char folder[sizeof shim.environment.sockets[0]];
     struct stat status;
@@ -269,7 +272,7 @@ static void try_to_connect(uint64_t now) {
     connection.next_attempt_at = next_attempt(now);
     connection.file = connect_to_coordinator();
     if (connection.file < 0) {
-        end_welcome_wait(); /* the program need not wait for what is not there */
+        end_welcome_wait(); /* no coordinator will answer, so the program need not wait */
         return;
     }
     connection.asked_at = now;

@@ -1,4 +1,5 @@
-/* Hooks on handing memory to other processes and devices: what the shim moves cannot be, and the log says what helps. */
+/* Hooks on calls that pass memory to other processes or devices. The shim's movable memory cannot be passed, and the
+ * log names the remedy. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
