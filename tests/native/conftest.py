@@ -145,10 +145,10 @@ class Machine:
         (executions,) = simlog.read_all(self.simlog).values()
         return len(executions) == count and all(execution.end_ns <= now for execution in executions)
 
-    def metered(self) -> bool:
-        """Return whether the meter is on, in the last turn of the only client."""
-        said = [line for line in self.log_text().splitlines() if "metered: " in line or "gate open" in line]
-        return bool(said) and said[-1].endswith("metered: yes")
+    def throttled(self) -> bool:
+        """Return whether the throttle is on, in the last turn of the only client."""
+        said = [line for line in self.log_text().splitlines() if "throttled: " in line or "opened the gate" in line]
+        return bool(said) and said[-1].endswith("throttled: yes")
 
     def end(self) -> None:
         for client in self._clients:

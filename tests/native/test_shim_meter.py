@@ -71,7 +71,7 @@ def test_what_was_queued_before_others_came_is_worked_off_first(machine: Machine
     process.open(1)
     before = client.run("queue(250, 1)")
     process.open(1, CONTENDED)
-    until(machine.metered)
+    until(machine.throttled)
     after = client.run("queue(50, 1)")
     assert client.run("cuda.cuCtxSynchronize()") == 0
     found = outstanding(machine, before + after)
@@ -94,7 +94,7 @@ def test_otherwise_nothing_is_metered(machine: Machine, started: Started, orders
     assert client.run("cuda.cuCtxSynchronize()") == 0
     assert max(outstanding(machine, made)) > 100
     assert process.page.report.meter_waits == 0
-    assert "metered" not in machine.log_text()
+    assert "throttled" not in machine.log_text()
 
 
 def test_when_nobody_waits_any_more_the_bound_is_gone(machine: Machine, started: Started) -> None:
@@ -103,7 +103,7 @@ def test_when_nobody_waits_any_more_the_bound_is_gone(machine: Machine, started:
     meter(process, contended=True, window_ns=20 * MS)
     first = client.run("queue(50, 1)")
     process.open(1)
-    until(lambda: not machine.metered())
+    until(lambda: not machine.throttled())
     waits = process.page.report.meter_waits
     second = client.run("queue(200, 1)")
     assert client.run("cuda.cuCtxSynchronize()") == 0
@@ -183,7 +183,7 @@ def test_keyboard_interrupt_while_the_meter_holds_a_call(
     process.open(1)
     client.run("assert cuda.spin(20000) == 0", 5)
     meter(process, 2, **orders)
-    until(machine.metered)
+    until(machine.throttled)
     for _ in range(3):
         client.start("while True: assert cuda.spin(0) == 0")
         assert client.waits(0.3)
@@ -204,7 +204,7 @@ def test_a_budget_of_blocks_is_kept(machine: Machine, started: Started) -> None:
     assert made[-1] - made[0] > 0.25e9
     process.page.orders.budget_rate = 0
     process.doorbell()
-    until(lambda: not machine.metered())
+    until(lambda: not machine.throttled())
     waits = process.page.report.meter_waits
     client.run("queue(1000, 0)")
     assert process.page.report.meter_waits == waits
@@ -226,7 +226,7 @@ def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: Machine, s
     assert worked / passed < 0.35
     process.page.orders.budget_rate = 0
     process.doorbell()
-    until(lambda: not machine.metered())
+    until(lambda: not machine.throttled())
 
 
 def test_short_sparse_launches_have_credit_in_a_budget_of_device_time(started: Started) -> None:

@@ -152,7 +152,7 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
     atomic_store(&shim.phase, out->report.phase);
     atomic_store(&shim.contended, out->contended);
     if (out->without_coordinator && !atomic_load(&shim.without_coordinator))
-        log_message(LOG_INFO, "no coordinator: turns by the lock files");
+        log_message(LOG_INFO, "take turns without a coordinator");
     atomic_store(&shim.without_coordinator, out->without_coordinator);
 }
 
@@ -167,7 +167,7 @@ static void set_gate(const struct agent_outputs *out, uint64_t now) {
         return;
     agent.finished_of = NEVER;
     busy_time_gate_opened(now);
-    log_message(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
+    log_message(LOG_DEBUG, "opened the gate%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
 }
 
 /* Shown once a try was refused, so that a coordinator ends the turn of its client. */
@@ -256,13 +256,13 @@ static void begin_connection(void) {
 /* A daemon has closed all descriptors, perhaps during a turn. Files of the program may have the numbers by now, so
  * the shim leaves those alone. A coordinator gets a new hello from this process. */
 static bool reopen_descriptors(void) {
-    log_message(LOG_INFO, "the program has closed the shim's descriptors: it makes new ones");
+    log_message(LOG_INFO, "reopen descriptors that the program has closed");
     connection_reopen();
     fds_close_all();
     shim.page_fd = -1; /* the page itself is still mapped; hello makes another descriptor */
     if (locks_reopen() && client_page_replace() && wakeup_open())
         return true;
-    shim_disable("the program has closed the shim's descriptors, and new ones could not be made");
+    shim_disable("the program has closed the shim's descriptors, and the shim could not open new ones");
     return false;
 }
 

@@ -19,7 +19,9 @@ static void read_identity(void) {
     const char *client = getenv("GPUSHARE_CLIENT"), *token = getenv("GPUSHARE_TOKEN"),
                *simulate = getenv("GPUSHARE_SIMULATE");
     if (client && *client && !is_identity(client))
-        log_message(LOG_ERROR, "GPUSHARE_CLIENT is not an identity: this process becomes a client of its own");
+        log_message(LOG_ERROR, "GPUSHARE_CLIENT is not a valid identity, so this process becomes a client of its own. "
+                               "An identity has 1 to 128 "
+                               "characters of A-Z, a-z, 0-9 and _.:@-");
     if (client && is_identity(client)) {
         snprintf(shim.client_id, sizeof shim.client_id, "%s", client);
         snprintf(shim.token, sizeof shim.token, "%s", token ? token : "");
@@ -66,7 +68,8 @@ const char *memory_mode_from_environment(void) {
         return "unified";
     if (memory_mode_by_name(mode))
         return mode;
-    log_message(LOG_ERROR, "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MEMORY_MODE_NAMES "; unified is taken",
+    log_message(LOG_ERROR,
+                "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MEMORY_MODE_NAMES ". The mode is unified now.",
                 mode);
     return "unified";
 }
@@ -80,7 +83,7 @@ static uint64_t read_bytes(const char *name) {
     unsigned long long bytes = strtoull(value, &end, 10);
     if (*end == 0 && *value >= '0' && *value <= '9')
         return bytes;
-    log_message(LOG_ERROR, "%s=%.40s is not a number of bytes: 0 is taken", name, value);
+    log_message(LOG_ERROR, "%s=%.40s is not a number of bytes. The value is 0 now.", name, value);
     return 0;
 }
 

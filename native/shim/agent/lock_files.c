@@ -98,7 +98,7 @@ static bool open_file(struct lock_file *lock) {
     if (path_of(lock->uuid, "lock", path, sizeof path))
         lock->file = fd_own(open_lock(path));
     if (lock->file < 0) {
-        log_message(LOG_INFO, "%s: %s", path, strerror(errno));
+        log_message(LOG_INFO, "could not open %s: %s", path, strerror(errno));
         close_file(lock); /* the next try opens the bell again */
         return false;
     }
@@ -265,7 +265,7 @@ bool locks_poll(uint64_t now) {
         replaced = is_replaced(&locks.files[i]);
     if (!replaced)
         return false;
-    log_message(LOG_INFO, "a lock file in %s is another one by now: the locks are opened anew", folder());
+    log_message(LOG_INFO, "reopen the lock files, because one in %s was replaced", folder());
     reopen_files();
     return true;
 }

@@ -58,9 +58,9 @@ static bool find_devices(void) {
     shim.mode = memory_mode_by_name(memory_mode_from_environment());
     if (shim.mode == &mode_unified && !managed) {
         shim.mode = &mode_plain;
-        log_message(LOG_ERROR,
-                    "this device cannot page unified memory: clients share its time, but together they have no "
-                    "more memory than it holds");
+        log_message(LOG_ERROR, "This device cannot page unified memory. Clients share its time, but together they have "
+                               "no more memory than it "
+                               "holds.");
     }
     return shim.device_count > 0;
 }
@@ -97,20 +97,22 @@ static bool initialise(void) {
         return false;
     environment_read();
     if (!threads_start())
-        return shim_disable("no thread key is left"), false;
+        return shim_disable("the process has no thread key left"), false;
     if (!watches_forks && pthread_atfork(NULL, NULL, after_fork) != 0)
-        return shim_disable("forks cannot be watched"), false;
+        return shim_disable("pthread_atfork has failed"), false;
     watches_forks = true;
     if (!pages_open())
-        return shim_disable("shared memory could not be made (memfd_create)"), false;
+        return shim_disable("memfd_create has failed"), false;
     if (!wakeup_open())
-        return shim_disable("no sockets could be made (socketpair)"), false;
+        return shim_disable("socketpair has failed"), false;
     if (!locks_open(~0ull >> (64 - shim.device_count)))
-        return shim_disable("the devices' lock files could not be opened (GPUSHARE_LOCK_DIR)"), false;
+        return shim_disable(
+                   "the devices' lock files could not be opened; check the folder that GPUSHARE_LOCK_DIR names"),
+               false;
     drain_start();
     gate_start();
     if (!agent_start())
-        return shim_disable("no thread could be started"), false;
+        return shim_disable("a thread could not be started"), false;
     interrupt_start();
     log_message(LOG_INFO, "%s: client %s, %d device(s), first %s, memory %s%s", version_text, shim.client_id,
                 shim.device_count, shim.devices[0].uuid, shim.mode->name, shim.simulated ? ", simulated" : "");

@@ -79,7 +79,7 @@ static void on_disconnect(uint64_t now, const char *why) {
         connection.away_since = now; /* a hello without an answer does not restart the grace */
     connection.next_attempt_at = max_u64(now + connection.reconnect_delay, next_attempt(now));
     if (why)
-        log_message(LOG_INFO, "the coordinator is away: %s", why);
+        log_message(LOG_INFO, "disconnected from the coordinator: %s", why);
 }
 
 static void increase_reconnect_delay(void) {
@@ -131,7 +131,7 @@ static void on_welcome(uint64_t now) {
     connection.welcomed_at = now;
     connection.count++;
     atomic_store(&shim.link, LINK_CONNECTED);
-    log_message(LOG_INFO, "in contact with the coordinator");
+    log_message(LOG_INFO, "connected with the coordinator");
     outbox_put(OUTBOX_CHANGED); /* the changes since hello */
     connection_flush(now_ns());
     end_welcome_wait();
@@ -149,10 +149,11 @@ static void on_line(char *line, uint64_t now) {
             on_welcome(now);
         } else {
             increase_reconnect_delay();
-            on_disconnect(now, "it sent no client page with the devices of this process");
+            on_disconnect(now, "no client page with the devices of this process came");
         }
     } else if (message_has_type(line, "error")) {
-        log_message(LOG_ERROR, "the coordinator refuses this process: %.500s", line);
+        log_message(LOG_ERROR,
+                    "The coordinator has refused this process, which therefore takes turns without it: %.500s", line);
         increase_reconnect_delay();
         on_disconnect(now, NULL);
         end_welcome_wait();
@@ -208,7 +209,7 @@ static void read_lines(uint64_t now) {
         memmove(connection.line, start, connection.length);
         drop_files(); /* descriptors that no line of this batch has claimed */
         if (connection.length >= MAX_LINE_BYTES - 1)
-            on_disconnect(now, "an over-long line");
+            on_disconnect(now, "a line was too long");
     }
 }
 
@@ -217,7 +218,10 @@ static void read_lines(uint64_t now) {
 static int connect_to(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path) {
-        log_once(LOG_ERROR, "the coordinator's socket has too long a path: %s", path);
+        log_once(LOG_ERROR,
+                 "The path of the coordinator's socket is too long, so this process takes turns without a coordinator. "
+                 "Set GPUSHARE_SOCKET to a shorter path: %s",
+                 path);
         return -1;
     }
     strcpy(address.sun_path, path);
@@ -294,7 +298,7 @@ uint64_t connection_poll(uint64_t now) {
         if (now < connection.asked_at + ANSWER_NS)
             return connection.asked_at + ANSWER_NS;
         increase_reconnect_delay();
-        on_disconnect(now, "it did not answer");
+        on_disconnect(now, "hello was not answered");
         end_welcome_wait();
         return connection.next_attempt_at;
     default: {
@@ -302,14 +306,14 @@ uint64_t connection_poll(uint64_t now) {
         heartbeat = heartbeat > connection.welcomed_at ? heartbeat : connection.welcomed_at;
         if (now < heartbeat + STALE_NS)
             return heartbeat + STALE_NS;
-        on_disconnect(now, "its heartbeat has stopped");
+        on_disconnect(now, "the heartbeat has stopped");
         return connection.next_attempt_at;
     }
     }
 }
 
 void connection_reopen(void) {
-    on_disconnect(now_ns(), "the program has closed its descriptors");
+    on_disconnect(now_ns(), "the program has closed the shim's descriptors");
     client_page_discard();
     connection.reconnect_delay = connection.next_attempt_at = 0;
 }

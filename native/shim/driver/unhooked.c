@@ -66,7 +66,7 @@ static void remember(enum level level, const char *name, const char *what) {
         known = true; /* only kept names are logged */
     pthread_mutex_unlock(&unhooked.lock);
     if (!known)
-        log_message(level, "%s is %s: it passes unhooked", name, what);
+        log_message(level, "pass %s unhooked: %s", name, what);
 }
 
 void note_unhooked(const char *name) {

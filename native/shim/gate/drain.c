@@ -24,7 +24,7 @@ static struct {
 void drain_start(void) {
     shim.fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER_EXPEDITED, 0, 0) != 0;
     if (shim.fences)
-        log_message(LOG_INFO, "membarrier is refused here: calls take a full fence each");
+        log_message(LOG_INFO, "take a full fence in each call, because membarrier is refused");
 }
 
 /* Earlier events do not count: the drain records new ones. */

@@ -33,7 +33,7 @@ static CUresult wait_for_opening(struct thread *thread) {
         if (may_enter(thread, word))
             break;
         if (interrupt_pending(thread)) {
-            log_message(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
+            log_message(LOG_INFO, "interrupted a call that waited for the GPU");
             verdict = CUDA_ERROR_OPERATING_SYSTEM;
             break;
         }
@@ -110,7 +110,7 @@ static bool is_interrupted(struct thread *thread, uint64_t *since) {
     }
     bool interrupted = interrupt_pending(thread);
     if (interrupted)
-        log_message(LOG_INFO, "interrupted while waiting for room on the device: the call was not made");
+        log_message(LOG_INFO, "interrupted a call that waited for room on the device");
     return interrupted;
 }
 
@@ -132,7 +132,7 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
         }
         bool is_registered = threads_register(thread);
         if (!is_registered)
-            log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
+            log_once(LOG_DEBUG, "admit work from a thread's last destructors, which no drain waits for");
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
         uint32_t throttled_word = gate_word(), word = without_throttle(throttled_word);
         if (may_enter(thread, word)) {
@@ -172,7 +172,7 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
         gate_leave(thread);
         throttling_ends(&throttling);
         if (throttling.interrupted) {
-            log_message(LOG_INFO, "interrupted as the turn ended: the call was not made");
+            log_message(LOG_INFO, "interrupted a call at the end of the turn");
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
         throttling = (struct throttling){0};

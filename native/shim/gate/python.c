@@ -4,10 +4,9 @@
  * error:
  *
  * - A library that raises an exception of its own: a trace function replaces that exception at its first trace event,
- * which comes before any `except` clause.
- *
+ *   which comes before any `except` clause.
  * - A library that returns the error code, or ignores it: a pending call raises the exception as soon as Python code
- * goes on.
+ *   goes on.
  *
  * Nothing is linked against Python: its functions are looked up when an interrupt meets a waiting call. If one of
  * them is missing, and in other programs, the waiting call returns the error and nothing else happens. */
@@ -214,7 +213,7 @@ bool python_run_handlers(struct thread *thread, bool noted) {
     CUfunction function = thread->function; /* saved, because handlers may make CUDA calls */
     object *type, *value, *traceback;
     if (!can_take_lock()) {
-        log_message(LOG_INFO, "interrupted, but Python's interpreter lock could not be had");
+        log_message(LOG_INFO, "could not get Python's interpreter lock for an interrupt");
         return false;
     }
     int state = python.PyGILState_Ensure();

@@ -33,7 +33,8 @@ static struct stream_state *append(struct stream_state **states, unsigned *count
         unsigned wanted = *room ? 2 * *room : 32;
         struct stream_state *grown = realloc(*states, wanted * sizeof **states);
         if (!grown) {
-            log_once(LOG_ERROR, "out of host memory: work of a stream will not be waited for");
+            log_once(LOG_ERROR,
+                     "The host is out of memory, so a turn may end before the work of one stream has finished.");
             return NULL;
         }
         *states = grown;
@@ -127,7 +128,7 @@ static bool has_finished(struct stream_state *state) {
         return true;
     CUresult result = REAL(cuEventQuery)(state->event);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
-        log_once(LOG_INFO, "a context failed (CUDA error %d): its work counts as finished", result);
+        log_once(LOG_INFO, "count the work of a failed context as finished (CUDA error %d)", result);
     return result != CUDA_ERROR_NOT_READY;
 }
 
@@ -146,7 +147,7 @@ bool streams_poll(bool record_anew) {
         if (outcome == LATER)
             done = false;
         if (outcome == UNRECORDABLE) {
-            log_once(LOG_INFO, "a stream that was used can no longer be asked: its work counts as finished");
+            log_once(LOG_INFO, "count the work of a stream without queries as finished");
             state->has_work = false;
         }
     }

@@ -90,7 +90,7 @@ bool throttle_update(uint32_t word) {
     if (wanted == word)
         return false;
     if (__atomic_compare_exchange_n(&shim.gate, &word, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        log_message(LOG_DEBUG, "metered: %s", on ? "yes" : "no");
+        log_message(LOG_DEBUG, "throttled: %s", on ? "yes" : "no");
         if (on)
             atomic_fetch_add(&throttle.generation, 1); /* earlier measurements do not count */
         else
@@ -190,7 +190,7 @@ static bool end_batch(struct stream_state *state, CUstream stream, uint64_t now,
         return false;
     }
     if (!recorded) {
-        log_once(LOG_INFO, "an event could not be recorded: work of a stream is not bounded");
+        log_once(LOG_INFO, "could not record an event, so the work of a stream has no bound");
         state->is_unbounded = true;
         return true;
     }

@@ -38,17 +38,18 @@ static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t b
     if (limit)
         log_message(
             LOG_ERROR,
-            "an allocation of %s was refused: %s are allocated and the memory limit is %s "
-            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB)",
+            "An allocation of %s was refused: %s are allocated and the memory limit is %s "
+            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB).",
             size_text(bytes).text, size_text(sum).text, size_text(limit).text,
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20),
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
     else
-        log_message(LOG_ERROR,
-                    "an allocation of %s was refused: device and host memory together can back only %s more; "
-                    "a limit does not help, other clients must free some (%s are allocated here; see %%gpushare, and "
-                    "%%gpushare quota memory=... to keep others within theirs)",
-                    size_text(bytes).text, size_text(backing).text, size_text(sum).text);
+        log_message(
+            LOG_ERROR,
+            "An allocation of %s was refused: device and host memory together can back only %s more. "
+            "A higher limit does not help: other clients must free memory (%s are allocated here; see %%gpushare, "
+            "and %%gpushare quota memory=... to limit other clients).",
+            size_text(bytes).text, size_text(backing).text, size_text(sum).text);
 }
 
 bool account_reserve(uint64_t bytes, bool unmovable) {

@@ -25,7 +25,7 @@ static void free_now(struct release *release) {
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
     if (result != CUDA_SUCCESS)
-        log_once(LOG_INFO, "memory could not be given back after its stream's work (CUDA error %d)", result);
+        log_once(LOG_INFO, "could not free memory after its stream's work (CUDA error %d)", result);
     memory_unaccount(&release->entry);
     atomic_fetch_sub(&count_waiting, 1);
     free(release);

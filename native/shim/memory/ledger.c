@@ -77,7 +77,7 @@ bool ledger_add(enum ledger_table table, const struct entry *entry) {
     }
     pthread_mutex_unlock(&shard->lock);
     if (!room)
-        log_once(LOG_ERROR, "out of host memory: an allocation is not in the ledger");
+        log_once(LOG_ERROR, "The host is out of memory, so an allocation is no longer counted or moved.");
     return room;
 }
 

@@ -8,8 +8,8 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
     CUresult result = REAL(cuMemAlloc_v2)(address, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         log_message(LOG_ERROR,
-                    "an allocation of %s was refused: the device is full (memory mode plain moves nothing, and has "
-                    "nothing moved for it)",
+                    "An allocation of %s was refused: the device is full. Memory mode plain moves no memory, so "
+                    "this program or another one must free some first.",
                     size_text(bytes).text);
     return result;
 }

@@ -32,7 +32,7 @@ static void advise(CUdeviceptr address, size_t bytes) {
         return;
     int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
     if (REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
-        log_once(LOG_INFO, "the driver takes no advice on where memory belongs");
+        log_once(LOG_INFO, "could not advise the driver where memory belongs");
 }
 
 /* Allocate unified memory, or device memory where the driver refuses. */
@@ -43,7 +43,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
         advise(*address, bytes);
     if (result != CUDA_ERROR_NOT_SUPPORTED)
         return result;
-    log_once(LOG_INFO, "the driver refuses unified memory: allocations stay plain");
+    log_once(LOG_INFO, "allocate device memory, because the driver refuses unified memory");
     entry->kind = MEMORY_DEVICE;
     return REAL(cuMemAlloc_v2)(address, bytes);
 }

@@ -83,8 +83,11 @@ bool residency_restore(uint32_t word) {
     if (now > short_since + MIN_SHORTAGE_NS)
         shortage_begin_for_turn(missing);
     if (now > short_since + MAX_SHORTAGE_NS)
-        log_once(LOG_ERROR, "%s of this program's memory do not fit on the device any more: it waits for room",
-                 size_text(missing).text);
+        log_once(
+            LOG_ERROR,
+            "%s of this program's memory do not fit on the device now, so the program waits for room. Other clients or "
+            "processes hold the rest; see jupyter gpushare status.",
+            size_text(missing).text);
     futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
     return false;
 }

@@ -67,7 +67,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
     bool interrupted = gate->is_interrupted();
     pthread_mutex_lock(&residency_lock);
     if (interrupted)
-        log_message(LOG_INFO, "interrupted while waiting for room on the device: nothing was allocated");
+        log_message(LOG_INFO, "interrupted an allocation that waited for room on the device");
     return interrupted ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 

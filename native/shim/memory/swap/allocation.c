@@ -76,7 +76,7 @@ static void empty(struct swap_allocation *allocation) {
     for (uint64_t i = 0; i < allocation->count; i++) {
         struct block *block = allocation->blocks[i];
         if (block->mappings && block_unmap(block->mappings) != CUDA_SUCCESS)
-            log_once(LOG_INFO, "memory could not be unmapped: its block stays");
+            log_once(LOG_INFO, "could not unmap memory, so its block stays");
         block_destroy(block);
     }
     allocation->count = 0;

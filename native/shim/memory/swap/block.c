@@ -45,8 +45,8 @@ bool swap_fits(uint64_t bytes) {
     if (bytes + missing + resident <= swap_capacity())
         return true;
     log_message(LOG_ERROR,
-                "an allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
-                "%s of this device (mode unified has no such bound)",
+                "An allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
+                "%s of this device. Mode unified has no such bound.",
                 size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
     return false;
 }
@@ -177,7 +177,7 @@ CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, 
             at++;
         if (at == MAX_ACCESSES) {
             mapping->block->is_unmovable = true;
-            log_once(LOG_INFO, "memory that more than %d devices reach stays where it is", MAX_ACCESSES);
+            log_once(LOG_INFO, "keep memory on its device, because more than %d devices have access", MAX_ACCESSES);
             break;
         }
         mapping->access[at] = access[i];

@@ -27,7 +27,7 @@ static CUcontext event_context; /* of the events */
 static uint64_t finished_bytes;
 
 static void abort_page_out(struct block *block) {
-    log_once(LOG_ERROR, "memory could not be moved off the device: it stays there");
+    log_once(LOG_ERROR, "Memory could not be moved off the device and stays there, so other clients have less room.");
     host_buffer_free(block->copy);
     block->copy = NULL;
     block->is_unmovable = true;
@@ -44,7 +44,7 @@ static void finish_page_out(struct block *block) {
 
 static void finish_page_in(struct block *block) {
     if (block->has_failed) {
-        log_once(LOG_ERROR, "memory did not arrive on the device: it is copied again");
+        log_once(LOG_ERROR, "Memory did not arrive on the device; the shim copies it again.");
         return; /* its copy on the host is kept */
     }
     block_loaded(block);

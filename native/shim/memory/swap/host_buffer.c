@@ -78,7 +78,7 @@ struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context) {
     if (make_room(bytes)) {
         host_buffer_pin(made, context);
         if (!made->pinned)
-            log_once(LOG_INFO, "the driver pins no memory of ours: copies go through its own buffers");
+            log_once(LOG_INFO, "copy through the driver's own buffers, because it pins no memory of the shim");
     }
     *(made->pinned ? &host.pinned : &host.pageable) += bytes;
     publish();

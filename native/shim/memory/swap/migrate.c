@@ -147,7 +147,8 @@ bool swap_restore(uint32_t word) {
         transfers_report_restored(finish_copies(), began);
         all = requested && !swap_missing_bytes();
         if (!all && result != CUDA_ERROR_OUT_OF_MEMORY) {
-            log_once(LOG_ERROR, "memory could not be brought back to the device (CUDA error %d): tried again", result);
+            log_once(LOG_ERROR, "Memory could not be restored to the device (CUDA error %d); the shim tries again.",
+                     result);
             all = is_unrecoverable();
         }
         if (exchanged)
