@@ -22,7 +22,7 @@ static void add_kernel(CUgraphNode node, struct graph_work *sum) {
         sum->blocks += (uint64_t)kernel.grid[0] * kernel.grid[1] * kernel.grid[2];
 }
 
-/* Bodies of conditional nodes do not count: only the device knows how often they run, and they cannot allocate. */
+/* Bodies of conditional nodes do not count: only the device determines how often they run, and they cannot allocate. */
 static void add_graph(CUgraph graph, struct graph_work *sum, int depth) {
     size_t count = 0;
     if (REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || !count || depth > MAX_DEPTH)
