@@ -2,15 +2,15 @@
  * it runs bare or under the shim, on a GPU or on the simulated driver.
  *
  *   gpushare-bench gate [ROUNDS [THREADS]]    {"ns_per_launch": …, "ns_per_call": …, "rounds": …}
- *       Each the least over many short batches; of several threads at once, with a stream each, the median. `ns_per_launch`: real launches into a queue with room;
+ *       Each is the minimum over many short batches; of several threads, with a stream each, the median. `ns_per_launch`: real launches into a queue with room;
  *       `ns_per_call`: launches without a function, which the driver refuses at once, so that little but the way in is
  *       timed. The difference of `ns_per_call` with and without the shim is the gate's overhead.
  *   gpushare-bench alloc [ROUNDS]     {"ns_per_pair": …, "managed_ns_per_pair": …, "rounds": …}
- *       Allocations of 4 KiB and their releases, in one thread, 16 held at a time; each the least over many batches.
+ *       Allocations of 4 KiB and their releases, in one thread, 16 held at a time; each is the minimum over many batches.
  *   gpushare-bench handoff SECONDS    {"runs": [[first, last], …], "turns": [[began, closed, ended], …], "launches": …}
- *       Launches and waits for each, as fast as it can. A run is a row of launches that nothing interrupted: when its first
+ *       Launches and waits for each, as fast as it can. A run is a row of launches without interruption: when its first
  *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program. Turns are
- *       those that the process's page shows, under the shim.
+ *       those in the process's page, under the shim.
  *
  *   gpushare-bench drain SECONDS NANOSECONDS    {"launches": …, "begin": …, "end": …}
  *       Launches of so long each, as far ahead of the device as the driver lets it: a training loop. From the first launch
@@ -31,11 +31,11 @@
 
 #define BATCH 256         /* launches: fewer than any driver's queue holds */
 #define CALLS 4096        /* refused launches in a batch */
-#define PAIRS 16          /* allocations in a batch: few enough for a simulated driver to keep what it frees */
+#define PAIRS 16          /* allocations in a batch: few enough for a simulated driver to keep the freed memory */
 #define SMALL 4096        /* bytes of each */
 #define PAUSE_NS 50000ull /* a launch that takes longer was held up */
 #define MOST_RUNS 200000
-#define LOOK_NS 3000000 /* between looks at the page; a turn and the time until the next one are longer */
+#define SAMPLE_NS 3000000 /* between samples of the page; a turn and the time until the next one are longer */
 #define MOST_THREADS 64
 
 typedef int CUresult;
@@ -85,7 +85,7 @@ static void check(CUresult result, const char *what) {
     fail(what, text);
 }
 
-/* The built-in functions lie beside this program. */
+/* The built-in functions lie next to this program. */
 static char *read_ptx(void) {
     static char path[4096], text[65536];
     const char *given = getenv("GPUSHARE_BENCH_PTX");
@@ -210,7 +210,7 @@ static void alloc(int rounds) {
            (double)best[1] / PAIRS, rounds);
 }
 
-/* The page of this process, where the shim has mapped it; NULL without a shim. */
+/* Return the page of this process, where the shim has mapped it; NULL without a shim. */
 static const struct gpushare_page *find_page(void) {
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];
@@ -230,9 +230,9 @@ static struct {
     volatile int over;
 } watch;
 
-/* Note each turn that has ended, by a look at the page now and then. */
+/* Note each turn that has ended, by sampling the page. */
 static void *watch_turns(void *unused) {
-    struct timespec pause = {0, LOOK_NS};
+    struct timespec pause = {0, SAMPLE_NS};
     uint64_t last = 0;
     while (!watch.over && watch.count < MOST_RUNS) {
         uint64_t began = watch.page->began_ns, closed = watch.page->closed_ns, ended = watch.page->ended_ns;
@@ -286,9 +286,9 @@ static void handoff(double seconds) {
     free(runs);
 }
 
-static int from_1(const char *text, int most, int otherwise) {
+static int from_1(const char *text, int max, int otherwise) {
     int value = text ? atoi(text) : 0;
-    return value > most ? most : value > 0 ? value : otherwise;
+    return value > max ? max : value > 0 ? value : otherwise;
 }
 
 int main(int argc, char **argv) {

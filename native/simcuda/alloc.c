@@ -17,7 +17,7 @@ static struct {
     size_t count, room;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Index of the first entry whose base is above the address. */
+/* Return the index of the first entry whose base is above the address. */
 static size_t upper_bound(uint64_t address) {
     size_t low = 0, high = table.count;
     while (low < high) {
@@ -106,13 +106,13 @@ struct sim_context *alloc_context(uint64_t address, unsigned kinds) {
     return context;
 }
 
-/* Charged as the real driver does it roughly: large ones in steps of its page size. */
+/* Charge roughly as the real driver does: large allocations in steps of its page size. */
 static uint64_t round_size(enum sim_alloc_kind kind, uint64_t bytes) {
     uint64_t step = kind == ALLOC_MANAGED ? 65536 : bytes >= 1048576 ? MACHINE_BLOCK : 512;
     return (bytes + step - 1) / step * step;
 }
 
-/* Small unified memory that was released: as a driver, this one doesn't ask the system anew each time. */
+/* Small unified memory that was released, because a driver does not ask the system anew each time. */
 static struct {
     pthread_mutex_t lock;
     void *region[SPARE_REGIONS];
@@ -177,7 +177,7 @@ static void uncharge(struct sim_alloc *alloc) {
         machine_range_close(sim.machine, alloc->device, alloc->range);
 }
 
-/* Takes the bytes of ordinary memory from the pool, or from the device. */
+/* Take the bytes of ordinary memory from the pool, or from the device. */
 static int charge(struct sim_alloc *alloc, uint64_t *evicted) {
     if (alloc->kind != ALLOC_PLAIN)
         return 0;
@@ -264,7 +264,7 @@ CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, u
     return CUDA_SUCCESS;
 }
 
-/* Address space of the wanted alignment: more than is needed, less what is too much at both ends. */
+/* Find address space of that alignment: reserve more than is needed, and release what is too much at both ends. */
 static uint64_t find_space(uint64_t bytes, uint64_t alignment) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     char *memory = mmap(NULL, bytes + alignment, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -279,7 +279,7 @@ static uint64_t find_space(uint64_t bytes, uint64_t alignment) {
     return begin;
 }
 
-/* What isn't mapped there can be written to and harms nobody: work in flight must not end the program. */
+/* Unmapped addresses can be written to without harm, because work in flight must not end the program. */
 CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdeviceptr *out) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     struct sim_alloc *alloc = calloc(1, sizeof *alloc);
@@ -289,7 +289,7 @@ CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdevi
         void *memory = mmap((void *)hint, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
         if (memory == (void *)hint)
             alloc->base = hint;
-        else if (memory != MAP_FAILED) /* a Linux that doesn't know the flag */
+        else if (memory != MAP_FAILED) /* a Linux without the flag */
             munmap(memory, bytes);
     }
     alloc->kind = ALLOC_RESERVED;
@@ -309,7 +309,7 @@ CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdevi
     return CUDA_SUCCESS;
 }
 
-/* With the table locked: takes the entry out. */
+/* The table is locked. Take the entry out. */
 static void take_out(size_t index) {
     memmove(table.entry + index, table.entry + index + 1, (table.count - index - 1) * sizeof *table.entry);
     table.count--;

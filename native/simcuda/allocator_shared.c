@@ -1,6 +1,5 @@
-/* Ordinary allocations that other processes open. One becomes a file when it is first exported: its contents are copied
- * there and the file mapped in its place, while no command is at work on it.
- */
+/* Ordinary allocations that other processes open. An allocation becomes a file when it is first exported: its
+ * contents are copied to the file, and the file is mapped in its place, while no command works on it. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@ static uint64_t pages(uint64_t bytes) {
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* With alloc_lock held and no pins. */
+/* alloc_lock is held, and there are no pins. */
 static CUresult become_file(struct sim_alloc *alloc) {
     struct stat st;
     uint64_t bytes = pages(alloc->mapped);
@@ -47,7 +46,7 @@ CUresult alloc_share(uint64_t address, int *file, uint64_t *inode) {
         struct sim_alloc *alloc = alloc_find(address);
         CUresult result = alloc && alloc->kind == ALLOC_PLAIN && !alloc->pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
         if (!result && alloc->mapped < MAPPED_FROM)
-            result = CUDA_ERROR_NOT_SUPPORTED; /* it is in pages of the C library's */
+            result = CUDA_ERROR_NOT_SUPPORTED; /* it lies in pages of the C library */
         int busy = !result && !alloc->inode && atomic_load(&alloc->pins);
         if (!result && !busy && (alloc->inode || !(result = become_file(alloc)))) {
             *file = alloc->file;

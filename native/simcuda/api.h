@@ -1,4 +1,4 @@
-/* Prototypes of everything exported, made from symbols.def, and what the API files share. */
+/* Prototypes of all exports, made from symbols.def, and what the API files share. */
 #ifndef SIMCUDA_API_H
 #define SIMCUDA_API_H
 
@@ -16,16 +16,17 @@
 #undef PLAIN
 #undef STREAM
 
-/* Describes the devices as JSON: [{"index", "uuid", "name", "memory", "simulated"}]. Initialises nothing,
- * starts no thread, touches no shared state. Returns the length needed as snprintf does, or -1 with {"error":
- * text} if the parameters can't be read. */
+/* Describe the devices as JSON: [{"index", "uuid", "name", "memory", "simulated"}]. The call initialises nothing,
+ * starts no thread and uses no shared state. Return the length needed as snprintf does, or -1 with {"error": text}
+ * if the parameters cannot be read. */
 SIM_EXPORT int simcuda_describe(char *json, size_t size);
 
-/* Who has memory on the devices, as JSON: [{"index", "pid", "memory"}], memory in bytes; what several processes share
- * is nobody's. As the one above otherwise; an empty list also where there is no machine yet. */
+/* Describe which processes have memory on the devices, as JSON: [{"index", "pid", "memory"}], memory in bytes.
+ * Memory that several processes share belongs to none of them. Otherwise as simcuda_describe; the list is empty
+ * where there is no machine yet. */
 SIM_EXPORT int simcuda_processes(char *json, size_t size);
 
-/* An ordinal the program uses, to the device of the simulated machine; and back. */
+/* Convert an ordinal of the program to the device of the simulated machine, and back. */
 CUresult device_of(CUdevice ordinal, int *index);
 CUdevice ordinal_of(int index);
 

@@ -1,6 +1,5 @@
-/* Arrays: memory whose layout is the driver's own affair; here rows of 512 bytes' multiples, layer behind layer. There are
- * no textures to read them by, so all one can do is to copy.
- */
+/* Arrays: memory whose layout is the driver's. Here rows are multiples of 512 bytes, and layers lie one behind
+ * another. There are no textures to read arrays by, so a program can only copy them. */
 #include <string.h>
 
 #include "api.h"
@@ -48,7 +47,7 @@ CUresult cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *shape) 
         !element_bytes(shape->format, shape->channels) || shape->width > 1u << 20 || shape->height > 1u << 20 ||
         shape->depth > 1u << 20)
         return CUDA_ERROR_INVALID_VALUE;
-    if (shape->flags & ~1u) /* layered ones are layers behind one another too */
+    if (shape->flags & ~1u) /* layered arrays also have their layers one behind another */
         return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_memory_2d memory = {.width = shape->width * element_bytes(shape->format, shape->channels),
                                    .rows = shape->height ? shape->height : 1};
@@ -105,7 +104,7 @@ CUresult cuArrayDestroy(CUarray array) {
     return result;
 }
 
-/* Copies by a byte offset stay in the first row. */
+/* A copy by a byte offset stays in the first row. */
 static CUresult at(CUarray array, size_t offset, size_t bytes, CUdeviceptr *out) {
     struct sim_memory_2d memory;
     if (!array_memory(array, &memory))

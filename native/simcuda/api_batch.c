@@ -1,6 +1,5 @@
-/* Many copies or prefetches by one call: as many commands, in order. What attributes say about the order of accesses and
- * about locations changes nothing here.
- */
+/* Many copies or prefetches by one call: as many commands, in order. Attributes about the order of accesses and
+ * about locations have no effect here. */
 #include "api.h"
 
 /* Attribute i holds for the elements from indices[i] up to the next. */

@@ -1,4 +1,4 @@
-/* Copies and sets: all end in one row-wise copy or set command. */
+/* Copies and sets: each becomes one command of rows. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "alloc.h"
 #include "simlog.h"
 
-#define STAGED 65536 /* pageable host memory up to this size is copied aside, as the real driver does */
+#define STAGED 65536 /* pageable host memory up to this size is copied to a buffer first, as the real driver does */
 
 enum { SIDE_ANY, SIDE_HOST, SIDE_DEVICE };
 
@@ -20,7 +20,7 @@ static uint64_t extent(size_t width, size_t height, size_t pitch) {
     return (height - 1) * pitch + width;
 }
 
-/* What memory an address is in: *pageable if not the driver's. A device address must be one. */
+/* Find the memory of an address: *pageable if it is not the driver's. A device address must be the driver's. */
 static CUresult look(uint64_t address, uint64_t bytes, int side, int *is_host, int *pageable) {
     struct sim_alloc *alloc = alloc_pin(address);
     int known = alloc != NULL;
@@ -120,7 +120,7 @@ static int side_of(int type) {
     return type == CU_MEMORYTYPE_HOST ? SIDE_HOST : type == CU_MEMORYTYPE_UNIFIED ? SIDE_ANY : SIDE_DEVICE;
 }
 
-/* Where one side of a copy by rows is. `width`: of what is copied, which a missing pitch means; `rows`: of a layer. */
+/* Find one side of a copy by rows. `width`: of the copied part, which a missing pitch means; `rows`: of a layer. */
 static CUresult locate(int type, const void *host, CUdeviceptr device, CUarray array, size_t pitch, size_t rows,
                        size_t width, struct sim_memory_2d *out) {
     if (type == CU_MEMORYTYPE_ARRAY)
@@ -131,7 +131,7 @@ static CUresult locate(int type, const void *host, CUdeviceptr device, CUarray a
     return CUDA_SUCCESS;
 }
 
-/* Layer by layer. */
+/* Copy layer by layer. */
 static CUresult copy_3d(CUstream fallback, CUstream handle, const CUDA_MEMCPY3D *c, int synchronous) {
     struct sim_stream *stream;
     struct sim_memory_2d dst, src;
@@ -205,7 +205,7 @@ CUresult sim_cuMemcpy3DAsync_v2(CUstream fallback, const CUDA_MEMCPY3D *copy, CU
     return copy ? copy_3d(fallback, stream, copy, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Sets return before the work is done, also without "Async": so does the real driver for device memory. */
+/* Sets return before the work is done, also without "Async", as the real driver does for device memory. */
 static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element,
                     size_t width, size_t height) {
     struct sim_stream *stream;

@@ -8,7 +8,7 @@
 #include "api.h"
 #include "simlog.h"
 
-/* The driver's state does not survive a fork: the child may not call it, nor start it anew. */
+/* The driver's state does not survive a fork: the child may neither call the driver nor start it again. */
 static void forget_in_child(void) {
     int ready = SIM_READY;
     atomic_compare_exchange_strong(&sim.state, &ready, SIM_FORKED);
@@ -20,7 +20,7 @@ static void uuid_text(const unsigned char uuid[16], char text[48]) {
         n += snprintf(text + n, 48 - (size_t)n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
 }
 
-/* One entry of CUDA_VISIBLE_DEVICES: an index, or the beginning of a UUID. -1: no such device. */
+/* Find the device of one entry of CUDA_VISIBLE_DEVICES: an index, or the beginning of a UUID. -1: no such device. */
 static int find_device(const char *entry) {
     char *end;
     long index = strtol(entry, &end, 10);
@@ -37,7 +37,7 @@ static int find_device(const char *entry) {
     return -1;
 }
 
-/* As the real driver does: the list ends at the first entry that names no device. */
+/* As in the real driver, the list ends at the first entry that names no device. */
 static void find_visible(void) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     sim.visible_count = 0;

@@ -1,4 +1,5 @@
-/* Handles of memory for other processes. Ordinary memory has one; unified, stream-ordered and mapped memory have none. */
+/* Handles of memory for other processes. Ordinary memory has one; unified, stream-ordered and mapped memory have
+ * none. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "api.h"
 #include "alloc.h"
 
-/* What the 64 bytes of a handle say. */
+/* The contents of the 64 bytes of a handle. */
 struct content {
     uint64_t inode;
     int pid, file;
@@ -27,7 +28,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     return CUDA_SUCCESS;
 }
 
-/* The exporter's file, through its process: gone when that is, and not another's that has its number now. */
+/* The exporter's file, opened through its process. The file is gone with that process, and the start time excludes
+ * another process with the same number. */
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
     struct content content;
     struct stat st;

@@ -5,7 +5,7 @@
 #include "api.h"
 #include "builtin_kernels.h"
 
-/* From an array of pointers, or from one packed buffer described by `extra`. */
+/* Take the parameters from an array of pointers, or from one packed buffer described by `extra`. */
 static CUresult gather(const struct sim_function *function, void **params, void **extra, uint64_t *out) {
     const char *buffer = NULL;
     size_t size = 0;
@@ -42,7 +42,7 @@ static CUresult cannot_run(const struct sim_function *function) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Fills in a launch command. */
+/* Fill in a launch command. */
 CUresult launch_command(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
                         void **params, void **extra, struct sim_command *command) {
     if (__builtin_expect(!sim_is_object(function) || function->magic != MAGIC_FUNCTION, 0))

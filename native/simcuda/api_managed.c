@@ -1,5 +1,4 @@
-/* Unified memory: prefetch, advice, range attributes. The old forms name a device, the new ones a location.
- */
+/* Unified memory: prefetch, advice, range attributes. The old forms name a device, the new forms a location. */
 #include "api.h"
 #include "alloc.h"
 
@@ -17,7 +16,7 @@ static CUmemLocation location_of(CUdevice device) {
     return location;
 }
 
-/* Pins the managed allocation that holds the whole range. */
+/* Pin the managed allocation that holds the whole range. */
 static struct sim_alloc *pin_managed(CUdeviceptr address, size_t bytes) {
     struct sim_alloc *alloc = bytes ? alloc_pin_range(address, bytes) : NULL;
     if (alloc && alloc->kind != ALLOC_MANAGED) {

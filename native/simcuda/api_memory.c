@@ -1,4 +1,4 @@
-/* Allocating and freeing. */
+/* Allocation and release. */
 #include "api.h"
 #include "alloc.h"
 
@@ -47,7 +47,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     return allocate(ALLOC_MANAGED, bytes, flags, address);
 }
 
-/* Freeing waits for the work of the context, which may be using the memory. */
+/* A release waits for the work of the context, which may use the memory. */
 static CUresult release(uint64_t address, unsigned kinds) {
     SIM_ENTER();
     CUresult result = capture_check_unsafe();
@@ -61,7 +61,7 @@ static CUresult release(uint64_t address, unsigned kinds) {
     return alloc_free(address, kinds);
 }
 
-/* What a graph has allocated and not freed is freed like any other memory. */
+/* Memory that a graph has allocated and not freed is freed like any other memory. */
 static CUresult release_of_graph(struct sim_graph_memory *memory) {
     struct sim_context *context;
     CUresult result = context_current(&context);
@@ -104,7 +104,7 @@ CUresult cuMemHostUnregister(void *memory) {
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : result;
 }
 
-/* A node in the graph that the stream is capturing. */
+/* Add a node to the graph that the stream captures. */
 static CUresult capture_memory(struct sim_stream *stream, uint32_t kind, struct sim_graph_memory *memory) {
     struct sim_command *command;
     CUresult result = engine_begin(stream, &command);
@@ -117,7 +117,7 @@ static CUresult capture_memory(struct sim_stream *stream, uint32_t kind, struct 
     return engine_commit(stream);
 }
 
-/* Stream-ordered allocation: served at once, given back when the stream gets there. */
+/* Stream-ordered allocation: allocated at once, released when the stream gets there. */
 CUresult alloc_async(CUstream fallback, CUdeviceptr *address, size_t bytes, struct sim_pool *pool, CUstream handle) {
     struct sim_stream *stream;
     struct sim_alloc *alloc;

@@ -1,4 +1,4 @@
-/* Questions about addresses. */
+/* Queries of addresses. */
 #include <string.h>
 
 #include "api.h"
@@ -10,7 +10,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr a
     size_t size;
     struct sim_alloc *alloc = alloc_pin(address);
     CUresult result = alloc ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-    if (alloc && alloc->kind == ALLOC_RESERVED) { /* one mapping, not its neighbours */
+    if (alloc && alloc->kind == ALLOC_RESERVED) { /* one mapping, without its neighbours */
         if (vmm_attribute(alloc, CU_POINTER_MAPPING_BASE, address, &start) ||
             vmm_attribute(alloc, CU_POINTER_MAPPING_SIZE, address, &size))
             result = CUDA_ERROR_NOT_FOUND;
@@ -54,7 +54,7 @@ static int is_host(const struct sim_alloc *alloc) {
     return alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED;
 }
 
-/* One attribute of an address inside `alloc`. */
+/* Return one attribute of an address inside `alloc`. */
 static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdeviceptr address, void *data) {
     if (alloc->kind == ALLOC_RESERVED)
         return vmm_attribute(alloc, attribute, address, data);
@@ -115,7 +115,7 @@ static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdev
     }
 }
 
-/* Bytes that the plural form clears for an address that isn't ours. */
+/* Return the bytes that the plural form clears for an address that is not the driver's. */
 static size_t attribute_size(int attribute) {
     switch (attribute) {
     case CU_POINTER_MEMORY_TYPE:
@@ -142,7 +142,7 @@ CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
     return result;
 }
 
-/* Unlike the singular, this succeeds for addresses the driver doesn't know, with zeroes for answers. */
+/* Unlike the singular form, this succeeds for addresses that the driver does not have, with zeroes as values. */
 CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address) {
     SIM_ENTER();
     if (!attributes || !data)

@@ -1,4 +1,5 @@
-/* Who is on the simulated machine, for those who are not: the machine file is only read, and without its locks. */
+/* Processes on the simulated machine, for programs that are not on it: the machine file is only read, without its
+ * locks. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Streams as the program sees them, and waiting for and writing values in memory. */
+/* Streams as the program uses them, and commands that wait for values in memory or write them. */
 #include "api.h"
 #include "alloc.h"
 
@@ -25,7 +25,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-/* Looking at a capturing stream, or through the legacy stream at a capturing blocking one, is refused. */
+/* A query of a capturing stream is refused, and so is one of the legacy stream while a blocking stream captures. */
 static CUresult check_look(CUstream fallback, CUstream handle, struct sim_stream **out) {
     CUresult result = stream_resolve(handle, fallback, out);
     if (result)

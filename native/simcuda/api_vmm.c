@@ -1,6 +1,5 @@
-/* The calls of virtual memory management. Errors as the driver's documentation gives them; which of them an unlucky
- * order of calls gets from the real driver is a belief (tests/driver_facts).
- */
+/* The calls of virtual memory management. Errors are those of the driver's documentation. Which of several errors
+ * the real driver returns for calls in a wrong order is an assumption (tests/driver_facts). */
 #include <fcntl.h>
 
 #include "api.h"
@@ -12,13 +11,13 @@ static int is_granular(uint64_t value) {
     return value % VMM_GRANULARITY == 0;
 }
 
-/* With alloc_lock held. NULL if it has been released as often as it was made and retained. */
+/* alloc_lock is held. NULL if the handle has been released as often as it was created and retained. */
 static struct sim_physical *physical_of(CUmemGenericAllocationHandle handle) {
     struct sim_physical *physical = (struct sim_physical *)handle;
     return sim_is_object(physical) && physical->magic == MAGIC_PHYSICAL && physical->handles ? physical : NULL;
 }
 
-/* Host memory and other handles than file descriptors are not simulated. */
+/* Host memory is not simulated, and neither are handles other than file descriptors. */
 static CUresult check_properties(const CUmemAllocationProp *properties, int *device) {
     SIM_ENTER();
     if (!properties || properties->type != CU_MEM_ALLOCATION_PINNED)
@@ -77,7 +76,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     return result;
 }
 
-/* The last handle gone, the memory lives on while it is mapped. */
+/* Without handles the memory lives on while it is mapped. */
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     SIM_ENTER();
     alloc_lock();
@@ -152,7 +151,7 @@ static CUresult check_access(const CUmemAccessDesc *wanted) {
     return device_of(wanted->location.id, &device);
 }
 
-/* A device that is no peer of the memory's has no access: there are no peers here. */
+/* A device has access only to its own memory, because there are no peers here. */
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *wanted, size_t wanted_count) {
     SIM_ENTER();
     if (!wanted || !wanted_count)
@@ -195,7 +194,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Only what was created to be shared has a file that others may get. */
+/* Only memory that was created to be shared has a file that other processes may open. */
 CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
                                       unsigned long long flags) {
     SIM_ENTER();

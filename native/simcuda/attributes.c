@@ -1,4 +1,4 @@
-/* Device attributes, limits, peers: what a program asks before it starts. Numbers are those of the public
+/* Device attributes, limits, peers: queries that a program makes before it starts. Numbers are those of the public
  * interface. */
 #include "api.h"
 

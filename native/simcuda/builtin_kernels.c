@@ -1,6 +1,6 @@
-/* fill, axpy, matmul, spin, stamp, work, wait_flag, set_flag: the same as in ../ptx/builtins.cu, on host
- * memory. A launch does its work once whatever the grid: the functions are written so that any grid covers
- * all elements. */
+/* The functions fill, axpy, matmul, spin, stamp, work, wait_flag and set_flag, as in ../ptx/builtins.cu, on host
+ * memory. A launch does its work once for any grid, because the functions are written so that any grid covers all
+ * elements. */
 #include "builtin_kernels.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ uint64_t sim_real_time(void) {
     return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
 }
 
-/* The launch uses `count` elements of `size` bytes from this address on. */
+/* Note that the launch uses `count` elements of `size` bytes from this address on. */
 static CUresult touch(struct sim_execution *e, uint64_t address, uint64_t count, uint64_t size) {
     uint64_t bytes;
     if (!count)

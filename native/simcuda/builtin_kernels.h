@@ -1,4 +1,4 @@
-/* The functions that can be simulated, and what carrying one out needs. */
+/* The functions that can be simulated, and the state of one execution. */
 #ifndef SIMCUDA_BUILTINS_H
 #define SIMCUDA_BUILTINS_H
 
@@ -6,17 +6,17 @@
 
 #define SIM_MAX_TOUCHES 4
 
-/* One launch being carried out. */
+/* One launch that is being executed. */
 struct sim_execution {
     const uint64_t *params;
     const struct sim_device_params *device;
     struct {
         struct sim_alloc *alloc;
         uint64_t offset, bytes;
-    } touch[SIM_MAX_TOUCHES]; /* memory it uses, pinned */
+    } touch[SIM_MAX_TOUCHES]; /* memory that it uses, pinned */
     int touches;
     uint64_t cost_ns;  /* modelled time, launch overhead not included */
-    int is_busy;       /* the program asked for that time: it must not end early */
+    int is_busy;       /* the program requested that time, so the launch must not end early */
     uint64_t begin_ns; /* CLOCK_REALTIME, as the device's timer shows it */
 };
 
@@ -24,9 +24,10 @@ struct sim_builtin {
     const char *name;
     int param_count;
     uint8_t param_size[SIM_MAX_PARAMS];
-    CUresult (*prepare)(struct sim_execution *execution); /* checks addresses, says what is touched and what it costs */
-    void (*run)(struct sim_execution *execution);         /* the work on the data */
-    void (*finish)(struct sim_execution *execution);      /* after the modelled time; may be NULL */
+    /* checks addresses; sets the memory that is used and the cost */
+    CUresult (*prepare)(struct sim_execution *execution);
+    void (*run)(struct sim_execution *execution);    /* the work on the data */
+    void (*finish)(struct sim_execution *execution); /* after the modelled time; may be NULL */
 };
 
 const struct sim_builtin *builtin_find(const char *name);

@@ -1,10 +1,9 @@
-/* Stream capture: what may and may not be done meanwhile.
+/* Stream capture: which calls are allowed meanwhile.
  *
  * Sources of the rules: the driver's documentation of cuStreamBeginCapture, cuStreamIsCapturing and
- * cuThreadExchangeStreamCaptureMode; and measurements on NVIDIA hardware reported in ROCm/rocm-systems #4508
- * and #8338: use of the legacy stream gives 906, synchronising the context 900, both end the capture,
- * whatever mode and thread. A thread's relaxed mode lifts only the ban on "potentially unsafe" calls.
- */
+ * cuThreadExchangeStreamCaptureMode; and measurements on NVIDIA hardware reported in ROCm/rocm-systems #4508 and
+ * #8338: use of the legacy stream returns 906, synchronising the context 900, and both end the capture in any mode
+ * and thread. A thread's relaxed mode allows only "potentially unsafe" calls. */
 #include <stdlib.h>
 
 #include "api.h"
@@ -100,7 +99,7 @@ CUresult capture_append(struct sim_stream *stream, struct sim_command **out) {
     return result;
 }
 
-/* With the stream's lock and sim.capture_lock held. */
+/* The stream's lock and sim.capture_lock are held. */
 static void add_member(struct sim_capture *capture, struct sim_stream *stream) {
     stream->captured = 0;
     stream->joined = 0;
@@ -111,7 +110,7 @@ static void add_member(struct sim_capture *capture, struct sim_stream *stream) {
     atomic_store(&stream->capture, capture);
 }
 
-/* With sim.capture_lock held. */
+/* sim.capture_lock is held. */
 static void remove_members(struct sim_capture *capture) {
     while (capture->members) {
         struct sim_stream *stream = capture->members;
@@ -136,7 +135,7 @@ void capture_forget(struct sim_stream *stream) {
         if (stream->is_blocking)
             atomic_fetch_sub(&stream->context->blocking_captures, 1);
         atomic_store(&stream->capture, NULL);
-        if (!capture->members) { /* nobody is left to end it */
+        if (!capture->members) { /* no stream is left to end it */
             for (struct sim_capture **link = &sim.captures; *link; link = &(*link)->next)
                 if (*link == capture) {
                     *link = capture->next;
@@ -155,7 +154,7 @@ CUresult capture_record(struct sim_event *event, struct sim_stream *stream) {
     pthread_mutex_lock(&sim.capture_lock);
     struct sim_capture *capture = atomic_load(&stream->capture);
     if (!capture) {
-        result = CUDA_ERROR_NOT_READY; /* it has just ended: record as ever */
+        result = CUDA_ERROR_NOT_READY; /* it has just ended: record as usual */
     } else if (capture->invalid) {
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     } else {
@@ -183,7 +182,7 @@ CUresult capture_wait(struct sim_event *event, struct sim_stream *stream) {
     if (own && own->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (!event->capture_id && !own)
-        result = CUDA_ERROR_NOT_READY; /* nothing to do with a capture: wait as ever */
+        result = CUDA_ERROR_NOT_READY; /* not part of a capture: wait as usual */
     else if (!event->capture_id)
         result =
             atomic_load(&event->recorded) ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-/* Questions about captures, none of which disturbs one. */
+/* Queries of captures, none of which disturbs a capture. */
 #include "api.h"
 
 /* The legacy stream is unusable, but not itself capturing, while a blocking stream captures. */

@@ -1,4 +1,4 @@
-/* Contexts: the calling thread's stack of them, and what creating and destroying one means. */
+/* Contexts: the calling thread's stack of them, their creation and destruction. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +64,7 @@ static CUresult context_open(int device, unsigned flags, int is_primary, struct 
     return CUDA_SUCCESS;
 }
 
-/* With sim.lock held, which is released while the work in flight ends. */
+/* sim.lock is held, and released while the work in flight ends. */
 static void context_close(struct sim_context *context) {
     for (struct sim_context **link = &sim.contexts; *link; link = &(*link)->next)
         if (*link == context) {

@@ -1,13 +1,12 @@
-/* The link between host and device: transfers to the device, and to the host, each wait for their kind only.
+/* The link between host and device. Transfers to the device wait only for each other, and so do transfers to the host.
  *
- * Unlike launches, transfers need no turn: copy engines work beside whatever runs, of whichever process. What a
- * transfer takes is laid out on the clock, part by part behind what others have laid out; so late wake-ups don't add
- * up, and transfers of several streams or processes share a direction.
- */
+ * Unlike launches, transfers need no time slice: copy engines work during launches of any process. The time of a
+ * transfer is reserved on the clock, part by part behind earlier reservations. So late wake-ups do not add up, and
+ * transfers of several streams or processes share a direction. */
 #include "execute.h"
 
 #define PART (8ull << 20)
-#define CREDIT_NS 200000 /* of lateness between a stream's transfers that the next one may make up for */
+#define CREDIT_NS 200000 /* lateness between a stream's transfers for which the next one may make up */
 
 void transfer_begin(struct transfer *t, struct sim_stream *stream, int device, uint64_t now) {
     t->stream = stream;

@@ -1,5 +1,5 @@
-/* What of the CUDA driver's binary interface the simulated driver speaks beside the types of `cuda_types.h`: result codes
- * and enum values. */
+/* The part of the CUDA driver's binary interface that the simulated driver uses besides the types of `cuda_types.h`:
+ * result codes and enum values. */
 #ifndef SIMCUDA_CUDA_ABI_H
 #define SIMCUDA_CUDA_ABI_H
 
@@ -30,7 +30,7 @@ typedef struct sim_module *CUmodule;
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)0x1)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)0x2)
 
-/* Results: name, value, what cuGetErrorString says. */
+/* Results: name, value, text of cuGetErrorString. */
 #define SIM_RESULTS(X)                                                                                                 \
     X(CUDA_SUCCESS, 0, "no error")                                                                                     \
     X(CUDA_ERROR_INVALID_VALUE, 1, "invalid argument")                                                                 \

@@ -1,13 +1,12 @@
 /* The device time that commands take.
  *
- * A stream with work takes part in the device's turns; `device_target` is the device time (of this process)
- * at which its last command ends in the model. The next command starts there, so that late wake-ups don't add
- * up. Ends less than SLACK_NS ahead aren't slept for, except those of launches that promise to be busy for
- * some time.
- */
+ * A stream with work takes part in the device's time slices. `device_target` is the device time of this process at
+ * which its last command ends in the model. The next command starts there, so that late wake-ups do not add up. The
+ * worker does not sleep for ends less than SLACK_NS ahead, except for launches that promise to be busy for some
+ * time. */
 #include "execute.h"
 
-#define CREDIT_NS 200000 /* of lateness that the next command may make up for */
+#define CREDIT_NS 200000 /* lateness for which the next command may make up */
 
 uint64_t device_time_scaled(double seconds) {
     return (uint64_t)(seconds * 1e9 * sim.params.time_scale);
@@ -30,8 +29,7 @@ void device_time_enter(struct sim_stream *stream, uint64_t now) {
     stream->device_looked = now;
 }
 
-/* How long before `now` (negative: after) the command that begins now would have begun without wake-up
- * latency. */
+/* Return how long before `now` (negative: after) the beginning command would have begun without wake-up latency. */
 int64_t device_time_lateness(const struct sim_stream *stream, uint64_t now) {
     return (int64_t)(stream->device_consumed + (now - stream->device_looked) - stream->device_target);
 }

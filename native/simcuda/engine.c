@@ -1,10 +1,8 @@
-/* The queues: a ring of commands per stream and a thread that carries them out in order.
+/* The queues: a ring of commands per stream, and a thread that executes them in order.
  *
- * A submitter puts a command at the tail under the stream's lock; the worker takes from the head without it.
- * The legacy stream and the blocking streams of a context keep order among themselves by tickets drawn at
- * submission: a command of the legacy stream waits until no blocking stream has an older one left, and the
- * other way round.
- */
+ * A submitter puts a command at the tail under the stream's lock; the worker takes from the head without it. The
+ * legacy stream and the blocking streams of a context keep an order by tickets, which they draw at submission. A
+ * command of the legacy stream waits until no blocking stream has an older one left, and the other way round. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -18,8 +16,8 @@
 
 #include "sim.h"
 
-#define ROOM 64   /* places that must be free before a blocked submitter goes on */
-#define SPINS 200 /* looks at an empty queue before the worker leaves the device and sleeps: a few microseconds */
+#define ROOM 64   /* places that must be free before a blocked submitter continues */
+#define SPINS 200 /* polls of an empty queue before the worker leaves the device and sleeps: a few microseconds */
 
 void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
     struct timespec ts = {.tv_sec = (time_t)(timeout_ns / 1000000000ull),
@@ -37,7 +35,7 @@ static void pause_briefly(void) {
 #endif
 }
 
-/* Ticket of the oldest command not complete, or UINT64_MAX. */
+/* Return the ticket of the oldest incomplete command, or UINT64_MAX. */
 static uint64_t oldest_ticket(struct sim_stream *stream) {
     uint64_t ticket = UINT64_MAX;
     if (atomic_load(&stream->head) == atomic_load(&stream->tail))
@@ -50,8 +48,7 @@ static uint64_t oldest_ticket(struct sim_stream *stream) {
     return ticket;
 }
 
-/* A stream that must get on before a command with this ticket may start. *seen: how far it was when looked
- * at. */
+/* Return a stream that must advance before a command with this ticket may start. *seen: its progress at that moment. */
 static struct sim_stream *find_blocker(struct sim_stream *stream, uint64_t ticket, uint64_t *seen) {
     struct sim_context *context = stream->context;
     struct sim_stream *found = NULL;
@@ -80,7 +77,7 @@ static void await_order(struct sim_stream *stream, const struct sim_command *com
     }
 }
 
-/* Returns 0 when the stream is closed and empty. */
+/* Return 0 when the stream is closed and empty. */
 static int await_command(struct sim_stream *stream, uint64_t head) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&stream->tail, memory_order_acquire) != head)
@@ -101,7 +98,8 @@ static int await_command(struct sim_stream *stream, uint64_t head) {
     return 1;
 }
 
-/* `done` changes after `wake_at` is cleared: who asks to be woken in between sees that and looks again. */
+/* `done` changes after `wake_at` is cleared: a thread that asks for a wake-up in between finds the change and checks
+ * again. */
 static void wake(struct sim_stream *stream) {
     atomic_store(&stream->wake_at, UINT64_MAX);
     atomic_fetch_add(&stream->done, 1);
@@ -125,7 +123,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Workers take no signals: those belong to the program's own threads. */
+/* Workers take no signals, because signals belong to the program's own threads. */
 static CUresult start(struct sim_stream *stream) {
     sigset_t all, before;
     if (!stream->ring && !(stream->ring = calloc(SIM_RING, sizeof *stream->ring)))
@@ -178,7 +176,8 @@ CUresult engine_commit(struct sim_stream *stream) {
     uint64_t tail = atomic_load_explicit(&stream->tail, memory_order_relaxed);
     if (stream->is_legacy || stream->is_blocking)
         stream->ring[tail % SIM_RING].ticket = atomic_fetch_add(&stream->context->order, 1);
-    atomic_store(&stream->tail, tail + 1); /* sequentially consistent: before looking whether the worker sleeps */
+    /* sequentially consistent, because the check whether the worker sleeps follows */
+    atomic_store(&stream->tail, tail + 1);
     pthread_mutex_unlock(&stream->lock);
     if (atomic_load(&stream->sleeping) && atomic_exchange(&stream->sleeping, 0))
         futex_wake(&stream->sleeping);
@@ -199,7 +198,7 @@ void engine_wait(struct sim_stream *stream, uint64_t position) {
     }
 }
 
-/* What a command submitted now to this stream would wait for. */
+/* Return what a command submitted now to this stream would wait for. */
 CUresult engine_synchronize(struct sim_stream *stream) {
     if (stream->is_legacy) {
         struct sim_context *context = stream->context;

@@ -1,4 +1,4 @@
-/* Events. A record is a command; its generation tells which record a wait is for. */
+/* Events. A record is a command; its generation identifies the record that a wait is for. */
 #include <string.h>
 
 #include "api.h"
@@ -87,7 +87,7 @@ CUresult sim_cuEventRecord(CUstream fallback, CUevent event, CUstream handle) {
     return engine_commit(stream);
 }
 
-/* "External": a node of its own, by which work outside the graph and inside meet. */
+/* "External": a separate node, by which work outside the graph and inside synchronise. */
 static CUresult capture_node(struct sim_stream *stream, uint32_t kind, struct sim_event *event) {
     struct sim_command *command;
     CUresult result = engine_begin(stream, &command);
@@ -133,7 +133,7 @@ CUresult sim_cuStreamWaitEvent(CUstream fallback, CUstream handle, CUevent event
     return engine_commit(stream);
 }
 
-/* Looking at an event is "potentially unsafe" during another thread's global capture
+/* A query of an event is "potentially unsafe" during another thread's global capture
  * (cuThreadExchangeStreamCaptureMode). */
 static CUresult check_look(CUevent event) {
     SIM_ENTER();

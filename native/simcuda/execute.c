@@ -1,4 +1,4 @@
-/* Carrying out one command. */
+/* Execution of one command. */
 #include "execute.h"
 
 #define POLL_NS 20000
@@ -36,7 +36,7 @@ static void value(struct sim_stream *stream, struct sim_command *command) {
         return;
     }
     if (command->kind == COMMAND_WAIT_VALUE) {
-        while (!value_reached(command)) { /* a waiting channel gives the device to others */
+        while (!value_reached(command)) { /* a waiting channel leaves the device to other processes */
             execute_leave_device(stream);
             sim_sleep_until(sim_now() + POLL_NS);
         }

@@ -1,11 +1,11 @@
-/* Shared by the files that carry out commands. All are called by the stream's worker. */
+/* Declarations for the files that execute commands. The stream's worker calls all of them. */
 #ifndef SIMCUDA_EXECUTE_H
 #define SIMCUDA_EXECUTE_H
 
 #include "alloc.h"
 
 #define SLACK_NS 50000
-#define FAULT_CHUNK (16ull << 20) /* bytes moved before the device time for them is spent */
+#define FAULT_CHUNK (16ull << 20) /* bytes moved before their device time is spent */
 
 /* device_time.c: device time. A command begins at `now`, spends time, and may have begun late (negative: early). */
 void device_time_enter(struct sim_stream *stream, uint64_t now);
@@ -13,14 +13,15 @@ void device_time_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns
 int64_t device_time_lateness(const struct sim_stream *stream, uint64_t now);
 uint64_t device_time_scaled(double seconds); /* modelled seconds to nanoseconds */
 
-/* copy_engines.c: a transfer goes on where the stream's last one ended, if that was just now. `device` is its link's. */
+/* copy_engines.c: a transfer continues where the stream's last one ended, if that was just now. `device`: the device
+ * of its link. */
 struct transfer {
     struct sim_stream *stream;
     int device;
-    uint64_t at; /* it has got so far, by the clock */
+    uint64_t at; /* its progress on the clock */
 };
 void transfer_begin(struct transfer *transfer, struct sim_stream *stream, int device, uint64_t now);
-/* `bandwidth`: what it gets if it has the link for itself. */
+/* `bandwidth`: what it gets if no other transfer uses the link. */
 void transfer_bytes(struct transfer *transfer, enum copy_direction direction, uint64_t bytes, double bandwidth);
 void transfer_spend(struct transfer *transfer, uint64_t ns); /* without the link */
 

@@ -21,7 +21,7 @@ static uint64_t extent(size_t width, size_t height, size_t pitch) {
     return height ? (height - 1) * pitch + width : 0;
 }
 
-/* The target of a copy or set comes to the device, whatever was there before. */
+/* The target of a copy or set is brought to the device, whatever it held before. */
 static void bring(struct sim_alloc *alloc, uint64_t address, uint64_t bytes, struct sim_movement *movement) {
     if (alloc && alloc->kind == ALLOC_MANAGED)
         residency_bring(alloc, address - alloc->base, bytes, UINT64_MAX, BRING_PREFETCH, movement);
@@ -31,7 +31,7 @@ static int is_pinned(const struct sim_alloc *alloc) {
     return alloc && (alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED);
 }
 
-/* The time of a copy that begins at `now`. The bytes have been copied meanwhile. */
+/* Spend the time of a copy that begins at `now`. The bytes have been copied meanwhile. */
 static void spend_copy(struct sim_stream *stream, const struct sim_command *command, uint64_t now, int pinned,
                        const struct sim_movement *m) {
     const struct sim_device_params *device = &sim.params.device[stream->context->device];
@@ -79,7 +79,7 @@ void execute_copy(struct sim_stream *stream, struct sim_command *command) {
 
 static void set_row(char *row, const struct sim_command *command) {
     uint32_t value = command->set.value;
-    if (command->set.element == 4 && command->set.width == 1) /* a word that another stream may be waiting for */
+    if (command->set.element == 4 && command->set.width == 1) /* a word for which another stream may be waiting */
         __atomic_store_n((uint32_t *)row, value, __ATOMIC_RELEASE);
     else if (command->set.element == 1)
         memset(row, (int)value, command->set.width);

@@ -3,8 +3,8 @@
 #include "execute.h"
 #include "simlog.h"
 
-/* Page faults: what the launch touches and isn't there comes in pieces, at most once, so that two processes
- * that take each other's pages both get on, however slowly. */
+/* Page faults: memory of the launch that is not on the device comes in pieces, at most once. So two processes that
+ * take each other's pages both advance, however slowly. */
 static void fault_in(struct sim_stream *stream, struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, int again) {
     const struct sim_device_params *device = &sim.params.device[alloc->device];
     for (uint64_t done = 0; alloc->kind == ALLOC_MANAGED && done < bytes;) {
@@ -34,7 +34,8 @@ void execute_launch(struct sim_stream *stream, struct sim_command *command) {
         e.begin_ns = sim_real_time() - (uint64_t)device_time_lateness(stream, sim_now());
         function->builtin->run(&e);
         uint64_t left = (uint64_t)((double)(e.cost_ns + e.device->launch_ns) * sim.params.time_scale);
-        for (uint64_t part; left; left -= part) { /* a long launch loses its pages to others, and faults again */
+        /* a long launch loses its pages to other processes, and faults again */
+        for (uint64_t part; left; left -= part) {
             part = left < sim.params.recharge_ns ? left : sim.params.recharge_ns;
             device_time_spend(stream, part, e.is_busy ? 0 : SLACK_NS);
             if (part < left)

@@ -1,4 +1,4 @@
-/* What can be asked of a function, a kernel handle of a library (here the same thing), and of occupancy. */
+/* Queries of a function, of a kernel handle of a library (here the same), and of occupancy. */
 #include "api.h"
 #include "builtin_kernels.h"
 

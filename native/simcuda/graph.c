@@ -1,4 +1,4 @@
-/* Graphs, made by capture or by hand, and executable graphs: their nodes run one after the other in the order in which
+/* Graphs, made by capture or by hand, and executable graphs. Nodes run one after the other in the order in which
  * they were made, which respects all edges. */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes) {
     return graph->count ? 1 : 0;
 }
 
-/* What a launch now carries out, with a reference. */
+/* Return what a launch executes now, with a reference. */
 static struct sim_graph_body *body_of(struct sim_graph_exec *exec) {
     pthread_mutex_lock(&bodies_lock);
     struct sim_graph_body *body = exec->body;
@@ -171,7 +171,7 @@ CUresult cuGraphExecGetFlags(CUgraphExec exec, uint64_t *flags) {
     return CUDA_SUCCESS;
 }
 
-/* Parameters may change, kinds and number of nodes may not, and memory nodes not at all. */
+/* Parameters may change. Kinds and the number of nodes may not, and memory nodes not at all. */
 static int compare(const struct sim_graph_body *old, const struct sim_graph_body *new) {
     if (old->count != new->count)
         return CU_UPDATE_TOPOLOGY_CHANGED;
@@ -184,7 +184,7 @@ static int compare(const struct sim_graph_body *old, const struct sim_graph_body
     return CU_UPDATE_SUCCESS;
 }
 
-/* Launches in flight keep what they were launched with. */
+/* Launches in flight keep the nodes with which they were launched. */
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
     SIM_ENTER();
     if (!exec_is_valid(exec) || !graph_is_valid(graph) || !info)

@@ -1,9 +1,9 @@
-/* What the launches of a graph carry out: its nodes and those of its child graphs in one row, one after the other. */
+/* Execution of a graph's launches: its nodes and those of its child graphs in one row, one after the other. */
 #include <stdlib.h>
 
 #include "sim.h"
 
-/* A copy refers to what the original does. -1: out of memory. */
+/* Copy a node, which refers to the same objects as the original. -1: out of memory. */
 static int copy_node(struct sim_command *to, const struct sim_command *from) {
     *to = *from;
     if (from->kind == COMMAND_RECORD_NODE || from->kind == COMMAND_WAIT_NODE)
@@ -90,7 +90,7 @@ static void unprepare(const struct sim_graph_body *body, size_t count) {
             graph_memory_launched(body->node[i].memory.memory);
 }
 
-/* One launch is about to be submitted: all its memory is there, and its events are not reached. */
+/* Prepare one launch: get all its memory, and reset its events. */
 CUresult graph_prepare(const struct sim_graph_body *body) {
     for (size_t i = 0; i < body->count; i++) {
         CUresult result =

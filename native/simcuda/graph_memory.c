@@ -1,6 +1,5 @@
-/* Memory of allocation nodes: its address is fixed when the node is made, its memory comes with the first launch or upload
- * and is kept for later ones until it is trimmed. What a graph doesn't free lives on behind it.
- */
+/* Memory of allocation nodes. Its address is fixed when the node is made. Its memory comes with the first launch or
+ * upload and is kept for later ones until it is trimmed. Memory that a graph does not free outlives the graph. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,10 +7,10 @@
 #include "vmm.h"
 
 struct sim_graph_memory {
-    uint32_t references, launches; /* submitted and not done */
+    uint32_t references, launches; /* submitted and not complete */
     CUdeviceptr address;
     uint64_t bytes, room;
-    int device, is_mapped; /* mapped: that is a reference too */
+    int device, is_mapped; /* a mapping is a reference too */
     struct sim_physical *physical;
     struct sim_graph_memory *next;
 };
@@ -88,7 +87,7 @@ void graph_memory_hold(struct sim_graph_memory *memory) {
     pthread_mutex_unlock(&graphs.lock);
 }
 
-/* With the lock held; the caller frees the addresses of what it returns. */
+/* The lock is held. The caller frees the addresses of the returned list. */
 static struct sim_graph_memory *drop(struct sim_graph_memory *memory) {
     if (--memory->references)
         return NULL;
@@ -117,7 +116,7 @@ void graph_memory_drop(struct sim_graph_memory *memory) {
     end(ended);
 }
 
-/* Memory that an ended graph has left, if some of that size is there. */
+/* Return memory of that size that an ended graph has left, if there is any. */
 static struct sim_physical *take_unused(int device, uint64_t bytes) {
     for (struct sim_physical **link = &graphs.unused[device]; *link; link = &(*link)->next)
         if ((*link)->bytes == bytes) {
@@ -148,7 +147,7 @@ void graph_memory_launched(struct sim_graph_memory *memory) {
     pthread_mutex_unlock(&graphs.lock);
 }
 
-/* The worker, at the node. What an earlier launch has left there is used again. */
+/* The worker calls it at the node. Memory of an earlier launch is used again. */
 void graph_memory_map(struct sim_graph_memory *memory) {
     size_t mappings;
     pthread_mutex_lock(&graphs.lock);
@@ -229,7 +228,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, int attribute, void *val
     return CUDA_SUCCESS;
 }
 
-/* The high marks can be set, to zero: they begin anew. */
+/* The high marks can be reset to zero. */
 CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, int attribute, void *value) {
     int device;
     uint64_t wanted;

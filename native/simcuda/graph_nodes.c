@@ -1,6 +1,5 @@
-/* Adding nodes to a graph by hand, and asking what a node is. A node is behind all that it depends on because those must
- * exist when it is added.
- */
+/* Nodes added to a graph by hand, and queries of nodes. A node is behind all its dependencies, because those must
+ * exist when it is added. */
 #include <string.h>
 
 #include "api.h"
@@ -156,7 +155,7 @@ CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
     return CUDA_SUCCESS;
 }
 
-/* The arguments are not told: they are kept in another form. */
+/* The arguments are not returned, because they are kept in another form. */
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
     SIM_ENTER();
     if (!sim_is_object(node) || node->kind != COMMAND_LAUNCH || !params)

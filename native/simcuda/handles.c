@@ -1,4 +1,4 @@
-/* The process's one state, and memory for objects. */
+/* The process-wide state, and memory for objects. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
@@ -32,7 +32,7 @@ void object_put(void *object, uint32_t magic) {
     *(uint32_t *)object = 0;
     struct spare *spare = malloc(sizeof *spare);
     if (!spare)
-        return; /* lost, which harms nobody */
+        return; /* lost, without harm */
     spare->object = object;
     pthread_mutex_lock(&spares_lock);
     spare->next = spares[magic - MAGIC_CONTEXT];

@@ -1,4 +1,4 @@
-/* The machine file: creation, entry, and emptying the slots of the dead. */
+/* The machine file: creation, entry, and emptying the slots of processes that have ended. */
 #define _GNU_SOURCE
 #include "machine.h"
 
@@ -26,8 +26,8 @@ void sim_sleep_until(uint64_t deadline_ns) {
         ;
 }
 
-/* State letter and start time of a process. -1: there is none. A zombie has given its memory back: it counts
- * as gone. */
+/* Return the state letter and the start time of a process. -1: there is none. A zombie has released its memory, so
+ * it counts as ended. */
 static int process_birth(int pid, uint64_t *start_time) {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -65,7 +65,7 @@ static void repair_device(struct machine_device *device) {
     device->used = used + machine_shared_bytes(device);
 }
 
-/* Returns whether the last holder died inside. */
+/* Return whether the last holder died inside. */
 static int lock_robust(pthread_mutex_t *lock) {
     if (pthread_mutex_lock(lock) != EOWNERDEAD)
         return 0;
@@ -82,7 +82,7 @@ void machine_unlock_device(struct machine *machine, int device) {
     pthread_mutex_unlock(&machine->device[device].lock);
 }
 
-/* With the machine locked. */
+/* The machine is locked. */
 static void empty_slot(struct machine *machine, int slot) {
     uint64_t now = sim_now();
     for (int i = 0; i < machine->params.devices; i++) {
@@ -122,7 +122,7 @@ static void init_lock(pthread_mutex_t *lock) {
     pthread_mutexattr_destroy(&attributes);
 }
 
-/* Nobody is in: the newcomer's parameters hold from now on. */
+/* No process is in: the parameters of the entering process hold from now on. */
 static void reset(struct machine *machine, const struct sim_params *params) {
     machine->params = *params;
     for (int i = 0; i < params->devices; i++) {
@@ -139,8 +139,8 @@ static void reset(struct machine *machine, const struct sim_params *params) {
     }
 }
 
-/* Makes a complete file beside the path, then links it there: the path never names half a machine. The space is
- * reserved: a full file system must show here, not as a SIGBUS in the program. */
+/* Make a complete file under another name, then link it to the path, so that the path never names half a machine.
+ * The space is reserved, because a full file system must show here and not as a SIGBUS in the program. */
 static int create(const char *path, mode_t mode) {
     char temporary[SIM_PATH + 32];
     snprintf(temporary, sizeof temporary, "%s.%d.new", path, (int)getpid());
@@ -211,7 +211,7 @@ int machine_enter(struct machine **out, struct sim_params *params, char *problem
     lock_robust(&machine->lock);
     int slot = -1, others = 0;
     for (int i = 0; i < MACHINE_SLOTS; i++)
-        if (machine->process[i].pid == (int32_t)getpid()) /* this process before it executed another program */
+        if (machine->process[i].pid == (int32_t)getpid()) /* this process, before it executed another program */
             empty_slot(machine, i);
     for (int i = MACHINE_SLOTS - 1; i >= 0; i--) {
         if (machine->process[i].pid == 0)
@@ -229,7 +229,7 @@ int machine_enter(struct machine **out, struct sim_params *params, char *problem
         memcpy(log, params->log, sizeof log);
         *params = machine->params;
         memcpy(params->machine, path, sizeof path);
-        memcpy(params->log, log, sizeof log); /* the log is each process's own affair */
+        memcpy(params->log, log, sizeof log); /* each process has its own log */
         *out = machine;
     } else {
         snprintf(problem, size, "%d processes use the simulated devices already", MACHINE_SLOTS);

@@ -1,4 +1,4 @@
-/* Device memory that several processes may have: it is counted once, and free when the last of them has let go. */
+/* Device memory that several processes may have: it counts once, and is free when the last of them has released it. */
 #include <string.h>
 
 #include "machine.h"
@@ -11,7 +11,7 @@ uint64_t machine_shared_bytes(const struct machine_device *device) {
     return bytes;
 }
 
-/* With the device locked. */
+/* The device is locked. */
 static struct machine_shared *find(struct machine_device *device, uint64_t inode) {
     for (uint32_t i = 0; i < device->shared_end; i++)
         if (device->shared[i].inode == inode)
@@ -23,7 +23,7 @@ static void hold(struct machine_shared *entry, int slot) {
     entry->holders[slot / 64] |= 1ull << slot % 64;
 }
 
-/* Returns the bytes that this frees. */
+/* Return the bytes that this frees. */
 static uint64_t let_go(struct machine_shared *entry, int slot) {
     uint64_t left = 0;
     entry->holders[slot / 64] &= ~(1ull << slot % 64);

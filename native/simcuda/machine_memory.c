@@ -1,8 +1,8 @@
-/* Device memory as all processes share it: ordinary bytes, and what is resident of unified memory; and the link. */
+/* Device memory as all processes share it: ordinary bytes, and the resident part of unified memory; and the link. */
 #include "machine.h"
 
-/* Gives up `bytes` of unified memory, the ranges that got their pages earliest first, `spare` only when
- * nothing else is left. Returns how much was found. With the device locked. */
+/* Evict `bytes` of unified memory, from the ranges that got their pages earliest, and from `spare` only when nothing
+ * else is left. Return how much was found. The device is locked. */
 static uint64_t evict(struct machine_device *device, uint64_t bytes, int spare) {
     uint64_t found = 0;
     while (found < bytes) {

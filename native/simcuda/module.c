@@ -1,5 +1,4 @@
-/* Modules and libraries: made from PTX text, whose entry points are matched with the built-in functions by
- * name. */
+/* Modules and libraries, made from PTX text. Its entry points are matched with the built-in functions by name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
-#define MOST 1e18 /* of anything: sums and products of such numbers still mean something */
+#define MAX_VALUE 1e18 /* upper bound of values, so that their sums and products stay meaningful */
 
 static const struct sim_device_params default_device = {
     .name = "Simulated GPU",
@@ -44,10 +44,10 @@ static const struct {
 
 static int scaled(double number, double factor, double *out) {
     *out = number * factor;
-    return *out <= MOST ? 0 : -1;
+    return *out <= MAX_VALUE ? 0 : -1;
 }
 
-/* A number with a unit: bytes, bytes per second ("12 GiB/s"), or nanoseconds ("4 us") if `is_time`. */
+/* Parse a number with a unit: bytes, bytes per second ("12 GiB/s"), or nanoseconds ("4 us") if `is_time`. */
 static int parse_quantity(const char *text, int is_time, double *out) {
     char *end;
     double number = strtod(text, &end);

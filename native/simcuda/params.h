@@ -8,20 +8,19 @@
 
 #define SIM_MAX_DEVICES 16
 #define SIM_PATH 256
-#define SIM_LAYOUT                                                                                                     \
-    2 /* of the shared file; part of its default name, so that versions don't get into each other's way */
+#define SIM_LAYOUT 2 /* of the shared file; part of its default name, so that versions use different files */
 
 struct sim_device_params {
     char name[96];
     uint64_t memory;         /* bytes */
-    uint64_t context_memory; /* bytes that each context takes for itself */
+    uint64_t context_memory; /* bytes that each context takes */
     double h2d, d2h;         /* bandwidth of the link: prefetch, eviction, copies of pinned memory; bytes per second */
     double pageable_h2d, pageable_d2h; /* of copies of other host memory */
     double fault;                      /* of migration by page faults */
-    double populate;                   /* of giving memory to pages that are touched or prefetched for the first time */
+    double populate;                   /* of populating pages that are touched or prefetched for the first time */
     double bandwidth;                  /* bandwidth of device memory, bytes per second */
     double flops;                      /* floating point operations per second */
-    uint64_t launch_ns;                /* device time that every launch takes at least */
+    uint64_t launch_ns;                /* minimal device time of a launch */
     int multiprocessors;
     int compute_major, compute_minor;
 };
@@ -29,20 +28,19 @@ struct sim_device_params {
 struct sim_params {
     int devices;
     int shared;             /* whether every user of the machine shares them */
-    double time_scale;      /* modelled time times this is real time */
+    double time_scale;      /* real time per modelled time */
     uint64_t slice_ns;      /* time slice between processes that have work */
-    uint64_t recharge_ns;   /* how often a long launch looks whether its pages were taken from it */
+    uint64_t recharge_ns;   /* how often a long launch checks whether its pages were evicted */
     char machine[SIM_PATH]; /* file that holds the state shared by all processes */
     char log[SIM_PATH];     /* directory of the execution log; empty: none */
     struct sim_device_params device[SIM_MAX_DEVICES];
 };
 
-/* Fills *params. Returns 0, or -1 with one line in `problem` (never NULL) if the file or a variable can't be
- * understood. */
+/* Fill *params. Return 0, or -1 with one line in `problem` (never NULL) if the file or a variable cannot be parsed. */
 int sim_params_load(struct sim_params *params, char *problem, size_t problem_size);
 
-/* The device's UUID: "SIM", then who and where, so that it is stable for one machine file, and one user
- * unless every user shares the devices. */
+/* Set the device's UUID: "SIM", then a hash, so that it is stable for one machine file, and for one user unless
+ * every user shares the devices. */
 void sim_params_uuid(const struct sim_params *params, int index, unsigned char uuid[16]);
 
 #endif

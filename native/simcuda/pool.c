@@ -1,6 +1,5 @@
-/* Memory pools: what has been freed stays the pool's up to its release threshold, for its next allocations. Only sizes are
- * kept account of: a real pool puts scattered pieces together by mapping, so any free bytes will do.
- */
+/* Memory pools: freed memory stays in the pool up to its release threshold, for later allocations. Only sizes are
+ * counted, because a real pool joins scattered pieces by mapping, so any free bytes are enough. */
 #include <string.h>
 
 #include "alloc.h"
@@ -20,7 +19,7 @@ static struct {
     struct sim_pool *current[SIM_MAX_DEVICES]; /* NULL: the default one */
 } pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* With the lock held. Made once, for who has its handle asks it without the lock. */
+/* The lock is held. Made once, because threads with the handle read it without the lock. */
 static struct sim_pool *default_pool(int device) {
     struct sim_pool *pool = &pools.defaults[device];
     if (pool->magic != MAGIC_POOL) {
@@ -60,7 +59,7 @@ int pool_take(struct sim_pool *pool, uint64_t bytes, uint64_t *evicted) {
     return failed ? -1 : 0;
 }
 
-/* With the lock held. */
+/* The lock is held. */
 static void trim(struct sim_pool *pool, uint64_t keep) {
     if (keep < pool->attribute[USED])
         keep = pool->attribute[USED];
@@ -70,7 +69,7 @@ static void trim(struct sim_pool *pool, uint64_t keep) {
     pool->attribute[RESERVED] = keep;
 }
 
-/* With the lock held: a destroyed pool ends with its last allocation. */
+/* The lock is held. A destroyed pool ends with its last allocation. */
 static void end(struct sim_pool *pool) {
     if (!pool->is_ended || pool->attribute[USED])
         return;
@@ -157,7 +156,7 @@ static CUresult check(CUmemoryPool pool, int attribute, const void *value) {
     return is_pool(pool) && value && attribute >= 1 && attribute <= USED_HIGH ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Attributes 1 to 3 are ints, the others 64-bit numbers. */
+/* Attributes 1 to 3 are ints, the other attributes 64-bit numbers. */
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
     CUresult result = check(pool, attribute, value);
     if (result)
@@ -171,7 +170,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
     return CUDA_SUCCESS;
 }
 
-/* The high marks can be set, to zero: they begin anew. What is in use can't. */
+/* The high marks can be reset to zero. The bytes in use cannot be set. */
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
     CUresult result = check(pool, attribute, value);
     int is_high = attribute == RESERVED_HIGH || attribute == USED_HIGH;
@@ -195,7 +194,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return CUDA_SUCCESS;
 }
 
-/* A pool's own device has access always, and there are no peers. */
+/* A pool's own device always has access, and there are no peers. */
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *wanted, size_t count) {
     int device;
     CUresult result = check(pool, THRESHOLD, wanted);
@@ -219,7 +218,7 @@ CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *locati
     return result;
 }
 
-/* Served at once, whatever the stream is at. */
+/* Allocated at once, wherever the stream is. */
 CUresult sim_cuMemAllocFromPoolAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                      CUstream stream) {
     return is_pool(pool) ? alloc_async(fallback, address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;

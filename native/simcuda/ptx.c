@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES (1ull << 40) /* of a variable: more than any device has */
+#define MAX_VARIABLE_BYTES (1ull << 40) /* of a variable: more than any device has */
 
 static const char *skip(const char *text) {
     for (;;) {
@@ -25,7 +25,7 @@ static int is_word(char c) {
     return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
 }
 
-/* Finds a directive as a whole word. */
+/* Find a directive as a whole word. */
 static const char *find(const char *text, const char *directive) {
     size_t n = strlen(directive);
     while ((text = strstr(text, directive)) && is_word(text[n]))
@@ -42,7 +42,7 @@ static const char *copy_word(const char *text, char word[128]) {
     return text;
 }
 
-/* ".align 4 .b8 name[12]" or ".u64 name": bytes and alignment. Returns where the declaration ends. */
+/* Parse ".align 4 .b8 name[12]" or ".u64 name": bytes and alignment. Return the end of the declaration. */
 static const char *declaration(const char *text, char name[128], size_t *bytes, size_t *alignment) {
     size_t element = 0;
     *alignment = 0;
@@ -62,12 +62,12 @@ static const char *declaration(const char *text, char name[128], size_t *bytes, 
     *bytes = element;
     while (*(text = skip(text)) == '[') {
         char *end;
-        if (__builtin_mul_overflow(*bytes, strtoul(text + 1, &end, 10), bytes) || *bytes > MOST_BYTES)
-            *bytes = MOST_BYTES;
+        if (__builtin_mul_overflow(*bytes, strtoul(text + 1, &end, 10), bytes) || *bytes > MAX_VARIABLE_BYTES)
+            *bytes = MAX_VARIABLE_BYTES;
         text = end + strcspn(end, "]");
         text += *text == ']';
     }
-    if (!*alignment || *alignment > MOST_BYTES)
+    if (!*alignment || *alignment > MAX_VARIABLE_BYTES)
         *alignment = element ? element : 1;
     return text;
 }
@@ -96,7 +96,8 @@ const char *ptx_next_entry(const char *text, struct ptx_entry *entry) {
         text = skip(next);
         end = (end + alignment - 1) / alignment * alignment;
         bytes =
-            bytes < PTX_MAX_BYTES ? bytes : PTX_MAX_BYTES; /* the driver would refuse it; here nobody can launch it */
+            /* the driver would refuse it; here no program can launch it */
+            bytes < PTX_MAX_BYTES ? bytes : PTX_MAX_BYTES;
         end = end < PTX_MAX_BYTES ? end : PTX_MAX_BYTES;
         if (entry->count < PTX_MAX_PARAMS) {
             entry->size[entry->count] = bytes;
@@ -110,8 +111,8 @@ const char *ptx_next_entry(const char *text, struct ptx_entry *entry) {
 
 const char *ptx_next_global(const char *text, char name[128], size_t *bytes) {
     size_t alignment;
-    /* ".ld.global" and the like are instructions: a variable's directive stands after a space or at a line's
-     * start */
+    /* ".ld.global" and the like are instructions: a variable's directive stands after a space or at the beginning of
+     * a line */
     const char *start = text;
     while ((text = find(text, ".global")) && text != start && !isspace((unsigned char)text[-1]))
         text += 7;

@@ -1,13 +1,12 @@
-/* Where the blocks of an allocation of unified memory are.
+/* The places of the blocks of an allocation of unified memory.
  *
- * The machine knows only how many bytes of a range are resident, so that any process can evict them by lowering
- * the number. Which blocks that were is decided here, by the owner, when it next looks: the ones after those
- * it lost last.
+ * The machine has only the number of resident bytes of a range, so that any process can evict some by lowering the
+ * number. The owner decides which blocks that were when it next updates the range: those after the blocks that it lost
+ * last.
  *
- * What advice does, after the CUDA programming guide ("Unified Memory Programming", data usage hints): faults leave
- * pages on the host where the device has a mapping of them (accessed by) or where the host is their preferred
- * location; a prefetch moves them all the same. A preferred location on the device overrules the mapping.
- */
+ * Advice works as in the CUDA programming guide ("Unified Memory Programming", data usage hints). Faults leave pages
+ * on the host where the device has a mapping of them (accessed by) or where the host is their preferred location; a
+ * prefetch moves them all the same. A preferred location on the device overrides the mapping. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -29,7 +28,7 @@ void residency_open(struct sim_alloc *alloc) {
     alloc->preferred_id = alloc->prefetch_id = CU_DEVICE_INVALID;
 }
 
-/* With the allocation locked: forgets blocks that others have evicted. */
+/* The allocation is locked. Drop blocks that other processes have evicted. */
 static void reconcile(struct sim_alloc *alloc) {
     uint64_t resident = machine_resident(sim.machine, alloc->device, alloc->range), count = block_count(alloc);
     for (uint64_t i = 0; i < count && alloc->local_resident > resident; i++) {
@@ -39,11 +38,11 @@ static void reconcile(struct sim_alloc *alloc) {
             alloc->local_resident -= block_bytes(alloc, block);
         }
     }
-    if (resident > alloc->local_resident) /* half a block was taken: the other half goes too */
+    if (resident > alloc->local_resident) /* half a block was evicted, so the other half is evicted as well */
         machine_depopulate(sim.machine, alloc->device, alloc->range, resident - alloc->local_resident);
 }
 
-/* The host's own accesses are not seen, only what they left: pages. */
+/* The host's own accesses are not visible, only the pages that they leave. */
 static int is_touched_by_host(const struct sim_alloc *alloc, uint64_t block) {
     unsigned char present[MACHINE_BLOCK / 4096];
     uint64_t bytes = block_bytes(alloc, block);
@@ -67,7 +66,8 @@ static int stays_on_host(const struct sim_alloc *alloc, uint64_t block) {
            (alloc->place[block] == PLACE_HOST && (alloc->accessed_by >> (ordinal_of(alloc->device) & 15) & 1));
 }
 
-/* One block that isn't on the device. What doesn't fit is reached over the link: it costs as much and stays away. */
+/* Bring one block that is not on the device. If it does not fit, it is accessed over the link: that costs as much,
+ * and the block stays on the host. */
 static void bring_block(struct sim_alloc *alloc, uint64_t block, struct sim_movement *movement) {
     uint64_t size = block_bytes(alloc, block), before = movement->evicted;
     uint64_t fitted = machine_populate(sim.machine, alloc->device, alloc->range, size, &movement->evicted);
@@ -81,7 +81,7 @@ static void bring_block(struct sim_alloc *alloc, uint64_t block, struct sim_move
     else if (fitted)
         machine_depopulate(sim.machine, alloc->device, alloc->range, fitted);
     if (movement->evicted != before)
-        reconcile(alloc); /* it may have been this range's own */
+        reconcile(alloc); /* the evicted block may have been this range's own */
 }
 
 uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, uint64_t limit, enum sim_bring how,

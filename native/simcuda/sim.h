@@ -1,6 +1,5 @@
-/* The driver's objects in one process. Handles are pointers to these structures; their memory is never given
- * back to the C library but reused, so that a stale handle is found out by its `magic` instead of crashing
- * the program. */
+/* The driver's objects in one process. Handles are pointers to these structures. Their memory is never released to
+ * the C library but reused, so that a stale handle is recognised by its `magic` and does not crash the program. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 
@@ -23,7 +22,7 @@ enum {
     MAGIC_EXEC,
     MAGIC_PHYSICAL,
     MAGIC_ARRAY,
-    MAGIC_POOL /* the last: handles.c counts on it */
+    MAGIC_POOL /* the last one, which handles.c relies on */
 };
 enum { SIM_FRESH, SIM_READY, SIM_FORKED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };
@@ -128,24 +127,24 @@ struct sim_stream {
     _Atomic uint32_t sleeping; /* futex: the worker waits for work */
     int started;
     _Atomic int closing;
-    _Atomic int holders; /* the worker and who closes: the last one to be done with it retires it */
+    _Atomic int holders; /* the worker and the closing thread: the last one retires the stream */
     pthread_t worker;
 
-    int on_device;                           /* worker: has entered the device's turns */
+    int on_device;                           /* worker: has entered the device's time slices */
     uint64_t device_target;                  /* worker: device time at which the last command ends */
-    uint64_t device_looked, device_consumed; /* worker: time of the last look, and device time then */
-    uint64_t transferred;                    /* worker: when the last transfer ended; 0: something else came since */
+    uint64_t device_looked, device_consumed; /* worker: time of the last sample, and device time then */
+    uint64_t transferred;                    /* worker: when the last transfer ended; 0: another command came since */
 
     _Atomic(struct sim_capture *) capture; /* set with both locks held, cleared with sim.capture_lock */
     struct sim_stream *next_member;
     uint64_t captured; /* commands captured from this stream */
     int joined;        /* a later part of the capture waits for all of them */
 
-    /* From here on kept when the memory is used for another stream: a late waiter must find its position
-     * passed. */
+    /* The fields below keep their values when the memory is used for another stream: a late waiter must find its
+     * position passed. */
     _Atomic uint64_t tail;    /* submitted */
     _Atomic uint64_t head;    /* completed */
-    _Atomic uint64_t wake_at; /* the least head that somebody waits for */
+    _Atomic uint64_t wake_at; /* the smallest head that a thread waits for */
     _Atomic uint32_t done;    /* futex: changes when head has reached wake_at */
 };
 
@@ -177,7 +176,7 @@ struct sim_context {
 struct sim_function {
     uint32_t magic, count;
     struct sim_module *module;
-    const struct sim_builtin *builtin; /* NULL: code that can't be simulated */
+    const struct sim_builtin *builtin; /* NULL: code that cannot be simulated */
     char name[128];
     uint8_t size[SIM_MAX_PARAMS];
     uint16_t offset[SIM_MAX_PARAMS];
@@ -195,7 +194,7 @@ struct sim_module {
 #define SIM_STACK 64
 #define SIM_OWN 4
 
-/* What a thread needs rarely; made when it does, freed when the thread ends. */
+/* State that a thread needs rarely; made when needed, freed when the thread ends. */
 struct sim_thread_more {
     struct sim_context *stack[SIM_STACK];
     struct {
@@ -247,7 +246,7 @@ struct sim_graph {
 struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
 
 /* context.c */
-CUresult sim_ready(void);                           /* is the driver initialised, and may this thread call it? */
+CUresult sim_ready(void);                           /* the driver is initialised, and this thread may call it */
 CUresult context_current(struct sim_context **out); /* the calling thread's, if usable */
 int context_is_valid(const struct sim_context *context);
 CUresult context_synchronize(struct sim_context *context);
@@ -264,7 +263,7 @@ struct sim_stream *stream_own(struct sim_context *context);
 CUresult engine_begin(struct sim_stream *stream,
                       struct sim_command **out);                /* a place in the queue or the graph; locks */
 CUresult engine_commit(struct sim_stream *stream);              /* submits what was put there; unlocks */
-void engine_wait(struct sim_stream *stream, uint64_t position); /* until `position` commands are complete */
+void engine_wait(struct sim_stream *stream, uint64_t position); /* waits until `position` commands are complete */
 CUresult engine_synchronize(struct sim_stream *stream);
 int engine_is_idle(struct sim_stream *stream);
 void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
@@ -278,7 +277,8 @@ void execute_leave_device(struct sim_stream *stream);
 CUresult capture_check_legacy(struct sim_context *context);
 CUresult capture_check_unsafe(void);
 CUresult capture_check_context(struct sim_context *context);
-CUresult capture_refuse(struct sim_stream *stream); /* 900 and invalidates if the stream is capturing */
+/* returns 900 and invalidates the capture if the stream is capturing */
+CUresult capture_refuse(struct sim_stream *stream);
 CUresult capture_append(struct sim_stream *stream,
                         struct sim_command **out); /* keeps sim.capture_lock if it succeeds */
 void capture_forget(struct sim_stream *stream);    /* the stream is being destroyed */
@@ -290,18 +290,18 @@ struct sim_memory_2d {
     CUdeviceptr address;
     size_t width, rows, pitch;
 };
-int array_memory(CUarray array, struct sim_memory_2d *out); /* 0: it is none */
+int array_memory(CUarray array, struct sim_memory_2d *out); /* 0: not an array */
 
 /* graph.c */
 struct sim_graph *graph_new(void);
 void graph_free(struct sim_graph *graph);
 struct sim_command *graph_append(struct sim_graph *graph);
-size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes); /* the node that the next one depends on */
+size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes); /* the node on which the next one depends */
 
-/* graph_execute.c: what a launch carries out, the same for all launches however the executable graph is changed later */
+/* graph_execute.c: what a launch executes, unchanged by later changes of the executable graph */
 struct sim_graph_body {
     _Atomic uint32_t references;
-    struct sim_command *node; /* those of child graphs in their places */
+    struct sim_command *node; /* with those of child graphs in their places */
     size_t count;
 };
 struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out of memory */
@@ -312,7 +312,7 @@ void graph_drop_node(struct sim_command *node);            /* what the command r
 CUresult graph_prepare(const struct sim_graph_body *body); /* memory for its allocations */
 void graph_execute(struct sim_stream *stream, struct sim_graph_body *body);
 
-/* graph_memory.c: what allocation nodes allocate */
+/* graph_memory.c: the memory of allocation nodes */
 CUresult graph_memory_new(int device, uint64_t bytes, struct sim_graph_memory **out);
 struct sim_graph_memory *graph_memory_at(CUdeviceptr address); /* with a reference; NULL: none begins there */
 int graph_memory_covers(CUdeviceptr address, uint64_t bytes);
@@ -322,14 +322,14 @@ void graph_memory_drop(struct sim_graph_memory *memory);
 CUresult graph_memory_prepare(struct sim_graph_memory *memory); /* before a launch; undone by graph_memory_launched */
 void graph_memory_launched(struct sim_graph_memory *memory);
 void graph_memory_map(struct sim_graph_memory *memory);
-int graph_memory_unmap(struct sim_graph_memory *memory); /* 0: it wasn't mapped */
+int graph_memory_unmap(struct sim_graph_memory *memory); /* 0: it was not mapped */
 
 /* event.c */
 void event_complete(struct sim_event *event, uint64_t generation);
 void event_await(struct sim_event *event, uint64_t generation);
 void event_unpin(struct sim_event *event);
 
-/* Could this be one of our objects at all? (Then its magic tells.) */
+/* Return whether the handle can be one of the driver's objects; its magic then decides. */
 static inline int sim_is_object(const void *handle) {
     return (uintptr_t)handle >= 4096 && !((uintptr_t)handle & 15);
 }

@@ -1,4 +1,4 @@
-/* Streams: finding the one a handle means, opening and closing. */
+/* Streams: finding the stream of a handle, opening and closing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ void stream_let_go(struct sim_stream *stream) {
         retire(stream);
 }
 
-/* The worker, if there is one, finishes the queue and lets go of the stream by itself (engine.c), unless `join`. */
+/* The worker, if there is one, finishes the queue and releases the stream by itself (engine.c), unless `join`. */
 void stream_close(struct sim_stream *stream, int join) {
     pthread_mutex_lock(&stream->lock);
     stream->magic = 0;

@@ -1,10 +1,8 @@
 /* Device time, shared by processes in slices.
  *
- * Only one process has the device at a moment (the turn). What a process has consumed is bookkeeping: its
- * streams sleep until the books say that their work is done. The books are brought up to date ("settled") by
- * whoever looks, for the time that has passed, so that late wake-ups delay the looker but distort nobody's
- * share.
- */
+ * Only one process holds the device at a time. The consumed time of a process is computed: its streams sleep until
+ * the computation shows that their work is done. A process that reads the state brings it up to date for the time
+ * that has passed. So late wake-ups delay only the process itself, and change no share. */
 #define _GNU_SOURCE
 #include "machine.h"
 
@@ -16,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A process that waits for slices looks this often whether the holder has been killed: its work stays active until then. */
+/* How often a process that waits for slices checks whether the holder was killed: its work stays active until then. */
 #define SAMPLE_NS 20000000ull
 
 static _Atomic uint64_t sampled_at;
@@ -41,10 +39,10 @@ static void pass_device(struct machine_device *device, int slot, uint64_t at, ui
     device->slice_changes++;
 }
 
-/* Brings the books up to `now`. */
+/* Bring the consumed times up to `now`. */
 static void bring_up_to_date(struct machine_device *device, uint64_t now, uint64_t slice) {
     if (device->holder >= 0 && now > device->slice_start + 10000000000ull)
-        device->slice_start = now - 10000000000ull; /* everybody was stopped: don't replay hours */
+        device->slice_start = now - 10000000000ull; /* every process was stopped: do not replay hours */
     while (device->holder >= 0) {
         struct machine_share *share = &device->share[device->holder];
         uint64_t start = device->slice_start, until;
@@ -127,8 +125,7 @@ uint64_t slices_consumed(struct machine *machine, int device_index, int slot) {
     return consumed;
 }
 
-/* Sleeps to an absolute time, or until the turn changes. Called with the device locked; unlocks and locks
- * again. */
+/* Sleep to an absolute time, or until the holder changes. The device is locked; it is unlocked meanwhile. */
 static void wait_for_slice(struct machine *machine, int device_index, uint64_t deadline) {
     struct machine_device *device = &machine->device[device_index];
     uint32_t seen = device->slice_changes;
@@ -149,7 +146,8 @@ uint64_t slices_wait(struct machine *machine, int device_index, int slot, uint64
     bring_up_to_date(device, now, slice);
     int bounded = 0;
     while (!(device->holder == slot && share->consumed + slack_ns >= target) && share->consumed < target) {
-        if (!bounded && !more) { /* while all streams only wait, others can know when this process will be done */
+        /* while all streams only wait, other processes can compute when this process will be done */
+        if (!bounded && !more) {
             bounded = 1;
             share->unbounded--;
             if (share->need < target)

@@ -1,6 +1,5 @@
-/* Physical memory is a part of a sparse file without a name, the process's arena; what may be shared with other
- * processes has a file of its own. Mapping is mapping that file. The machine counts it like ordinary memory.
- */
+/* Physical memory is a part of a sparse file without a name, the process's arena; memory that may be shared with
+ * other processes has a file of its own. Mapping memory maps that file. The machine counts it like ordinary memory. */
 #define _GNU_SOURCE
 #include "vmm.h"
 #include "api.h"
@@ -14,10 +13,10 @@
 
 static struct {
     int file;
-    uint64_t end; /* no place is used twice: the file is as long as one wishes */
+    uint64_t end; /* no place is used twice, because the file may be as long as needed */
 } arena = {.file = -1};
 
-static struct sim_physical *shared; /* those with a file of their own */
+static struct sim_physical *shared; /* memory with a file of its own */
 
 static int new_file(uint64_t bytes) {
     int file = memfd_create("simulated device memory", MFD_CLOEXEC);
@@ -28,7 +27,7 @@ static int new_file(uint64_t bytes) {
     return file;
 }
 
-/* With alloc_lock held. */
+/* alloc_lock is held. */
 static int place_in_arena(struct sim_physical *physical) {
     if (arena.file < 0 && (arena.file = new_file(0)) < 0)
         return -1;
@@ -40,7 +39,7 @@ static int place_in_arena(struct sim_physical *physical) {
     return 0;
 }
 
-/* With alloc_lock held. The device's memory is charged already; here the charge becomes the file's. */
+/* alloc_lock is held. The device's memory is charged already; here the charge becomes that of the file. */
 static int place_in_file(struct sim_physical *physical) {
     struct stat st;
     if ((physical->file = new_file(physical->bytes)) < 0)
@@ -93,7 +92,7 @@ CUresult vmm_create(int device, uint64_t bytes, const CUmemAllocationProp *prope
     return CUDA_SUCCESS;
 }
 
-/* The file says by its number which memory it is. */
+/* The file's inode identifies the memory. */
 CUresult vmm_import(int file, struct sim_physical **out) {
     struct stat st;
     int device;
@@ -162,7 +161,7 @@ void vmm_destroy(struct sim_physical *list) {
     }
 }
 
-/* Index of the first mapping that ends above the address. */
+/* Return the index of the first mapping that ends above the address. */
 static size_t index_of(const struct sim_alloc *range, uint64_t address) {
     size_t low = 0, high = range->mappings;
     while (low < high) {
@@ -236,7 +235,7 @@ struct sim_mapping *vmm_whole(uint64_t address, uint64_t bytes, size_t *count) {
     return range && at == address + bytes ? range->mapping + first : NULL;
 }
 
-/* Work in flight goes on with pages that nobody will see. */
+/* Work in flight continues with pages that no mapping shows. */
 void vmm_unmap(uint64_t address, uint64_t bytes, struct sim_mapping *first, size_t count, struct sim_physical **list) {
     struct sim_alloc *range = alloc_find(address);
     mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,

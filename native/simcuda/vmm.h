@@ -1,4 +1,4 @@
-/* Virtual memory management: physical memory, and where in reserved ranges it is mapped. */
+/* Virtual memory management: physical memory, and its mappings in reserved ranges. */
 #ifndef SIMCUDA_VMM_H
 #define SIMCUDA_VMM_H
 
@@ -12,11 +12,11 @@ struct sim_physical {
     int device;
     uint64_t bytes, id;
     uint64_t handles, mappings;
-    int file;       /* its own, which others can import, or the arena's */
+    int file;       /* its own file, which other processes can import, or the arena */
     uint64_t start; /* in the file */
     uint64_t inode; /* of its own file; 0: none */
     CUmemAllocationProp properties;
-    struct sim_physical *next; /* all with a file of their own; or those to be destroyed */
+    struct sim_physical *next; /* all memory with a file of its own, or the memory to be destroyed */
 };
 
 struct sim_mapping {
@@ -27,21 +27,21 @@ struct sim_mapping {
 
 CUresult vmm_create(int device, uint64_t bytes, const CUmemAllocationProp *properties, struct sim_physical **out);
 CUresult vmm_import(int file, struct sim_physical **out);
-/* Frees a list of what vmm_forget has taken out. */
+/* Free a list of memory that vmm_forget has taken out. */
 void vmm_destroy(struct sim_physical *list);
 
 /* With alloc_lock held: */
 
-/* Puts memory without handles and mappings on the list; leaves other memory alone. */
+/* Put memory without handles and mappings on the list; leave other memory alone. */
 void vmm_forget(struct sim_physical *physical, struct sim_physical **list);
 CUresult vmm_map(uint64_t address, uint64_t bytes, struct sim_physical *physical);
-/* The mappings that fill the range exactly, and their number. NULL: they don't. */
+/* Return the mappings that fill the range exactly, and their number. NULL: they do not. */
 struct sim_mapping *vmm_whole(uint64_t address, uint64_t bytes, size_t *count);
 void vmm_unmap(uint64_t address, uint64_t bytes, struct sim_mapping *first, size_t count, struct sim_physical **list);
 const struct sim_mapping *vmm_at(const struct sim_alloc *range, uint64_t address);
 int vmm_is_accessible(const struct sim_alloc *range, uint64_t address, uint64_t bytes);
 
-/* One attribute of an address in a reserved range (api_vmm.c). */
+/* Return one attribute of an address in a reserved range (api_vmm.c). */
 CUresult vmm_attribute(const struct sim_alloc *range, int attribute, CUdeviceptr address, void *data);
 
 #endif

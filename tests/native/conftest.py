@@ -156,9 +156,9 @@ class NativeHost:
         return len(executions) == count and all(execution.end_ns <= now for execution in executions)
 
     def is_throttled(self) -> bool:
-        """Return whether the meter is on, in the last turn of the only client."""
-        said = [line for line in self.log_text().splitlines() if "metered: " in line or "gate open" in line]
-        return bool(said) and said[-1].endswith("metered: yes")
+        """Return whether the throttle is on, in the last turn of the only client."""
+        said = [line for line in self.log_text().splitlines() if "throttled: " in line or "opened the gate" in line]
+        return bool(said) and said[-1].endswith("throttled: yes")
 
     def end(self) -> None:
         for client in self._clients:

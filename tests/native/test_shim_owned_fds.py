@@ -100,7 +100,7 @@ def test_a_lock_file_that_cannot_be_opened_costs_no_descriptors(
     (path,) = machine.lock_folder.glob("*.lock")
     path.unlink()
     path.mkdir()
-    wait_until(lambda: "opened anew" in machine.log_text())
+    wait_until(lambda: "reopen the lock files" in machine.log_text())
     before = len(open_files(client.pid))
     client.start("cuda.spin()")
     process.open(1)
@@ -151,7 +151,7 @@ def test_without_a_coordinator_turns_go_on(machine: NativeHost) -> None:
     for _ in range(3):
         for client in (one, two):
             assert client.run("cuda.spin()") == 0
-    assert "makes new ones" in machine.log_text()
+    assert "reopen descriptors" in machine.log_text()
     assert one.run("untouched()")
 
 

@@ -16,7 +16,7 @@ from .test_handoff import in_mid_turn
 
 def run_by_permit(host: SystemHost, *programs: GpuProgram) -> bool:
     """Whether the last turn of each program, by the shim's log, began by a coordinator's permit."""
-    openings = [line for line in host.log_text().splitlines() if "gate open, epoch " in line]
+    openings = [line for line in host.log_text().splitlines() if "opened the gate, epoch " in line]
     last = {pid: [line for line in openings if f"[{pid}]" in line][-1:] for pid in (one.pid for one in programs)}
     return all(found and not found[0].endswith(" 0") for found in last.values())
 
@@ -75,7 +75,7 @@ def test_the_last_permit_stands_until_the_rule_without_a_coordinator(short_quant
     wait_until(lambda: short_quantum_host.worked_since(stopped, other), 15)
     lines = short_quantum_host.log_text().splitlines()
     lost = max(number for number, line in enumerate(lines) if "heartbeat has stopped" in line)
-    openings = [line for line in lines[lost:] if f"[{other.pid}]" in line and "gate open, epoch " in line]
+    openings = [line for line in lines[lost:] if f"[{other.pid}]" in line and "opened the gate, epoch " in line]
     assert openings and int(openings[0].split()[-1]) > 0, "by its permit, without contact"
     short_quantum_host.coordinator.send_signal(signal.SIGCONT)
     short_quantum_host.ask(messages.Config(changes={"time_quantum": 0.1}))

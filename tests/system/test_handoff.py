@@ -31,7 +31,7 @@ def test_handoff_needs_no_coordinator(short_quantum_host: SystemHost, death: sig
     short_quantum_host.coordinator.send_signal(death)
     moment = time.monotonic_ns()
     wait_until(lambda: short_quantum_host.worked_since(moment, other))
-    assert "turns by the lock files" not in short_quantum_host.log_text(), "the permit was to do"
+    assert "take turns without a coordinator" not in short_quantum_host.log_text(), "the permit was to do"
     other.result()
     if death == signal.SIGSTOP:
         short_quantum_host.coordinator.send_signal(signal.SIGCONT)

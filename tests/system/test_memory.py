@@ -24,7 +24,7 @@ def test_notebook_beyond_its_memory_limit_gets_an_error(
     assert notebook.value("cuda.info()") == [24 * MIB, 64 * MIB]
     assert notebook.value("cuda.alloc(40 << 20)[0]") == OUT_OF_MEMORY
     log = long_quantum_host.log_text()
-    assert "an allocation of 40 MiB was refused" in log and "the memory limit is 64 MiB" in log
+    assert "An allocation of 40 MiB was refused" in log and "the memory limit is 64 MiB" in log
     assert "%gpushare quota memory=80MiB" in log  # and what would do
 
     assert notebook.run("%gpushare quota memory=80MiB")

@@ -1,6 +1,6 @@
-/* The agent: one thread that does all that waits. It sleeps until something happens: a line from the coordinator (often
- * the doorbell, "look at your page"), a bell, a kick by a thread, or the time that one of its parts has asked for. What it
- * does about turns is decided in agent_step.c: here its inputs are collected and its outputs carried out. */
+/* The agent: one thread that does everything that waits. It sleeps until a line comes from the coordinator, a bell
+ * rings, a thread wakes the agent, or a time comes that one of its parts has asked for. agent_step.c decides about
+ * turns; this file collects the inputs of that rule and carries out its outputs. */
 #include "agent/agent.h"
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
@@ -16,11 +16,12 @@
 #include <unistd.h>
 
 #define MAX_SLEEP_NS (1000 * NS_PER_MS)
-#define PERMIT_REREAD_NS (1 * NS_PER_MS) /* after a permit that was being written */
-#define FREE_POLL_NS (10 * NS_PER_MS)    /* between looks at memory that waits for its stream */
-#define MAX_SLOT_AGE_S 2                 /* a sibling that has not looked for longer has ended, or is stopped */
-#define REPORT_DELAY_NS (1 * NS_PER_MS) /* after a hand-over: the coordinator would take the next program's processor */
-#define MAX_ROUNDS 64                   /* steps that may follow at once, without a look at the socket */
+#define PERMIT_REREAD_NS (1 * NS_PER_MS) /* after a permit that the coordinator was writing */
+#define FREE_POLL_NS (10 * NS_PER_MS)    /* between polls of memory that waits for its stream */
+#define MAX_SLOT_AGE_S 2                 /* a sibling with an older slot has ended or is stopped */
+/* after a handoff, because the coordinator would take the next program's processor */
+#define REPORT_DELAY_NS (1 * NS_PER_MS)
+#define MAX_ROUNDS 64 /* steps in a row without a poll of the socket */
 
 _Static_assert(AGENT_GATE_CLOSED == GATE_CLOSED && AGENT_GATE_OPEN == GATE_OPEN && AGENT_GATE_STEP == GATE_STEP,
                "the rule and the gate word use the same states");
@@ -28,14 +29,14 @@ _Static_assert(AGENT_GATE_CLOSED == GATE_CLOSED && AGENT_GATE_OPEN == GATE_OPEN 
 static struct {
     struct agent turns;
     struct agent_outputs out;      /* of the last step */
-    struct gpushare_permit permit; /* the last whole one of the connection that was welcomed last */
+    struct gpushare_permit permit; /* the last whole permit of the latest welcomed connection */
     struct counters counters;
-    uint64_t submitted_at, submissions; /* when and what the last look at the counters found */
+    uint64_t submitted_at, submissions; /* when the last sum of the counters changed, and that sum */
     uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
-    uint64_t report_at;                 /* when to ring the coordinator; NEVER: not */
+    uint64_t report_at;                 /* when to ring the coordinator; NEVER: no ring is due */
     uint32_t interrupts;
-    uint32_t connections; /* welcomed, as far as the rule takes account of them */
-    int bell;             /* that is polled, or -1 */
+    uint32_t connections; /* welcomed connections that the rule has taken account of */
+    int bell;             /* the bell that the agent polls, or -1 */
     bool bell_rang, shows_waiting;
 } agent;
 
@@ -56,7 +57,7 @@ static void count_submissions(uint64_t now) {
 
 /* --- inputs ----------------------------------------------------------------------------------------------------------- */
 
-/* The page of a connection that is not welcomed yet has no permit of it; the last permit stands until then. */
+/* The page of a connection that is not welcomed yet has no permit; the last permit stands until then. */
 static void read_permit(uint64_t now, uint64_t *next) {
     const uint64_t *page = (const uint64_t *)&the_page()->orders.permit;
     uint64_t words[GPUSHARE_PERMIT_WORDS + 1];
@@ -85,8 +86,8 @@ static uint32_t poll_work(uint64_t now, uint64_t *next) {
     return !inside && streams_poll(anew) ? AGENT_QUIET : AGENT_BUSY;
 }
 
-/* The slot of a process that has ended may still be there, without a coordinator for ever: a device's lock shows whether a
- * process is in the turn, and a process that drains writes to its slot each second at least. */
+/* The slot of a process that has ended may stay for ever where there is no coordinator. So the device's lock must
+ * show that a process is in the turn. A process that drains writes to its slot at least once a second. */
 static void poll_siblings(struct agent_inputs *in) {
     uint32_t own = account_own_slot();
     for (uint32_t i = 0; i < GPUSHARE_SLOTS; i++) {
@@ -151,11 +152,11 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
     atomic_store(&shim.phase, out->report.phase);
     atomic_store(&shim.contended, out->contended);
     if (out->without_coordinator && !atomic_load(&shim.without_coordinator))
-        log_message(LOG_INFO, "no coordinator: turns by the lock files");
+        log_message(LOG_INFO, "take turns without a coordinator");
     atomic_store(&shim.without_coordinator, out->without_coordinator);
 }
 
-/* Before the threads that the gate lets in, so that none of them comes by a turn that the page does not show. */
+/* Runs before the threads that the gate lets in, so that none of them runs in a turn that the page does not show. */
 static void set_gate(const struct agent_outputs *out, uint64_t now) {
     uint32_t word = out->gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_THROTTLED);
     uint32_t before = without_throttle(gate_word());
@@ -166,10 +167,10 @@ static void set_gate(const struct agent_outputs *out, uint64_t now) {
         return;
     agent.finished_of = NEVER;
     busy_time_gate_opened(now);
-    log_message(LOG_DEBUG, "gate open%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
+    log_message(LOG_DEBUG, "opened the gate%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
 }
 
-/* Shown once a try was refused, so that a coordinator ends its client's turn. */
+/* Shown once a try was refused, so that a coordinator ends the turn of its client. */
 static void show_waiting(const struct agent_outputs *out, uint32_t tried, uint64_t devices) {
     bool waits = out->without_coordinator && out->report.phase == GPUSHARE_OUT && atomic_load(&shim.waiting);
     bool shows = waits && (agent.shows_waiting || tried == AGENT_REFUSED);
@@ -185,7 +186,8 @@ static uint32_t enter(const struct agent_outputs *out) {
     return is_first ? AGENT_ENTERED_FIRST : AGENT_ENTERED;
 }
 
-/* A turn that is about to pass to the next client, or has just come from another one: a program should wake up next. */
+/* Return true if the turn passes to the next client or has just come from another client: a program should wake up
+ * next. */
 static bool is_handoff(const struct agent_outputs *out) {
     bool begins = (out->acts & AGENT_WAKE) && is_open(out->gate) && (agent.permit.flags & GPUSHARE_CONTENDED);
     return begins || (!is_open(out->gate) && (agent.permit.flags & GPUSHARE_RELIEVED));
@@ -199,7 +201,7 @@ static void ring_coordinator(uint64_t at, uint64_t now) {
     agent.report_at = now >= at ? NEVER : min_u64(agent.report_at, at);
 }
 
-/* What came of ENTER. */
+/* Carry out the outputs in their order; return what became of ENTER. */
 static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
     uint32_t acts = out->acts;
     if (acts & AGENT_LEAVE)
@@ -244,23 +246,23 @@ static uint64_t take_turns(void) {
 
 /* --- the loop --------------------------------------------------------------------------------------------------------- */
 
-/* The permits of the connection before end. */
+/* The permits of the previous connection end. */
 static void begin_connection(void) {
     agent.connections = connection_count();
     agent.permit = (struct gpushare_permit){0};
     agent_new_connection(&agent.turns);
 }
 
-/* A daemon has closed all descriptors, perhaps while a turn of ours runs, and perhaps others stand under their numbers by
- * now. Those are not touched; the coordinator, if there is one, gets to know this process once more. */
+/* A daemon has closed all descriptors, perhaps during a turn. Files of the program may have the numbers by now, so
+ * the shim leaves those alone. A coordinator gets a new hello from this process. */
 static bool reopen_descriptors(void) {
-    log_message(LOG_INFO, "the program has closed the shim's descriptors: it makes new ones");
+    log_message(LOG_INFO, "reopen descriptors that the program has closed");
     connection_reopen();
     fds_close_all();
-    shim.page_fd = -1; /* the page itself is still there; hello makes another */
+    shim.page_fd = -1; /* the page itself is still mapped; hello makes another descriptor */
     if (locks_reopen() && client_page_replace() && wakeup_open())
         return true;
-    shim_disable("the program has closed the shim's descriptors, and new ones could not be made");
+    shim_disable("the program has closed the shim's descriptors, and the shim could not open new ones");
     return false;
 }
 
@@ -271,14 +273,14 @@ static void wake_interrupted(void) {
     agent.interrupts = interrupts;
 }
 
-/* One look at everything; when to look again. */
+/* Poll every part once; return the time of the next poll. */
 static uint64_t poll_all(void) {
     uint64_t now = now_ns();
     bool anew = !all_fds_are_ours();
     if (anew && !reopen_descriptors())
         return NEVER;
     if (locks_poll(now) || anew)
-        agent.shows_waiting = false; /* that went with the files */
+        agent.shows_waiting = false; /* the record lock went with the files */
     uint64_t next = connection_poll(now);
     if (agent.connections != connection_count())
         begin_connection();
@@ -309,7 +311,8 @@ static void sleep_until(uint64_t next) {
     bool wants_to_write;
     int file = connection_fd(&wants_to_write);
     uint64_t now = now_ns(),
-             left = min_u64(next > now ? next - now : 0, MAX_SLEEP_NS); /* the program may close the sockets */
+             /* bounded, because the program may close the sockets */
+        left = min_u64(next > now ? next - now : 0, MAX_SLEEP_NS);
     struct timespec time = {(time_t)(left / (1000 * NS_PER_MS)), (long)(left % (1000 * NS_PER_MS))};
     struct pollfd files[3] = {
         {.fd = shim.wake_receiver, .events = POLLIN},
@@ -326,7 +329,7 @@ static void sleep_until(uint64_t next) {
 static void *run(void *unused) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     pthread_setname_np(pthread_self(), "gpushare");
-    prctl(PR_SET_TIMERSLACK, 1ul); /* short pauses while draining are meant */
+    prctl(PR_SET_TIMERSLACK, 1ul); /* so that short pauses during a drain are short */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     while (atomic_load(&shim.state) != SHIM_DISABLED)
         sleep_until(poll_all());

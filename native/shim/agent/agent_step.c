@@ -4,44 +4,44 @@
 #define NS_PER_MS 1000000ull
 #define NEVER UINT64_MAX
 
-#define GRACE_NS (2000 * NS_PER_MS)                /* the last permit stands so long after the contact is lost */
-#define TRY_NS (20 * NS_PER_MS)                    /* between tries to enter, beside those that a bell causes */
-#define TRY_WITHOUT_COORDINATOR_NS (5 * NS_PER_MS) /* without a coordinator, where no bell may come */
+#define GRACE_NS (2000 * NS_PER_MS)                /* how long the last permit stands after the connection is lost */
+#define TRY_NS (20 * NS_PER_MS)                    /* between tries to enter, besides the tries that a bell causes */
+#define TRY_WITHOUT_COORDINATOR_NS (5 * NS_PER_MS) /* likewise without a coordinator, where a bell may be missing */
 #define REENTRY_DELAY_NS                                                                                               \
-    (20 * NS_PER_MS) /* after a turn without a coordinator: other clients may have the device first */
-#define BELL_LEAD_NS                                                                                                   \
-    (150 * NS_PER_MS / 1000) /* the bell rings so long before a turn ends; waking up a process takes so long */
+    (20 * NS_PER_MS) /* after a turn without a coordinator, so that other clients can enter first */
+/* the bell rings this long before a turn ends, because a process takes as long to wake up */
+#define BELL_LEAD_NS (150 * NS_PER_MS / 1000)
 #define MIN_QUANTUM_NS (10 * NS_PER_MS)
-#define MIN_IDLE_POLL_NS (5 * NS_PER_MS) /* between looks for idleness */
+#define MIN_IDLE_POLL_NS (5 * NS_PER_MS) /* between polls for idleness */
 #define STUCK_NS (100 * NS_PER_MS)       /* a drain that takes longer, while a thread waits, may wait for that thread */
-#define STEP_NS (20 * NS_PER_MS)         /* a step lasts so long at most, and so long passes between steps */
-#define UNUSED_STEP_NS (200 * NS_PER_MS) /* a step lasts so much longer if the threads at the gate have not run yet */
-#define SLICE_NS (50 * NS_PER_MS)        /* a whole slice; each one doubles the next */
+#define STEP_NS (20 * NS_PER_MS)         /* the length of a step, and the time between steps */
+#define UNUSED_STEP_NS (200 * NS_PER_MS) /* how much longer a step lasts while no thread at the gate has run */
+#define SLICE_NS (50 * NS_PER_MS)        /* the first whole slice; each slice is twice as long as the one before */
 #define SLICE_PERIOD_LENGTHS                                                                                           \
-    4                      /* whole slices begin at multiples of so many times their length, in all siblings alike */
-#define STEPS_PER_SLICE 16 /* so many steps come before a whole slice */
+    4 /* a whole slice begins at a multiple of this many times its length, at the same time in all siblings */
+#define STEPS_PER_SLICE 16 /* steps before a whole slice */
 #define MAX_DOUBLINGS 5
-#define OWN_STEP_FACTOR 4                   /* a sibling that has left steps first: it submits nothing new */
-#define MAX_KEEP_NS (1000 * NS_PER_MS)      /* so long memory stays for the sake of a sibling that drains */
+#define OWN_STEP_FACTOR 4                   /* a sibling that has left steps first, because it submits nothing new */
+#define MAX_KEEP_NS (1000 * NS_PER_MS)      /* how long memory stays for a sibling that drains */
 #define MIN_SIBLING_POLL_NS (NS_PER_MS / 5) /* of a sibling that drains */
 #define MAX_SIBLING_POLL_NS (10 * NS_PER_MS)
-#define REPORT_EVICTION_NS (20 * NS_PER_MS) /* memory that leaves for longer is reported */
+#define REPORT_EVICTION_NS (20 * NS_PER_MS) /* an eviction that takes longer is reported */
 #define MAX_SPURIOUS_BELLS                                                                                             \
-    32 /* useless rings in SPURIOUS_WINDOW_NS, after which the bell is ignored for BELL_IGNORED_NS */
+    32 /* useless rings in SPURIOUS_WINDOW_NS, after which the process ignores the bell for BELL_IGNORED_NS */
 #define SPURIOUS_WINDOW_NS (100 * NS_PER_MS)
 #define BELL_IGNORED_NS (20 * NS_PER_MS)
 
 #ifndef AGENT_MUTANT
-#define AGENT_MUTANT 0 /* a test builds this file with a planted mistake, to see that it finds it */
+#define AGENT_MUTANT 0 /* a test builds this file with a planted mistake, which another test must find */
 #endif
 
 /* What holds at this moment: the permit, or the rule without a coordinator. */
 struct rule {
     uint64_t turn, devices;
-    uint64_t deadline; /* of a turn that the process is in, or would enter now */
+    uint64_t deadline; /* of the turn that the process is in, or would enter now */
     uint32_t epoch;
-    bool without_coordinator; /* there is no coordinator */
-    bool silent;              /* the coordinator has said nothing yet: what runs goes on */
+    bool without_coordinator;
+    bool silent; /* the coordinator has written no permit yet: a running turn goes on */
     bool may, relieved, contended;
 };
 
@@ -60,7 +60,7 @@ static uint64_t quantum(const struct agent_inputs *in) {
 static struct rule rule_of(const struct agent *agent, const struct agent_inputs *in) {
     const struct gpushare_permit *permit = &in->permit;
     if (in->away_since && in->now >= in->away_since + GRACE_NS) {
-        /* A turn that began under a coordinator has a number of its own, and ends by its own beginning. */
+        /* A turn that began under a coordinator has its own number, and its deadline counts from its own beginning. */
         bool own = agent->report.phase == GPUSHARE_OUT || agent->report.turn == in->client_turn;
         return (struct rule){.turn = in->client_turn,
                              .devices = in->client_devices,
@@ -84,7 +84,7 @@ static bool is_over(const struct rule *rule, uint64_t now) {
     return (rule->relieved || AGENT_MUTANT == 6) && now >= rule->deadline;
 }
 
-/* May the process be in the turn `turn`, in which it is? */
+/* Return true if the process may stay in the turn `turn`, in which it is. */
 static bool may_stay(const struct rule *rule, uint64_t turn) {
     return rule->silent || rule->without_coordinator || (rule->may && rule->turn == turn);
 }
@@ -115,8 +115,8 @@ static void open_gate(struct agent *agent, const struct rule *rule, struct agent
     out->acts |= AGENT_WAKE | AGENT_CHANGED;
 }
 
-/* Also at the end of a step. The threads at the gate look again: those that made their call in a step wait by the closed
- * gate from now on. */
+/* Also ends a step. Wake the threads at the gate: threads that made their call in the step wait at the closed gate
+ * from now on. */
 static void close_gate(struct agent *agent, uint64_t now, struct agent_outputs *out) {
     set_gate(agent, AGENT_GATE_CLOSED);
     agent->report.phase = GPUSHARE_CLOSING;
@@ -127,19 +127,20 @@ static void close_gate(struct agent *agent, uint64_t now, struct agent_outputs *
     out->acts |= AGENT_CLOSE | AGENT_WAKE;
 }
 
-/* --- steps: a drain may wait for a thread that stands at the gate ------------------------------------------------------ */
+/* --- steps: a drain may wait for a thread at the gate -------------------------------------------------------------- */
 
 static bool next_is_step(const struct agent *agent) {
     return agent->slices % (STEPS_PER_SLICE + 1) < STEPS_PER_SLICE;
 }
 
-/* Each whole slice so far has doubled the time. */
+/* Return `time`, doubled for each whole slice so far. */
 static uint64_t doubled(const struct agent *agent, uint64_t time) {
     uint32_t whole = agent->slices / (STEPS_PER_SLICE + 1);
     return time << (whole < MAX_DOUBLINGS ? whole : MAX_DOUBLINGS);
 }
 
-/* How long a drain may take before a slice follows. What a whole slice lets in must have time to end. */
+/* Return how long a drain may take before a slice follows. Calls that a whole slice lets in must have time to
+ * finish. */
 static uint64_t stuck_drain_timeout(const struct agent *agent) {
     bool between = agent->helped || agent->slices % (STEPS_PER_SLICE + 1);
     return between ? STEP_NS : doubled(agent, STUCK_NS);
@@ -149,12 +150,13 @@ static uint64_t whole_slice(const struct agent *agent) {
     return doubled(agent, SLICE_NS);
 }
 
-/* When the next slice begins: a step when it has waited since `since` for as long as `patience`. A whole slice begins by
- * the clock, in all siblings at the same time: work that waits for their calls ends best while all of them are open. */
-static uint64_t slice_due(const struct agent *agent, uint64_t since, uint64_t stuck_drain_timeout, uint64_t now) {
+/* Return when the next slice begins. A step begins when `timeout` has passed since `since`. A whole slice begins by
+ * the clock, in all siblings at the same time, because work that waits for their calls finishes best while all their
+ * gates are open. */
+static uint64_t slice_due(const struct agent *agent, uint64_t since, uint64_t timeout, uint64_t now) {
     uint64_t period = SLICE_PERIOD_LENGTHS * whole_slice(agent), inside = now % period;
     if (next_is_step(agent))
-        return since + stuck_drain_timeout;
+        return since + timeout;
     return inside < whole_slice(agent) ? now : now - inside + period;
 }
 
@@ -184,7 +186,7 @@ static void leave(struct agent *agent, const struct agent_inputs *in, bool witho
     if (agent->report.epoch && AGENT_MUTANT != 1)
         agent->used = agent->report.epoch;
     agent->next_try = in->now;
-    if (without_coordinator) /* its own ring is for the others */
+    if (without_coordinator) /* the ring of this process is for other processes */
         agent->next_try = agent->bell_ignored_until = in->now + REENTRY_DELAY_NS;
     agent->evicting = 0;
     agent->reported_waiting = in->waiting != 0;
@@ -241,7 +243,7 @@ static void try_to_enter(struct agent *agent, uint64_t turn, uint64_t devices, s
     out->acts |= AGENT_ENTER | (agent->steps_in ? AGENT_JOIN : 0);
 }
 
-/* When to step in the turn of a sibling that drains: what the sibling waits for may be the call of a thread here. */
+/* Return when to step in the turn of a sibling that drains. The sibling may wait for the call of a thread here. */
 static uint64_t step_due(const struct agent *agent, const struct agent_inputs *in) {
     if (in->sibling_turn < GPUSHARE_FIRST_TURN)
         return NEVER;
@@ -262,13 +264,15 @@ static void while_out(struct agent *agent, const struct agent_inputs *in, const 
     agent->bell_rang = 0;
     if (!in->waiting)
         return;
-    /* Without a coordinator the deadline is that of the turn which siblings are in; if none is, a turn would begin now. */
+    /* Without a coordinator the deadline is that of the turn which siblings are in. If no sibling is in a turn, a
+     * turn would begin now. */
     bool over = (!rule->without_coordinator || in->client_in) && is_over(rule, now);
-    bool covers = !(in->own_devices & ~rule->devices); /* a device of its own that it may not have yet keeps it out */
+    /* a device that the permit does not cover keeps the process out */
+    bool covers = !(in->own_devices & ~rule->devices);
     bool may = rule->may && covers && !over && (rule->without_coordinator || rule->epoch != agent->used);
     uint64_t due = may && rule->turn == in->sibling_turn ? NEVER : step_due(agent, in);
     agent->steps_in = now >= due;
-    if (agent->steps_in) { /* row 7; also beside a permit, which leads nowhere as long as the sibling drains */
+    if (agent->steps_in) { /* row 7; even with a permit, which is useless as long as the sibling drains */
         try_to_enter(agent, in->sibling_turn, in->own_devices, out);
         if (AGENT_MUTANT == 8) {
             out->acts = 0;
@@ -287,12 +291,12 @@ static void while_out(struct agent *agent, const struct agent_inputs *in, const 
         out->listen = accepts_bell && (rule->devices & (rule->devices - 1)) == 0;
         out->wake_at = agent->next_try;
     } else if (rule->without_coordinator) {
-        out->wake_at = now + TRY_WITHOUT_COORDINATOR_NS; /* the last sibling to leave wakes no other */
+        out->wake_at = now + TRY_WITHOUT_COORDINATOR_NS; /* the last sibling to leave does not wake this process */
     }
     out->wake_at = min_u64(out->wake_at, due);
 }
 
-/* Another client waits: is this process idle for long enough? */
+/* While another client waits: find out whether this process has been idle for long enough. */
 static void poll_idleness(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
                           struct agent_outputs *out) {
     uint64_t now = in->now, release = in->idle_release_ns;
@@ -317,7 +321,7 @@ static void poll_idleness(struct agent *agent, const struct agent_inputs *in, co
         out->acts |= AGENT_CHANGED; /* row 12 */
 }
 
-/* The next client's process sleeps. The bell wakes it a little before it may enter, so that it is awake then. */
+/* The next client's process sleeps. The bell wakes it a little before it may enter, so that it runs by then. */
 static void announce_end(struct agent *agent, uint64_t now, const struct rule *rule, struct agent_outputs *out) {
     out->wake_at = rule->deadline;
     if (agent->bell_deadline == rule->deadline)
@@ -352,13 +356,14 @@ static void while_in(struct agent *agent, const struct agent_inputs *in, const s
     }
 }
 
-/* May a closing be taken back? */
+/* Return true if the closing may be cancelled. */
 static bool may_reopen(const struct agent *agent, const struct rule *rule, uint64_t now) {
     bool used_up = !rule->without_coordinator && rule->epoch != agent->report.epoch && rule->epoch == agent->used;
     return rule->may && rule->turn == agent->report.turn && !is_over(rule, now) && !used_up;
 }
 
-/* A sibling may drain only after a call of this process, which would bring back memory that has left, again and again. */
+/* A sibling may finish only after a call of this process. That call would restore evicted memory, again and again,
+ * so the memory stays for a while. */
 static void drained(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
     uint64_t now = in->now, due = in->waiting ? step_due(agent, in) : NEVER;
     agent->keeps = in->closing_siblings && now < agent->drained_at + MAX_KEEP_NS;
@@ -415,7 +420,7 @@ static void while_stepping(struct agent *agent, const struct agent_inputs *in, c
         return;
     }
     bool sibling_left = in->closing_siblings < agent->siblings;
-    if (sibling_left) /* what this process submits may wait for that sibling in turn */
+    if (sibling_left) /* work of this process may wait for the sibling's work in turn */
         agent->helped = 1;
     bool step = agent->gate == AGENT_GATE_STEP, used = in->submissions != agent->step_calls;
     uint64_t end = agent->slice_end + (step && in->waiting && !used ? UNUSED_STEP_NS : 0);
@@ -484,12 +489,12 @@ void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent
     out->idle = agent->idle;
     out->evicting = agent->evicting;
     out->report = agent->report;
-    if (in->away_since) /* the next coordinator counts epochs anew */
+    if (in->away_since) /* the next coordinator starts its epochs anew */
         out->report.epoch = 0;
     out->report.check = gpushare_check(&out->report, GPUSHARE_TURN_WORDS);
 }
 
 void agent_new_connection(struct agent *agent) {
     agent->used = 0;
-    agent->report.epoch = 0; /* a turn that began under the epoch of another connection uses up none of this one */
+    agent->report.epoch = 0; /* a turn of an earlier connection's epoch uses up no epoch of this connection */
 }

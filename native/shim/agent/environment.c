@@ -1,5 +1,5 @@
-/* What the environment says, read once, by a thread of the program at its first CUDA call: the agent must not look into the
- * environment later, while the program may be changing it. */
+/* Reading of the environment, once, by a thread of the program at its first CUDA call. The agent must not read it
+ * later, because the program may be changing it then. */
 #include "agent/agent.h"
 #include "memory/memory.h"
 
@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* As the coordinator's messages allow it: word characters and a few more. */
+/* The characters that the coordinator's messages allow. */
 static bool is_identity(const char *text) {
     size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-");
     return length > 0 && length <= 128 && text[length] == 0;
@@ -19,7 +19,9 @@ static void read_identity(void) {
     const char *client = getenv("GPUSHARE_CLIENT"), *token = getenv("GPUSHARE_TOKEN"),
                *simulate = getenv("GPUSHARE_SIMULATE");
     if (client && *client && !is_identity(client))
-        log_message(LOG_ERROR, "GPUSHARE_CLIENT is not an identity: this process becomes a client of its own");
+        log_message(LOG_ERROR, "GPUSHARE_CLIENT is not a valid identity, so this process becomes a client of its own. "
+                               "An identity has 1 to 128 "
+                               "characters of A-Z, a-z, 0-9 and _.:@-");
     if (client && is_identity(client)) {
         snprintf(shim.client_id, sizeof shim.client_id, "%s", client);
         snprintf(shim.token, sizeof shim.token, "%s", token ? token : "");
@@ -40,7 +42,7 @@ static void read_text(const char *name, char *text, size_t room) {
     snprintf(text, room, "%s", value ? value : "");
 }
 
-/* Where coordinators listen, in the order of docs/reference/environment.md. */
+/* Addresses at which coordinators listen, in the order of docs/reference/environment.md. */
 static void read_sockets(void) {
     const char *given = getenv("GPUSHARE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
     struct environment *environment = &shim.environment;
@@ -59,19 +61,20 @@ static void read_sockets(void) {
         snprintf(environment->sockets[1], room, "%s/gpushare/coordinator.sock", runtime);
 }
 
-/* A bad word is said, and the default taken: the program is to run. */
+/* An unknown mode is logged and replaced by the default, so that the program runs. */
 const char *memory_mode_from_environment(void) {
     const char *mode = getenv("GPUSHARE_MEMORY_MODE");
     if (!mode || !*mode)
         return "unified";
     if (memory_mode_by_name(mode))
         return mode;
-    log_message(LOG_ERROR, "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MEMORY_MODE_NAMES "; unified is taken",
+    log_message(LOG_ERROR,
+                "GPUSHARE_MEMORY_MODE=%.40s is unknown: allowed are " MEMORY_MODE_NAMES ". The mode is unified now.",
                 mode);
     return "unified";
 }
 
-/* Bytes, as prepared by who started us. */
+/* Return a number of bytes that the launcher has prepared. */
 static uint64_t read_bytes(const char *name) {
     const char *value = getenv(name);
     char *end;
@@ -80,7 +83,7 @@ static uint64_t read_bytes(const char *name) {
     unsigned long long bytes = strtoull(value, &end, 10);
     if (*end == 0 && *value >= '0' && *value <= '9')
         return bytes;
-    log_message(LOG_ERROR, "%s=%.40s is not a number of bytes: 0 is taken", name, value);
+    log_message(LOG_ERROR, "%s=%.40s is not a number of bytes. The value is 0 now.", name, value);
     return 0;
 }
 

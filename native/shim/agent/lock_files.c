@@ -1,7 +1,9 @@
-/* The devices' lock files and bells, and the turn that this process is in by them (turn_lock.c). All by the agent.
+/* The devices' lock files and bells, and the turn that this process is in by them (turn_lock.c). The agent calls all of
+ * it.
  *
- * A mapping of each lock file, without access and not inherited by children, keeps the locks of a turn when the program
- * closes all descriptors, as daemons do. New descriptors then enter the same turn, and the mapping is taken away. */
+ * A mapping of each lock file, without access and not inherited by children, keeps the locks of a turn when the
+ * program closes all descriptors, as daemons do. New descriptors then enter the same turn, and the mapping is
+ * removed. */
 #include "agent/agent.h"
 #include "agent/turn_lock.h"
 
@@ -20,22 +22,22 @@
 struct lock_file {
     char uuid[GPUSHARE_UUID_BYTES];
     int file, bell; /* -1: not open */
-    void *mapping;  /* a mapping of `file`; NULL: none */
+    void *mapping;  /* of `file`; NULL: none */
 };
 
 static struct {
     struct lock_file files[MAX_DEVICES];
     int count;
-    uint64_t turn;                     /* that this process is in; 0: none */
-    struct lock_file *in[MAX_DEVICES]; /* by UUID */
+    uint64_t turn;                     /* the turn that this process is in; 0: none */
+    struct lock_file *in[MAX_DEVICES]; /* in the order of their UUIDs */
     int in_count;
-    void *old[MAX_DEVICES]; /* mappings of files that were open before, by which the turn goes on */
+    void *old[MAX_DEVICES]; /* mappings of replaced files, which keep the turn */
     int old_count;
     uint64_t polled_at;
 } locks;
 
 static const char *folder(void) {
-    static char path[512]; /* read once: later it is the agent that comes here */
+    static char path[512]; /* set once, because the agent calls this later */
     if (!*path) {
         const char *given = getenv("GPUSHARE_LOCK_DIR");
         snprintf(path, sizeof path, "%s", given && *given ? given : "/dev/shm/gpushare");
@@ -47,14 +49,14 @@ static bool path_of(const char *uuid, const char *ending, char *path, size_t roo
     return (size_t)snprintf(path, room, "%s/%s.%s", folder(), uuid, ending) < room;
 }
 
-/* For every user, whatever our umask. */
+/* For every user, whatever the umask of the process is. */
 static void open_to_all(int file) {
     if (file >= 0)
         fchmod(file, 0666);
 }
 
 static int open_lock(const char *path) {
-    /* First without O_CREAT: in a sticky folder the kernel may forbid that on another user's file. */
+    /* First without O_CREAT: in a sticky folder the kernel may forbid O_CREAT on another user's file. */
     int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0 && errno == EACCES)
         file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -67,7 +69,7 @@ static int open_lock(const char *path) {
     return file;
 }
 
-/* Turns go on without it, only more slowly. */
+/* Without a bell turns pass more slowly. */
 static int open_bell(const char *path) {
     bool made = mkfifo(path, 0666) == 0;
     int file = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
@@ -96,8 +98,8 @@ static bool open_file(struct lock_file *lock) {
     if (path_of(lock->uuid, "lock", path, sizeof path))
         lock->file = fd_own(open_lock(path));
     if (lock->file < 0) {
-        log_message(LOG_INFO, "%s: %s", path, strerror(errno));
-        close_file(lock); /* the bell is opened again with the next try */
+        log_message(LOG_INFO, "could not open %s: %s", path, strerror(errno));
+        close_file(lock); /* the next try opens the bell again */
         return false;
     }
     lock->mapping = mmap(NULL, MAPPING_BYTES, PROT_NONE, MAP_SHARED, lock->file, 0);
@@ -127,7 +129,7 @@ static struct lock_file *find(const char *uuid) {
     return lock && (lock->file >= 0 || open_file(lock)) ? lock : NULL;
 }
 
-/* Of the number `index` of the client page's table, which the coordinator may extend. */
+/* Return the lock file of entry `index` of the client page's table, which the coordinator may extend. */
 static struct lock_file *of_device(int index) {
     char uuid[GPUSHARE_UUID_BYTES];
     if (index >= (int)PAGE_LOAD(shim.client->device_count))
@@ -141,7 +143,8 @@ static int by_uuid(const void *a, const void *b) {
     return strcmp((*(struct lock_file *const *)a)->uuid, (*(struct lock_file *const *)b)->uuid);
 }
 
-/* All of the devices, in one order for all processes, so that two do not refuse each other for ever; 0: not all are there. */
+/* Find the lock files of all the devices, in one order for all processes so that two do not refuse each other for
+ * ever. Return their number; 0: one is missing. */
 static int gather(uint64_t devices, struct lock_file **found) {
     int count = 0;
     for (int i = 0; i < MAX_DEVICES; i++) {
@@ -179,7 +182,7 @@ static void drop_old(void) {
         drop(&locks.old[--locks.old_count]);
 }
 
-/* What the program has closed goes with its mapping; the agent opens it anew. */
+/* Locks of a descriptor that the program has closed end with its mapping; the agent opens a new one later. */
 void locks_leave(void) {
     for (int i = locks.in_count; locks.turn && i-- > 0;)
         if (fd_is_ours(locks.in[i]->file))
@@ -209,7 +212,7 @@ void locks_ring(uint64_t devices) {
     struct lock_file *found[MAX_DEVICES];
     for (int i = gather(devices, found); i-- > 0;)
         if (fd_is_ours(found[i]->bell) && write(found[i]->bell, "", 1) < 0)
-            continue; /* full: it rings already */
+            continue; /* full: the bell rings already */
 }
 
 int locks_bell(uint64_t devices) {
@@ -217,15 +220,16 @@ int locks_bell(uint64_t devices) {
     return gather(devices, found) == 1 ? found[0]->bell : -1;
 }
 
-/* One read: another user may write faster than the agent reads. */
+/* One read, because another user may write faster than the agent reads. */
 bool locks_drain_bell(int bell) {
     char rings[4096];
     return fd_is_ours(bell) && read(bell, rings, sizeof rings) > 0;
 }
 
-/* --- other files under the same names ------------------------------------------------------------------------------- */
+/* --- replaced files ------------------------------------------------------------------------------------------------ */
 
-/* New descriptors of all files. A turn goes on: by the new ones, or where these refuse by the mappings of the old. */
+/* Open new descriptors of all files. A turn goes on by the new ones, or by the old mappings where the new ones are
+ * refused. */
 static bool reopen_files(void) {
     bool opened = true;
     for (int i = 0; i < locks.count; i++) {
@@ -261,7 +265,7 @@ bool locks_poll(uint64_t now) {
         replaced = is_replaced(&locks.files[i]);
     if (!replaced)
         return false;
-    log_message(LOG_INFO, "a lock file in %s is another one by now: the locks are opened anew", folder());
+    log_message(LOG_INFO, "reopen the lock files, because one in %s was replaced", folder());
     reopen_files();
     return true;
 }
@@ -279,6 +283,6 @@ void locks_close(void) {
 }
 
 void locks_after_fork(void) {
-    locks.count = locks.in_count = locks.old_count = 0; /* the files are closed, the mappings were not inherited */
+    locks.count = locks.in_count = locks.old_count = 0; /* the files are closed, and the mappings were not inherited */
     locks.turn = 0;
 }

@@ -1,4 +1,4 @@
-/* Waking up at the first CUDA call, giving up when that cannot be, and a child's new life after a fork. */
+/* The start of the shim at the first CUDA call, and the reset of a fork's child. */
 #include "agent/agent.h"
 #include "coordinator/coordinator.h"
 #include "gate/gate.h"
@@ -11,7 +11,7 @@
 #define TEXT2(number) #number
 #define TEXT(number) TEXT2(number)
 
-/* For `jupyter gpushare doctor`: readable by a call, and in the file without loading it. */
+/* For `jupyter gpushare doctor`, which reads it by a call, or from the file without loading it. */
 __attribute__((section(".gpushare.version"), used)) static const char version_text[] =
     "gpushare shim " GPUSHARE_SHIM_VERSION " page " TEXT(GPUSHARE_PAGE_VERSION) " wire 1";
 
@@ -29,7 +29,7 @@ static void format_uuid(char *text, size_t room, const char *prefix, const CUuui
                        uuid->bytes[i]);
 }
 
-/* Every device that the program may see. False: there is none, or the driver is not initialised. */
+/* Find every device that the program may use. False: there is none, or the driver is not initialised. */
 static bool find_devices(void) {
     int count = 0;
     bool managed = true;
@@ -46,7 +46,7 @@ static bool find_devices(void) {
             continue;
         if (REAL(cuDeviceGetUuid_v2)(&part, handle) != CUDA_SUCCESS)
             part = whole;
-        /* The newer call names a slice of a partitioned device, the older one the whole. */
+        /* The newer call names a slice of a partitioned device, the older call the whole device. */
         format_uuid(device->uuid, sizeof device->uuid, memcmp(&part, &whole, sizeof part) ? "MIG" : "GPU", &part);
         REAL(cuDeviceGetName)(device->name, sizeof device->name - 1, handle);
         REAL(cuDeviceTotalMem_v2)(&memory, handle);
@@ -58,15 +58,15 @@ static bool find_devices(void) {
     shim.mode = memory_mode_by_name(memory_mode_from_environment());
     if (shim.mode == &mode_unified && !managed) {
         shim.mode = &mode_plain;
-        log_message(LOG_ERROR,
-                    "this device cannot page unified memory: clients share its time, but together they have no "
-                    "more memory than it holds");
+        log_message(LOG_ERROR, "This device cannot page unified memory. Clients share its time, but together they have "
+                               "no more memory than it "
+                               "holds.");
     }
     return shim.device_count > 0;
 }
 
-/* What a child must not share with its parent: mappings, descriptors (they would keep the parent's locks held), locks
- * that another thread may have had. Only calls that are safe between fork and exec. */
+/* Drop what a child must not share with its parent: mappings, descriptors, which would keep the parent's locks, and
+ * mutexes that another thread may have held. Only calls that are safe between fork and exec. */
 static void after_fork(void) {
     pages_after_fork();
     fds_after_fork();
@@ -89,7 +89,7 @@ static void after_fork(void) {
     interrupt_after_fork();
 }
 
-/* The start lock is held. */
+/* start_lock is held. */
 static bool initialise(void) {
     static bool watches_forks;
     log_start();
@@ -97,20 +97,22 @@ static bool initialise(void) {
         return false;
     environment_read();
     if (!threads_start())
-        return shim_disable("no thread key is left"), false;
+        return shim_disable("the process has no thread key left"), false;
     if (!watches_forks && pthread_atfork(NULL, NULL, after_fork) != 0)
-        return shim_disable("forks cannot be watched"), false;
+        return shim_disable("pthread_atfork has failed"), false;
     watches_forks = true;
     if (!pages_open())
-        return shim_disable("shared memory could not be made (memfd_create)"), false;
+        return shim_disable("memfd_create has failed"), false;
     if (!wakeup_open())
-        return shim_disable("no sockets could be made (socketpair)"), false;
+        return shim_disable("socketpair has failed"), false;
     if (!locks_open(~0ull >> (64 - shim.device_count)))
-        return shim_disable("the devices' lock files could not be opened (GPUSHARE_LOCK_DIR)"), false;
+        return shim_disable(
+                   "the devices' lock files could not be opened; check the folder that GPUSHARE_LOCK_DIR names"),
+               false;
     drain_start();
     gate_start();
     if (!agent_start())
-        return shim_disable("no thread could be started"), false;
+        return shim_disable("a thread could not be started"), false;
     interrupt_start();
     log_message(LOG_INFO, "%s: client %s, %d device(s), first %s, memory %s%s", version_text, shim.client_id,
                 shim.device_count, shim.devices[0].uuid, shim.mode->name, shim.simulated ? ", simulated" : "");

@@ -14,7 +14,7 @@
 #define TO_THE_END 0
 
 #ifndef TURN_LOCK_MUTANT
-#define TURN_LOCK_MUTANT 0 /* a test builds this file with a mistake, to see that it finds it */
+#define TURN_LOCK_MUTANT 0 /* a test builds this file with a planted mistake, which another test must find */
 #endif
 
 static int ofd_lock(int file, short type, uint64_t byte) {
@@ -22,7 +22,7 @@ static int ofd_lock(int file, short type, uint64_t byte) {
     return fcntl(file, F_OFD_SETLK, &lock);
 }
 
-/* Whether another open file description holds a lock on one of `length` bytes from `first` on. */
+/* Return true if another open file description holds a lock on one of `length` bytes from `first` on. */
 static bool held_by_another(int file, uint64_t first, uint64_t length) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = (off_t)length};
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -40,13 +40,13 @@ static void leave(int file, uint64_t turn) {
     flock(file, LOCK_UN);
 }
 
-/* Where the kernel refuses OFD locks, a process has the device alone and no other joins it. */
+/* Where the kernel refuses OFD locks, a process has the device alone and no sibling joins it. */
 static bool has_no_record_locks(int error) {
     return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK;
 }
 
-/* The exclusive lock of the first step decides between processes that begin at the same time: without it they could all
- * see each other's bytes and all give up. */
+/* The exclusive lock of the first step decides between processes that begin at the same time. Without it all of them
+ * could find each other's bytes and give up. */
 static enum turn_try enter(int file, uint64_t turn, bool join) {
     bool joins = turn_has_others(file, turn);
     if (!joins && (join || flock(file, LOCK_EX | LOCK_NB) != 0))
@@ -66,7 +66,7 @@ static enum turn_try enter(int file, uint64_t turn, bool join) {
 }
 
 enum turn_try turn_enter(const int *files, int count, uint64_t turn, bool join) {
-    if (count < 1 || turn < GPUSHARE_FIRST_TURN || turn >= INT64_MAX) /* no byte that others look at */
+    if (count < 1 || turn < GPUSHARE_FIRST_TURN || turn >= INT64_MAX) /* no byte that other processes check */
         return TURN_REFUSED;
     for (int i = 0; i < count; i++)
         if (enter(files[i], turn, join) == TURN_REFUSED) {

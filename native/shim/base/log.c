@@ -1,5 +1,5 @@
-/* The log: lines in a file, opened for each so that no descriptor is kept; and at most one line on the program's standard
- * error, ever. */
+/* The log: lines in a file, which is opened for each line so that no descriptor stays open, and at most one line on
+ * the program's standard error. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ struct size_text size_text(uint64_t bytes) {
 
 void log_message(enum level level, const char *format, ...) {
     static const char *names[] = {"error", "info", "debug"};
-    static atomic_flag said = ATOMIC_FLAG_INIT;
+    static atomic_flag is_shown = ATOMIC_FLAG_INIT;
     if (!log_enabled(level))
         return;
     int error = errno;
@@ -107,7 +107,7 @@ void log_message(enum level level, const char *format, ...) {
             close(file);
         }
     }
-    if (level == LOG_ERROR && !atomic_flag_test_and_set(&said)) {
+    if (level == LOG_ERROR && !atomic_flag_test_and_set(&is_shown)) {
         line[length - 1] = 0;
         dprintf(STDERR_FILENO, "gpushare: %s%s%s%s\n", line + head, has_path ? " (more in " : "", has_path ? path : "",
                 has_path ? ")" : "");

@@ -1,6 +1,6 @@
-/* The shim's descriptors. Their numbers lie in a table that is the program's: daemons close all of it, and what is opened
- * next takes the numbers over. So each is remembered with what it stood for, and before anything is written, read, locked
- * or closed under a number it is asked whether that still stands there. */
+/* Descriptors of the shim. Their numbers lie in the program's descriptor table. A daemonising program may close all
+ * of them, and its own files may get the numbers. So the shim keeps the identity of each, and checks it before each
+ * read, write, lock or close. */
 #include "base/base.h"
 
 #include <sys/stat.h>
@@ -14,7 +14,7 @@ static struct {
     struct owned {
         int number;
         dev_t device;
-        ino_t inode; /* of pipes, sockets, memory and files alike: one of their own */
+        ino_t inode; /* pipes, sockets, memory and files each have their own */
     } owned[MAX_FDS];
 } fds = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

@@ -7,7 +7,7 @@ struct shim shim = {.page = &no_page, .wake_receiver = -1, .wake_sender = -1, .p
 
 void shim_disable(const char *reason) {
     if (reason)
-        log_message(LOG_ERROR, "the GPU is not shared in this process: %s", reason);
+        log_message(LOG_ERROR, "The GPU is not shared in this process, because %s.", reason);
     atomic_store(&shim.state, SHIM_DISABLED);
     atomic_store(&shim.phase, GPUSHARE_IN);
     __atomic_store_n(&shim.gate, GATE_OPEN, __ATOMIC_SEQ_CST);

@@ -1,4 +1,5 @@
-/* The messages of the coordinator's socket, as far as a process writes them; of those it reads only the type. */
+/* The messages that a process sends to the coordinator. Of the messages that it receives a process reads only the
+ * type. */
 #include "channel/channel.h"
 
 #include <stdarg.h>
@@ -6,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_TEXT_CHARACTERS 1024 /* characters of a text field */
+#define MAX_TEXT_CHARACTERS 1024 /* of a text field */
 
 void message_append(struct message_writer *writer, const char *format, ...) {
     va_list arguments;
@@ -17,7 +18,7 @@ void message_append(struct message_writer *writer, const char *format, ...) {
     writer->length += length > 0 ? (size_t)length : 0;
 }
 
-/* The bytes of the UTF-8 character at `text`, or 0 if there is none. */
+/* Return the bytes of the UTF-8 character at `text`, or 0 if there is none. */
 static int utf8_length(const unsigned char *text) {
     int more = text[0] < 0x80   ? 0
                : text[0] < 0xc2 ? -1
@@ -34,7 +35,7 @@ static int utf8_length(const unsigned char *text) {
     return more + 1;
 }
 
-/* What comes from the environment may hold anything; the line must be one JSON value all the same. */
+/* Text from the environment may hold any bytes, but the line must be one JSON value. */
 void message_append_string(struct message_writer *writer, const char *text) {
     const unsigned char *at = (const unsigned char *)(text);
     message_append(writer, "\"");
@@ -76,7 +77,7 @@ size_t message_hello(char *line, size_t room) {
     return writer.length < room ? writer.length : 0;
 }
 
-/* The type is the only field of that name in what the coordinator sends to processes. */
+/* Messages from the coordinator to processes have only one field of the name "type". */
 bool message_has_type(const char *line, const char *type) {
     const char *at = strstr(line, "\"type\"");
     if (!at)

@@ -1,6 +1,6 @@
-/* A process joins its client: the client's first process made the client page, and the coordinator passes its descriptor to
- * each later one. A process in a turn takes it afterwards, for the numbers of devices and slots mean others there. All by
- * the agent. */
+/* The client page that the coordinator passes to each later process of a client. The client's first process has made
+ * it. A process in a turn attaches it afterwards, because the numbers of devices and slots differ in it. The agent
+ * calls all of it. */
 #include "coordinator/coordinator.h"
 #include "memory/memory.h"
 

@@ -1,4 +1,5 @@
-/* The way to the coordinator: connecting, hello and its answer, messages out. All by the agent. */
+/* The connection with the coordinator: connecting, hello and its answer, messages out. The agent calls all of it but
+ * one function. */
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
 #include "memory/memory.h"
@@ -20,7 +21,8 @@ static const char doorbell[] = "\0\n";
 static struct {
     int file;
     uint64_t away_since, next_attempt_at, asked_at, welcomed_at;
-    uint64_t reconnect_delay; /* after an answer that did not come, or a refusal: there is no use in asking at once */
+    /* after an answer that did not come, or a refusal, an attempt at once would fail as well */
+    uint64_t reconnect_delay;
     char line[MAX_LINE_BYTES];
     size_t length;
     int files[MAX_RECEIVED_FDS]; /* received, and not yet claimed by a message */
@@ -74,10 +76,10 @@ static void on_disconnect(uint64_t now, const char *why) {
     connection.length = 0;
     outbox_take();
     if (was_there || connection.away_since == 0)
-        connection.away_since = now; /* a hello without an answer does not begin the grace anew */
+        connection.away_since = now; /* a hello without an answer does not restart the grace */
     connection.next_attempt_at = max_u64(now + connection.reconnect_delay, next_attempt(now));
     if (why)
-        log_message(LOG_INFO, "the coordinator is away: %s", why);
+        log_message(LOG_INFO, "disconnected from the coordinator: %s", why);
 }
 
 static void increase_reconnect_delay(void) {
@@ -88,17 +90,18 @@ static void increase_reconnect_delay(void) {
 
 /* --- out ------------------------------------------------------------------------------------------------------------ */
 
-/* 1: sent, 0: the socket is full, -1: the connection is gone. A short line goes whole or not at all. */
+/* Return 1: sent, 0: the socket is full, -1: the connection has ended. A short line is sent whole or not at all. */
 static int send_line(const char *line, size_t length) {
     if (!fd_is_ours(connection.file))
-        return 0; /* the agent will see */
+        return 0; /* the agent will find it out */
     ssize_t sent = send(connection.file, line, length, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == (ssize_t)length)
         return 1;
     return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
 }
 
-/* What could not be sent goes back. Without a connection nothing waits, because the answer to hello posts a change. */
+/* What could not be sent goes back to the outbox. Without a connection nothing stays there, because the answer to
+ * hello posts a change. */
 void connection_flush(uint64_t now) {
     static char line[16384];
     unsigned messages = outbox_take();
@@ -128,15 +131,15 @@ static void on_welcome(uint64_t now) {
     connection.welcomed_at = now;
     connection.count++;
     atomic_store(&shim.link, LINK_CONNECTED);
-    log_message(LOG_INFO, "in contact with the coordinator");
-    outbox_put(OUTBOX_CHANGED); /* since hello */
+    log_message(LOG_INFO, "connected with the coordinator");
+    outbox_put(OUTBOX_CHANGED); /* the changes since hello */
     connection_flush(now_ns());
     end_welcome_wait();
 }
 
 static void on_line(char *line, uint64_t now) {
     if (*line == 0)
-        return; /* the doorbell: the agent looks at its page whenever it wakes */
+        return; /* the doorbell: the agent reads its page whenever it wakes */
     bool asking = atomic_load(&shim.link) == LINK_CONNECTING;
     if (asking && message_has_type(line, "welcome")) {
         on_welcome(now);
@@ -146,10 +149,11 @@ static void on_line(char *line, uint64_t now) {
             on_welcome(now);
         } else {
             increase_reconnect_delay();
-            on_disconnect(now, "it sent no client page with the devices of this process");
+            on_disconnect(now, "no client page with the devices of this process came");
         }
     } else if (message_has_type(line, "error")) {
-        log_message(LOG_ERROR, "the coordinator refuses this process: %.500s", line);
+        log_message(LOG_ERROR,
+                    "The coordinator has refused this process, which therefore takes turns without it: %.500s", line);
         increase_reconnect_delay();
         on_disconnect(now, NULL);
         end_welcome_wait();
@@ -203,9 +207,9 @@ static void read_lines(uint64_t now) {
             return;
         connection.length -= (size_t)(start - connection.line);
         memmove(connection.line, start, connection.length);
-        drop_files(); /* those that no line of this batch has claimed */
+        drop_files(); /* descriptors that no line of this batch has claimed */
         if (connection.length >= MAX_LINE_BYTES - 1)
-            on_disconnect(now, "an over-long line");
+            on_disconnect(now, "a line was too long");
     }
 }
 
@@ -214,7 +218,10 @@ static void read_lines(uint64_t now) {
 static int connect_to(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path) {
-        log_once(LOG_ERROR, "the coordinator's socket has too long a path: %s", path);
+        log_once(LOG_ERROR,
+                 "The path of the coordinator's socket is too long, so this process takes turns without a coordinator. "
+                 "Set GPUSHARE_SOCKET to a shorter path: %s",
+                 path);
         return -1;
     }
     strcpy(address.sun_path, path);
@@ -228,7 +235,7 @@ static int connect_to(const char *path) {
     return fd_own(file);
 }
 
-/* Anybody may make a folder in /tmp: it must be ours, and closed to others. */
+/* Any user may make a folder in /tmp: it must be this user's, and closed to other users. */
 static bool is_own_folder(const char *socket_path) {
     char folder[sizeof shim.environment.sockets[0]];
     struct stat status;
@@ -269,7 +276,7 @@ static void try_to_connect(uint64_t now) {
     connection.next_attempt_at = next_attempt(now);
     connection.file = connect_to_coordinator();
     if (connection.file < 0) {
-        end_welcome_wait(); /* the program need not wait for what is not there */
+        end_welcome_wait(); /* no coordinator will answer, so the program need not wait */
         return;
     }
     connection.asked_at = now;
@@ -291,7 +298,7 @@ uint64_t connection_poll(uint64_t now) {
         if (now < connection.asked_at + ANSWER_NS)
             return connection.asked_at + ANSWER_NS;
         increase_reconnect_delay();
-        on_disconnect(now, "it did not answer");
+        on_disconnect(now, "hello was not answered");
         end_welcome_wait();
         return connection.next_attempt_at;
     default: {
@@ -299,14 +306,14 @@ uint64_t connection_poll(uint64_t now) {
         heartbeat = heartbeat > connection.welcomed_at ? heartbeat : connection.welcomed_at;
         if (now < heartbeat + STALE_NS)
             return heartbeat + STALE_NS;
-        on_disconnect(now, "its heartbeat has stopped");
+        on_disconnect(now, "the heartbeat has stopped");
         return connection.next_attempt_at;
     }
     }
 }
 
 void connection_reopen(void) {
-    on_disconnect(now_ns(), "the program has closed its descriptors");
+    on_disconnect(now_ns(), "the program has closed the shim's descriptors");
     client_page_discard();
     connection.reconnect_delay = connection.next_attempt_at = 0;
 }

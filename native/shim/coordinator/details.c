@@ -4,9 +4,9 @@
 #include "coordinator/coordinator.h"
 #include "memory/memory.h"
 
-static uint32_t answered_seq; /* the request of the page that has been answered last */
+static uint32_t answered_seq; /* the request in the page that was answered last */
 
-/* Agent: has the coordinator asked, in the page, for what message_details tells? */
+/* Return true if the page has a new request for details. */
 bool details_requested(void) {
     uint32_t asked = PAGE_LOAD(the_page()->orders.inspect_seq);
     bool due = asked != answered_seq && atomic_load(&shim.link) == LINK_CONNECTED;
@@ -19,7 +19,7 @@ void details_after_fork(void) {
     answered_seq = 0;
 }
 
-/* For diagnostics: what the ledger holds, by kind, and the names of inspect.c. */
+/* Write the totals of the ledger by kind, and the names of driver/unhooked.c. */
 size_t message_details(char *line, size_t room) {
     static const char *const kinds[MEMORY_KINDS] = {
         [MEMORY_REDIRECTED] = "redirected", [MEMORY_MANAGED] = "managed", [MEMORY_DEVICE] = "device",

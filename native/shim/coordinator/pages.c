@@ -30,8 +30,8 @@ struct gpushare_client *client_page_map(int file) {
     return map(NULL, file, GPUSHARE_CLIENT_BYTES);
 }
 
-/* The same figures in other memory, at the same address: what the other end of the connection before writes is not seen
- * any more. Its permit ends with it, and what it said of other clients. */
+/* Move the page to new memory, at the same address, so that a previous coordinator's writes have no effect any more.
+ * The permit of the previous connection ends, and so do levels that depended on other clients. */
 bool page_replace(void) {
     struct gpushare_page *before = the_page();
     int file = make_memory("gpushare-page", GPUSHARE_PAGE_BYTES);
@@ -41,7 +41,8 @@ bool page_replace(void) {
         return false;
     }
     pthread_mutex_lock(&account_lock);
-    uint64_t *from = (uint64_t *)before, *to = (uint64_t *)page; /* whole words: others go on counting */
+    /* whole words, because other threads go on counting */
+    uint64_t *from = (uint64_t *)before, *to = (uint64_t *)page;
     for (size_t i = 0; i < sizeof *page / sizeof *to; i++)
         to[i] = PAGE_LOAD(from[i]);
     page->orders.permit = (struct gpushare_permit){0};
@@ -87,15 +88,15 @@ bool pages_open(void) {
     struct gpushare_page *page = the_page();
     page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
                                                  (uint32_t)getpid()};
-    page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, everything */
+    page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, and everything */
     page->report.memory_mode = shim.mode->number;
-    page->orders.quantum_ns = 30000 * NS_PER_MS; /* without a coordinator, until one has said better */
+    page->orders.quantum_ns = 30000 * NS_PER_MS; /* without a coordinator, until one has written it */
     page->orders.idle_release_ns = 50 * NS_PER_MS;
     shim.client = client;
     return true;
 }
 
-/* Until the coordinator passes that of its siblings again, the process has one of its own. */
+/* The process has a client page alone until the coordinator passes that of its siblings again. */
 bool client_page_replace(void) {
     int file;
     struct gpushare_client *before = shim.client, *client = make_client_page(&file);

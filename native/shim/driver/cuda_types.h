@@ -1,5 +1,5 @@
-/* What of the CUDA driver's binary interface the shim and the simulated driver have in common: types and structures. They
- * are facts of a published interface, written down here so that no CUDA header is needed to build. Structures that both
+/* Types and structures of the CUDA driver's binary interface that the shim and the simulated driver share. They are
+ * facts of a published interface, written down here so that the build needs no CUDA header. Structures that both
  * only pass on stay opaque. */
 #ifndef GPUSHARE_CUDA_TYPES_H
 #define GPUSHARE_CUDA_TYPES_H
@@ -71,7 +71,7 @@ typedef struct {
     CUfunction function;
     unsigned grid[3], block[3], shared_bytes;
     void **parameters, **extra;
-    CUfunction kernel; /* these two: in the second version only */
+    CUfunction kernel; /* these two fields: in the second version only */
     CUcontext context;
 } CUDA_KERNEL_NODE_PARAMS;
 
@@ -112,7 +112,7 @@ typedef struct {
     size_t width, height; /* width in bytes */
 } CUDA_MEMCPY2D;
 
-/* Also the peer form's layout: what lies between differs in name only. */
+/* Also the layout of the peer form, whose fields differ only in name. */
 typedef struct {
     size_t src_x, src_y, src_z, src_level;
     int src_type;

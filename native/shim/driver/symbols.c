@@ -11,10 +11,10 @@ void *driver_functions[HOOK_COUNT];
 
 /* --- glibc's dlsym and dlvsym -------------------------------------------------------------------------------------- */
 
-/* Ours hide them, also from ourselves, whatever version is asked for; so they are looked up in the C library's tables.
- * Their version differs among architectures (2.2.5, 2.17, and 2.34 everywhere), their name does not. No function of
- * another library is called for that: others look functions up before they are ready to have theirs called (sanitizers,
- * for instance). */
+/* The shim's own dlsym and dlvsym hide the C library's, also from the shim, for every version. So this code reads
+ * the C library's tables. The functions' version differs among architectures (2.2.5, 2.17, and 2.34 everywhere), but
+ * their name does not. No function of another library is called, because libraries such as sanitizers look functions
+ * up before their own functions can be called. */
 static const char *file_name_of(const char *path) {
     const char *file = path;
     for (; *path; path++)
@@ -61,7 +61,7 @@ static void *find_in(const struct link_map *object, const char *name) {
 }
 
 static COLD void *find_in_libc(const char *name) {
-    const char *libraries[] = {"libc.so.6", "libdl.so.2"}; /* the latter before glibc 2.34 */
+    const char *libraries[] = {"libc.so.6", "libdl.so.2"}; /* libdl: before glibc 2.34 */
     for (int i = 0; i < 2; i++)
         for (const struct link_map *object = _r_debug.r_map; object; object = object->l_next) {
             bool fits = object->l_name && names_are_equal(file_name_of(object->l_name), libraries[i]);
@@ -114,7 +114,7 @@ static CUresult missing(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Loaded only when a hook is called: a mere lookup in another library must not bring the driver in. */
+/* Loaded only when a hook is called: a lookup in another library must not load the driver. */
 void *driver_library(bool load) {
     static _Atomic(void *) library;
     void *handle = atomic_load(&library);
@@ -131,7 +131,7 @@ COLD void *driver_resolve(enum hook_id id) {
     void *library = driver_library(true);
     void *function = library ? real_dlsym(library, driver_entries[id].symbol) : NULL;
     if (!function)
-        return (void *)missing; /* not kept: it may be there later, or come by cuGetProcAddress */
+        return (void *)missing; /* not kept, because the function may appear later or come by cuGetProcAddress */
     __atomic_store_n(&driver_functions[id], function, __ATOMIC_RELEASE);
     return function;
 }
@@ -140,7 +140,7 @@ bool driver_has(enum hook_id id) {
     return driver_function(id) != (void *)missing;
 }
 
-/* The simulated driver says so by a symbol that NVIDIA's does not have. */
+/* The simulated driver has a symbol that NVIDIA's does not have. */
 bool driver_is_simulated(void) {
     void *library = driver_library(true);
     return library && real_dlsym(library, "simcuda_describe") != NULL;

@@ -1,5 +1,5 @@
-/* For diagnostics (`jupyter gpushare doctor --pid`): what is allocated, by kind, and which of the driver's entry points the
- * program has asked for that this shim neither hooks nor knows as passed. Each such name is logged once and remembered. */
+/* Entry points of the driver that the program has looked up, and that the shim neither hooks nor lists as unhooked,
+ * for diagnostics (`jupyter gpushare doctor --pid`). Each name is logged once and kept. */
 #include "driver/driver.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static bool matches(const char *pattern, const char *text) {
             return false;
 }
 
-/* The name less its version and its per-thread suffix. */
+/* Remove the version and the per-thread suffix from the name. */
 static void make_bare(char *name) {
     size_t length = strlen(name);
     if (length > 5 && (strcmp(name + length - 5, "_ptsz") == 0 || strcmp(name + length - 5, "_ptds") == 0))
@@ -63,19 +63,17 @@ static void remember(enum level level, const char *name, const char *what) {
     if (!known && unhooked.count < MAX_UNHOOKED)
         snprintf(unhooked.names[unhooked.count++], MAX_UNHOOKED_BYTES, "%s", name);
     else
-        known = true; /* no more are logged than are remembered */
+        known = true; /* only kept names are logged */
     pthread_mutex_unlock(&unhooked.lock);
     if (!known)
-        log_message(level, "%s is %s: it passes unhooked", name, what);
+        log_message(level, "pass %s unhooked: %s", name, what);
 }
 
-/* The driver has just been found to have it, and it is no hook's. */
 void note_unhooked(const char *name) {
     if (is_driver_name(name) && !is_listed(name))
         remember(LOG_DEBUG, name, "an entry point that this shim does not know");
 }
 
-/* It is known, but not in the form that programs for that version of CUDA get. */
 void note_newer_version(const char *name, int version) {
     char text[MAX_UNHOOKED_BYTES];
     snprintf(text, sizeof text, "%.40s of CUDA %d.%d", name, version / 1000, version % 1000 / 10);

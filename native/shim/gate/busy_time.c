@@ -1,11 +1,11 @@
-/* How long the device has worked for this process: an estimate, since nobody can ask for it. While work is being submitted
- * the agent looks now and then whether any of it is outstanding; between two looks it is taken to have been so for the
- * mean of what they saw. A drain tells when the last work ended. */
+/* The time that the device has worked for this process: an estimate, because the driver does not report it. While
+ * work is being submitted the agent samples whether some of it is unfinished. The time between two samples counts by
+ * the mean of both. A drain shows when the last work ended. */
 #include "gate/gate.h"
 
 #define IDLE_SAMPLE_NS (1000 * NS_PER_MS)
 #define ACTIVE_SAMPLE_NS                                                                                               \
-    (40 * NS_PER_MS) /* and up to twice as long, so that looks don't fall into step with the program */
+    (40 * NS_PER_MS) /* and up to twice as long, so that samples do not run in step with the program */
 #define SHORT_DRAIN_NS (NS_PER_MS / 10)
 
 static struct {

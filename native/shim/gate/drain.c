@@ -1,5 +1,5 @@
-/* Draining: after the gate has closed, see every thread outside of it, then every stream's work finished. Nothing here
- * blocks for long; the agent comes again. */
+/* Draining: after the gate has closed, wait until every thread is outside of it, then until every stream's work has
+ * finished. No call blocks for long; the agent polls. */
 #include "gate/gate.h"
 
 #include <sched.h>
@@ -9,7 +9,7 @@
 #define MEMBARRIER_EXPEDITED 8
 #define MEMBARRIER_REGISTER_EXPEDITED 16
 #define MIN_PAUSE_NS 20000
-#define MAX_SPIN_NS 40000 /* most calls return within it; to sleep would take longer */
+#define MAX_SPIN_NS 40000 /* most calls return within this time; sleeping would take longer */
 #define MAX_PAUSE_NS 500000
 
 static struct {
@@ -17,22 +17,22 @@ static struct {
     bool record;
     uint32_t scan;
     uint64_t pause;
-    uint64_t began;    /* the first look after the gate closed; 0: it comes */
-    uint64_t finished; /* when the work of the last drain had */
+    uint64_t began;    /* the first poll after the gate closed; 0: none yet */
+    uint64_t finished; /* when the work of the last drain finished */
 } drain;
 
 void drain_start(void) {
     shim.fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER_EXPEDITED, 0, 0) != 0;
     if (shim.fences)
-        log_message(LOG_INFO, "membarrier is refused here: calls take a full fence each");
+        log_message(LOG_INFO, "take a full fence in each call, because membarrier is refused");
 }
 
-/* Events that were recorded before are recorded anew. */
+/* Earlier events do not count: the drain records new ones. */
 void drain_begin(void) {
     drain.outside = false;
     drain.pause = MIN_PAUSE_NS;
     drain.began = 0;
-    drain.scan = drain.scan + 1 ? drain.scan + 1 : 1; /* 0 is what a new thread starts with */
+    drain.scan = drain.scan + 1 ? drain.scan + 1 : 1; /* 0 is the value of a new thread */
     if (shim.fences || syscall(SYS_membarrier, MEMBARRIER_EXPEDITED, 0, 0) != 0)
         atomic_thread_fence(memory_order_seq_cst);
 }

@@ -1,9 +1,9 @@
-/* How long launches take, by function: so that short ones pass by a budget of blocks, which is there to keep a client
- * from holding the device (GPUShare predicts launch times per function, and limits long ones only).
+/* How long launches take, by function, so that short launches can pass by a budget of blocks, which keeps a client from
+ * holding the device. GPUShare predicts launch times per function too, and limits only long ones.
  *
- * A function's first launches are measured, then one in many, by an event before the launch and one behind it; newer
- * measurements weigh more. Only launches that it limits, and of which some are exempt, come here at all. The table is
- * small: functions that have not been launched for long make room. */
+ * A function's first launches are all measured, and later one in many, by an event before the launch and one behind
+ * it. Newer measurements weigh more. Only launches under a budget of blocks, with an exemption in force, are
+ * measured. The table is small: functions that have not been launched for long are replaced. */
 #include "gate/gate.h"
 
 #include <string.h>
@@ -11,9 +11,9 @@
 #define SETS 64
 #define WAYS 4
 #define TIMERS 4            /* measurements under way at a time */
-#define MAX_FIRST_SAMPLES 4 /* launches that are all measured */
-#define SAMPLE_INTERVAL 16  /* and then one in so many */
-#define MIN_SAMPLES 2       /* measurements, before which nothing is believed */
+#define MAX_FIRST_SAMPLES 4 /* the first launches are all measured */
+#define SAMPLE_INTERVAL 16  /* later one launch in so many is measured */
+#define MIN_SAMPLES 2       /* fewer measurements give no result */
 #define SAMPLE_WEIGHT 4     /* the newest counts a quarter */
 
 struct function_time {
@@ -82,7 +82,7 @@ static void collect(void) {
 
 bool function_is_short(CUfunction function) {
     uint64_t exempt = PAGE_LOAD(the_page()->orders.exempt_ns);
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* asking for an event is no harm to a capture elsewhere */
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a query of an event does not harm another thread's capture */
     if (!exempt || !function)
         return false;
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
@@ -129,7 +129,7 @@ static void finish_timer(struct timer *timer, bool recorded) {
     pthread_mutex_unlock(&function_times.lock);
 }
 
-/* The events are of the current context. */
+/* Make the timer's events in the current context. */
 static bool prepare(struct timer *timer) {
     CUcontext context = NULL;
     REAL(cuCtxGetCurrent)(&context);
@@ -170,7 +170,7 @@ void function_timing_end(uint32_t timer_number, CUstream stream, CUresult launch
     finish_timer(timer, launched == CUDA_SUCCESS && timer->to && record(timer->to, stream));
 }
 
-/* Its functions and events went with it. */
+/* The context's functions and events have ended with it. */
 void function_times_drop_context(CUcontext context) {
     pthread_mutex_lock(&function_times.lock);
     for (int i = 0; i < TIMERS; i++) {

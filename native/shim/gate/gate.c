@@ -1,14 +1,14 @@
-/* The gate's slow path: waking up, registering, marking streams, waiting for the turn or the meter. */
+/* The gate's slow path: registering threads, marking streams, waiting for the turn or for the throttle. */
 #include "gate/gate.h"
 #include "memory/memory.h"
 
-#define MAX_SLEEP_NS (200 * NS_PER_MS) /* a waiting thread looks up this often: bounds what a lost wake-up costs */
+#define MAX_SLEEP_NS (200 * NS_PER_MS) /* of a waiting thread: bounds the cost of a lost wake-up */
 
 static bool may_enter(struct thread *thread, uint32_t word) {
     return is_open(word) && !(is_step(word) && thread->stepped == word);
 }
 
-/* Threads begin and end to wait at the same time: the last store is of the last number. */
+/* Threads begin and end to wait at the same time: the last store must be of the last number. */
 void gate_publish_waiting(void) {
     uint32_t *shown = &the_page()->report.waiting, waiting;
     do {
@@ -17,8 +17,8 @@ void gate_publish_waiting(void) {
     } while (waiting != atomic_load(&shim.waiting));
 }
 
-/* The thread is outside of the gate here, so that draining need not wait for it. The agent is told of the first thread
- * that waits, and of the last one that gives up. */
+/* The thread is outside of the gate here, so that a drain need not wait for it. It wakes the agent if it is the
+ * first thread that waits, or the last one that gives up. */
 static CUresult wait_for_opening(struct thread *thread) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t began = now_ns();
@@ -33,7 +33,7 @@ static CUresult wait_for_opening(struct thread *thread) {
         if (may_enter(thread, word))
             break;
         if (interrupt_pending(thread)) {
-            log_message(LOG_INFO, "interrupted while waiting for the GPU: the call was not made");
+            log_message(LOG_INFO, "interrupted a call that waited for the GPU");
             verdict = CUDA_ERROR_OPERATING_SYSTEM;
             break;
         }
@@ -50,11 +50,11 @@ static CUresult wait_for_opening(struct thread *thread) {
 
 struct throttling {
     uint64_t began;   /* 0: the call has not been held back */
-    bool interrupted; /* no longer: the program is to see its signal soon */
+    bool interrupted; /* the throttle no longer holds the call, so that the program handles its signal soon */
 };
 
-/* Outside of the gate too. A call that is interrupted here may go ahead, if the gate is still open: then nothing has failed,
- * and the program comes back to its interpreter all the same. */
+/* Also outside of the gate. A call that is interrupted here may go ahead if the gate is still open: nothing has
+ * failed, and the program returns to its interpreter all the same. */
 static void wait_for_throttle(struct thread *thread, struct throttling *throttling, uint64_t pause) {
     if (!throttling->began) {
         throttling->began = now_ns();
@@ -84,7 +84,7 @@ static void cache_stream(struct thread *thread, CUstream stream, uint32_t word) 
     atomic_store(&thread->last_stream, stream);
 }
 
-/* A thread that changes between streams: the work is marked, only not as the last. */
+/* For a thread that changes between streams: the stream is marked, but was not the last one. */
 static bool enter_marked_stream(struct thread *thread, CUstream stream) {
     if (atomic_load_explicit(&thread->marked[marked_slot(stream)], memory_order_relaxed) != stream)
         return false;
@@ -102,7 +102,7 @@ static bool has_cached_stream(struct thread *thread, CUstream stream, uint32_t w
     return atomic_load(&thread->marked_word) == word && atomic_load(&thread->marked[marked_slot(stream)]) == stream;
 }
 
-/* The program's memory has no room on the device yet: that may last, so it can be interrupted like any waiting. */
+/* The device has no room for the program's memory yet. That may last, so the wait can be interrupted. */
 static bool is_interrupted(struct thread *thread, uint64_t *since) {
     if (!*since) {
         *since = now_ns();
@@ -110,7 +110,7 @@ static bool is_interrupted(struct thread *thread, uint64_t *since) {
     }
     bool interrupted = interrupt_pending(thread);
     if (interrupted)
-        log_message(LOG_INFO, "interrupted while waiting for room on the device: the call was not made");
+        log_message(LOG_INFO, "interrupted a call that waited for room on the device");
     return interrupted;
 }
 
@@ -122,7 +122,7 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
     uint64_t shortage_since = 0;
     for (;;) {
         DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
-        atomic_thread_fence(memory_order_seq_cst); /* where membarrier is refused, and until this thread is listed */
+        atomic_thread_fence(memory_order_seq_cst); /* for a refused membarrier, and until this thread is listed */
         uint32_t state = atomic_load(&shim.state);
         if (state == SHIM_UNINITIALISED)
             return CUDA_SUCCESS;
@@ -132,11 +132,11 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
         }
         bool is_registered = threads_register(thread);
         if (!is_registered)
-            log_once(LOG_DEBUG, "a thread submits work from its last destructors: its calls wait but are not drained");
+            log_once(LOG_DEBUG, "admit work from a thread's last destructors, which no drain waits for");
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
         uint32_t throttled_word = gate_word(), word = without_throttle(throttled_word);
         if (may_enter(thread, word)) {
-            /* In this order: what has been brought back is used by this call, even if the turn has ended meanwhile. */
+            /* In this order: this call uses restored memory even if the turn has ended meanwhile. */
             if (throttled_word == word && throttle_update(word)) {
                 gate_leave(thread);
                 continue;
@@ -149,7 +149,7 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
             }
             bool marked = has_cached_stream(thread, stream, word) || streams_mark(stream);
             if (is_step(word))
-                thread->stepped = word; /* and the next call comes here again */
+                thread->stepped = word; /* so that the next call takes the slow path again */
             else if (marked && is_registered && !shim.fences)
                 cache_stream(thread, stream, word);
             uint64_t pause = throttled_word != word && marked && !nested && !throttling.interrupted
@@ -172,7 +172,7 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
         gate_leave(thread);
         throttling_ends(&throttling);
         if (throttling.interrupted) {
-            log_message(LOG_INFO, "interrupted as the turn ended: the call was not made");
+            log_message(LOG_INFO, "interrupted a call at the end of the turn");
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
         throttling = (struct throttling){0};
@@ -183,7 +183,7 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
 }
 
 static void begin_shortage(uint64_t now) {
-    threads_register(&this_thread); /* which finds out whether it is the main thread */
+    threads_register(&this_thread); /* which also finds out whether it is the main thread */
     interrupt_begin(&this_thread, now);
 }
 

@@ -1,21 +1,21 @@
-/* The launch budget: how much an open gate lets in for the sake of a neighbour that runs at the same time; off by default.
- * The meter (meter.c) asks, under its lock.
+/* The launch budget: how much an open gate lets in while another client is colocated; off by default. The throttle
+ * calls it under its lock.
  *
- * One bucket, of blocks or of device time, fills at the budget's rate, up to a twentieth of a second's, and a call passes
- * while the bucket is above 0. Blocks are charged when the thread that launched them calls again, device time when a
- * stretch of calls turns out to have taken it: so a call larger than the bucket passes whole, and pauses follow work in
- * proportion (as AntMan spaces launches). Launches of functions that are known to be short pass by a bucket of blocks (as
- * GPUShare limits long ones only). */
+ * One bucket, of blocks or of device time, fills at the budget's rate, up to a twentieth of a second's worth. A call
+ * passes while the bucket is above 0. Blocks are charged when the thread that launched them calls again, device time
+ * when a batch of calls proves to have taken it. So a call larger than the bucket passes whole, and pauses follow
+ * work in proportion, as AntMan spaces launches. Launches of functions that are known to be short pass by a bucket
+ * of blocks, as GPUShare limits only long ones. */
 #include "gate/gate.h"
 
 #define BURSTS_PER_S 20
 #define MIN_WAIT_NS 20000
 
 static struct {
-    double credit; /* below 0: had, and still to be paid for */
+    double credit; /* below 0: used, and not paid for yet */
     uint64_t filled_at;
     uint32_t unit;
-    uint32_t filled_generation; /* stretch of metering; the next one begins with a full bucket */
+    uint32_t filled_generation; /* generation of the throttle; the next one begins with a full bucket */
 } bucket;
 
 static void fill(struct budget budget, uint32_t generation, uint64_t now) {
@@ -30,7 +30,7 @@ static void fill(struct budget budget, uint32_t generation, uint64_t now) {
     bucket.filled_generation = generation;
 }
 
-/* Blocks that the thread has launched since it was charged last, as far as they are to be paid for. */
+/* Return the blocks that the thread has launched since the last charge, if they are to be charged. */
 static uint64_t uncharged_blocks(struct thread *thread, bool counted, uint32_t generation) {
     uint64_t blocks = PAGE_LOAD(thread->counters.blocks), before = thread->charged_blocks;
     bool is_charged = counted && thread->charged_generation == generation && blocks >= before && !thread->is_exempt;

@@ -1,13 +1,15 @@
-/* A program that is Python: an interrupt ends a waiting call as it ends Python's own calls (PEP 475). The signal handlers that
- * the program has set in Python run inside the wait. If they return, the wait goes on. If one raises, the waiting call returns
- * an error, and the handler's exception takes the place of whatever the calling library makes of that error:
+/* Interrupts of a Python program: an interrupt ends a waiting call as it ends Python's own calls (PEP 475). Signal
+ * handlers that the program has set in Python run inside the wait. If they return, the wait goes on. If one raises, the
+ * waiting call returns an error. The handler's exception then takes the place of what the calling library makes of that
+ * error:
  *
- * - A library that raises an exception of its own: a trace function puts the handler's exception in its place at the
- *   exception's first trace event, which comes before any `except` clause is looked at.
- * - A library that returns the error code, or ignores it: a pending call raises the exception as soon as Python code goes on.
+ * - A library that raises an exception of its own: a trace function replaces that exception at its first trace event,
+ *   which comes before any `except` clause.
+ * - A library that returns the error code, or ignores it: a pending call raises the exception as soon as Python code
+ *   goes on.
  *
- * Nothing is linked against Python: its functions are looked up when an interrupt meets a waiting call. Where one of them is
- * missing, and in other programs, the waiting call returns the error and nothing else happens. */
+ * Nothing is linked against Python: its functions are looked up when an interrupt meets a waiting call. If one of
+ * them is missing, and in other programs, the waiting call returns the error and nothing else happens. */
 #include "gate/gate.h"
 
 #include <dlfcn.h>
@@ -51,17 +53,17 @@ static struct {
     object *none;
 } python;
 
-/* Used by the main thread only, under the interpreter lock; `raised` is also read without it. */
+/* The main thread uses it, under the interpreter lock; `raised` is also read without the lock. */
 static struct {
     _Atomic bool raised; /* a handler's exception has not reached Python code yet */
     object *type, *value, *traceback;
     bool tracing;
-    uint32_t waits_handling; /* handlers run inside so many waits */
-    object *tracer;          /* the program's own trace function, a function or a method; NULL: it had none */
+    uint32_t waits_handling; /* the number of waits in which handlers run */
+    object *tracer;          /* the program's own trace function, a function or a method; NULL: none */
 } pending;
 
-static _Atomic uint32_t lock_attempts; /* counts tries for the interpreter lock */
-static uint32_t lock_taken;            /* the last of them that came to it; a futex */
+static _Atomic uint32_t lock_attempts; /* the number of tries for the interpreter lock */
+static uint32_t lock_taken;            /* the latest try that got the lock; a futex */
 
 static bool find_python(void) {
     static bool found;
@@ -75,7 +77,7 @@ static bool find_python(void) {
     return found && python.Py_IsInitialized();
 }
 
-/* Is `function`, the program's handler of SIGINT, the one that notes signals for Python code? */
+/* Return true if `function`, the program's handler of SIGINT, is the one that notes signals for Python code. */
 bool python_owns_handler(void *function) {
     Dl_info its, pythons;
     return find_python() && python.PyGILState_GetThisThreadState() && dladdr(function, &its) != 0 &&
@@ -93,8 +95,9 @@ static void *try_lock(void *nothing) {
     return nothing;
 }
 
-/* Can this thread have the interpreter lock soon? The caller may have a lock of its own while it waits at the gate, and a
- * thread that has the interpreter lock may wait for that one until the call returns. So another thread tries first. */
+/* Return true if this thread can have the interpreter lock soon. The caller may hold a lock while it waits at the
+ * gate, and a thread with the interpreter lock may wait for that lock until the call returns. So a helper thread
+ * tries first. */
 static bool can_take_lock(void) {
     if (python.PyGILState_Check())
         return true;
@@ -111,10 +114,10 @@ static bool can_take_lock(void) {
     }
 }
 
-/* --- the exception's way ------------------------------------------------------------------------------------------- */
+/* --- the way of the exception -------------------------------------------------------------------------------------- */
 
-/* The program's trace function, if it can be put back: a function or a method is one that sys.settrace takes. What else is
- * traced with may have been set by C code, which has to be left alone. */
+/* Save the program's trace function if it can be put back: sys.settrace takes functions and methods. Another tracer
+ * may have been set by C code, which the shim leaves alone. */
 static bool save_tracer(void) {
     object *gettrace = python.PySys_GetObject("gettrace");
     object *tracer = gettrace ? python.PyObject_CallFunctionObjArgs(gettrace, NULL) : NULL;
@@ -147,7 +150,7 @@ static void stop_tracing(void) {
     python.Py_DecRef(tracer);
 }
 
-/* Raise what is held, if anything is. -1: it is raised. */
+/* Raise the pending exception, if there is one. -1: it is raised. */
 static int deliver(frame *where) {
     if (!atomic_exchange(&pending.raised, false))
         return 0;
@@ -163,7 +166,7 @@ static int on_pending_call(void *nothing) {
     return deliver(NULL);
 }
 
-/* The interpreter itself clears a StopIteration right after this event, and would clear what had taken its place. */
+/* The interpreter clears a StopIteration right after this event, and would clear the exception in its place. */
 static int on_trace(object *self, frame *where, int event, object *details) {
     (void)self;
     if (event != TRACE_EXCEPTION)
@@ -172,7 +175,7 @@ static int on_trace(object *self, frame *where, int event, object *details) {
     return type && !python.PyErr_GivenExceptionMatches(type, *python.stop_iteration) ? deliver(where) : 0;
 }
 
-/* A handler has raised: its exception is set. */
+/* A handler has raised, and its exception is set. */
 static void keep_exception(void) {
     object *before[] = {pending.type, pending.value, pending.traceback};
     bool again = atomic_load(&pending.raised);
@@ -180,7 +183,7 @@ static void keep_exception(void) {
     for (int i = 0; again && i < 3; i++)
         if (before[i])
             python.Py_DecRef(before[i]);
-    if (python.Py_AddPendingCall(on_pending_call, NULL) != 0) { /* too many: the signal is noted again */
+    if (python.Py_AddPendingCall(on_pending_call, NULL) != 0) { /* too many pending calls: the signal is noted again */
         python.PyErr_Restore(pending.type, pending.value, pending.traceback);
         python.PyErr_Clear();
         atomic_store(&pending.raised, false);
@@ -195,22 +198,22 @@ static void keep_exception(void) {
     }
 }
 
-/* For a handler written in Python: was the main thread interrupted in a wait for the GPU? */
+/* For a handler written in Python: return whether the main thread was interrupted in a wait for the GPU. */
 EXPORT int gpushare_waits(void) {
     return pending.waits_handling != 0;
 }
 
-/* --- what the wait asks -------------------------------------------------------------------------------------------- */
+/* --- calls of a waiting thread ------------------------------------------------------------------------------------- */
 
 bool python_has_pending_exception(void) {
     return atomic_load(&pending.raised);
 }
 
 bool python_run_handlers(struct thread *thread, bool noted) {
-    CUfunction function = thread->function; /* handlers may make CUDA calls */
+    CUfunction function = thread->function; /* saved, because handlers may make CUDA calls */
     object *type, *value, *traceback;
     if (!can_take_lock()) {
-        log_message(LOG_INFO, "interrupted, but Python's interpreter lock could not be had");
+        log_message(LOG_INFO, "could not get Python's interpreter lock for an interrupt");
         return false;
     }
     int state = python.PyGILState_Ensure();

@@ -1,29 +1,29 @@
-/* SIGINT while a thread waits at the gate. The order matters: first the program's own handler, so that an interpreter
- * knows that it was interrupted, then the waiting call returns with an error. So the handler is wrapped; sigaction and
- * signal show the program its own. In a Python program its signal handlers decide, see python.c. */
+/* SIGINT while a thread waits at the gate. The program's own handler runs first, so that an interpreter notes the
+ * interrupt; then the waiting call returns an error. So the shim wraps the handler, and sigaction and signal show
+ * the program its own. In a Python program its signal handlers decide, see python.c. */
 #include "gate/gate.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 
-#define MAX_SIGNAL_LEAD_NS (50 * NS_PER_MS) /* a SIGINT so long before the wait still meant this call */
+#define MAX_SIGNAL_LEAD_NS (50 * NS_PER_MS) /* a SIGINT this long before the wait still meant this call */
 
 typedef int (*sigaction_function)(int signal, const struct sigaction *action, struct sigaction *old);
 typedef void (*handler)(int signal);
 typedef handler (*signal_function)(int signal, handler function);
 
 static struct {
-    atomic_flag lock; /* spun on with SIGINT blocked */
+    atomic_flag lock; /* threads spin on it with SIGINT blocked */
     _Atomic int wrapping;
-    struct sigaction saved[2]; /* the program's handler; the one not in use is written */
+    struct sigaction saved[2]; /* the program's handler; the entry that is not in use is written */
     _Atomic int in_use;
     _Atomic uint64_t count, at_ns;
     _Atomic(sigaction_function) real_sigaction;
     _Atomic(signal_function) real_signal;
 } interrupts = {.lock = ATOMIC_FLAG_INIT};
 
-/* Resolved when the library is loaded: sigaction may be called where no lookup is allowed. */
+/* Resolved when the library is loaded, because sigaction may be called where no lookup is allowed. */
 static __attribute__((constructor)) void resolve(void) {
     atomic_store(&interrupts.real_sigaction, (sigaction_function)real_dlsym(((void *)-1l), "sigaction"));
     atomic_store(&interrupts.real_signal, (signal_function)real_dlsym(((void *)-1l), "signal"));
@@ -31,7 +31,7 @@ static __attribute__((constructor)) void resolve(void) {
 
 static int real_sigaction(int number, const struct sigaction *action, struct sigaction *old) {
     if (!atomic_load(&interrupts.real_sigaction))
-        resolve(); /* another library's constructor came first */
+        resolve(); /* another library's constructor ran first */
     return atomic_load(&interrupts.real_sigaction)(number, action, old);
 }
 
@@ -56,12 +56,13 @@ static bool is_handler(const struct sigaction *action) {
     return (action->sa_flags & SA_SIGINFO) || (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
 }
 
-/* The lock is held and SIGINT blocked. */
+/* The lock is held and SIGINT is blocked. */
 static int install(const struct sigaction *action) {
     struct sigaction wrapped = *action;
     if (!is_handler(action))
         return real_sigaction(SIGINT, action, NULL);
-    if (!is_ours(action)) { /* else somebody puts back what the kernel told: ours stays over the same handler */
+    /* otherwise the program puts back what the kernel returned: the shim's handler stays over the same handler */
+    if (!is_ours(action)) {
         int other = 1 - atomic_load(&interrupts.in_use);
         interrupts.saved[other] = *action;
         atomic_store(&interrupts.in_use, other);
@@ -89,7 +90,7 @@ static int change(const struct sigaction *action, struct sigaction *old) {
     sigset_t before;
     struct sigaction copy, present;
     if (action)
-        copy = *action; /* may be the same as `old` */
+        copy = *action; /* `action` may be the same as `old` */
     lock(&before);
     int result = real_sigaction(SIGINT, NULL, &present);
     if (result == 0 && is_ours(&present)) {
@@ -137,7 +138,7 @@ void interrupt_start(void) {
 }
 
 void interrupt_after_fork(void) {
-    atomic_flag_clear(&interrupts.lock); /* another thread of the parent may have had it */
+    atomic_flag_clear(&interrupts.lock); /* another thread of the parent may have held it */
 }
 
 void interrupt_begin(struct thread *thread, uint64_t began) {
@@ -158,7 +159,7 @@ static bool is_python_handler(void) {
 bool interrupt_pending(struct thread *thread) {
     if (!thread->main)
         return false;
-    if (python_has_pending_exception()) /* what called is to come back to Python code, whatever else it tries */
+    if (python_has_pending_exception()) /* the calling code must return to Python code, whatever else it tries */
         return true;
     uint64_t count = atomic_load(&interrupts.count);
     uint32_t seq = PAGE_LOAD(the_page()->orders.interrupt_seq);

@@ -1,9 +1,9 @@
-/* Which streams carry work of the present turn, and whether that work has finished.
+/* Streams that carry work of the present turn, and whether that work has finished.
  *
- * The table holds a row per stream used; all default streams of a context are one row, since an event on its legacy
- * stream follows the work of them all. Draining records an event per row and polls it. What a stream carries when it is
- * destroyed, or begins to capture, is noted in an orphan event of its own. Contexts are never synchronised: that would
- * invalidate another thread's capture. */
+ * The table has an entry for each stream in use. All default streams of a context share one entry, because an event
+ * on the context's legacy stream follows the work of all of them. Draining records an event for each entry and polls
+ * it. An orphan event stands for the work of a stream that is destroyed or begins to capture. Contexts are never
+ * synchronised, because that would invalidate another thread's capture. */
 #include "gate/gate.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@ struct stream_state {
     CUstream stream; /* DEFAULT for all default streams of the context */
     CUevent event;   /* made when first needed */
     bool has_work, is_recorded;
-    bool is_finished;   /* it was when asked; then there is no event to wait for */
-    bool is_per_thread; /* of a context's default streams, also one that only its own thread can name */
+    bool is_finished;   /* the stream had finished at the query, so there is no event to wait for */
+    bool is_per_thread; /* the default streams include one that only its own thread can name */
 };
 
 static struct {
@@ -33,7 +33,8 @@ static struct stream_state *append(struct stream_state **states, unsigned *count
         unsigned wanted = *room ? 2 * *room : 32;
         struct stream_state *grown = realloc(*states, wanted * sizeof **states);
         if (!grown) {
-            log_once(LOG_ERROR, "out of host memory: work of a stream will not be waited for");
+            log_once(LOG_ERROR,
+                     "The host is out of memory, so a turn may end before the work of one stream has finished.");
             return NULL;
         }
         *states = grown;
@@ -45,7 +46,7 @@ static struct stream_state *append(struct stream_state **states, unsigned *count
 }
 
 static struct stream_state *find(CUcontext context, CUstream stream) {
-    for (unsigned i = 0; i < streams.count; i++) /* an explicit stream is of one context, whatever was asked for */
+    for (unsigned i = 0; i < streams.count; i++) /* an explicit stream is of one context, whatever `context` is */
         if (streams.states[i].stream == stream && (stream || streams.states[i].context == context))
             return &streams.states[i];
     return NULL;
@@ -68,7 +69,7 @@ bool streams_mark(CUstream stream) {
     }
     if (state) {
         state->has_work = true;
-        state->is_recorded = false; /* what was recorded before does not cover this work */
+        state->is_recorded = false; /* an earlier event does not cover this work */
         state->is_per_thread = state->is_per_thread || stream == CU_STREAM_PER_THREAD;
     }
     pthread_mutex_unlock(&streams.lock);
@@ -107,9 +108,9 @@ static enum recording record(struct stream_state *state) {
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = REAL(cuStreamIsCapturing)(stream, &status);
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || status != CU_STREAM_CAPTURE_STATUS_NONE)
-        return LATER; /* it came into a capture by another stream; what it carried before is not noted */
+        return LATER; /* the stream joined another stream's capture; its earlier work has no event yet */
     state->is_finished = !state->is_per_thread && REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
-    if (state->is_finished) /* the usual case: no event has to find its way through the device */
+    if (state->is_finished) /* the usual case: no event has to pass through the device */
         return RECORDED;
     if (!state->event && REAL(cuEventCreate)(&state->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
         state->event = NULL;
@@ -121,13 +122,13 @@ static enum recording record(struct stream_state *state) {
     return result == CUDA_SUCCESS ? RECORDED : UNRECORDABLE;
 }
 
-/* A context with an error in it, or one that is gone, has nothing left to wait for. */
+/* A context with an error, or one that has ended, has nothing left to wait for. */
 static bool has_finished(struct stream_state *state) {
     if (state->is_finished)
         return true;
     CUresult result = REAL(cuEventQuery)(state->event);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
-        log_once(LOG_INFO, "a context failed (CUDA error %d): its work counts as finished", result);
+        log_once(LOG_INFO, "count the work of a failed context as finished (CUDA error %d)", result);
     return result != CUDA_ERROR_NOT_READY;
 }
 
@@ -146,7 +147,7 @@ bool streams_poll(bool record_anew) {
         if (outcome == LATER)
             done = false;
         if (outcome == UNRECORDABLE) {
-            log_once(LOG_INFO, "a stream that was used can no longer be asked: its work counts as finished");
+            log_once(LOG_INFO, "count the work of a stream without queries as finished");
             state->has_work = false;
         }
     }
@@ -181,7 +182,7 @@ void streams_clear(void) {
     pthread_mutex_unlock(&streams.lock);
 }
 
-/* Only asked, without an event, where the stream itself can tell. */
+/* Query the stream without an event where that is enough. */
 static bool is_unfinished(struct stream_state *state) {
     CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
     if (state->is_per_thread)
@@ -209,7 +210,7 @@ static void drop_locked(CUstream stream) {
     struct stream_state *state = is_default(stream) ? NULL : find(NULL, stream);
     if (state) {
         struct visit guest = {0};
-        int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* asking a stream is no harm to a capture elsewhere */
+        int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a query of a stream does not harm another thread's capture */
         bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
         if (visit(&guest, state->context)) {
             struct stream_state *orphan = NULL;
@@ -248,7 +249,7 @@ static bool drop_context_locked(CUcontext context) {
         for (uintptr_t stream = 0; state->stream == DEFAULT && stream <= (uintptr_t)CU_STREAM_PER_THREAD; stream++)
             threads_drop_stream((CUstream)stream);
         threads_drop_stream(state->stream);
-        *state = streams.states[--streams.count]; /* its event goes with the context */
+        *state = streams.states[--streams.count]; /* its event ends with the context */
     }
     for (unsigned i = 0; i < streams.orphan_count;) {
         if (streams.orphans[i].context != context) {
@@ -269,8 +270,8 @@ bool streams_untrack_context(CUcontext context) {
     return busy;
 }
 
-/* Between the two the agent asks nothing of any stream or context: no event of ours gets into a capture that is about to
- * begin, and no context is touched while it may be ending. */
+/* Between lock and unlock the agent queries no stream and no context. So no event of the shim gets into a capture
+ * that is about to begin, and no ending context is used. */
 void streams_lock_all(CUstream stream) {
     pthread_mutex_lock(&streams.lock);
     drop_locked(stream);
@@ -291,7 +292,7 @@ void streams_context_destroyed(void) {
 void streams_after_fork(void) {
     pthread_mutex_init(&streams.lock, NULL);
     streams.states = streams.orphans =
-        NULL; /* left to the parent's heap image: the allocator's state is unknown here */
+        NULL; /* left to the parent's heap image, because the allocator's state is unknown here */
     streams.count = streams.room = streams.orphan_count = streams.orphan_room = 0;
     streams.contexts_ending = 0;
 }

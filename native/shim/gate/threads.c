@@ -1,5 +1,5 @@
-/* The program's threads that have passed a hook: a list that the agent reads. Their state lies in their own storage and
- * leaves the list before that storage does. */
+/* Threads of the program that have passed a hook: a list that the agent reads. The state of a thread lies in the
+ * thread's own storage, and leaves the list before that storage goes. */
 #include "gate/gate.h"
 
 #include <sys/syscall.h>
@@ -38,7 +38,8 @@ static void clear_marks(struct thread *thread) {
         atomic_store(&thread->marked[i], NO_STREAM);
 }
 
-/* Runs in the ending thread. A later destructor of the program may still submit work; the thread then registers again. */
+/* Runs in the ending thread. A later destructor of the program may still submit work; the thread then registers
+ * again. */
 static void unregister(void *data) {
     struct thread *thread = data;
     pthread_mutex_lock(&threads.lock);
@@ -66,7 +67,8 @@ bool threads_start(void) {
 bool threads_register(struct thread *thread) {
     if (thread->registered)
         return true;
-    /* The C library runs destructors at most PTHREAD_DESTRUCTOR_ITERATIONS times; past that nobody would unregister. */
+    /* The C library runs destructors at most PTHREAD_DESTRUCTOR_ITERATIONS times; past that no destructor would
+     * unregister. */
     if (thread->registrations >= 3 || pthread_setspecific(threads.key, thread) != 0)
         return false;
     thread->registrations++;
@@ -109,8 +111,8 @@ void threads_sum(struct counters *sum) {
     pthread_mutex_unlock(&threads.lock);
 }
 
-/* One sight of depth 0 after the membarrier is enough for each thread: it cannot get past the closed gate any more, and
- * a later depth above 0 is only a call on its way to waiting. */
+/* A depth of 0 after the membarrier is enough for each thread: it cannot pass the closed gate any more, and a later
+ * depth above 0 is only a call on its way to waiting. */
 bool all_threads_left_gate(uint32_t scan) {
     bool is_outside = true;
     pthread_mutex_lock(&threads.lock);

@@ -1,50 +1,52 @@
-/* The meter: how much work is let in, beside whether the gate is open. METERED in the gate word turns it on, while others
- * wait or a budget is set; then every call comes here, and the fast path costs what it always does. The agent sees to that,
- * and the first call of a turn, which takes the slow path anyway: so that no call of a turn comes before it.
+/* The throttle: how much work an open gate lets in. THROTTLED in the gate word turns it on, while other clients wait or
+ * a budget is set. Then every call comes here, and the fast path costs what it always does. The agent sets the bit, and
+ * so does the first call of a turn, which takes the slow path anyway, so that no call of a turn comes before the bit.
  *
- * The window. Of each stream, events cut the calls into stretches; what the device took for a stretch says how many calls
- * the next one may have, so that each lasts about an eighth of the window. Only so many stretches are outstanding as fill
- * the window; a call that would be more waits for the oldest of them, never for all, so the device always has its next work.
- * The bound holds as far as calls resemble those just before them. One launch or copy that is longer than the window
- * cannot be bounded, for nothing preempts it: one call runs and one is queued then.
+ * The in-flight window: for each stream, events divide the calls into batches. The device time of a batch determines
+ * how many calls the next one may have, so that each batch lasts about an eighth of the window. Only as many batches
+ * are outstanding as fill the window. A call beyond that waits for the oldest batch and never for all, so that the
+ * device always has its next work. The bound holds as far as calls resemble those just before them. A launch or copy
+ * that is longer than the window has no bound, because nothing preempts it: one call runs and one is queued.
  *
- * Nobody waits here: the caller leaves the gate first, so that a drain need not wait for it. */
+ * No thread waits here: the caller leaves the gate first, so that a drain need not wait for it. */
 #include "gate/gate.h"
 
 #include <stdlib.h>
 
 #define EVENTS 8
-#define MAX_OUTSTANDING 6    /* one place is for the last finished event, from which the next stretch is measured */
-#define BATCHES_PER_WINDOW 8 /* of a window */
+#define MAX_OUTSTANDING 6 /* one place is for the last finished event, from which the next batch is measured */
+#define BATCHES_PER_WINDOW 8
 #define DEFAULT_WINDOW_NS (20 * NS_PER_MS)
 #define MIN_PAUSE_NS 20000
-#define MAX_PAUSE_NS (5 * NS_PER_MS) /* orders change meanwhile, and the gate may close */
-#define STUCK_NS (100 * NS_PER_MS)   /* without progress: what the device waits for may be a call that we hold back */
-#define RESET_WINDOWS 5 /* windows without a call, after which the next calls may be quite different ones */
+#define MAX_PAUSE_NS (5 * NS_PER_MS) /* the page may change meanwhile, and the gate may close */
+#define STUCK_NS (100 * NS_PER_MS)   /* without progress: the device may wait for a call that the throttle holds back */
+#define RESET_WINDOWS 5              /* windows without a call, after which the next calls may differ much */
 #define LINGER_NS (100 * NS_PER_MS)
 #define MAX_BATCH_CALLS (1u << 20)
 
 struct stream_state {
     struct stream_state *next_state;
     CUcontext context;
-    CUstream stream; /* DEFAULT for the legacy stream too; one row for the per-thread default streams of all threads */
+    /* DEFAULT for the legacy stream too; one state for the per-thread default streams of all threads */
+    CUstream stream;
     CUevent events[EVENTS];
-    uint32_t calls[EVENTS];  /* of the stretch that the event ends */
-    bool is_gapless[EVENTS]; /* it says how long they took: the host made them without a pause */
+    uint32_t calls[EVENTS];  /* of the batch that the event ends */
+    bool is_gapless[EVENTS]; /* the batch's duration is valid: the host submitted it without a pause */
     uint32_t finished,
-        next;             /* of the events, counted for ever: those from `finished` to before `next` are outstanding */
-    uint32_t batch_limit; /* calls that the present stretch may have */
-    uint32_t batch_calls; /* and those it has */
+        next; /* numbers of events since the start: those from `finished` to before `next` are outstanding */
+    uint32_t batch_limit; /* calls that the present batch may have */
+    uint32_t batch_calls; /* calls that it has */
     bool has_gap;
-    bool is_held;                       /* a call waits: it is not the host that pauses */
-    uint64_t batch_ended_at, last_call; /* when the last event was recorded, the last call made */
+    bool is_held;                       /* a call waits, so a gap is not a pause of the host */
+    uint64_t batch_ended_at, last_call; /* when the last event was recorded, and when the last call was made */
     uint64_t progress;                  /* when an event finished last, or could begin to */
-    uint64_t call_ns;    /* what the device takes for a call: quick to rise, slow to fall; 0 = not known */
-    uint32_t generation; /* of metering, that the above is about */
+    uint64_t call_ns;                   /* device time of a call: quick to rise, slow to fall; 0 = unknown */
+    uint32_t generation;                /* of the throttle, in which the values above were measured */
     bool is_unbounded;
     bool
-        is_recording; /* by a thread that does not hold the lock meanwhile: the driver may have to wait for the device */
-    bool is_dropped;  /* meanwhile */
+        /* by a thread that does not hold the lock meanwhile, because the driver may wait for the device */
+        is_recording;
+    bool is_dropped; /* while it was being recorded */
 };
 
 static struct {
@@ -52,10 +54,11 @@ static struct {
     struct stream_state *states;
     _Atomic uint32_t generation;
     _Atomic bool was_contended;
-    _Atomic uint64_t lingers_until; /* 0: it is contended, or was not */
+    _Atomic uint64_t lingers_until; /* 0: contended now, or not contended before */
 } throttle = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Who has just had to go asks again after a moment in which nobody waits: the driver would take in thousands of launches. */
+/* A process that has just left asks again after a moment without waiting clients, in which the driver would take
+ * thousands of launches. So the contention lingers. */
 static bool is_contended(void) {
     if (atomic_load(&shim.contended)) {
         atomic_store_explicit(&throttle.was_contended, true, memory_order_relaxed);
@@ -76,27 +79,27 @@ static uint64_t window_in_force(struct budget budget) {
     uint64_t window = PAGE_LOAD(the_page()->orders.window_ns);
     window = window && is_contended() ? window : 0;
     bool of_time = budget.rate && budget.unit == GPUSHARE_BUDGET_TIME;
-    return window || !of_time ? window : DEFAULT_WINDOW_NS; /* a pause after a deep queue is none */
+    return window || !of_time ? window : DEFAULT_WINDOW_NS; /* a pause after a deep queue has no effect */
 }
 
 bool throttle_update(uint32_t word) {
-    /* What the device waits for is not to be held back: no step is metered. */
+    /* The device may wait for these calls, so no step is throttled. */
     struct budget budget = budget_in_force();
     bool on = !is_step(word) && (window_in_force(budget) || budget.rate);
     uint32_t wanted = on ? word | GATE_THROTTLED : without_throttle(word);
     if (wanted == word)
         return false;
     if (__atomic_compare_exchange_n(&shim.gate, &word, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        log_message(LOG_DEBUG, "metered: %s", on ? "yes" : "no");
+        log_message(LOG_DEBUG, "throttled: %s", on ? "yes" : "no");
         if (on)
-            atomic_fetch_add(&throttle.generation, 1); /* what was measured before does not count */
+            atomic_fetch_add(&throttle.generation, 1); /* earlier measurements do not count */
         else
             futex_wake_all(&shim.gate);
     }
     return true;
 }
 
-/* --- stretches of a stream -------------------------------------------------------------------------------------------- */
+/* --- batches of a stream ------------------------------------------------------------------------------------------- */
 
 static CUstream key_of(CUstream stream) {
     return stream == CU_STREAM_LEGACY ? DEFAULT : stream;
@@ -106,7 +109,7 @@ static bool is_of_context(CUstream stream) {
     return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
 }
 
-/* The stream's row, also a new one. */
+/* Return the stream's state, a new one if there was none. */
 static struct stream_state *find_state(CUstream stream) {
     CUcontext context = NULL;
     if (is_of_context(stream) && (REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context))
@@ -123,7 +126,8 @@ static struct stream_state *find_state(CUstream stream) {
     return throttle.states = state;
 }
 
-/* What is not known yet is taken to be long: first one call, then twice as many each time that it proves short. */
+/* A call of unknown duration counts as long: first one call per batch, then twice as many each time that the batch
+ * proves short. */
 static void add_sample(struct stream_state *state, uint32_t calls, uint64_t worked, uint64_t goal) {
     uint64_t call = worked / calls + 1;
     state->call_ns = state->call_ns ? max_u64(call, state->call_ns - state->call_ns / 8 + call / 8) : call;
@@ -131,7 +135,7 @@ static void add_sample(struct stream_state *state, uint32_t calls, uint64_t work
     state->batch_limit = (uint32_t)min_u64(max_u64(allowed, 1), MAX_BATCH_CALLS);
 }
 
-/* Take notice of events that have finished. One that fails has: its context has nothing left to wait for. */
+/* Collect finished events. An event that fails counts as finished, because its context has nothing left to wait for. */
 static void collect(struct stream_state *state, uint64_t now, uint64_t goal) {
     while (state->finished != state->next) {
         uint32_t at = state->finished % EVENTS;
@@ -173,7 +177,7 @@ static bool record_event(CUcontext context, CUevent *event, CUstream stream) {
     return recorded;
 }
 
-/* A new event ends the stretch, and begins the next. False: the stream has gone meanwhile, and its row too. */
+/* A new event ends the batch and begins the next. False: the stream has ended meanwhile, and so has its state. */
 static bool end_batch(struct stream_state *state, CUstream stream, uint64_t now, bool is_gapless) {
     uint32_t at = state->next % EVENTS, batch_calls = state->batch_calls;
     state->is_recording = true;
@@ -186,7 +190,7 @@ static bool end_batch(struct stream_state *state, CUstream stream, uint64_t now,
         return false;
     }
     if (!recorded) {
-        log_once(LOG_INFO, "an event could not be recorded: work of a stream is not bounded");
+        log_once(LOG_INFO, "could not record an event, so the work of a stream has no bound");
         state->is_unbounded = true;
         return true;
     }
@@ -215,17 +219,17 @@ static uint32_t max_outstanding(const struct stream_state *state, uint64_t windo
     if (state->call_ns == 0)
         return 1;
     uint64_t fit = window / (state->call_ns * state->batch_limit);
-    return (uint32_t)(fit < 2 ? 1 : min_u64(fit - 1, MAX_OUTSTANDING)); /* the present one is outstanding too */
+    return (uint32_t)(fit < 2 ? 1 : min_u64(fit - 1, MAX_OUTSTANDING)); /* the present batch is outstanding too */
 }
 
-/* About how long until the oldest stretch ends. */
+/* Return about how long the oldest batch will take. */
 static uint64_t expected_delay(const struct stream_state *state, uint64_t now, uint64_t goal) {
     uint64_t expected = state->progress + state->call_ns * state->calls[state->finished % EVENTS];
     uint64_t left = expected > now ? (expected - now) / 2 : (now - state->progress) / 8;
     return max_u64(min_u64(left, goal / 4), MIN_PAUSE_NS);
 }
 
-/* Does a stretch end or begin with this call? Most calls are neither, and nothing is asked of the driver for them. */
+/* Return true if a batch ends or begins with this call. Most calls are neither, and cause no call of the driver. */
 static bool is_batch_boundary(struct stream_state *state, uint64_t now, uint64_t goal, bool *ends) {
     if (!state->is_held && now > state->last_call + goal) {
         state->has_gap = true;
@@ -240,12 +244,13 @@ static bool is_batch_boundary(struct stream_state *state, uint64_t now, uint64_t
            (state->batch_calls == 0 && (state->next == state->finished || now > state->batch_ended_at + goal / 8));
 }
 
-/* How long this call must wait for earlier work of its stream. `*found` is NULL afterwards if the stream has gone. */
+/* Return how long this call must wait for earlier work of its stream. `*found` is NULL afterwards if the stream has
+ * ended. */
 static uint64_t delay_until_room(struct stream_state **found, CUstream stream, uint64_t now, uint64_t window,
                                  bool ends) {
     struct stream_state *state = *found;
     uint64_t goal = window / BATCHES_PER_WINDOW;
-    if (is_capturing(stream)) /* it has come into another stream's capture */
+    if (is_capturing(stream)) /* the stream has joined another stream's capture */
         return 0;
     collect(state, now, goal);
     if (state->is_recording)
@@ -255,20 +260,20 @@ static uint64_t delay_until_room(struct stream_state **found, CUstream stream, u
         state->is_held = now < state->progress + stuck_timeout;
         if (state->is_held)
             return expected_delay(state, now, goal);
-        state->progress = now; /* one more, and again as long */
+        state->progress = now; /* one more call, and the same timeout again */
         return 0;
     }
-    /* A stretch is measured from the event before it, or from its own when the device had nothing to do before. */
+    /* A batch is measured from the event before it, or from its own if the device had nothing to do before. */
     if ((ends || state->next == state->finished) && !end_batch(state, stream, now, ends && !state->has_gap))
         *found = NULL;
     return 0;
 }
 
-/* --- what the others call --------------------------------------------------------------------------------------------- */
+/* --- calls of other files ------------------------------------------------------------------------------------------ */
 
 uint64_t throttle_admit(struct thread *thread, CUstream stream) {
     uint64_t now = now_ns(), window = window_in_force(budget_in_force()), pause = 0;
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* asking for an event is no harm to a capture elsewhere */
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a query of an event does not harm another thread's capture */
     pthread_mutex_lock(&throttle.lock);
     uint32_t generation = atomic_load(&throttle.generation);
     struct stream_state *state = NULL;
@@ -313,7 +318,7 @@ void throttle_drop_stream(CUstream stream) {
     pthread_mutex_unlock(&throttle.lock);
 }
 
-/* Its events go with it. */
+/* The context's events end with it. */
 void throttle_drop_context(CUcontext context) {
     pthread_mutex_lock(&throttle.lock);
     function_times_drop_context(context);

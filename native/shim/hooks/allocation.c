@@ -1,9 +1,9 @@
-/* Hooks on allocation and release. How device memory is had is up to the client's memory mode (modes.h); what can only be
- * on the device is counted as pinned. Everything is bound by the client's limit. */
+/* Hooks on allocation and release. The client's memory mode (memory/mode.h) allocates device memory; memory that can
+ * only be on the device counts as unmovable. The client's limit bounds all of it. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
-#define ROW_ALIGNMENT_BYTES 512 /* what the driver aligns rows to: enough for every texture */
+#define ROW_ALIGNMENT_BYTES 512 /* the driver's alignment of rows, enough for every texture */
 
 static CUcontext current(void) {
     CUcontext context = NULL;
@@ -18,7 +18,7 @@ static void add_allocation(CUdeviceptr address, struct entry *entry) {
         entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);
     entry->context = current();
     if (!ledger_add(LEDGER_ADDRESSES, entry))
-        account_release(entry->bytes, is_unmovable(entry->kind)); /* its release will not be found either */
+        account_release(entry->bytes, is_unmovable(entry->kind)); /* its release will not find an entry either */
 }
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes) {
@@ -37,7 +37,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes) {
     return result;
 }
 
-/* cuMemFree gives nothing away that work in flight still uses: it waits. */
+/* cuMemFree waits, because work in flight may still use the memory. */
 static void wait_for_work(CUcontext context) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUcontext left;
@@ -82,7 +82,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned fla
     return result;
 }
 
-/* The entry goes first: as soon as the driver has the memory back, another thread may be given the same address. */
+/* The entry is removed first: as soon as the driver has the memory back, another thread may get the same address. */
 CUresult hook_cuMemFree_v2(CUdeviceptr address) {
     struct entry entry;
     if (!ledger_remove(LEDGER_ADDRESSES, address, &entry))
@@ -97,8 +97,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
     return result;
 }
 
-/* Pools hand out device memory only; so what is asked of them is served like any other allocation. Inside a capture the
- * allocation becomes part of the graph, which only the driver can do. */
+/* Pools allocate device memory only, so a request to a pool is served like any other allocation. Inside a capture
+ * the allocation becomes part of the graph, which only the driver can do. */
 #define ALLOCATE_ASYNC(call)                                                                                           \
     do {                                                                                                               \
         if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
@@ -128,7 +128,8 @@ CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
     struct entry entry;
     if (!ledger_remove(LEDGER_ADDRESSES, address, &entry))
         return REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
-    if (is_capturing(twin ? per_thread(stream) : stream)) { /* a graph frees what graphs allocate: the driver says so */
+    /* a graph frees what graphs allocate, so the driver decides */
+    if (is_capturing(twin ? per_thread(stream) : stream)) {
         ledger_add(LEDGER_ADDRESSES, &entry);
         return REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
     }

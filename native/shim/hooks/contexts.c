@@ -1,5 +1,5 @@
-/* Hooks on streams and contexts: their end, and the beginning of captures, must not lose work that a drain waits for; and
- * what a thread remembers of its default stream holds only as long as its current context. */
+/* Hooks on streams and contexts. Their end, and the beginning of captures, must not lose work that a drain waits
+ * for. The cached default stream of a thread holds only as long as its current context. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
@@ -106,7 +106,7 @@ CUresult hook_cuCtxPopCurrent_v2(CUcontext *context) {
     SWITCH(REAL(cuCtxPopCurrent_v2)(context));
 }
 
-/* Bytes that a context takes with it are no longer the client's. */
+/* Memory that ends with a context no longer counts for the client. */
 static void release_context_memory(CUcontext context) {
     uint64_t unmovable = 0, evicted = 0, bytes = ledger_drop_context(context, &unmovable, &evicted);
     bytes += deferred_drop_context(context, &unmovable, &evicted);
@@ -144,7 +144,7 @@ CUresult hook_cuCtxDetach(CUcontext context) { /* the attach count has been 1 at
     DESTROY(REAL(cuCtxDetach)(context));
 }
 
-/* The primary context's handle, if it is active; asking for it changes nothing in the end. */
+/* Return the primary context's handle, if it is active; the query changes nothing in the end. */
 static CUcontext primary(CUdevice device) {
     CUcontext context = NULL;
     unsigned flags;
@@ -156,8 +156,8 @@ static CUcontext primary(CUdevice device) {
     return context;
 }
 
-/* Only the last release ends the context, and nobody can know beforehand which is the last: so the agent is kept from
- * touching any context meanwhile. */
+/* Only the last release ends the context, and no caller can know which is the last. So the agent uses no context
+ * meanwhile. */
 #define RELEASE(call)                                                                                                  \
     do {                                                                                                               \
         CUcontext context = primary(device);                                                                           \
@@ -199,8 +199,8 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
     DESTROY(REAL(cuDevicePrimaryCtxReset_v2)(device));
 }
 
-/* Its memory is the primary context's, which it has retained; that may end now too. Streams that it leaves behind can only
- * be destroyed. */
+/* The green context's memory is that of the primary context, which it has retained and which may end now too.
+ * Streams that the green context leaves behind can only be destroyed. */
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
     CUcontext context = NULL, left;
     CUdevice device = 0;

@@ -1,4 +1,5 @@
-/* Hooks on handing memory to other processes and devices: what the shim moves cannot be, and the log says what helps. */
+/* Hooks on calls that pass memory to other processes or devices. The shim's movable memory cannot be passed, and the
+ * log names the remedy. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
@@ -13,8 +14,9 @@ static bool is_movable_memory(CUdeviceptr address) {
 static CUresult log_if_movable(CUresult result, const char *call, CUdeviceptr address) {
     if (result != CUDA_SUCCESS && is_movable_memory(address))
         log_once(LOG_ERROR,
-                 "%s cannot hand on device memory in the memory mode %s (CUDA error %d): for programs that pass device "
-                 "memory to other processes or devices set the mode plain (GPUSHARE_MEMORY_MODE=plain)",
+                 "%s cannot pass device memory on in memory mode %s (CUDA error %d). Programs that pass device memory "
+                 "to other "
+                 "processes or devices need the mode plain: set GPUSHARE_MEMORY_MODE=plain.",
                  call, shim.mode->name, result);
     return result;
 }

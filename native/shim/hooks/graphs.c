@@ -1,16 +1,13 @@
-/* Hooks on graphs: what one launch of a graph amounts to, and the memory that its allocation nodes take.
- *
- * The driver gives such a graph its memory when it is uploaded or launched, may let several graphs use the same memory one
- * after the other, and keeps it when a graph ends, until it is trimmed. None of it can be moved. So it is counted, pinned,
- * from instantiation on: what the graphs need that exist, or what the driver says that it holds, if that is more. */
+/* Hooks on graphs: what one launch of a graph counts as, and the reservation of the memory that its allocation nodes
+ * take. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
 #include <stdlib.h>
 
-#define MAX_DEPTH 16 /* graphs within graphs */
+#define MAX_DEPTH 16 /* of graphs within graphs */
 
-/* What a launch of it does. */
+/* What one launch of a graph does. */
 struct graph_work {
     uint64_t launches, blocks, bytes;
 };
@@ -25,8 +22,7 @@ static void add_kernel(CUgraphNode node, struct graph_work *sum) {
         sum->blocks += (uint64_t)kernel.grid[0] * kernel.grid[1] * kernel.grid[2];
 }
 
-/* The bodies of conditional nodes are not looked into: how often they run is known on the device only, and they cannot
- * allocate. */
+/* Bodies of conditional nodes do not count: only the device determines how often they run, and they cannot allocate. */
 static void add_graph(CUgraph graph, struct graph_work *sum, int depth) {
     size_t count = 0;
     if (REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || !count || depth > MAX_DEPTH)
@@ -52,7 +48,7 @@ static void add_graph(CUgraph graph, struct graph_work *sum, int depth) {
     free(nodes);
 }
 
-/* The new graph's entry; its fields are used for what a launch of it counts as. */
+/* Add the new graph to the ledger. The fields of the entry hold what a launch of it counts as. */
 static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
     struct entry entry = {
         .key = (uint64_t)(uintptr_t)graph, .kind = MEMORY_GRAPH, .physical_or_generation = sum->blocks};
@@ -91,7 +87,7 @@ CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsi
     INSTANTIATE(REAL(cuGraphInstantiateWithFlags)(exec, graph, flags));
 }
 
-/* It may upload the graph at once, which is work for the device. */
+/* The call may upload the graph at once, which is work for the device. */
 static CUresult instantiate_with(bool twin, CUgraphExec *exec, CUgraph graph,
                                  CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
     if (!parameters || !(parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD))
@@ -114,7 +110,8 @@ CUresult hook_cuGraphInstantiateWithParams(bool twin, CUgraphExec *exec, CUgraph
 CUresult hook_cuGraphExecDestroy(CUgraphExec graph) {
     struct entry entry;
     bool known =
-        ledger_remove(LEDGER_GRAPHS, (uint64_t)(uintptr_t)graph, &entry); /* first: the handle may come again at once */
+        /* first, because another graph may get the handle at once */
+        ledger_remove(LEDGER_GRAPHS, (uint64_t)(uintptr_t)graph, &entry);
     uint64_t bytes = known ? graph_memory_remove(graph) : 0;
     CUresult result = REAL(cuGraphExecDestroy)(graph);
     if (bytes)

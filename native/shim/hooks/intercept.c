@@ -1,10 +1,13 @@
-/* Every way to a driver function (and to two of NVML's): exported symbols, dlsym and dlvsym, cuGetProcAddress. The real lookup is done first,
- * then what it found is replaced if it is a hook's function. cuGetExportTable passes: its tables hold no public calls. */
+/* Every way to a driver function and to two of NVML's: exported symbols, dlsym and dlvsym, cuGetProcAddress. The real
+ * lookup runs first, and its result is replaced if it is a hooked function. cuGetExportTable passes, because its tables
+ * hold no public calls.
+ *
+ * This file is built without sanitizers, because lookups run while a sanitizer itself starts. */
 #include "hooks/hooks.h"
 
 #include <dlfcn.h>
 
-#define KNOWN_VERSION 13050 /* the newest CUDA whose entry points hooks.def has been compared with */
+#define KNOWN_VERSION 13050 /* the newest CUDA whose entry points have been compared with hooks.def */
 
 static void *wrapper_of(const struct driver_entry *hook) {
     return hook_wrappers[hook - driver_entries];
@@ -17,7 +20,8 @@ static const struct driver_entry *find_hook(const char *symbol) {
     return NULL;
 }
 
-/* A library that is not the driver may have functions of these names too (stubs, other shims): they stay. */
+/* A library that is not the driver, such as a stub or another shim, may have functions of these names too; they
+ * stay. */
 static void *replace(void *found, const struct driver_entry *hook) {
     if (!found || !driver_library(false))
         return found;
@@ -26,7 +30,7 @@ static void *replace(void *found, const struct driver_entry *hook) {
 
 /* --- dlsym and dlvsym ---------------------------------------------------------------------------------------------- */
 
-/* These stand for functions that are not in the table: NVML's, and the driver's that are not hooked. */
+/* For names that are not in the table: NVML's, and the driver's unhooked ones. */
 static const struct driver_entry nvml_hook = {0}, no_hook = {0};
 
 static const struct driver_entry *hook_for_name(void *handle, const char *name) {
@@ -40,8 +44,9 @@ static const struct driver_entry *hook_for_name(void *handle, const char *name) 
     return hook ? hook : &no_hook;
 }
 
-/* The C library tells what RTLD_NEXT means by who called it: these end in a jump, so that it sees our caller. In a search
- * through all objects our own symbols come first anyway, as those of any preloaded library. */
+/* The C library determines the meaning of RTLD_NEXT from its caller. These functions end in a jump, so that the C
+ * library finds the program as its caller. In a search through all objects the shim's own symbols come first anyway,
+ * as those of any preloaded library. */
 #define TAIL_CALLS                                                                                                     \
     __attribute__((noinline, optimize("O2", "optimize-sibling-calls"), no_sanitize("address", "thread", "undefined")))
 
@@ -81,8 +86,8 @@ EXPORT TAIL_CALLS void *dlvsym(void *handle, const char *name, const char *versi
 
 /* --- cuGetProcAddress ---------------------------------------------------------------------------------------------- */
 
-/* The hook for what the driver has just found. Its table of versions is known up to KNOWN_VERSION; a newer form of a
- * function is recognised as new by its address and passes unhooked. */
+/* Replace what the driver has just found. The table's versions are known up to KNOWN_VERSION; a newer form of a
+ * function has an unknown address and passes unhooked. */
 static void replace_by_version(const char *name, void **function, int version, uint64_t flags) {
     bool is_per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     const struct driver_entry *best = NULL, *same = NULL;

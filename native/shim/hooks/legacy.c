@@ -1,9 +1,9 @@
-/* Hooks on the entry points from before 64-bit device addresses. Unified memory has no such address, so what they allocate
- * stays on the device and is counted as pinned; sizes are told as far as their numbers reach. Arrays are in pinned.c. */
+/* Hooks on the 32-bit API, from before CUDA 3.2. It cannot address unified memory. So its allocations stay on the
+ * device and count as unmovable, and sizes are clamped to 32 bits. Arrays are in vmm_and_arrays.c. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
-#define ROW 512 /* bytes that the driver aligns rows to, at most */
+#define ROW 512 /* the largest alignment of rows in the driver, in bytes */
 
 static CUresult count_allocation(CUresult result, CUdeviceptr_v1 *address, uint64_t bytes) {
     struct entry entry = {.bytes = bytes, .kind = MEMORY_DEVICE};
@@ -51,7 +51,7 @@ static unsigned clamp(uint64_t bytes) {
 }
 
 CUresult hook_cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned *bytes, CUdeviceptr_v1 address) {
-    return REAL(cuMemGetAddressRange)(base, bytes, address); /* memory of ours lies higher */
+    return REAL(cuMemGetAddressRange)(base, bytes, address); /* movable memory has higher addresses */
 }
 
 CUresult hook_cuMemGetInfo(unsigned *free, unsigned *total) {

@@ -1,5 +1,5 @@
-/* Hooks on what a program can ask about its memory: one story in every view. Redirected memory is shown as the device
- * memory that was asked for. */
+/* Hooks on a program's queries about its memory, so that all queries agree. Redirected memory appears as the device
+ * memory that the program asked for. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
@@ -9,7 +9,7 @@ bool is_redirected(CUdeviceptr address) {
     size_t bytes;
     if (atomic_load_explicit(&shim.state, memory_order_relaxed) != SHIM_ACTIVE)
         return false;
-    if (!ledger_find(LEDGER_ADDRESSES, address, &entry)) { /* may point into the middle */
+    if (!ledger_find(LEDGER_ADDRESSES, address, &entry)) { /* the address may point into the middle */
         if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, address) != CUDA_SUCCESS)
             return false;
         if (!ledger_find(LEDGER_ADDRESSES, base, &entry))
@@ -18,7 +18,8 @@ bool is_redirected(CUdeviceptr address) {
     return entry.kind == MEMORY_REDIRECTED;
 }
 
-/* Memory of the mode "swap" is in pieces, and not there at all while it is away. Its size is what was asked for. */
+/* Memory of the mode "swap" consists of blocks, and is unmapped while evicted. Its size is what the program asked
+ * for. */
 static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident) {
     struct entry entry;
     if (shim.mode != &mode_swap || !swap_find_allocation(address, base, bytes, is_resident))
@@ -41,7 +42,7 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevice
     return CUDA_SUCCESS;
 }
 
-/* What the driver would say of device memory, of an address that it has nothing at for the moment. */
+/* Return what the driver returns for device memory, for an address that has nothing mapped at this moment. */
 static CUresult get_evicted_attribute(void *data, int attribute, CUdeviceptr address, CUdeviceptr base, size_t bytes) {
     struct entry entry = {0};
     ledger_find(LEDGER_ADDRESSES, base, &entry);
@@ -89,7 +90,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
     CUresult result = REAL(cuMemGetInfo_v2)(&real_free, &real_total);
     if (result != CUDA_SUCCESS)
         return result;
-    deferred_free_completed(); /* what a stream has finished with is free, though nobody has given it back yet */
+    deferred_free_completed(); /* memory whose stream has passed its free counts as free */
     uint64_t apparent_total, apparent_free;
     account_apparent_memory(real_total, real_free, &apparent_total, &apparent_free);
     *free = apparent_free;
@@ -118,7 +119,7 @@ CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr addre
         return result;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(unsigned char *)data = 0; /* 1 has become 0, however wide the program's boolean is */
+        *(unsigned char *)data = 0; /* 1 becomes 0, however wide the program's boolean is */
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
@@ -136,7 +137,7 @@ CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **dat
     if (attributes && data && is_swapped(address, &base, &bytes, &is_resident) && !is_resident) {
         for (unsigned i = 0; i < count; i++)
             if (data[i] && get_evicted_attribute(data[i], attributes[i], address, base, bytes) != CUDA_SUCCESS)
-                *(char *)data[i] = 0; /* as of what does not apply */
+                *(char *)data[i] = 0; /* as for an attribute that does not apply */
         return CUDA_SUCCESS;
     }
     CUresult result = REAL(cuPointerGetAttributes)(count, attributes, data, address);

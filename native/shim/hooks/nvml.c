@@ -1,5 +1,6 @@
-/* NVML's view of memory, for programs that ask it about the device they run on: the same story as cuMemGetInfo's. Everything
- * else of NVML passes, also what is asked before the shim is awake, or about another device. NVML is never loaded here. */
+/* NVML's figures of memory, for programs that query the device they run on: they agree with cuMemGetInfo. Everything
+ * else of NVML passes, also queries before the shim is active and queries of another device. The shim never loads
+ * NVML. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
@@ -35,7 +36,7 @@ static void *real_nvml(const char *name) {
     return handle ? real_dlsym(handle, name) : NULL;
 }
 
-/* What a lookup has found: NVML's own function is replaced, another library's of that name stays. */
+/* NVML's own function is replaced; another library's function of that name stays. */
 void *nvml_replace(void *found, const char *name) {
     if (!found || found != real_nvml(name))
         return found;
@@ -47,7 +48,7 @@ bool is_hooked_nvml_name(const char *name) {
     return strcmp(name, "nvmlDeviceGetMemoryInfo") == 0 || strcmp(name, "nvmlDeviceGetMemoryInfo_v2") == 0;
 }
 
-/* The device as the shim knows it, or NULL if it is not one that this program uses. */
+/* Return the shim's record of the device, or NULL if the program does not use it. */
 static const struct device *known_device(nvmlDevice_t device) {
     int (*uuid_of)(nvmlDevice_t, char *, unsigned) = (__typeof__(uuid_of))real_nvml("nvmlDeviceGetUUID");
     char uuid[96] = "";

@@ -1,4 +1,5 @@
-/* Hooks on memory that stays on the device, and is counted only: physical memory of the virtual-memory interface, arrays. */
+/* Hooks on memory that stays on the device and is only counted: physical memory of the virtual-memory interface, and
+ * arrays. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
@@ -43,7 +44,8 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct entry name, gone;
     bool known = ledger_find(LEDGER_HANDLES, handle, &name);
     bool last =
-        known && ledger_change_references(handle, -1, &gone); /* first: then the number may belong to another memory */
+        /* first, because the number may belong to another memory afterwards */
+        known && ledger_change_references(handle, -1, &gone);
     CUresult result = REAL(cuMemRelease)(handle);
     if (last && result == CUDA_SUCCESS)
         drop_reference(name.physical_or_generation);
@@ -98,7 +100,7 @@ CUresult hook_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     CUresult result = REAL(cuMemUnmap)(address, bytes);
     struct entry mapping;
     for (CUdeviceptr at = address; result == CUDA_SUCCESS && at < address + bytes; at += mapping.bytes) {
-        if (!ledger_remove(LEDGER_MAPPINGS, at, &mapping)) /* imported memory, not counted here */
+        if (!ledger_remove(LEDGER_MAPPINGS, at, &mapping)) /* imported memory, which does not count here */
             break;
         drop_reference(mapping.physical_or_generation);
     }
@@ -127,7 +129,7 @@ static uint64_t element_bytes(int format) {
     case 0x09:
     case 0x10:
         return 2;
-    default: /* 32-bit ones; of the packed and compressed formats an upper bound */
+    default: /* 32-bit formats, and an upper bound for packed and compressed ones */
         return 4;
     }
 }

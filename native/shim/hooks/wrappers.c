@@ -1,7 +1,7 @@
-/* The table of hooks.def as code: the exported wrappers, and what the lookup knows of each. */
+/* The table of hooks.def as code: the exported wrappers, and the table of them for lookups. */
 #include "hooks/hooks.h"
 
-/* What the rows' COUNT column means. */
+/* The meaning of the rows' COUNT column. */
 #define LAUNCH(function, n)                                                                                            \
     (COUNTER_ADD(this_thread.counters.launches, 1), COUNTER_ADD(this_thread.counters.blocks, (n)))
 #define LAUNCH_GRAPH(graph) graphs_count_launch((graph), &this_thread.counters)
@@ -20,7 +20,7 @@ static void count_copies(size_t copies, const size_t *sizes) {
     COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
 }
 
-/* Between arrays an extent's width is in texels, whose size is not told: counted as bytes. */
+/* Between arrays the width of an extent is in texels of unknown size: it counts as bytes. */
 static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operations) {
     uint64_t bytes = 0;
     for (size_t i = 0; operations && i < copies; i++)
@@ -29,7 +29,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
 }
 
-/* What the meter is to know beforehand. */
+/* What the throttle needs before the call. */
 #define NOTE_LAUNCH(launched, ...) (thread->function = (launched))
 #define NOTE_LAUNCH_GRAPH(...)
 #define NOTE_COPY(...)
@@ -39,9 +39,10 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #define NOTE_COPIES3D(...)
 #define NOTE_OTHER
 
-/* Two functions a hook. The exported one is the fast path. Where that does not apply, it calls the other one in place of the
- * driver's function, and the other one always returns inside the gate. There is only one call, so that the compiler copies
- * the arguments from where they lie instead of holding them in registers that it must save first. */
+/* Two functions for each hook. The exported one is the fast path. Where that does not apply, it calls the other one
+ * in place of the driver's function, and the other one always returns inside the gate. There is only one call, so
+ * that the compiler copies the arguments from where they lie. Otherwise it would keep them in registers, which it
+ * must save first. */
 #define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE)                                                       \
     static COLD CUresult symbol##_slow parameters {                                                                    \
         struct thread *thread = &this_thread;                                                                          \
@@ -117,7 +118,7 @@ void *const hook_wrappers[HOOK_COUNT] = {
 #undef ALIAS
 };
 
-/* A launch on several devices at once: its streams are marked one after the other, inside one entry. */
+/* A launch on several devices at once: the hook marks its streams one after the other, inside one entry. */
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
     struct thread *thread = &this_thread;
     unsigned listed = list ? devices : 0, entered = 0;

@@ -1,7 +1,7 @@
-/* How much the client has allocated, what it may allocate, and what it is told about that.
+/* The memory that the client has allocated, what it may allocate, and its apparent sizes.
  *
- * Each process of the client writes its own slot of the client page; the sum over the slots is the client's. A process
- * adds first and looks at the sum then: two that ask at the same time may both be refused, never both be let past. */
+ * Each process of the client writes its own slot of the client page; the sum over the slots is the client's. A
+ * process adds first and sums then: two processes at the same time may both be refused, but never both be admitted. */
 #include "memory/memory.h"
 
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t own, own_unmovable;
-static int64_t own_evicted; /* evicted; below 0 for the moment in which a release overtakes the eviction's book entry */
+static int64_t own_evicted; /* below 0 for the moment in which a release overtakes the entry of the eviction */
 static uint32_t own_slot;
 
 static uint64_t client_sum(void) {
@@ -19,7 +19,7 @@ static uint64_t client_sum(void) {
     return sum;
 }
 
-/* Unified memory cannot be asked what is where: all that was not evicted, at most. */
+/* Unified memory has no query of where it is: everything that was not evicted counts, as an upper bound. */
 static uint64_t resident_bytes(void) {
     return own_evicted <= 0 ? own : (uint64_t)own_evicted < own ? own - (uint64_t)own_evicted : 0;
 }
@@ -38,17 +38,18 @@ static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t b
     if (limit)
         log_message(
             LOG_ERROR,
-            "an allocation of %s was refused: %s are allocated and the memory limit is %s "
-            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB)",
+            "An allocation of %s was refused: %s are allocated and the memory limit is %s "
+            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB).",
             size_text(bytes).text, size_text(sum).text, size_text(limit).text,
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20),
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
     else
-        log_message(LOG_ERROR,
-                    "an allocation of %s was refused: device and host memory together can back only %s more; "
-                    "a limit does not help, other clients must free some (%s are allocated here; see %%gpushare, and "
-                    "%%gpushare quota memory=... to keep others within theirs)",
-                    size_text(bytes).text, size_text(backing).text, size_text(sum).text);
+        log_message(
+            LOG_ERROR,
+            "An allocation of %s was refused: device and host memory together can back only %s more. "
+            "A higher limit does not help: other clients must free memory (%s are allocated here; see %%gpushare, "
+            "and %%gpushare quota memory=... to limit other clients).",
+            size_text(bytes).text, size_text(backing).text, size_text(sum).text);
 }
 
 bool account_reserve(uint64_t bytes, bool unmovable) {
@@ -130,7 +131,7 @@ static void leave_slot(void) {
     PAGE_STORE(slot->phase, GPUSHARE_OUT);
 }
 
-/* The coordinator said which client page is ours; the one before may be the very same memory. */
+/* Attach the client page that the coordinator has passed. The previous one may be the very same memory. */
 void account_attach_client_page(struct gpushare_client *client, int file) {
     pthread_mutex_lock(&account_lock);
     struct gpushare_client *before = shim.client;
@@ -155,7 +156,7 @@ void account_update_slot(void) {
     pthread_mutex_unlock(&account_lock);
 }
 
-/* One story for every view: in total the least that is promised, free what can still be had of it. */
+/* Return one answer for every query: the smallest total that is promised, and what can still be allocated of it. */
 void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
     struct gpushare_orders *orders = &the_page()->orders;
     uint64_t limit = PAGE_LOAD(orders->memory_limit), apparent_total = PAGE_LOAD(orders->memory_total),

@@ -1,4 +1,4 @@
-/* The end of an allocation. */
+/* Release of allocations. */
 #include "memory/memory.h"
 
 CUresult memory_release(const struct entry *entry) {

@@ -1,22 +1,22 @@
-/* Releases that wait for a stream: cuMemFreeAsync of memory that does not come from the driver's pool. An event marks the
- * place in the stream; when it has passed, the memory is given back, by whichever thread looks next. */
+/* Releases that wait for a stream: cuMemFreeAsync of memory that does not come from the driver's pool. An event
+ * marks the place in the stream. When the stream has passed it, the next thread that polls frees the memory. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
 
 struct release {
     struct entry entry;
-    CUcontext context; /* the event's */
+    CUcontext context; /* of the event */
     CUevent event;
     struct release *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t freeing = PTHREAD_MUTEX_INITIALIZER; /* held while what has passed is taken and given back */
+static pthread_mutex_t freeing = PTHREAD_MUTEX_INITIALIZER; /* held while completed releases are taken and freed */
 static struct release *waiting;
-static _Atomic uint32_t count_waiting; /* and not given back yet */
+static _Atomic uint32_t count_waiting; /* and not freed yet */
 
-/* The memory itself is given back outside of the lock: the driver may wait for the device in it. */
+/* The memory is freed outside of the lock, because the driver may wait for the device. */
 static void free_now(struct release *release) {
     CUcontext left;
     bool pushed = REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
@@ -25,7 +25,7 @@ static void free_now(struct release *release) {
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
     if (result != CUDA_SUCCESS)
-        log_once(LOG_INFO, "memory could not be given back after its stream's work (CUDA error %d)", result);
+        log_once(LOG_INFO, "could not free memory after its stream's work (CUDA error %d)", result);
     memory_unaccount(&release->entry);
     atomic_fetch_sub(&count_waiting, 1);
     free(release);
@@ -58,7 +58,7 @@ CUresult deferred_add(const struct entry *entry, CUstream stream) {
     waiting = release;
     pthread_mutex_unlock(&lock);
     if (atomic_fetch_add(&count_waiting, 1) == 0)
-        agent_wake(); /* it looks from now on, should the program not allocate again */
+        agent_wake(); /* the agent polls from now on, because the program may not allocate again */
     return CUDA_SUCCESS;
 }
 
@@ -101,7 +101,7 @@ bool deferred_any(void) {
     return atomic_load_explicit(&count_waiting, memory_order_relaxed) != 0;
 }
 
-/* Asking an event counts as unsafe while the thread captures, unless it says that it knows what it does. */
+/* A query of an event counts as unsafe while the thread captures, unless the capture mode is relaxed. */
 static void free_completed(void) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;

@@ -1,8 +1,8 @@
 /* The memory that allocation nodes of graphs take.
  *
- * The driver gives such a graph its memory when it is uploaded or launched, may let several graphs use the same memory one
- * after the other, and keeps it when a graph ends, until it is trimmed. None of it can be moved. So it is counted, pinned,
- * from instantiation on: what the graphs need that exist, or what the driver says that it holds, if that is more. */
+ * The driver allocates such memory when a graph is uploaded or launched. It may let several graphs use the same
+ * memory one after the other, and keeps it when a graph ends, until it is trimmed. None of it can be moved. So it
+ * counts as unmovable from instantiation on: the larger of what the existing graphs need and what the driver holds. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static struct {
     uint64_t needed, reserved;
 } graph_memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What the driver holds for graphs at this moment, in bytes. */
+/* Return the bytes that the driver holds for graphs at this moment. */
 static uint64_t driver_graph_bytes(void) {
     uint64_t sum = 0;
     for (int i = 0; i < shim.device_count; i++) {
@@ -48,7 +48,7 @@ bool graph_memory_reserve(uint64_t bytes) {
     return false;
 }
 
-/* Something has ended or been trimmed: count what is left. */
+/* A graph has ended or memory was trimmed: reserve what is left. */
 void graph_memory_update(uint64_t ended) {
     uint64_t driver_bytes = driver_graph_bytes(), over = 0;
     pthread_mutex_lock(&graph_memory.lock);
@@ -73,7 +73,7 @@ void graph_memory_add(CUgraphExec graph, CUcontext context, uint64_t bytes) {
     pthread_mutex_unlock(&graph_memory.lock);
 }
 
-/* The bytes of a graph, or of all of a context's graphs, that end. */
+/* Return the bytes of a graph that ends, or of all graphs of a context. */
 static uint64_t remove_graphs(CUgraphExec graph, CUcontext context) {
     uint64_t bytes = 0;
     pthread_mutex_lock(&graph_memory.lock);

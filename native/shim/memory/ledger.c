@@ -1,5 +1,5 @@
-/* The ledger: what the program has allocated, by address or handle. Open addressing in shards with a lock each, so that
- * adding and taking cost the same however much there is, and threads seldom meet. */
+/* The ledger: the program's allocations, by address or handle. Open addressing in shards with a lock each, so that
+ * the cost does not depend on the number of entries, and threads seldom meet. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static struct shard tables[LEDGER_TABLES][SHARDS] = {
     [0 ... LEDGER_TABLES - 1] = {[0 ... SHARDS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
 };
 
-/* Addresses are aligned and handles small: the product's high bits depend on all of them. */
+/* Addresses are aligned and handles are small: the high bits of the product depend on all of them. */
 static uint64_t hash(uint64_t key) {
     uint64_t product = key * 0x9e3779b97f4a7c15ull;
     return product ^ product >> 32;
@@ -52,7 +52,7 @@ static bool make_room(struct shard *shard) {
     return true;
 }
 
-/* Close the gap, so that no search ends early: whatever may move nearer to its place does. */
+/* Close the gap, so that no search ends early: move each entry that may come nearer to its place. */
 static void remove_at(struct shard *shard, struct entry *entry) {
     uint64_t mask = shard->room - 1, gap = (uint64_t)(entry - shard->entries);
     for (uint64_t i = (gap + 1) & mask; shard->entries[i].key; i = (i + 1) & mask) {
@@ -77,7 +77,7 @@ bool ledger_add(enum ledger_table table, const struct entry *entry) {
     }
     pthread_mutex_unlock(&shard->lock);
     if (!room)
-        log_once(LOG_ERROR, "out of host memory: an allocation is not in the ledger");
+        log_once(LOG_ERROR, "The host is out of memory, so an allocation is no longer counted or moved.");
     return room;
 }
 
@@ -145,7 +145,7 @@ size_t ledger_list(enum ledger_table table, bool (*wanted)(const struct entry *e
             struct entry *grown = realloc(*list, room * sizeof *grown);
             if (!grown) {
                 pthread_mutex_unlock(&shard->lock);
-                break; /* those that are listed will do */
+                break; /* the entries so far are enough */
             }
             *list = grown;
         }
@@ -177,7 +177,7 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *e
                     *unmovable += entry->bytes;
                 else if (entry->references == ENTRY_EVICTED)
                     *evicted += entry->bytes;
-                remove_at(shard, entry); /* another may have moved here: look again */
+                remove_at(shard, entry); /* another entry may have moved here: examine it as well */
             }
             pthread_mutex_unlock(&shard->lock);
         }
@@ -185,7 +185,7 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *e
     return bytes;
 }
 
-/* Names of physical memory, and mappings of it, stand for what is counted once. */
+/* Names and mappings of physical memory stand for memory that counts once. */
 void ledger_sum(struct ledger_totals *sum) {
     for (int table = 0; table < LEDGER_TABLES; table++)
         for (int i = 0; i < SHARDS && table != LEDGER_MAPPINGS; i++) {

@@ -1,14 +1,15 @@
-/* The mode "plain": device memory is device memory. It is counted and limited, and never moved. */
+/* The mode "plain": device memory is counted and limited, and never moved. */
 #include "memory/memory.h"
 
-/* Nobody is asked to leave for it: what is plain never leaves again, and whoever did might not fit any more. */
+/* The shim requests no room for it: plain memory never leaves again, so evicted memory of other clients might not
+ * fit any more. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     entry->kind = MEMORY_DEVICE;
     CUresult result = REAL(cuMemAlloc_v2)(address, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         log_message(LOG_ERROR,
-                    "an allocation of %s was refused: the device is full (memory mode plain moves nothing, and has "
-                    "nothing moved for it)",
+                    "An allocation of %s was refused: the device is full. Memory mode plain moves no memory, so "
+                    "this program or another one must free some first.",
                     size_text(bytes).text);
     return result;
 }

@@ -1,28 +1,30 @@
-/* The mode "unified": device memory is made as unified memory, which the driver moves by page faults, and we in bulk, by
- * prefetching it.
+/* The mode "unified": device memory is allocated as unified memory, which the driver moves by page faults and the shim
+ * in bulk, by prefetching it.
  *
- * Nobody can ask which pages exist. A prefetch makes those that do not, on the host too: so an allocation whose touched
- * part is unknown, a framework's preallocation, is never prefetched. Its pages move by the driver's own eviction. */
+ * No query shows which pages exist. A prefetch makes those that do not exist, on the host too. So an allocation
+ * whose touched part is unknown, such as a framework's preallocation, is never prefetched. Its pages move by the
+ * driver's own eviction. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
 
-#define MAX_MOVABLE_BYTES (1ull << 30) /* bytes; and a quarter of the device */
+#define MAX_MOVABLE_BYTES (1ull << 30) /* larger ones move only below a quarter of the device */
 #define MIN_ADVISED_BYTES 65536
 #define EVICTION_POLL_NS 200000
-#define PREFETCH_BYTES (1ull << 30)          /* bytes that come back at a time before the turn */
-#define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between looks for room */
+#define PREFETCH_BYTES (1ull << 30)          /* restored at a time before the turn */
+#define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 
 static struct {
-    bool evicting; /* under residency_lock, like all here */
+    bool evicting; /* under residency_lock, as all fields here */
     uint64_t began, bytes;
-    _Atomic bool may_be_evicted;           /* there may be entries that are EVICTED */
-    uint64_t restore_began, restore_bytes; /* what comes back ahead of the turn */
+    _Atomic bool may_be_evicted;           /* some entries may be ENTRY_EVICTED */
+    uint64_t restore_began, restore_bytes; /* of what is prefetched */
 } transfers;
 
 /* --- allocating ------------------------------------------------------------------------------------------------------ */
 
-/* TGS: guaranteed clients' pages stay on the device, opportunistic ones' give way and are reached where they are. */
+/* TGS: pages of guaranteed clients stay on the device, and pages of opportunistic ones are evicted and accessed
+ * where they are. */
 static void advise(CUdeviceptr address, size_t bytes) {
     CUdevice device;
     bool offline = PAGE_LOAD(the_page()->orders.quota_set) & 4;
@@ -30,10 +32,10 @@ static void advise(CUdeviceptr address, size_t bytes) {
         return;
     int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
     if (REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
-        log_once(LOG_INFO, "the driver takes no advice on where memory belongs");
+        log_once(LOG_INFO, "could not advise the driver where memory belongs");
 }
 
-/* The managed form of an allocation, or the plain one where the driver refuses. */
+/* Allocate unified memory, or device memory where the driver refuses. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
     entry->kind = MEMORY_REDIRECTED;
@@ -41,7 +43,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
         advise(*address, bytes);
     if (result != CUDA_ERROR_NOT_SUPPORTED)
         return result;
-    log_once(LOG_INFO, "the driver refuses unified memory: allocations stay plain");
+    log_once(LOG_INFO, "allocate device memory, because the driver refuses unified memory");
     entry->kind = MEMORY_DEVICE;
     return REAL(cuMemAlloc_v2)(address, bytes);
 }
@@ -61,7 +63,8 @@ static bool move(const struct entry *entry, bool to_device) {
                                  stream->stream) == CUDA_SUCCESS;
     stream->is_busy = stream->is_busy || is_requested;
     transfer_end();
-    /* If it is gone, or its address another's, by now, then the book is right, and a page or two moved in vain. */
+    /* If the allocation has ended, or its address is another's by now, then the ledger is right and a page or two
+     * moved in vain. */
     if (!is_requested || !ledger_set_flag(entry, to_device ? 0 : ENTRY_EVICTED))
         return false;
     account_note_evicted(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
@@ -88,14 +91,14 @@ static int largest_first(const void *a, const void *b) {
     return one < two ? 1 : one > two ? -1 : 0;
 }
 
-/* Which were used last nobody knows; few large ones are moved faster than many small ones. */
+/* No query shows the last use; a few large allocations move faster than many small ones. */
 static void begin_eviction(uint64_t surplus) {
     struct entry *list;
     size_t count = ledger_list(LEDGER_ADDRESSES, is_on_device, &list);
     qsort(list, count, sizeof *list, largest_first);
     for (size_t i = 0; i < count && surplus; i++) {
         while (i + 1 < count && list[i + 1].bytes >= surplus)
-            i++; /* a smaller one will do */
+            i++; /* a smaller one is enough */
         if (!move(&list[i], false))
             continue;
         transfers.bytes += list[i].bytes;
@@ -128,7 +131,7 @@ static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
     return done;
 }
 
-/* As much as there is room for, of `max_bytes`; *away: how many entries are. */
+/* Restore as much of `max_bytes` as there is room for. *evicted: the number of evicted entries. */
 static uint64_t request_restore(uint64_t room, uint64_t max_bytes, size_t *evicted) {
     struct entry *list;
     uint64_t bytes = 0;
@@ -152,7 +155,7 @@ static void finish_prefetch(void) {
     transfers.restore_bytes = 0;
 }
 
-/* The device's room, as any context of ours sees it. */
+/* Return the free bytes of the device, as any context of the process shows them. */
 static uint64_t free_bytes_for_prefetch(void) {
     struct entry *list;
     uint64_t room = 0;
@@ -184,12 +187,13 @@ static uint64_t prefetch(uint64_t max_bytes, uint64_t now) {
     return next;
 }
 
-/* What is larger than the device comes as it is touched. */
+/* Memory beyond the size of the device comes by page faults. */
 static bool restore(uint32_t word) {
     if (!atomic_load_explicit(&transfers.may_be_evicted, memory_order_acquire) ||
         is_step(word)) /* a single call: page by page */
         return true;
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* waiting for an event of ours is no harm to a capture elsewhere */
+    /* waiting for the shim's own event does not harm another thread's capture */
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
     uint64_t apparent_total = PAGE_LOAD(the_page()->orders.memory_total),
              total = apparent_total ? apparent_total : shim.devices[0].memory;

@@ -1,23 +1,24 @@
-/* Memory on its way off the device and back: when, and under which lock. How is up to the memory mode.
+/* When memory leaves the device and when it is restored, and under which lock. The memory mode does the moving.
  *
- * Off the device it goes in the agent, after a drain or while the gate is closed. Back it comes in whatever thread makes
- * the turn's first call: before that call goes ahead. */
+ * Eviction runs in the agent, after a drain or while the gate is closed. Restoring runs in the thread that makes the
+ * turn's first call, before that call goes ahead. */
 #include "channel/channel.h"
 #include "memory/memory.h"
 
-#define MIN_SHORTAGE_NS (20 * NS_PER_MS) /* so long those may take to begin whose turn has just ended */
+/* how long other clients' memory may take to begin to leave after their turn */
+#define MIN_SHORTAGE_NS (20 * NS_PER_MS)
 
-static _Atomic bool was_restored;    /* memory, since the last turn began */
-static _Atomic uint64_t short_since; /* memory that has no room; 0: none */
-static bool is_evicting;             /* the agent's: an eviction is under way */
+static _Atomic bool was_restored;    /* memory was restored since the last turn began */
+static _Atomic uint64_t short_since; /* since when memory has had no room; 0: it has */
+static bool is_evicting;             /* agent: an eviction is under way */
 
-static struct { /* the agent's */
+static struct { /* used by the agent */
     bool was_requested;
-    uint32_t interrupts; /* since then */
+    uint32_t interrupts; /* interrupt_seq when prefetching began */
 } prefetching;
 
 static bool evict(uint64_t now, uint64_t *next) {
-    /* Without a coordinator no one says what the next client needs. */
+    /* Without a coordinator no level shows what the next client needs. */
     bool all = atomic_load(&shim.without_coordinator) && shim.mode->number == GPUSHARE_MEMORY_SWAP;
     uint64_t target = all ? 0 : PAGE_LOAD(the_page()->orders.resident_target);
     if (!shim.mode->evict || (!is_evicting && PAGE_LOAD(the_page()->report.resident) <= target))
@@ -30,7 +31,8 @@ bool residency_is_evicting(uint64_t now, uint64_t *next) {
     return !shim.mode->evicts_after_turn && !evict(now, next);
 }
 
-/* So that the turn finds it there. Who was interrupted has ceased to wait, and the coordinator hears of it. */
+/* So that the turn finds the memory resident. An interrupted program no longer waits, and the coordinator gets to
+ * know that later. */
 static uint64_t prefetch(uint64_t now) {
     struct gpushare_orders *orders = &the_page()->orders;
     uint64_t max_bytes = atomic_load(&shim.link) == LINK_CONNECTED ? PAGE_LOAD(orders->restore_ahead) : 0;
@@ -45,7 +47,7 @@ static uint64_t prefetch(uint64_t now) {
     return shim.mode->prefetch(min_u64(max_bytes, PAGE_LOAD(orders->resident_target)), now);
 }
 
-/* After a turn, and whenever the coordinator takes away what an idle process has left on the device. Unified memory that
+/* After a turn, and whenever the coordinator lowers what an idle process may keep on the device. Unified memory that
  * has never been used is nowhere: moving it would only fill the host. */
 uint64_t residency_poll(uint64_t now) {
     uint64_t next = NEVER;
@@ -54,7 +56,8 @@ uint64_t residency_poll(uint64_t now) {
     return evict(now, &next) ? prefetch(now) : next;
 }
 
-/* What does not fit yet will: others leave, now or when the coordinator hears of it. */
+/* Memory that does not fit yet will fit later: other clients' memory leaves, now or after a request to the
+ * coordinator. */
 bool residency_restore(uint32_t word) {
     struct gpushare_page *page = the_page();
     if (!shim.mode || !shim.mode->restore)
@@ -74,14 +77,17 @@ bool residency_restore(uint32_t word) {
     }
     uint64_t missing = PAGE_LOAD(page->report.absent), now = now_ns();
     if (missing < missing_before)
-        return false; /* others are leaving: there is room for more by now */
+        return false; /* memory of other clients is leaving, so there is room for more by now */
     if (!short_since)
         short_since = now;
     if (now > short_since + MIN_SHORTAGE_NS)
         shortage_begin_for_turn(missing);
     if (now > short_since + MAX_SHORTAGE_NS)
-        log_once(LOG_ERROR, "%s of this program's memory do not fit on the device any more: it waits for room",
-                 size_text(missing).text);
+        log_once(
+            LOG_ERROR,
+            "%s of this program's memory do not fit on the device now, so the program waits for room. Other clients or "
+            "processes hold the rest; see jupyter gpushare status.",
+            size_text(missing).text);
     futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
     return false;
 }

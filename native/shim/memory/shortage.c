@@ -13,7 +13,8 @@ void shortage_set_gate(const struct shortage_gate *functions) {
     gate = functions;
 }
 
-/* The bytes come first: a reader that reads the number before the bytes has those of this request or of a later one. */
+/* The bytes come first: a reader that reads the number before the bytes gets those of this request or of a later
+ * one. */
 static void publish_shortage(struct shortage *shortage, uint64_t bytes) {
     struct gpushare_report *report = &the_page()->report;
     current_shortage = bytes ? shortage : NULL;
@@ -26,7 +27,7 @@ static bool is_connected(void) {
     return atomic_load(&shim.link) == LINK_CONNECTED;
 }
 
-/* The coordinator may have refused before memory left that our last try did not find, so one more try follows. */
+/* The coordinator may have refused before memory left that the last try did not find, so one more try follows. */
 static bool check_refused(struct shortage *shortage, uint64_t now) {
     struct gpushare_orders *orders = &the_page()->orders;
     bool answered = current_shortage == shortage &&
@@ -34,8 +35,8 @@ static bool check_refused(struct shortage *shortage, uint64_t now) {
     return answered || (!is_connected() && now > shortage->began + MAX_SHORTAGE_NS);
 }
 
-/* At the gate, so that all that the program has is on the device when this is tried again: what has no room then, and
- * nothing can make any, has none at all. */
+/* Wait at the gate, so that all memory of the program is on the device at the next try. What has no room then, after
+ * a refusal, has none at all. */
 CUresult shortage_next_turn(struct shortage *shortage) {
     shortage_end(shortage);
     pthread_mutex_unlock(&residency_lock);
@@ -66,7 +67,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
     bool interrupted = gate->is_interrupted();
     pthread_mutex_lock(&residency_lock);
     if (interrupted)
-        log_message(LOG_INFO, "interrupted while waiting for room on the device: nothing was allocated");
+        log_message(LOG_INFO, "interrupted an allocation that waited for room on the device");
     return interrupted ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 

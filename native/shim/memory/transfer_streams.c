@@ -1,10 +1,10 @@
-/* Lanes: a stream of our own in each context, on which memory moves. Other streams need not wait for it, nor it for them.
- * All under residency_lock. */
+/* Transfer streams: a stream of the shim in each context, on which memory moves. Other streams and transfer streams
+ * do not wait for each other. All under residency_lock. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
 
-#define SPARE_FRACTION 32 /* of a device, that part stays free for who has the turn when others' memory comes back */
+#define SPARE_FRACTION 32 /* this part of a device stays free for the running client while other clients prefetch */
 
 pthread_mutex_t residency_lock = PTHREAD_MUTEX_INITIALIZER; /* nests in start_lock only */
 
@@ -84,7 +84,7 @@ bool transfers_sync(void) {
     return is_ok;
 }
 
-/* Its stream and event went with it. */
+/* Its stream and event ended with it. */
 void transfers_drop_context(CUcontext context) {
     for (unsigned i = 0; i < table.count;)
         if (table.streams[i].context == context)

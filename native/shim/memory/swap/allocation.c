@@ -1,11 +1,11 @@
-/* Allocations of the mode "swap": a range of addresses each, filled with blocks; found again by any address in them. */
+/* Allocations of the mode "swap": a range of addresses each, filled with blocks; found by any address in them. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static struct {
-    struct swap_allocation **allocations; /* by address */
+    struct swap_allocation **allocations; /* in the order of their addresses */
     uint64_t count, room;
 } table;
 
@@ -76,7 +76,7 @@ static void empty(struct swap_allocation *allocation) {
     for (uint64_t i = 0; i < allocation->count; i++) {
         struct block *block = allocation->blocks[i];
         if (block->mappings && block_unmap(block->mappings) != CUDA_SUCCESS)
-            log_once(LOG_INFO, "memory could not be unmapped: its block stays");
+            log_once(LOG_INFO, "could not unmap memory, so its block stays");
         block_destroy(block);
     }
     allocation->count = 0;
@@ -140,6 +140,6 @@ struct swap_allocation *swap_allocation_of_context(CUcontext context) {
 }
 
 void swap_allocations_after_fork(void) {
-    table.allocations = NULL; /* left to the parent's heap image, and so the blocks */
+    table.allocations = NULL; /* left to the parent's heap image, and so are the blocks */
     table.count = table.room = 0;
 }

@@ -1,10 +1,10 @@
-/* Blocks of the mode "swap": physical memory that comes and goes, and where it is mapped. */
+/* Blocks of the mode "swap": physical memory that is paged in and out, and its mappings. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
 
 struct block *swap_blocks;
-static uint64_t missing, resident; /* bytes of blocks that are not on the device, and that are */
+static uint64_t missing, resident; /* bytes of blocks that are not on the device, and of blocks that are */
 
 uint64_t swap_missing_bytes(void) {
     return missing;
@@ -15,7 +15,7 @@ static void add_missing(int64_t bytes) {
     PAGE_STORE(the_page()->report.absent, missing);
 }
 
-/* In the client's account a block counts what was asked for, away or not; what is away is not resident. */
+/* A block counts for the client with the requested bytes, evicted or not; evicted bytes are not resident. */
 void block_charge(struct block *block, int64_t bytes) {
     block->charged_bytes += (uint64_t)bytes;
     if (!block->is_resident)
@@ -36,7 +36,7 @@ static CUcontext current(void) {
     return context;
 }
 
-/* What does not fit on the device would never be let through the gate. The rest is the driver's own. */
+/* An allocation that does not fit on the device would never pass the gate. The driver itself uses the rest. */
 uint64_t swap_capacity(void) {
     return shim.devices[0].memory / 16 * 15;
 }
@@ -45,20 +45,20 @@ bool swap_fits(uint64_t bytes) {
     if (bytes + missing + resident <= swap_capacity())
         return true;
     log_message(LOG_ERROR,
-                "an allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
-                "%s of this device (mode unified has no such bound)",
+                "An allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
+                "%s of this device. Mode unified has no such bound.",
                 size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
     return false;
 }
 
-/* Only who has its turn takes room on the device. */
+/* Only a client that has its turn takes room on the device. */
 static CUresult create_physical(struct block *block, uint64_t wanted) {
     struct shortage room = {0};
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS) {
         if (!is_running()) {
             if (!room.began)
-                break; /* it comes with the next turn */
+                break; /* it is made with the next turn */
             result = shortage_next_turn(&room);
             continue;
         }
@@ -119,7 +119,7 @@ void block_destroy(struct block *block) {
     free(block);
 }
 
-/* Goes on where it failed before. */
+/* Continue where an earlier call failed. */
 static CUresult map_real(struct mapping *mapping) {
     CUresult result = CUDA_SUCCESS;
     if (!mapping->is_mapped)
@@ -177,7 +177,7 @@ CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, 
             at++;
         if (at == MAX_ACCESSES) {
             mapping->block->is_unmovable = true;
-            log_once(LOG_INFO, "memory that more than %d devices reach stays where it is", MAX_ACCESSES);
+            log_once(LOG_INFO, "keep memory on its device, because more than %d devices have access", MAX_ACCESSES);
             break;
         }
         mapping->access[at] = access[i];
@@ -197,7 +197,8 @@ static bool map_all(struct block *block, CUresult *result) {
     return *result == CUDA_SUCCESS;
 }
 
-/* Should it be stuck halfway, its physical memory is kept, and it counts as away: it can come back or go from there. */
+/* A block that is stuck halfway keeps its physical memory and counts as missing: it can be paged in or out from
+ * there. */
 void block_page_out(struct block *block) {
     CUresult result = CUDA_SUCCESS;
     for (struct mapping *mapping = block->mappings; mapping && result == CUDA_SUCCESS; mapping = mapping->next)

@@ -1,8 +1,8 @@
-/* Contents of blocks on their way, in both directions: a few copies at a time are under way, so that the link always has its
- * next one while blocks are mapped or unmapped, and while what has come is carried on.
+/* Copies of blocks, in both directions. A few copies are under way at a time, so that the link has its next one while
+ * blocks are mapped or unmapped.
  *
- * To pinned memory and from it they go straight; else through pinned buffers, which are filled or emptied here. A block
- * goes off the device, or counts as come, when the last of its copies has arrived and none has failed. */
+ * Pinned memory is copied directly; other memory goes through pinned staging buffers, which are filled or emptied
+ * here. A block is paged out, or counts as loaded, when the last of its copies has finished and none has failed. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
@@ -12,22 +12,22 @@
 #define COPY_SLOTS 4
 
 static struct copy_slot {
-    struct block *block; /* NULL: none is under way here */
+    struct block *block; /* NULL: no copy is under way here */
     CUevent finished;
     CUstream stream;
     struct host_buffer *stage; /* made when first needed */
-    char *to;                  /* where the stage's contents belong; NULL: nowhere */
+    char *to;                  /* where the contents of the stage belong; NULL: nowhere */
     uint64_t bytes;
     bool out, last;
-    CUdeviceptr borrowed; /* a mapping for this alone; 0: none */
+    CUdeviceptr borrowed; /* a mapping for this copy alone; 0: none */
 } slots[COPY_SLOTS];
 
 static unsigned next_slot;
-static CUcontext event_context; /* the events' */
+static CUcontext event_context; /* of the events */
 static uint64_t finished_bytes;
 
 static void abort_page_out(struct block *block) {
-    log_once(LOG_ERROR, "memory could not be moved off the device: it stays there");
+    log_once(LOG_ERROR, "Memory could not be moved off the device and stays there, so other clients have less room.");
     host_buffer_free(block->copy);
     block->copy = NULL;
     block->is_unmovable = true;
@@ -44,8 +44,8 @@ static void finish_page_out(struct block *block) {
 
 static void finish_page_in(struct block *block) {
     if (block->has_failed) {
-        log_once(LOG_ERROR, "memory did not arrive on the device: it is copied again");
-        return; /* its copy is kept */
+        log_once(LOG_ERROR, "Memory did not arrive on the device; the shim copies it again.");
+        return; /* its copy on the host is kept */
     }
     block_loaded(block);
     host_buffer_free(block->copy);
@@ -65,7 +65,7 @@ static void finish_copy(struct copy_slot *slot) {
     slot->block = NULL;
     bool finished = REAL(cuEventSynchronize)(slot->finished) == CUDA_SUCCESS;
     if (!finished)
-        REAL(cuStreamSynchronize)(slot->stream); /* what it copies to or from is used again */
+        REAL(cuStreamSynchronize)(slot->stream); /* the buffers of this copy are used again */
     else if (slot->to)
         memcpy(slot->to, slot->stage->address, slot->bytes);
     block->has_failed = block->has_failed || !finished;
@@ -98,7 +98,7 @@ static void change_context(CUcontext context) {
     event_context = context;
 }
 
-/* The context is current. NULL: the driver has no event, or we no memory. */
+/* The context is current. NULL: the driver has no event, or the host no memory. */
 static struct copy_slot *take(CUcontext context, bool staged) {
     if (event_context != context)
         change_context(context);
@@ -116,7 +116,7 @@ static struct copy_slot *take(CUcontext context, bool staged) {
     return staged && !slot->stage ? NULL : slot;
 }
 
-/* Where the block can be reached for copying: its own place, or one that is borrowed for that. */
+/* Find an address of the block for copying: its own mapping, or one that is made for the copy. */
 static bool find_address(struct block *block, CUdevice device, CUdeviceptr *address, CUdeviceptr *borrowed) {
     *borrowed = 0;
     for (struct mapping *mapping = block->mappings; mapping; mapping = mapping->next)
@@ -173,7 +173,7 @@ bool copy_begin(struct transfer_stream *stream, struct block *block, bool out) {
     if (is_ok)
         return true;
     finish_all();
-    stream->is_busy = true; /* what was asked for without being marked may be under way too */
+    stream->is_busy = true; /* copies may be under way that no event covers */
     transfers_record();
     transfers_sync();
     if (borrowed)
@@ -183,7 +183,7 @@ bool copy_begin(struct transfer_stream *stream, struct block *block, bool out) {
     return false;
 }
 
-/* Its events went with it; nothing is under way while a context ends. */
+/* Its events ended with it; no copy is under way while a context ends. */
 void copies_drop_context(CUcontext context) {
     for (int i = 0; i < COPY_SLOTS; i++) {
         if (event_context == context)

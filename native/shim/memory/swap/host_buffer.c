@@ -1,7 +1,7 @@
-/* Host memory for what is off the device. As much as GPUSHARE_PINNED allows is pinned, and kept for the next time.
+/* Host memory for evicted blocks. As much as GPUSHARE_PINNED allows is pinned, and kept for the next eviction.
  *
- * It is the process's own, and pinned by being made known to the driver: should the context go in which that was done, then
- * copies become slower, but nothing that the memory holds is lost. */
+ * It is the process's own memory, registered with the driver for pinning. If the context ends in which it was
+ * registered, copies become slower, but the contents are not lost. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 static struct {
-    struct host_buffer *kept; /* pinned, of no block at present */
+    struct host_buffer *kept; /* pinned buffers that no block uses at present */
     uint64_t pinned, pageable;
 } host;
 
@@ -28,7 +28,7 @@ static struct host_buffer *take_kept(uint64_t bytes) {
     return NULL;
 }
 
-/* A child of the program never uses it: pages that the device writes to are not to become the child's. */
+/* A child of the program never uses it: pages that the device writes to must not become the child's. */
 static struct host_buffer *make(uint64_t bytes) {
     struct host_buffer *made = calloc(1, sizeof *made);
     if (!made)
@@ -40,7 +40,7 @@ static struct host_buffer *make(uint64_t bytes) {
         return NULL;
     }
     madvise(made->address, bytes, MADV_DONTFORK);
-    madvise(made->address, bytes, MADV_HUGEPAGE); /* fewer page faults as it is filled */
+    madvise(made->address, bytes, MADV_HUGEPAGE); /* for fewer page faults while it is filled */
     return made;
 }
 
@@ -57,7 +57,7 @@ void host_buffer_pin(struct host_buffer *stage, CUcontext context) {
         stage->pinned = context;
 }
 
-/* Room in the budget, by giving up what is kept and does not fit this time. */
+/* Make room in the budget by discarding kept buffers that do not fit this time. */
 static bool make_room(uint64_t bytes) {
     uint64_t budget = shim.environment.pinned;
     while (host.pinned + bytes > budget && bytes <= budget && host.kept) {
@@ -78,7 +78,7 @@ struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context) {
     if (make_room(bytes)) {
         host_buffer_pin(made, context);
         if (!made->pinned)
-            log_once(LOG_INFO, "the driver pins no memory of ours: copies go through its own buffers");
+            log_once(LOG_INFO, "copy through the driver's own buffers, because it pins no memory of the shim");
     }
     *(made->pinned ? &host.pinned : &host.pageable) += bytes;
     publish();
@@ -100,7 +100,7 @@ struct host_buffer *host_buffer_alloc_staging(uint64_t bytes) {
     return make(bytes);
 }
 
-/* What it had pinned is pinned no more. */
+/* Buffers that the context had pinned are pinned no more. */
 void host_buffers_drop_context(CUcontext context) {
     for (struct host_buffer **link = &host.kept; *link;) {
         struct host_buffer *kept = *link;
@@ -116,7 +116,7 @@ void host_buffers_drop_context(CUcontext context) {
     publish();
 }
 
-/* The context in which it was pinned has ended. */
+/* The context in which the buffer was pinned has ended. */
 void host_buffer_unpinned(struct host_buffer *buffer) {
     buffer->pinned = NULL;
     host.pinned -= buffer->bytes;
@@ -125,5 +125,5 @@ void host_buffer_unpinned(struct host_buffer *buffer) {
 }
 
 void host_buffers_after_fork(void) {
-    memset(&host, 0, sizeof host); /* the memory is not the child's */
+    memset(&host, 0, sizeof host); /* the child has no access to the memory */
 }

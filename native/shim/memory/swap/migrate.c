@@ -1,21 +1,21 @@
-/* Blocks on their way: off the device in the agent, a few at a time; back before the turn's first call. */
+/* Paging of blocks: out in the agent, a few at a time; in before the turn's first call. */
 #include "memory/swap/swap.h"
 
-#define MAX_BATCH_BYTES (1ull << 30)         /* bytes that leave while nobody else gets at any */
-#define MAX_PREFETCH_BYTES (256ull << 20)    /* and that come back so */
-#define MAX_PREFETCH_NS (20 * NS_PER_MS)     /* or about so long, where the link is slow */
-#define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between looks for room */
+#define MAX_BATCH_BYTES (1ull << 30)         /* paged out under one hold of the lock */
+#define MAX_PREFETCH_BYTES (256ull << 20)    /* paged in under one hold of the lock */
+#define MAX_PREFETCH_NS (20 * NS_PER_MS)     /* likewise, where the link is slow */
+#define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 
 static struct {
     uint64_t bytes, nanoseconds;
 } out;
 
-/* Nothing is given up before its copy is whole. */
+/* No block is paged out before its copy is complete. */
 static uint64_t page_out_some(uint64_t surplus) {
     uint64_t requested = 0;
     for (struct block *block = swap_blocks; block && requested < surplus && requested < MAX_BATCH_BYTES;
          block = block->next) {
-        if (block->handle && !block->is_resident) /* stuck on its way, so that its copy is on the host already */
+        if (block->handle && !block->is_resident) /* stuck halfway, so that its copy is on the host already */
             block_page_out(block);
         struct transfer_stream *stream = swap_is_movable(block) ? transfer_begin(block->context) : NULL;
         if (!stream)
@@ -36,8 +36,8 @@ static void log_evicted(void) {
     out.bytes = out.nanoseconds = 0;
 }
 
-/* The lock is let go between batches: a gate that opens meanwhile waits for one of them at most, and nothing leaves once
- * it is open: whoever passes it has had the lock after us. */
+/* The lock is released between batches. A gate that opens meanwhile waits for one batch at most. Nothing leaves once
+ * the gate is open, because a thread that passes it has held the lock after the agent. */
 bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t bytes = 0, resident = account_resident();
@@ -58,7 +58,7 @@ bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     return !bytes;
 }
 
-/* False, with an error in *result: it cannot come (yet). */
+/* False, with an error in *result: the block cannot be paged in (yet). */
 static bool page_in(struct block *block, CUcontext context, CUresult *result) {
     if (!block_page_in(block, result))
         return false;
@@ -84,7 +84,7 @@ static bool page_in_all(CUresult *result) {
     return is_ok;
 }
 
-/* Nothing arrives in a context that has failed, and the program is to hear of that by its own call. */
+/* Nothing arrives in a context that has failed, and the program's own call must return that error. */
 static bool is_unrecoverable(void) {
     CUcontext current = NULL;
     REAL(cuCtxGetCurrent)(&current);
@@ -104,7 +104,7 @@ static uint64_t free_bytes_for(const struct block *block) {
     return room;
 }
 
-/* A part of it at a time: whoever opens the gate meanwhile waits for that one, and brings the rest. */
+/* A part of the blocks at a time: a thread that opens the gate meanwhile waits for that part, and pages in the rest. */
 static uint64_t page_in_some(uint64_t max_bytes, uint64_t end) {
     uint64_t requested = 0, charged_bytes = account_resident(), room = 0;
     CUresult result;
@@ -136,7 +136,7 @@ uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
 
 bool swap_restore(uint32_t word) {
     (void)word;
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* none of this is in anybody's graph */
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* none of this belongs to a capture */
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&residency_lock);
     bool all = !swap_missing_bytes();
@@ -147,7 +147,8 @@ bool swap_restore(uint32_t word) {
         transfers_report_restored(finish_copies(), began);
         all = requested && !swap_missing_bytes();
         if (!all && result != CUDA_ERROR_OUT_OF_MEMORY) {
-            log_once(LOG_ERROR, "memory could not be brought back to the device (CUDA error %d): tried again", result);
+            log_once(LOG_ERROR, "Memory could not be restored to the device (CUDA error %d); the shim tries again.",
+                     result);
             all = is_unrecoverable();
         }
         if (exchanged)

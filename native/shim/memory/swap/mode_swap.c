@@ -1,5 +1,5 @@
-/* The mode "swap": device memory is physical memory of our own making, which leaves the device and comes back at the same
- * addresses. Where it is needs no guess, and no page fault moves it; in return a client must fit on the device. */
+/* The mode "swap": device memory is physical memory that the shim makes, which is evicted and restored at the same
+ * addresses. Its place is exact, and no page fault moves it; in return a client must fit on the device. */
 #include "memory/swap/swap.h"
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
@@ -17,7 +17,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
     return result;
 }
 
-/* Work may still use it: cuMemFree waits, and so must we before the memory is unmapped or another's. */
+/* Work may still use the memory. The hook on cuMemFree has waited for that work. */
 static CUresult release(const struct entry *entry) {
     struct swap_allocation *allocation = (struct swap_allocation *)(uintptr_t)entry->physical_or_generation;
     pthread_mutex_lock(&residency_lock);
@@ -43,7 +43,7 @@ bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes,
     return known;
 }
 
-/* What a context's end takes with it. residency_lock is held. */
+/* Discard what ends with a context. residency_lock is held. */
 void swap_drop_context(CUcontext context) {
     struct swap_allocation *allocation;
     while ((allocation = swap_allocation_of_context(context))) {

@@ -1,4 +1,4 @@
-/* Small allocations of the mode "swap": many in a chunk of 2 MiB, in units of 512 bytes. */
+/* Small allocations of the mode "swap": many in a slab of 2 MiB, in units of 512 bytes. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #define SLAB_WORDS (SLAB_UNITS / 64)
 
 struct slab {
-    uint64_t used[SLAB_WORDS], starts[SLAB_WORDS]; /* a bit a unit */
+    uint64_t used[SLAB_WORDS], starts[SLAB_WORDS]; /* one bit per unit */
     uint64_t free, hint;
     struct swap_allocation *allocation;
     struct slab *next;
@@ -25,7 +25,7 @@ static void set(uint64_t *bits, uint64_t at, bool value) {
     bits[at / 64] = value ? bits[at / 64] | bit : bits[at / 64] & ~bit;
 }
 
-/* The first of `units` free ones in a row, UNITS if there are none. */
+/* Return the first of `units` free units in a row, SLAB_UNITS if there are none. */
 static uint64_t find(const struct slab *slab, uint64_t units, uint64_t from) {
     for (uint64_t at = from, run = 0; at < SLAB_UNITS; at++) {
         if (at % 64 == 0 && slab->used[at / 64] == UINT64_MAX) {
@@ -49,7 +49,7 @@ static CUresult slab_create(struct slab **made) {
         free(slab);
         return result;
     }
-    block_charge(slab->allocation->blocks[0], -(int64_t)GRANULE_BYTES); /* each allocation counts by itself */
+    block_charge(slab->allocation->blocks[0], -(int64_t)GRANULE_BYTES); /* each allocation is charged by itself */
     slab->allocation->slab = slab;
     slab->free = SLAB_UNITS;
     slab->next = slabs;
@@ -108,7 +108,7 @@ CUresult slab_free(struct swap_allocation *allocation, CUdeviceptr address, uint
     slab->free += units;
     slab->hint = at < slab->hint ? at : slab->hint;
     block_charge(allocation->blocks[0], -(int64_t)bytes);
-    if (slab->free < SLAB_UNITS || (slabs == slab && !slab->next)) /* one is kept for the next */
+    if (slab->free < SLAB_UNITS || (slabs == slab && !slab->next)) /* one empty slab is kept */
         return CUDA_SUCCESS;
     slab_discard(allocation);
     return swap_allocation_destroy(allocation);

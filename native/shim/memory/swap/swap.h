@@ -1,9 +1,9 @@
 /* The mode "swap" from the inside. Everything here is under residency_lock.
  *
- * Device memory is made of blocks: physical memory of the virtual-memory interface, mapped at addresses that stay. Evicting
- * a block copies it to the host, unmaps it and gives the physical memory back; restoring makes new one, maps that at the
- * same addresses and copies it in. A block that the program makes while it must not run is not on the device before its
- * turn, and then has nothing to copy. */
+ * Device memory consists of blocks: physical memory of the virtual-memory interface, mapped at addresses that stay.
+ * Evicting a block copies it to the host, unmaps it and releases the physical memory. Restoring makes new physical
+ * memory, maps it at the same addresses and copies the contents in. A block that the program makes outside of its
+ * turn gets its physical memory with the turn, and then has nothing to copy. */
 #ifndef GPUSHARE_SWAP_H
 #define GPUSHARE_SWAP_H
 
@@ -11,15 +11,16 @@
 
 #pragma GCC visibility push(hidden)
 
-#define GRANULE_BYTES (2ull << 20)    /* the driver's, of every device so far */
-#define MAX_BLOCK_BYTES (64ull << 20) /* blocks of a large allocation: what leaves here makes room for others soon */
+#define GRANULE_BYTES (2ull << 20) /* of the driver, for every device so far */
+/* of a block of a large allocation, so that evicted blocks soon make room for other clients */
+#define MAX_BLOCK_BYTES (64ull << 20)
 #define MAX_ACCESSES 4
 
-/* What a block holds while it is away. */
+/* The contents of an evicted block. */
 struct host_buffer {
     void *address;
     uint64_t bytes;
-    CUcontext pinned; /* by this one; NULL: it is ordinary memory */
+    CUcontext pinned; /* the context in which it was pinned; NULL: ordinary memory */
     struct host_buffer *next;
 };
 
@@ -35,21 +36,21 @@ struct mapping {
 
 struct block {
     uint64_t bytes;
-    uint64_t charged_bytes; /* of them, in the client's account */
+    uint64_t charged_bytes; /* of `bytes`, in the client's account */
     CUcontext context;      /* in which it is copied; NULL: it has ended */
     CUmemAllocationProp properties;
-    CUmemGenericAllocationHandle handle; /* 0: none on the device */
-    bool is_resident;                    /* on the device, mapped, with its contents */
-    struct host_buffer *copy;            /* NULL: nothing to bring back */
+    CUmemGenericAllocationHandle handle; /* 0: no physical memory */
+    bool is_resident;                    /* mapped, with its contents */
+    struct host_buffer *copy;            /* NULL: nothing to copy in */
     bool has_failed;                     /* a copy of it that is under way has failed */
     struct mapping *mappings;
-    uint64_t program_handle; /* the program's handle, 0: none */
+    uint64_t program_handle; /* of the virtual-memory interface; 0: none */
     uint32_t program_references;
-    bool is_unmovable; /* cannot be moved */
+    bool is_unmovable;
     struct block *next, *previous;
 };
 
-/* An allocation of cuMemAlloc, or a chunk of GRAIN bytes for many small ones. */
+/* An allocation of cuMemAlloc, or a slab of GRANULE_BYTES for many small ones. */
 struct swap_allocation {
     CUdeviceptr base;
     uint64_t bytes;
@@ -59,26 +60,25 @@ struct swap_allocation {
     struct slab *slab;
 };
 
-/* --- swap_blocks.c --- */
+/* --- block.c --- */
 
 extern struct block *swap_blocks;
 uint64_t swap_capacity(void);   /* bytes that a client of this mode can have */
-bool swap_fits(uint64_t bytes); /* could it be on the device together with all that there is already? */
-/* `wanted`: bytes that are to come in all, this block's among them. */
+bool swap_fits(uint64_t bytes); /* it could be on the device together with all present blocks; logs otherwise */
+/* `wanted`: the bytes that the caller is about to make, this block's among them. */
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made);
-void block_destroy(struct block *block); /* if nothing names or maps it any more */
+void block_destroy(struct block *block); /* unless the program names or maps it */
 void block_charge(struct block *block, int64_t bytes);
 CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made);
 CUresult block_unmap(struct mapping *mapping);
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count);
-bool block_page_in(struct block *block, CUresult *result); /* on to the device, mapped, without contents */
-void block_loaded(struct block *block);                    /* and these have come too */
-void block_page_out(
-    struct block *block); /* off the device; `here` afterwards: it cannot be unmapped, and is as it was */
+bool block_page_in(struct block *block, CUresult *result); /* gets physical memory, mapped, without contents */
+void block_loaded(struct block *block);                    /* the contents are there too */
+void block_page_out(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
 bool swap_is_movable(const struct block *block);
 uint64_t swap_missing_bytes(void);
 
-/* --- swap_spans.c, swap_chunks.c: cuMemAlloc and cuMemFree --- */
+/* --- allocation.c, slab.c: cuMemAlloc and cuMemFree --- */
 
 CUresult swap_allocation_create(uint64_t bytes, struct swap_allocation **made);
 CUresult swap_allocation_destroy(struct swap_allocation *allocation);
@@ -91,30 +91,29 @@ void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CU
 void slab_discard(struct swap_allocation *allocation);
 void slabs_after_fork(void);
 
-/* --- swap_move.c --- */
+/* --- migrate.c --- */
 
 bool swap_evict(uint64_t target, uint64_t now, uint64_t *next);
 bool swap_restore(uint32_t word);
 uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now);
 
-/* --- swap_copy.c: contents on their way --- */
+/* --- copy.c --- */
 
-/* Begins with the contents of a block, to `copy` or from it; false: none of that is under way, nor will be. Once they have
- * arrived the block goes off the device, or has come. */
+/* Begin to copy the contents of a block to `copy` or from it. False: no copy of it is under way. When all copies
+ * have finished the block is paged out, or loaded. */
 bool copy_begin(struct transfer_stream *stream, struct block *block, bool out);
-uint64_t finish_copies(void); /* waits for all; bytes of blocks that have arrived since the last time */
+uint64_t finish_copies(void); /* waits for all copies; the bytes of blocks that have finished since the last call */
 void copies_drop_context(CUcontext context);
 void copies_after_fork(void);
 
-/* --- swap_host.c --- */
+/* --- host_buffer.c --- */
 
-struct host_buffer *host_buffer_alloc(uint64_t bytes,
-                                      CUcontext context); /* which is current; NULL: there is no host memory */
+struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context); /* current; NULL: there is no host memory */
 void host_buffer_free(struct host_buffer *host);
 struct host_buffer *
-host_buffer_alloc_staging(uint64_t bytes); /* beside the budget; ordinary memory if it cannot be pinned */
+host_buffer_alloc_staging(uint64_t bytes); /* outside of the budget; ordinary memory if it cannot be pinned */
 void host_buffer_pin(struct host_buffer *stage, CUcontext context);
-void host_buffers_drop_context(CUcontext context); /* what it had pinned and no block uses */
+void host_buffers_drop_context(CUcontext context); /* pinned buffers that no block uses */
 void host_buffer_unpinned(struct host_buffer *buffer);
 void host_buffers_after_fork(void);
 void swap_blocks_after_fork(void);

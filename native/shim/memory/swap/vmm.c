@@ -1,12 +1,13 @@
-/* The program's own virtual-memory management in the mode "swap": its physical memory is blocks of ours, known to it by
- * handles of ours. What other processes may share, or does not lie on a device, passes: see pinned.c. */
+/* The program's own virtual-memory management in the mode "swap": its physical memory is blocks of the shim, which
+ * have handles of the shim. Memory that other processes may share, or that is not on a device, passes: see
+ * hooks/vmm_and_arrays.c. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
 
 #define OURS (1ull << 62) /* the driver's handles are addresses */
 
-static struct mapping **mappings; /* of the program, by address */
+static struct mapping **mappings; /* of the program, in the order of their addresses */
 static uint64_t count, room;
 
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags) {
@@ -136,7 +137,7 @@ CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     return result;
 }
 
-/* The mappings that fill the range exactly, from index *first on; 0 if they do not. */
+/* Find the mappings that fill the range exactly, from index *first on. Return their number; 0: they do not. */
 static uint64_t filling(CUdeviceptr address, size_t bytes, uint64_t *first) {
     CUdeviceptr at = address;
     uint64_t index = above(address);
