@@ -50,7 +50,7 @@ stage.test(
 
     await configure({ idle_suspend: 5 });
     await lab.reads(/^GPU: suspended, idle/);
-    await shows(notice(), /is therefore suspended/);
+    await shows(notice(), /is now suspended/);
     await first.waitFor({ state: 'detached' });
   }
 );

@@ -107,11 +107,11 @@ def test_torn_report_is_ignored(looks: Looks) -> None:
 def test_threads_at_the_gate(looks: Looks) -> None:
     looks.page.report.waiting = 2
     assert looks.look() == [ev.GateWaitStarted(1)]
-    looks.process.wants = True
+    looks.process.is_waiting_at_gate = True
     assert looks.look() == []
     looks.page.report.waiting = 0
     assert looks.look() == [ev.GateWaitEnded(1)]
-    looks.process.wants = False
+    looks.process.is_waiting_at_gate = False
     looks.page.report.waiting, looks.is_stopped = 1, True
     assert looks.look() == [], "a stopped client is passed over"
     looks.is_stopped = False

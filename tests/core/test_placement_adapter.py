@@ -176,7 +176,7 @@ def test_tenants_are_changed_live_or_refused_whole() -> None:
     host.add_process("guest", "d0", busy=True)
     before = host.scheduler.settings
     too_many = PlacementSettings(tenants=(Tenant("lab", cells={"device": 3}),))
-    with pytest.raises(Refused, match="more cells than there are: 3 device"):
+    with pytest.raises(Refused, match="more cells than exist: 3 device"):
         host.handle_event(ev.SettingsChanged(Settings(QUANTUM_SECONDS, "fair", placement=too_many)))
     assert host.scheduler.settings is before
     both = PlacementSettings(tenants=(Tenant("lab", cells={"device": 2}),))

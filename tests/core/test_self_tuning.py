@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from jupyter_gpushare.core.turns.turn_scheduler.self_tuning import (
+from jupyter_gpushare.core.turns.self_tuning import (
     DEFAULT,
     MIN_EPOCH_SECONDS,
     MIN_EPOCH_TURNS,

@@ -60,7 +60,7 @@ def simulated_kernel(is_stopped: Callable[[int], bool], open_pidfd: Callable[[in
     `stopped`: is a process stopped? `watched`: a descriptor for the end of a process, or an OSError.
     """
     with (
-        mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: is_stopped(handle.peer.pid))),
+        mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: is_stopped(handle.connection.pid))),
         mock.patch.object(os, "pidfd_open", open_pidfd),
         mock.patch.object(host_memory, "available_bytes", lambda: 64 << 30),
         mock.patch.object(daemons.nvml, "Nvml", NoNvml),

@@ -11,7 +11,7 @@ from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.coordinator.engine import page_sync
 from jupyter_gpushare.coordinator.rpc.protocol_sessions import ProtocolSessions
-from jupyter_gpushare.core.turns.turn_scheduler.grant_table import GrantTable
+from jupyter_gpushare.core.turns.grant_table import GrantTable
 from jupyter_gpushare.wire.page import Page
 
 from .episode import Episode

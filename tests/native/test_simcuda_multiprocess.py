@@ -138,7 +138,7 @@ def test_a_stopped_or_killed_process_does_not_hold_the_device(machine: dict[str,
         time.sleep(0.05)
         endless.kill()
         go(busy)
-        assert 1.0 <= float(read_line(busy)) < 1.6, "2 s, were it shared with work of the killed one"
+        assert 1.0 <= float(read_line(busy)) < 1.8, "2 s, were it shared with work of the killed one"
 
 
 def test_unified_memory_of_others_is_evicted_and_keeps_its_data(machine: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.core.interface.settings import Settings
-from jupyter_gpushare.core.turns.turn_scheduler.self_tuning import SETTINGS
+from jupyter_gpushare.core.turns.self_tuning import SETTINGS
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workload import DeviceModel
 
