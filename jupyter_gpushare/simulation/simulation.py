@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ..core.base.device_info import DeviceInfo
 from ..core.base.errors import Refused
 from ..core.interface import events as ev
 from ..core.interface.settings import Settings
-from ..core.state.model import DeviceInfo
 from .event_queue import (
     EVICT,
     GATE,

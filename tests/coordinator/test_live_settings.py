@@ -12,8 +12,8 @@ from traitlets.config import Config
 
 from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.config.live_settings import LiveSettings, parse_quota
+from jupyter_gpushare.core.base.device_info import DeviceInfo
 from jupyter_gpushare.core.base.errors import Refused
-from jupyter_gpushare.core.state.model import DeviceInfo
 from jupyter_gpushare.settings.table import PUBLIC
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import CoordinatorError

@@ -13,10 +13,10 @@ from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.coordinator.engine.page_sync import PageSync
 from jupyter_gpushare.core import Scheduler
+from jupyter_gpushare.core.base.device_info import DeviceInfo
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.interface.settings import Settings
-from jupyter_gpushare.core.state.model import DeviceInfo
 from jupyter_gpushare.wire.page import Page
 
 MIB = 1 << 20

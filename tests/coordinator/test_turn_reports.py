@@ -11,8 +11,8 @@ import pytest
 from jupyter_gpushare.agent.pages import create_memfd
 from jupyter_gpushare.coordinator.clients import turn_reports
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
+from jupyter_gpushare.core.base.device_info import ReportedTurn as Brought
 from jupyter_gpushare.core.interface import events as ev
-from jupyter_gpushare.core.state.model import ReportedTurn as Brought
 from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, LEAVING, OUT, STEP, Page, Turn
 
 S = 10**9

@@ -16,12 +16,12 @@ from typing import Any
 from jupyter_gpushare.agent import rule
 from jupyter_gpushare.agent.rule import ffi, native
 from jupyter_gpushare.core import Scheduler
+from jupyter_gpushare.core.base.device_info import DeviceInfo, ReportedTurn
 from jupyter_gpushare.core.base.errors import GpuShareError
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.interface.settings import Settings
-from jupyter_gpushare.core.state.model import DeviceInfo, ReportedTurn
 from jupyter_gpushare.core.views.invariants import check
 
 OTHER_USER = "another user"

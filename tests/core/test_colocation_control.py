@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import Scheduler
+from jupyter_gpushare.core.base.device_info import DeviceInfo
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
@@ -25,7 +26,6 @@ from jupyter_gpushare.core.interface.launch_budget import (
     LaunchBudget,
 )
 from jupyter_gpushare.core.interface.settings import Settings
-from jupyter_gpushare.core.state.model import DeviceInfo
 from jupyter_gpushare.core.views.invariants import check
 
 from ..support import tier

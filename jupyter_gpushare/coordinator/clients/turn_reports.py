@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ...core.base.device_info import ReportedTurn
 from ...core.interface import events as ev
 from ...core.state import model
 from ...wire.page import FIRST_TURN, IN, OUT, Turn
@@ -24,11 +25,11 @@ def read_events(
     return None if turn is None else _page_events(runtime, handle, process, turn, now)
 
 
-def turn_at_join(handle: ProcessHandle, now: float) -> model.ReportedTurn | None:
+def turn_at_join(handle: ProcessHandle, now: float) -> ReportedTurn | None:
     """Return the turn that a process is in when it joins."""
     turn = handle.page.read_turn() or Turn()
     handle.last_turn, handle.sampled_at = turn, now
-    return model.ReportedTurn(turn.turn, turn.phase == IN) if _is_in(turn) else None
+    return ReportedTurn(turn.turn, turn.phase == IN) if _is_in(turn) else None
 
 
 def _page_events(

@@ -13,11 +13,11 @@ from traitlets import TraitError
 from ... import units
 from ...config.traits import GpuShare
 from ...core import Scheduler
+from ...core.base.device_info import DeviceInfo
 from ...core.base.errors import Refused
 from ...core.base.quota import Quota
 from ...core.interface.settings import Settings
 from ...core.placement import PlacementSettings
-from ...core.state.model import DeviceInfo
 from ...settings import quota
 from ...settings.table import LIVE, PUBLIC
 from ...wire.page import FIRST_TURN, LAST_TURN

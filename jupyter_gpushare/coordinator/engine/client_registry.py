@@ -6,11 +6,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from ...core.base.device_info import DeviceInfo
 from ...core.base.errors import GpuShareError
 from ...core.base.quota import Quota
 from ...core.interface import events as ev
 from ...core.placement import PlacementRequest
-from ...core.state.model import DeviceInfo
 from ...wire import messages
 from ..clients import turn_reports
 from ..clients.client_runtime import ClientRuntime

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...core.base.device_info import DeviceInfo
 from ...core.base.errors import Conflict, Refused
 from ...core.interface import events as ev
-from ...core.state.model import Client, DeviceInfo, MemoryUse
+from ...core.state.model import Client, MemoryUse
 from ...wire import address
 from ..clients import turn_reports
 from ..clients.client_runtime import ClientRuntime

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...core.state.model import DeviceInfo
+from ...core.base.device_info import DeviceInfo
 
 SIMULATED_DRIVER_PATH = Path(__file__).resolve().parents[2] / "native" / "simcuda" / "libcuda.so.1"
 

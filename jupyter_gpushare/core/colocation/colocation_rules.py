@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from ..interface.settings import AUTO, EXCLUSIVE, PACKED
+from ..interface.settings import AUTO, EXCLUSIVE, PACKED, Settings
+from ..queueing.policies import Policy
 from ..residency.residency_plan import can_make_resident
 from ..state.model import Client, Device, Grant
-from ..turns.grant_table import GrantTable
 from .colocation_control import ColocationController
 from .overrun_policy import admits_others
 
@@ -20,11 +21,19 @@ _LONG_WORK_SECONDS = 30.0  # seconds of recent use
 _CAPACITY_VALID_SECONDS = 600.0  # seconds for which a device is taken to hold no more than when a client found it full
 
 
+class SchedulingContext(Protocol):
+    """What the rules read of the scheduler's state."""
+
+    settings: Settings
+    policy: Policy
+    now: float
+
+
 class ColocationRules:
     """Says who suits whom, by the books of grants and what trials have shown."""
 
-    def __init__(self, grants: GrantTable, colocation: ColocationController) -> None:
-        self._grants = grants
+    def __init__(self, context: SchedulingContext, colocation: ColocationController) -> None:
+        self._context = context
         self._colocation = colocation
 
     def can_colocate(self, device: Device, client: Client) -> bool:
@@ -36,22 +45,22 @@ class ColocationRules:
         members = [grant.client for grant in device.grants if not self._admits_others(grant)]
         if not members:
             return True  # none of them would go for it, as slow as it may be
-        if self._grants.settings.sharing == EXCLUSIVE:
+        if self._context.settings.sharing == EXCLUSIVE:
             return False
-        if self._grants.settings.sharing == PACKED:
+        if self._context.settings.sharing == PACKED:
             return True
         # Who must share a busy device is later done, and short work most of all: only what is long is tried out there.
         together = [*members, client]
-        shares = any(self._grants.policy.share(one) for one in together)  # turns keep them better
+        shares = any(self._context.policy.share(one) for one in together)  # turns keep them better
         unknown = 1.0 if shares else _DEFAULT_DEMAND
         asked = sum(unknown if one.demand.fraction is None else one.demand.fraction for one in together)
         if asked > _MAX_TOTAL_DEMAND and len({one.service_rank for one in together}) == 1:
             if shares:
                 return False
-            used = [one.usage.at(self._grants.now) for one in together]
+            used = [one.usage.at(self._context.now) for one in together]
             if min(used) < max(_LONG_WORK_SECONDS, max(used) / 3):
                 return False
-        return self._colocation.may_try(device, client, members, self._grants.now)
+        return self._colocation.may_try(device, client, members, self._context.now)
 
     def is_free(self, device: Device) -> bool:
         """Whether nobody has the device, or nobody whose end is still waited for."""
@@ -72,13 +81,13 @@ class ColocationRules:
         if len(running) + len(staying) > 1:
             self._measure_capacity(device, running, staying, now)
         while running and len(running) + len(staying) > 1:
-            together = len(running) == 1 or self._grants.settings.sharing != EXCLUSIVE
+            together = len(running) == 1 or self._context.settings.sharing != EXCLUSIVE
             if together and fits_in_memory(device, [grant.client for grant in (*staying, *running)]):
                 break
             yield running.pop()
         loser = (
             self._colocation.client_to_separate(device, now)
-            if self._grants.settings.sharing == AUTO and len(running) > 1
+            if self._context.settings.sharing == AUTO and len(running) > 1
             else None
         )
         if loser and loser.grant and loser.grant in running:
@@ -103,7 +112,7 @@ class ColocationRules:
             )
 
     def _admits_others(self, grant: Grant) -> bool:
-        return admits_others(grant, self._grants.settings, self._grants.now)
+        return admits_others(grant, self._context.settings, self._context.now)
 
 
 def fits_in_memory(device: Device, clients: list[Client]) -> bool:

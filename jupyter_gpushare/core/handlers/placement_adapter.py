@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..base.device_info import DeviceInfo
 from ..base.errors import IllegalEvent, Refused
 from ..base.quota import Quota
 from ..interface import events as ev
 from ..interface.commands import Command, NotifyUser
 from ..placement import DeviceAllocations, Placement, PlacementRequest, PlacementSettings
-from ..state.model import Client, DeviceInfo
+from ..state.model import Client
 from ..turns.turn_scheduler import TurnScheduler
 
 

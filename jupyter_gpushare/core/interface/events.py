@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..base.device_info import DeviceInfo, ReportedTurn
 from ..base.quota import Quota
 from ..placement import PlacementRequest
-from ..state.model import DeviceInfo, ReportedTurn
 from .settings import Settings
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from ..base.device_info import DeviceInfo
 from ..base.quota import Quota
 from ..measure.decaying_usage import DecayingUsage
 from ..measure.demand_estimate import DemandEstimate
@@ -13,24 +15,9 @@ from ..measure.switch_cost import SwitchCostEstimate
 if TYPE_CHECKING:
     from ..interface.commands import Permit
     from ..measure.time_limit import TimeLimitBucket
-    from ..queueing.eviction_order import EvictionOrder
-    from ..queueing.wait_queue import WaitQueue
 
 IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "draining", "overrun"
 SUSPENDED = "suspended"
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """One GPU; `memory` in bytes is what the scheduler takes it to have."""
-
-    uuid: str
-    name: str = ""
-    memory: int = 0
-    simulated: bool = False
-    is_unverified: bool = (
-        False  # only a user's process says that it is there: it is that process's, and offered to nobody
-    )
 
 
 @dataclass(frozen=True)
@@ -49,14 +36,6 @@ class MemoryUse:
     @property
     def evicted_bytes(self) -> int:
         return self.allocated - self.resident
-
-
-@dataclass(frozen=True)
-class ReportedTurn:
-    """A turn that a process says to be in when it joins: the number, and whether its gate is open."""
-
-    number: int
-    is_open: bool
 
 
 @dataclass(eq=False)
@@ -276,10 +255,39 @@ class Contention:
             del self.user_counts[user]
 
 
+class ClientQueue(Protocol):
+    """The clients that wait for one device, in the policy's order (`queueing.wait_queue`)."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, client: Client) -> bool: ...
+    @property
+    def clients(self) -> Iterable[Client]: ...
+    def has_others(self, client: Client) -> bool: ...
+    def add(self, client: Client, now: float) -> None: ...
+    def remove(self, client: Client) -> None: ...
+    def update_eligibility(self, now: float) -> None: ...
+    def next_ready_at(self) -> float | None: ...
+    def head(self, now: float) -> Client | None: ...
+    def starvation_deadline(self, service_rank: int) -> float: ...
+    def waiting_since(self, service_rank: int) -> float: ...
+    def in_order(self, now: float) -> list[Client]: ...
+    def predecessors(self, client: Client, now: float) -> list[Client]: ...
+
+
+class EvictionCandidates(Protocol):
+    """The clients whose memory leaves one device first (`queueing.eviction_order`)."""
+
+    def add_idle(self, client: Client) -> None: ...
+    def add_waiting(self, client: Client, key: float) -> None: ...
+    def remove(self, client: Client) -> None: ...
+    def idle_oldest_first(self) -> Generator[Client, None, None]: ...
+    def waiting_last_first(self) -> Generator[Client, None, None]: ...
+
+
 @dataclass(eq=False)
 class Device:
     info: DeviceInfo
-    queue: WaitQueue
+    queue: ClientQueue
     grants: list[Grant] = field(default_factory=list)
     clients: dict[str, Client] = field(default_factory=dict)  # all that use it, waiting or not
     contention: Contention = field(default_factory=Contention)
@@ -291,7 +299,7 @@ class Device:
         None  # bytes that its clients had on it when a running one found it full; None: not known
     )
     measured_capacity_until: float = 0.0  # when that is forgotten
-    eviction_candidates: EvictionOrder = field(init=False)
+    eviction_candidates: EvictionCandidates = field(init=False)
     forced_evictions: dict[str, Client] = field(default_factory=dict)  # whose memory leaves though there is room for it
     memory_version: int = 0  # of what clients have there, or may have
     next_client: Client | None = None  # has a permit for it, and has not begun

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..base.device_info import DeviceInfo
 from ..colocation.colocation_control import ColocationController
 from ..colocation.colocation_rules import ColocationRules
 from ..colocation.overrun_policy import should_interrupt
@@ -13,7 +14,7 @@ from ..measure.time_limit import TimeLimitBucket
 from ..queueing.eviction_order import EvictionOrder
 from ..queueing.policies import policy_of
 from ..queueing.wait_queue import WaitQueue
-from ..state.model import Client, Device, DeviceInfo, Grant
+from ..state.model import Client, Device, Grant
 from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END
 from .turn_deadlines import TurnDeadlines
 from .turn_start import TurnStarter
