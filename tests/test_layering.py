@@ -7,6 +7,7 @@ are still dependencies.
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,20 @@ IN_KERNELS += sorted((PACKAGE / "kernel").rglob("*.py"))
 @pytest.mark.parametrize("path", IN_KERNELS, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_kernel_side_is_python_3_8(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+def test_kernel_side_uses_the_library_of_python_3_8() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "import vermin; vermin.main()",
+        "-t=3.8-",
+        "--violations",
+        "--no-tips",
+        *map(str, IN_KERNELS),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

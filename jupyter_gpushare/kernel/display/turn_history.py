@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 from jupyter_gpushare.units import format_duration
@@ -72,9 +71,7 @@ class History:
     def summary(self) -> str:
         """ "The last 3 min 20 s: ran 12 s in 4 turns, waited 40 s, 6 cells"."""
         states = ["", *(one["what"] for one in self.entries if one["what"] in _STATES)]
-        turns = sum(
-            state in _TURN_STATES and before not in _TURN_STATES for before, state in itertools.pairwise(states)
-        )
+        turns = sum(state in _TURN_STATES and before not in _TURN_STATES for before, state in zip(states, states[1:]))
         words = [f"ran {format_duration(self.total('running', 'draining'))} in {_counted(turns, 'turn')}"]
         if self.total("held"):
             words.append(f"held it for {format_duration(self.total('held'))}")
