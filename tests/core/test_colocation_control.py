@@ -109,7 +109,7 @@ class Host:
             for command in self.scheduler.handle(events.popleft(), self.now):
                 if isinstance(command, cmd.Permit):
                     self.permits[command.client] = command
-                elif isinstance(command, cmd.SetBudget):
+                elif isinstance(command, cmd.SetBudget) and command.client in self.programs:
                     self.programs[command.client].budget = command.budget
             if not events:
                 events.extend(self._reports())
@@ -300,6 +300,24 @@ ACTIONS = st.tuples(
     ),
     st.sampled_from([0.003, 0.2, 1.1]),
 )
+
+
+def test_online_clients_share_after_an_offline_client_has_left() -> None:
+    """The loads of both online clients are known, and no offline client is left to be limited."""
+    host = Host()
+    host.start("first", 0.3)
+    host.run(4)
+    host.end_cell("first")
+    host.run(2)
+    host.start("second", 0.3)
+    host.run(8)
+    host.start("offline", 0.3, service="offline")
+    host.run(8)
+    host.end_cell("offline")
+    host.run(3)
+    host.start_cell("first", 0.3)
+    host.run(10)
+    assert [name for name, program in host.programs.items() if program.open] == ["first", "second"]
 
 
 @given(st.sampled_from(["auto", "packed"]), st.sampled_from([0.5, 1.0]), st.lists(ACTIONS, max_size=20))

@@ -188,7 +188,7 @@ class AdaptiveRule:
         """Blocks per window of offline members, for which the online ones seem to leave the device time."""
         loads = [self._activity(client).exclusive_load for client in members if not client.service_rank]
         paces = [self._activity(client).blocks_per_work_second for client in members if client.service_rank]
-        if None in loads:
+        if None in loads or not paces:
             return None
         if not all(paces):
             return inf
