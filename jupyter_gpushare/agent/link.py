@@ -157,7 +157,7 @@ class Link:
         )
 
     def _last_heartbeat(self) -> int:
-        return max(int(self._process.page.orders.heartbeat_ns), self._welcomed_at)
+        return max(int(self._process.page.control.heartbeat_ns), self._welcomed_at)
 
     def _connect(self, now: int) -> Iterator[None]:
         process = self._process

@@ -15,7 +15,7 @@ SLOT_WORDS = ffi.sizeof("struct gpushare_slot") // 4
 SLOTS_OFFSET = ffi.offsetof("struct gpushare_client", "slots")
 PHASE_WORD = ffi.offsetof("struct gpushare_slot", "phase") // 4
 
-_PERMIT_OFFSET = ffi.offsetof("struct gpushare_page", "orders")
+_PERMIT_OFFSET = ffi.offsetof("struct gpushare_page", "control")
 PERMIT = slice(_PERMIT_OFFSET, _PERMIT_OFFSET + ffi.sizeof("struct gpushare_permit"))
 
 
@@ -42,7 +42,7 @@ class Page(pages.Page):
         super().__init__(create_memfd("gpushare_page"))
         if before:
             self.view[0] = before.view[0]
-            self.orders.permit = ffi.new("struct gpushare_permit *")[0]
+            self.control.permit = ffi.new("struct gpushare_permit *")[0]
 
     def permit_bytes(self) -> bytes:
         return self._map[PERMIT]

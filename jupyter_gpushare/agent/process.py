@@ -184,7 +184,7 @@ class Process:
 
     def _take_slot(self) -> None:
         self._clear_slot()
-        self.slot = self.page.orders.slot % rules.CONSTANTS["GPUSHARE_SLOTS"]
+        self.slot = self.page.control.slot % rules.CONSTANTS["GPUSHARE_SLOTS"]
         self.write_slot()
 
     def _clear_slot(self) -> None:
@@ -217,12 +217,12 @@ class Process:
         return bool(permit.check == rules.check_of(permit[0], rules.PERMIT_WORDS))
 
     def _fill_inputs(self, now: int, tried: int) -> None:
-        given, orders, client = self._in, self.page.orders, self.client_page.view
+        given, control, client = self._in, self.page.control, self.client_page.view
         phase, alone = self.phase, bool(self.link.away_since)
         given.now, given.tried = now, tried
-        given.quantum_ns, given.idle_release_ns = orders.quantum_ns, orders.idle_release_ns
+        given.quantum_ns, given.idle_release_ns = control.quantum_ns, control.idle_release_ns
         given.away_since = self.link.away_since
-        given.client_turn, given.client_began = client.turn, client.began_ns
+        given.client_turn, given.client_began = client.turn, client.entered_ns
         given.client_devices = (1 << min(client.device_count, 64)) - 1
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
@@ -308,7 +308,7 @@ class Process:
             self.locks.leave(turn)
             yield
         if acts & rules.BEGIN:
-            self.client_page.view.began_ns = now
+            self.client_page.view.entered_ns = now
         closes = out.gate == rules.CLOSED_GATE
         if closes:
             self.gate, self.opening = out.gate, out.opening

@@ -73,7 +73,7 @@ class SyntheticHost:
         return {
             "devices": [self._device(place) for place in range(len(self._uuids))],
             "clients": [self._client(number) for number in range(len(self._names))],
-            "you": {"tenant": "ada", "admin": True},
+            "viewer": {"user": "ada", "admin": True},
             "config": {
                 "policy": "interactive",
                 "time_quantum": _TURN_SECONDS,
@@ -96,7 +96,7 @@ class SyntheticHost:
             "utilisation_is_estimate": True,
             "failed": None,
             "guaranteed_to": None,
-            "grants": [{"client": running, "held_seconds": 1.0, "seconds_left": _TURN_SECONDS - 1.0}],
+            "grants": [{"client": running, "granted_seconds": 1.0, "seconds_left": _TURN_SECONDS - 1.0}],
             "queue": waiting,
         }
 
@@ -109,7 +109,7 @@ class SyntheticHost:
         return {
             "id": name,
             "label": f"experiments/notebook-{number}.ipynb" if own else "",
-            "tenant": "ada" if own else f"colleague{number % 12}",
+            "user": "ada" if own else f"colleague{number % 12}",
             "own": own,
             "may_change": True,
             "phase": "waiting" if position else "running",
@@ -124,8 +124,8 @@ class SyntheticHost:
             "quota": _QUOTA,
             "limit_text": "",
             "labels": {},
-            "group": None,
-            "gives_way": False,
+            "tenant": None,
+            "is_preemptible_guest": False,
             "notes": [],
             "allocated": allocated,
             "resident": resident,
@@ -138,7 +138,7 @@ class SyntheticHost:
             "gpu_busy_seconds": self._seconds[name] * 0.9,
             "drain": {"last_ms": 3.0, "max_ms": 20.0},
             "wait_seconds": 12.5 * self._seconds[name],
-            "quanta": int(self._seconds[name] / _TURN_SECONDS),
+            "turn_count": int(self._seconds[name] / _TURN_SECONDS),
             "queue_position": position or None,
             "expected_wait": position * _TURN_SECONDS or None,
             "cells": 1,

@@ -81,7 +81,7 @@ def select_client(name: str, clients: Sequence[dict[str, Any]]) -> dict[str, Any
 
 
 def _client_title(client: dict[str, Any]) -> str:
-    return client["label"] or ("no label" if client.get("own", True) else f"a client of {client['tenant']}")
+    return client["label"] or ("no label" if client.get("own", True) else f"a client of {client['user']}")
 
 
 def _quota_message(quota: dict[str, Any]) -> str:

@@ -111,7 +111,7 @@ def process_name(pid: int) -> str:
 
 def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What people read: subject and text; a text without subject is a paragraph of its own."""
-    header, orders, report = (found["page"][block] for block in ("header", "orders", "report"))
+    header, control, report = (found["page"][block] for block in ("header", "control", "report"))
     now = time.monotonic_ns()
     alone = found["coordinator"] is None
     yield "process", f"{found['pid']} ({process_name(found['pid'])}), page version {header['version']}"
@@ -119,14 +119,14 @@ def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "client", f"{found['client']}" + (f", {found['label']}" if found["label"] else "")
         yield "coordinator", f"pid {found['coordinator']['pid']}, at {found['coordinator']['socket']}"
     yield "phase", f"{_phase_name(_PHASES, report['turn_phase'])}, {report['waiting']} thread(s) wait at the gate"
-    yield "turn", ", ".join(_turn(orders, report, now))
-    yield "limits", ", ".join(_limits(orders))
+    yield "turn", ", ".join(_turn(control, report, now))
+    yield "limits", ", ".join(_limits(control))
     yield (
         "memory",
         f"{pages.memory_mode(report['memory_mode']) or 'mode unknown'}, "
         f"{format_size(report['allocated'])} allocated, "
         f"{format_size(report['resident'])} on the device{_estimate_mark(report)}, "
-        f"{format_size(report['pinned'])} pinned, {report['refused']} allocation(s) refused",
+        f"{format_size(report['unmovable'])} unmovable, {report['refused_allocations']} allocation(s) refused",
     )
     yield (
         "host memory",
@@ -147,8 +147,8 @@ def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "waits",
         f"{report['gate_waits']} call(s) waited, {_seconds(report['gate_wait_ns'])} in all; "
-        f"{report['meter_waits']} held back by the meter, {_seconds(report['meter_wait_ns'])}; "
-        f"the last drain took {_seconds(report['drain_ns'])}, the longest {_seconds(report['drain_most_ns'])}",
+        f"{report['throttle_waits']} held back by the throttle, {_seconds(report['throttle_wait_ns'])}; "
+        f"the last drain took {_seconds(report['drain_ns'])}, the longest {_seconds(report['drain_max_ns'])}",
     )
     if alone:
         yield "", _NO_COORDINATOR_NOTE
@@ -157,38 +157,40 @@ def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _estimate_mark(report: dict[str, int]) -> str:
-    return "" if pages.is_resident_exact(report["memory_mode"], report["asked_managed"]) else " (an estimate)"
+    return "" if pages.is_resident_exact(report["memory_mode"], report["uses_managed_memory"]) else " (an estimate)"
 
 
-def _turn(orders: dict[str, int], report: dict[str, int], now: int) -> Iterator[str]:
+def _turn(control: dict[str, int], report: dict[str, int], now: int) -> Iterator[str]:
     if report["turn_phase"] != pages.OUT:
         by = "by a permit" if report["turn_epoch"] else "without a coordinator"
-        yield f"number {report['turn_turn']:#x}, {by}, began {_ago(report['turn_began_ns'], now)}"
-    elif orders["permit_flags"] & pages.MAY:
-        yield f"permitted, tried {report['turn_tries']} time(s) in vain so far"
-    yield f"quantum {_seconds(orders['quantum_ns'])}"
-    if orders["permit_deadline_ns"]:
-        yield f"ends in {_seconds(max(0, orders['permit_deadline_ns'] - now))}"
-    if orders["permit_flags"] & pages.CONTENDED:
+        yield f"number {report['turn_turn']:#x}, {by}, began {_ago(report['turn_entered_ns'], now)}"
+    elif control["permit_flags"] & pages.MAY:
+        yield f"permitted, tried {report['turn_refused_entries']} time(s) in vain so far"
+    yield f"quantum {_seconds(control['quantum_ns'])}"
+    if control["permit_deadline_ns"]:
+        yield f"ends in {_seconds(max(0, control['permit_deadline_ns'] - now))}"
+    if control["permit_flags"] & pages.CONTENDED:
         yield "others wait"
-    if orders["queue_position"]:
-        yield f"number {orders['queue_position']} in the queue"
+    if control["queue_position"]:
+        yield f"number {control['queue_position']} in the queue"
 
 
-def _limits(orders: dict[str, int]) -> Iterator[str]:
-    yield f"{format_size(orders['memory_limit'])} to allocate" if orders["memory_limit"] else "no memory limit"
+def _limits(control: dict[str, int]) -> Iterator[str]:
+    yield f"{format_size(control['memory_limit'])} to allocate" if control["memory_limit"] else "no memory limit"
     yield (
-        f"told to have {format_size(orders['memory_total'])}" if orders["memory_total"] else "told the device's memory"
+        f"told to have {format_size(control['memory_total'])}"
+        if control["memory_total"]
+        else "told the device's memory"
     )
-    if orders["memory_backing"] != pages.UNKNOWN:
-        yield f"{format_size(orders['memory_backing'])} can still be backed"
-    if orders["resident_target"] != pages.UNKNOWN:
-        yield f"{format_size(orders['resident_target'])} may stay on the device"
-    if rate := orders["budget_rate"]:
-        amount = f"{rate / 1e7:g} % of the time" if orders["budget_unit"] == pages.TIME else f"{rate} blocks a second"
+    if control["memory_backing"] != pages.UNKNOWN:
+        yield f"{format_size(control['memory_backing'])} can still be backed"
+    if control["resident_target"] != pages.UNKNOWN:
+        yield f"{format_size(control['resident_target'])} may stay on the device"
+    if rate := control["budget_rate"]:
+        amount = f"{rate / 1e7:g} % of the time" if control["budget_unit"] == pages.TIME else f"{rate} blocks a second"
         yield "stopped" if rate == pages.UNKNOWN else amount
-    if orders["window_ns"]:
-        yield f"{_seconds(orders['window_ns'])} of work in flight"
+    if control["window_ns"]:
+        yield f"{_seconds(control['window_ns'])} of work in flight"
 
 
 def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:

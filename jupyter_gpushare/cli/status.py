@@ -72,7 +72,7 @@ def _snapshots(socket: str) -> Iterator[dict[str, Any] | str]:
 def _watch(socket: str, as_json: bool) -> None:
     if as_json:
         for status in _snapshots(socket):
-            print(json.dumps({"away": status} if isinstance(status, str) else status), flush=True)
+            print(json.dumps({"unavailable": status} if isinstance(status, str) else status), flush=True)
     if not sys.stdout.isatty():
         _log(socket)
     from rich.live import Live
@@ -117,7 +117,7 @@ def render(status: dict[str, Any]) -> Any:
             escape(
                 f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
                 + (f"\nFAILED: {device['failed']}" if device.get("failed") else "")
-                + _foreign_lines(device.get("outside", []))
+                + _foreign_lines(device.get("foreign_processes", []))
                 + "".join(f"\nlocked by {_owner(one)}" for one in device.get("locked_by", []))
                 + (f"\nof tenant {device['guaranteed_to']}" if device.get("guaranteed_to") else "")
             ),
@@ -159,7 +159,7 @@ def _client_table(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
         "on host": [_host(client) for client in clients],
         "GPU time": [units.format_duration(client["gpu_seconds"]) for client in clients],
         "waited": [units.format_duration(client["wait_seconds"]) for client in clients],
-        "turns": [str(client["quanta"]) for client in clients],
+        "turns": [str(client["turn_count"]) for client in clients],
     }
     for name, nothing in (("quota", "default"), ("on host", "-")):
         if set(columns[name]) <= {nothing}:
@@ -177,7 +177,7 @@ def client_label(client: Mapping[str, Any]) -> str:
     if client["label"]:
         return str(client["label"])
     identity = str(client["id"])[:8]
-    return identity if client.get("own", True) else f"{client['tenant']} ({identity})"
+    return identity if client.get("own", True) else f"{client['user']} ({identity})"
 
 
 def _foreign_lines(processes: list[dict[str, Any]]) -> str:

@@ -68,7 +68,7 @@ def write(directory: Path, result: dict[str, Any], recorder: PhaseRecorder, end:
     (directory / "timeline.svg").write_text(picture + "\n")
     rows = "".join(
         f"<tr><td>{html.escape(c['label'])}</td><td>{c['cells']}</td><td>{c['gpu_seconds']:.1f}</td>"
-        f"<td>{c['wait_seconds']:.1f}</td><td>{c['quanta']}</td></tr>"
+        f"<td>{c['wait_seconds']:.1f}</td><td>{c['turn_count']}</td></tr>"
         for c in result["clients"]
     )
     simulated = "<p><strong>The device is simulated.</strong></p>" if result["simulated"] else ""

@@ -118,7 +118,7 @@ def _build_result(recorder: PhaseRecorder, todo: list[DemoNotebook], outcomes: l
             "cells": len(script.cells),
             "gpu_seconds": recorder.clients[script.name]["gpu_seconds"],
             "wait_seconds": recorder.clients[script.name]["wait_seconds"],
-            "quanta": recorder.clients[script.name]["quanta"],
+            "turn_count": recorder.clients[script.name]["turn_count"],
         }
         for script in todo
     ]
@@ -136,7 +136,7 @@ def _print_summary(result: dict[str, Any], output: Path) -> None:
     for client in result["clients"]:
         print(
             f"{client['label']:<14} {client['cells']} cells, GPU {units.format_duration(client['gpu_seconds'])} "
-            f"in {client['quanta']} turns, waited {units.format_duration(client['wait_seconds'])}"
+            f"in {client['turn_count']} turns, waited {units.format_duration(client['wait_seconds'])}"
         )
     print(
         f"{result['device']}{' (simulated)' if result['simulated'] else ''}: memory in use "

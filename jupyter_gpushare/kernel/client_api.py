@@ -96,7 +96,7 @@ class ClientApi:
         return bool(self._request_for_client("resume")["changed"])
 
     def wait_status(self) -> dict[str, Any]:
-        return dict(self._request_for_client("outlook"))
+        return dict(self._request_for_client("wait_status"))
 
     def history(self) -> History:
         """The turns and waits of the last minutes, as far as the coordinator keeps them."""

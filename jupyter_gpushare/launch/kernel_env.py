@@ -128,7 +128,7 @@ def register_client(
     except client.Unreachable as error:
         return known._replace(note=f"unreachable: {_one_line(error)}")
     except (client.CoordinatorError, address.BadAddress) as error:
-        if own_program and getattr(error, "reason", "") in ("too_many_devices", "no_place"):
+        if own_program and getattr(error, "reason", "") in ("too_many_devices", "placement_failed"):
             raise TooManyDevices(str(error)) from None
         return known._replace(note=f"refused: {_one_line(error)}")
     config = status.get("config", {})

@@ -22,9 +22,9 @@ _DEVICES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float | None]], ..
     ("grants", "Clients that hold the device", lambda d: len(d["grants"])),
     ("queue_length", "Clients that wait for the device", lambda d: len(d["queue"])),
     ("failed", "1 while it is out of use", lambda d: float(bool(d.get("failed")))),
-    ("outside_processes", "Processes on it that are not shared", lambda d: _foreign_total(d, lambda process: 1)),
+    ("foreign_processes", "Processes on it that are not shared", lambda d: _foreign_total(d, lambda process: 1)),
     (
-        "outside_memory_bytes",
+        "foreign_memory_bytes",
         "Memory of these",
         lambda d: _foreign_total(d, lambda process: process.get("memory") or 0),
     ),
@@ -90,7 +90,7 @@ def _device_metrics(devices: list[dict[str, Any]]) -> Iterator[Metric]:
 
 def _foreign_total(device: Mapping[str, Any], count: Callable[[Mapping[str, Any]], float]) -> float | None:
     """None where it is not known, as without NVML."""
-    processes = device.get("outside")
+    processes = device.get("foreign_processes")
     return None if processes is None else sum(map(count, processes))
 
 

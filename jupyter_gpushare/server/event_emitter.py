@@ -28,10 +28,10 @@ class EventEmitter:
         """Two snapshots of one coordinator. None: it has just been found, so nothing is known to have changed."""
         for event in state_changes(before, after, self._waited) if before else ():
             self._events.emit(schema_id=SCHEMA_ID, data=event)
-        earlier = {client["id"]: client["quanta"] for client in before["clients"]} if before else {}
+        earlier = {client["id"]: client["turn_count"] for client in before["clients"]} if before else {}
         self._waited = {
             client["id"]: client["wait_seconds"]
-            if client["queue_position"] is None or client["quanta"] != earlier.get(client["id"], 0)
+            if client["queue_position"] is None or client["turn_count"] != earlier.get(client["id"], 0)
             else self._waited.get(client["id"], 0.0)
             for client in after["clients"]
         }
@@ -44,10 +44,10 @@ def state_changes(
     earlier = {client["id"]: client for client in before["clients"]}
     for client in after["clients"]:
         known = earlier.get(client["id"], {})
-        about = {"client": client["id"], "tenant": client["tenant"], "devices": client["devices"]}
+        about = {"client": client["id"], "user": client["user"], "devices": client["devices"]}
         if known and client["quota"] != known["quota"]:
             yield {"transition": "quota_changed", **about, "quota": client["quota"]}
-        turns = client["quanta"] - known.get("quanta", 0)
+        turns = client["turn_count"] - known.get("turn_count", 0)
         if turns > 0:
             since = (waited or {}).get(client["id"], 0.0)
             yield {

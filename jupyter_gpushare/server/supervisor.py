@@ -33,7 +33,7 @@ NOT_RUNNING = "No coordinator is running; the first shared kernel starts one."
 
 # These change while nothing happens. Frames for them would make an idle server look busy to a hub's proxy.
 _CLOCK_FIELDS = {
-    "held_seconds",
+    "granted_seconds",
     "seconds_left",
     "expected_wait",
     "hold_seconds_left",
@@ -293,7 +293,7 @@ class Supervisor:
         self.status = None
         if message != self._last_content:
             self._last_content = message
-            self._send_frame(json.dumps({"type": "away", "reason": reason, "message": message}))
+            self._send_frame(json.dumps({"type": "unavailable", "reason": reason, "message": message}))
 
     def _reset(self) -> None:
         self.status = self._last_content = None

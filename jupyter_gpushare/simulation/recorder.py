@@ -78,7 +78,7 @@ class Recorder:
     def _update_client(self, told: dict[str, Any], now: float) -> None:
         client = self._clients.get(told["id"])
         if client is None:
-            tenant = self._user_names.setdefault(told["tenant"], f"user-{len(self._user_names) + 1}")
+            tenant = self._user_names.setdefault(told["user"], f"user-{len(self._user_names) + 1}")
             quota = {name: value for name, value in told["quota"].items() if value is not None}
             client = self._clients[told["id"]] = _Client(len(self._clients) + 1, tenant, now, quota, last_cell_end=now)
             client.busy, client.waited = client.initial_usage = _busy_seconds(told), told["wait_seconds"]

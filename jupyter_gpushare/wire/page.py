@@ -51,18 +51,18 @@ class Turn(NamedTuple):
     """Where a process stands with its turn: `struct gpushare_turn`."""
 
     turn: int = 0
-    began_ns: int = 0
+    entered_ns: int = 0
     closed_ns: int = 0
-    ended_ns: int = 0
+    left_ns: int = 0
     epoch: int = 0
     phase: int = OUT
-    tries: int = 0
-    step_tries: int = 0
+    refused_entries: int = 0
+    steps: int = 0
 
     @property
     def check(self) -> int:
-        halves = (self.epoch | self.phase << 32, self.tries | self.step_tries << 32)
-        return checksum(self.turn, self.began_ns, self.closed_ns, self.ended_ns, *halves)
+        halves = (self.epoch | self.phase << 32, self.refused_entries | self.steps << 32)
+        return checksum(self.turn, self.entered_ns, self.closed_ns, self.left_ns, *halves)
 
 
 _Block = TypeVar("_Block", Permit, Turn)
@@ -163,11 +163,11 @@ class Page(SharedMemory):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
-        self.orders: Any = self.view.orders
+        self.control: Any = self.view.control
         self.report: Any = self.view.report
 
     def close(self) -> None:
-        self.orders = self.report = None
+        self.control = self.report = None
         super().close()
 
     def values(self) -> dict[str, dict[str, int]]:
@@ -176,11 +176,11 @@ class Page(SharedMemory):
         Fields of structs and elements of arrays are named `permit_epoch`, `drains_0` and so on.
         """
         ffi, _ = layout()
-        return {name: _values(ffi, getattr(self.view, name)) for name in ("header", "orders", "report")}
+        return {name: _values(ffi, getattr(self.view, name)) for name in ("header", "control", "report")}
 
     def write_permit(self, permit: Permit) -> None:
         """Store a permit with its check; the doorbell has to follow."""
-        _store(self.orders.permit, permit)
+        _store(self.control.permit, permit)
 
     def write_turn(self, turn: Turn) -> None:
         _store(self.report.turn, turn)
@@ -191,7 +191,7 @@ class Page(SharedMemory):
 
     def interrupt(self) -> None:
         """Interrupt the calls that wait at the gate; the doorbell has to follow."""
-        self.orders.interrupt_seq = (self.orders.interrupt_seq + 1) & 0xFFFFFFFF
+        self.control.interrupt_seq = (self.control.interrupt_seq + 1) & 0xFFFFFFFF
 
 
 class ClientPage(SharedMemory):

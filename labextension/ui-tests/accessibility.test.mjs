@@ -12,7 +12,7 @@ import { Stage } from './stage.mjs';
 const BUSY = 'busy.ipynb';
 const WAITING = 'waiting.ipynb';
 const AWAY = {
-  type: 'away',
+  type: 'unavailable',
   reason: 'unreachable',
   message: 'no coordinator answers'
 };

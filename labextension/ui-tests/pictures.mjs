@@ -74,11 +74,11 @@ try {
     await lab.run(1);
     await client(name, one => one.cells > 0);
   }
-  await client('train.ipynb', one => one.quanta > 1);
+  await client('train.ipynb', one => one.turn_count > 1);
   await waitUntil(
     async () => {
       const infer = await client('infer.ipynb');
-      return infer.quanta > 2 && infer.phase === 'waiting';
+      return infer.turn_count > 2 && infer.phase === 'waiting';
     },
     'wait after some turns',
     90_000

@@ -103,7 +103,7 @@ stage.test('notebooks take turns, and reach their end', async () => {
   await lab.reads(/^GPU: idle\b/);
   const { clients, devices } = await status();
   assert.equal(devices.length, 1);
-  assert.ok(clients.every(one => one.quanta > 1));
+  assert.ok(clients.every(one => one.turn_count > 1));
 });
 
 stage.test('the status item disappears with the kernel', async () => {

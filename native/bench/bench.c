@@ -235,8 +235,8 @@ static void *watch_turns(void *unused) {
     struct timespec pause = {0, SAMPLE_NS};
     uint64_t last = 0;
     while (!watch.over && watch.count < MOST_RUNS) {
-        uint64_t began = watch.page->began_ns, closed = watch.page->closed_ns, ended = watch.page->ended_ns;
-        if (ended && began != last && began == watch.page->began_ns) {
+        uint64_t began = watch.page->entered_ns, closed = watch.page->closed_ns, ended = watch.page->left_ns;
+        if (ended && began != last && began == watch.page->entered_ns) {
             memcpy(watch.turns[watch.count++], (uint64_t[]){began, closed, ended}, sizeof *watch.turns);
             last = began;
         }

@@ -72,7 +72,7 @@ class WrittenPage(Page):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
-        self.permit: Any = ffi.addressof(self.view.orders, "permit")
+        self.permit: Any = ffi.addressof(self.view.control, "permit")
         self.words: Any = ffi.cast("uint64_t *", self.permit)
         self.written = {bytes(ffi.sizeof("struct gpushare_permit"))}
         self.busy = False
@@ -120,10 +120,10 @@ class StandInCoordinator(EventOwner):
             self._clients[name] = ClientPage(client)
         found = self._clients[name]
         self._slots[name] = self._slots.get(name, -1) + 1
-        orders = line.page.view.orders
-        orders.slot = self._slots[name] % 64
-        orders.quantum_ns, orders.idle_release_ns = 50_000_000, self.random.choice((0, 10_000_000))
-        orders.heartbeat_ns = round(self.clock.now * 1e9)
+        control = line.page.view.control
+        control.slot = self._slots[name] % 64
+        control.quantum_ns, control.idle_release_ns = 50_000_000, self.random.choice((0, 10_000_000))
+        control.heartbeat_ns = round(self.clock.now * 1e9)
         found.refresh_devices()
         for device in message["devices"]:
             found.add_device(device["uuid"])
@@ -133,7 +133,7 @@ class StandInCoordinator(EventOwner):
     def _beat(self) -> None:
         for line in self.lines:
             if line.page and line.open:
-                line.page.view.orders.heartbeat_ns = round(self.clock.now * 1e9)
+                line.page.view.control.heartbeat_ns = round(self.clock.now * 1e9)
         self.clock.schedule(self.clock.now + 1.0, self, self._beat)
 
     # --- permits

@@ -73,7 +73,7 @@ def test_row_2_the_gate_opens_when_it_has_entered(process: RuleDriver) -> None:
     assert {"WAKE", "CHANGED"} <= acts
     assert (process.gate, process.phase) == ("open", IN)
     report = process.out.report
-    assert (report.turn, report.epoch, report.began_ns) == (TURN, 7, process.now)
+    assert (report.turn, report.epoch, report.entered_ns) == (TURN, 7, process.now)
     assert report.check == check_of(report, TURN_WORDS)
 
 
@@ -91,7 +91,7 @@ def test_row_3_the_lock_first_then_the_permit(process: RuleDriver, change: dict[
 def test_row_4_refused_it_listens_and_tries_again(process: RuleDriver) -> None:
     process.permit()
     process.enter(REFUSED)
-    assert process.out.report.tries == 1
+    assert process.out.report.refused_entries == 1
     assert process.out.listen
     assert process.wakes_in == 20
     assert "ENTER" not in process.step(after=1)
@@ -141,7 +141,7 @@ def test_row_7_a_step_for_a_sibling_that_drains(process: RuleDriver) -> None:
     assert process.out.turn == TURN
     process.step(ENTERED)
     assert (process.gate, process.phase) == ("step", STEP)
-    assert process.out.report.step_tries == 1
+    assert process.out.report.steps == 1
 
 
 def test_row_7_a_step_enters_on_its_own_devices(process: RuleDriver) -> None:
@@ -414,7 +414,7 @@ def test_row_17_it_leaves_when_its_memory_has_left(process: RuleDriver) -> None:
     process.given.moving = 0
     assert {"LEAVE", "RING", "CHANGED"} <= process.step(after=3)
     assert (process.out.turn, process.out.devices, process.phase) == (TURN, 1, OUT)
-    assert process.out.report.ended_ns == process.now
+    assert process.out.report.left_ns == process.now
 
 
 def test_row_17_memory_stays_while_a_sibling_drains(process: RuleDriver) -> None:

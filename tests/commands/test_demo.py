@@ -27,8 +27,8 @@ def test_three_notebooks_share_one_device(own_host: Path, tmp_path: Path) -> Non
     assert report["oversubscription"] > 1.5
     assert [client["label"] for client in report["clients"]] == ["train.ipynb", "explore.ipynb", "infer.ipynb"]
     for client in report["clients"]:
-        assert set(client) == {"label", "cells", "gpu_seconds", "wait_seconds", "quanta"}
-        assert client["gpu_seconds"] > 1 and client["quanta"] > 1
+        assert set(client) == {"label", "cells", "gpu_seconds", "wait_seconds", "turn_count"}
+        assert client["gpu_seconds"] > 1 and client["turn_count"] > 1
     assert "<svg" in (tmp_path / "report" / "report.html").read_text()
     assert "train.ipynb" in done.stdout and "█" in done.stdout and "cell 2 of 3 done" in done.stdout
 

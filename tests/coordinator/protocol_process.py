@@ -133,8 +133,8 @@ class ProtocolProcess(Process):
     # --- what a test makes it do
 
     @property
-    def orders(self) -> Any:
-        return self.page.orders
+    def control(self) -> Any:
+        return self.page.control
 
     @property
     def report(self) -> Any:

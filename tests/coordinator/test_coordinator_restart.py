@@ -55,8 +55,8 @@ def test_settings_changed_live_outlive_a_killed_coordinator(
     changed = before | {"time_quantum": 7, "default_quota": {"memory": "1GiB"}, "idle_release": 3}
     assert after == (changed if holds_on else before)
     process = processes("a")
-    assert process.orders.quantum_ns == after["time_quantum"] * 10**9
-    assert (process.orders.memory_limit == 1 << 30) == holds_on
+    assert process.control.quantum_ns == after["time_quantum"] * 10**9
+    assert (process.control.memory_limit == 1 << 30) == holds_on
 
 
 @pytest.mark.parametrize("kept", ["", '{"time_quantum": -1}', '{"colour": 1}', "7", "\x00"])

@@ -75,7 +75,7 @@ def test_a_snapshot(busy: CoordinatorProcess) -> None:
     described = schema(SETTINGS[name] for name in PUBLIC)
     described["properties"]["devices_are_simulated"] = {"type": "boolean"}
     jsonschema.validate(status["config"], strict(described))
-    for field in ("you", "coordinator"):
+    for field in ("viewer", "coordinator"):
         broken = {**status, field: {**status[field], "more": 1}}
         with pytest.raises(jsonschema.ValidationError, match="'more' was unexpected"):
             check("Status", broken)
@@ -91,8 +91,8 @@ def test_a_device_that_others_use(idle_coordinator: CoordinatorProcess, processe
         device = wait_until(lambda: (one := coordinator.status()["devices"][0])["locked_by"] and one)
         keeper.kill()
     os.close(descriptor)
-    device["outside"] = find_foreign({os.getpid(): 5, 1 << 30: None}, set())
-    assert [one["pid"] for one in device["outside"]] == [os.getpid(), None]
+    device["foreign_processes"] = find_foreign({os.getpid(): 5, 1 << 30: None}, set())
+    assert [one["pid"] for one in device["foreign_processes"]] == [os.getpid(), None]
     check("Device", device)
 
 

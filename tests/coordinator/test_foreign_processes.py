@@ -41,7 +41,7 @@ def test_owner_of_a_foreign_process_is_visible_to_that_user_and_admins(
         {"pid": 1, "user": "ada", "memory": 5},
         {"pid": 2, "user": "nobody of ours", "memory": 6},
     ]
-    status = {"devices": [{"uuid": "gpu", "outside": outside}], "clients": [], "coordinator": {}}
+    status = {"devices": [{"uuid": "gpu", "foreign_processes": outside}], "clients": [], "coordinator": {}}
     view = msgspec.json.decode(SnapshotEncoder(status, {}).for_user(Identity(str(viewer), viewer == 0, 1, viewer)))
-    assert [one["user"] for one in view["devices"][0]["outside"]] == told
-    assert [one["pid"] for one in view["devices"][0]["outside"]] == [1, 2]
+    assert [one["user"] for one in view["devices"][0]["foreign_processes"]] == told
+    assert [one["pid"] for one in view["devices"][0]["foreign_processes"]] == [1, 2]

@@ -115,7 +115,7 @@ def test_as_many_processes_as_there_are_slots(guest_processes: ProcessFactory) -
     connection = guest_processes.connection()
     connection.send(extra.hello(), extra.descriptors_of_hello())
     assert "has 64 processes already" in receive_refusal(connection)["message"]
-    assert len({process.orders.slot for process in [first, *crowd]}) == 64
+    assert len({process.control.slot for process in [first, *crowd]}) == 64
 
 
 def test_a_quota_that_makes_no_sense_is_not_used(
@@ -135,12 +135,12 @@ def test_pages_that_claim_absurd_quotas_and_slots(
     """They may stem from an earlier coordinator, or from a process that wrote what it liked."""
     for number, (share, limit, memory_limit) in enumerate([(4_000_000_000, 1, 0), (900_000, 100_000, 1 << 63)]):
         process = guest_processes(f"absurd{number}", connect=False)
-        process.orders.quota_set = 0xFFFFFFFF
-        process.orders.share_ppm, process.orders.limit_ppm, process.orders.memory_limit = share, limit, memory_limit
-        process.orders.slot = 0xFFFFFFFF
+        process.control.quota_flags = 0xFFFFFFFF
+        process.control.share_ppm, process.control.limit_ppm, process.control.memory_limit = share, limit, memory_limit
+        process.control.slot = 0xFFFFFFFF
         process.send_hello()
         client = shared_coordinator.client(f"absurd{number}")
         assert client and client["quota"] == {
             "share": 0.0, "limit": 1.0, "memory": None, "resident": None, "service": "online"
         }  # fmt: skip
-        assert process.orders.slot == 0
+        assert process.control.slot == 0

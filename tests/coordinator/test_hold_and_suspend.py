@@ -29,7 +29,9 @@ def test_hold_keeps_the_gate_open_past_the_quantum(
     a, b = pair
     held = coordinator.request(messages.Hold(client="a", seconds="5min"))
     assert held["running"] and 299 < held["hold_seconds_left"] <= 300
-    wait_until(lambda: a.permit.deadline_ns > a.orders.heartbeat_ns + 290e9)  # its agent, which closes by itself, knows
+    wait_until(
+        lambda: a.permit.deadline_ns > a.control.heartbeat_ns + 290e9
+    )  # its agent, which closes by itself, knows
     client = coordinator.client("a")
     assert client and 290 < client["hold_seconds_left"] <= 300
     assert coordinator.request(messages.Hold(client="b"))["running"] is False

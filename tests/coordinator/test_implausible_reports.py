@@ -28,9 +28,9 @@ def test_device_size_is_bounded(guest_processes: ProcessFactory, shared_coordina
     assert process.send_hello(devices=reports) == "welcome"
     shown = {device["uuid"]: device["memory_total"] for device in shared_coordinator.status()["devices"]}
     assert {shown[uuid] for uuid in names} == {MAX_BYTES}
-    seen = beside.orders.heartbeat_ns
-    wait_until(lambda: beside.orders.heartbeat_ns > seen)
-    assert 0 < beside.orders.memory_backing <= MAX_BYTES
+    seen = beside.control.heartbeat_ns
+    wait_until(lambda: beside.control.heartbeat_ns > seen)
+    assert 0 < beside.control.memory_backing <= MAX_BYTES
 
 
 @pytest.mark.usefixtures("unaffected_bystander")
@@ -57,10 +57,10 @@ def test_details_carry_nothing_that_a_terminal_obeys(
 ) -> None:
     process, asker = processes("asked"), processes.connection()
     asker.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
-    wait_until(lambda: process.orders.inspect_seq)
+    wait_until(lambda: process.control.inspect_seq)
     ledger = [{"kind": "\x1b[2J", "number": 1, "bytes": 1}]
     process.send_message(
-        "details", seq=process.orders.inspect_seq, memory_mode="\r", ledger=ledger, unhooked=["cu\x9b1m"]
+        "details", seq=process.control.inspect_seq, memory_mode="\r", ledger=ledger, unhooked=["cu\x9b1m"]
     )
     answer = asker.receive()
     assert answer and "\\u001b" not in json.dumps(answer) and "\\u009b" not in json.dumps(answer)

@@ -73,7 +73,7 @@ def test_process_messages_before_hello_are_refused(
 
 def test_requests_for_unknown_clients_are_refused(guest_processes: ProcessFactory) -> None:
     connection = guest_processes.connection()
-    for kind in ("release", "hold", "suspend", "evict", "outlook", "quota", "forget", "interrupt"):
+    for kind in ("release", "hold", "suspend", "evict", "wait_status", "quota", "unregister", "interrupt"):
         connection.send({"type": kind, "client": "nobody", "id": 3})
         answer = connection.receive() or {}
         assert (answer["id"], answer["reason"]) == (3, "unknown_client")
@@ -105,7 +105,7 @@ def test_bad_quotas_change_nothing(guest_processes: ProcessFactory, shared_coord
             shared_coordinator.request(messages.SetQuota(client="a", changes=changes))
         assert (error.value.reason, words in str(error.value)) == (reason, True), str(error.value)
     assert (shared_coordinator.client("a") or {})["quota"] == before
-    assert process.orders.memory_limit == 1 << 30
+    assert process.control.memory_limit == 1 << 30
 
 
 def test_good_quotas_reach_the_page(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
@@ -120,7 +120,7 @@ def test_good_quotas_reach_the_page(guest_processes: ProcessFactory, shared_coor
         ({"resident": "none"}, "resident_quota", 0),
     ):
         shared_coordinator.request(messages.SetQuota(client="a", changes=changes))
-        assert getattr(process.orders, field) == value, changes
+        assert getattr(process.control, field) == value, changes
 
 
 def test_client_registers_once_with_a_valid_quota(shared_coordinator: CoordinatorProcess) -> None:

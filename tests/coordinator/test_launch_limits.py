@@ -16,7 +16,7 @@ from jupyter_gpushare.wire.page import TIME
 from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import wait_until
 
-SHARE = {"rate": 0.305, "unit": "device_seconds", "reason": "share", "beside": ["b"]}
+SHARE = {"rate": 0.305, "unit": "device_seconds", "reason": "share", "colocated_with": ["b"]}
 ME = str(os.getuid())
 
 
@@ -33,9 +33,9 @@ def test_colocated_clients_have_launch_limits_with_reasons(
     a.run_turn()
     assert (coordinator.client("a") or {})["limit_text"] == ""
     b.run_turn()
-    wait_until(lambda: a.orders.budget_rate)
+    wait_until(lambda: a.control.budget_rate)
     for process in (a, second):
-        assert (process.orders.budget_rate, process.orders.budget_unit) == (305_000_000, TIME)
+        assert (process.control.budget_rate, process.control.budget_unit) == (305_000_000, TIME)
     told = coordinator.client("a") or {}
     assert told["limits"] == [SHARE]
     assert told["limit_text"] == "at most 30.5 % of the device's time: its share beside b.ipynb"
@@ -46,27 +46,27 @@ def test_colocated_clients_have_launch_limits_with_reasons(
     assert (coordinator.client("a") or {})["limit_text"].endswith("; at most 20 ms of work queued: others wait")
     b.finish()
     coordinator.request(messages.Suspend(client="b"))
-    wait_until(lambda: not a.orders.budget_rate)
+    wait_until(lambda: not a.control.budget_rate)
 
 
 @pytest.mark.parametrize(
     ("rate", "unit", "reason", "text"),
     [
-        (0.5, "device_seconds", "lent", "50 % of the device's time: its share and idle time beside b, c"),
+        (0.5, "device_seconds", "surplus", "50 % of the device's time: its share and idle time beside b, c"),
         (1, "blocks", "measuring", "1 block/s: the speed of b, c alone is measured first"),
         (1200, "blocks", "adaptive", "1,200 blocks/s: the speed of b, c is kept"),
     ],
 )
 def test_each_launch_rule_has_its_text(rate: float, unit: str, reason: str, text: str) -> None:
-    limit = {"rate": rate, "unit": unit, "reason": reason, "beside": ["b", "c"]}
+    limit = {"rate": rate, "unit": unit, "reason": reason, "colocated_with": ["b", "c"]}
     assert launch_limits.describe_limits([limit], str) == f"at most {text}"
 
 
 def test_only_the_owner_of_both_clients_reads_the_label_of_the_one_beside() -> None:
     clients = [
-        {"id": "a", "label": "a.ipynb", "tenant": "me", "limits": [SHARE | {"beside": ["b", "c", "d"]}]},
-        {"id": "b", "label": "b.ipynb", "tenant": "me", "limits": []},
-        {"id": "c", "label": "c.ipynb", "tenant": "ann", "limits": []},
+        {"id": "a", "label": "a.ipynb", "user": "me", "limits": [SHARE | {"colocated_with": ["b", "c", "d"]}]},
+        {"id": "b", "label": "b.ipynb", "user": "me", "limits": []},
+        {"id": "c", "label": "c.ipynb", "user": "ann", "limits": []},
     ]
     views = SnapshotEncoder({"devices": [], "clients": clients, "coordinator": {}}, {"a": ME, "b": ME, "c": "4242"})
 

@@ -47,7 +47,7 @@ def test_coordinator_exits_some_time_after_its_last_client(
     idle_coordinator.request(messages.Register(client="a", token="t"))
     process = processes("a", token="t")
     began = time.monotonic()
-    wait_until(lambda: process.orders.heartbeat_ns / 1e9 > began + 0.5)
+    wait_until(lambda: process.control.heartbeat_ns / 1e9 > began + 0.5)
     assert idle_coordinator.status(), "it stays while it has a client"
     idle_coordinator.request(messages.Unregister(client="a"))
     process.close()
@@ -210,9 +210,9 @@ class TestSubscribers:
         subscriber.send({"type": "subscribe", "id": 1})
         subscriber.receive()
         self.snapshots(subscriber, 0.2)
-        heartbeat = process.orders.heartbeat_ns
+        heartbeat = process.control.heartbeat_ns
         told = self.snapshots(subscriber, 2.2)
-        assert process.orders.heartbeat_ns > heartbeat
+        assert process.control.heartbeat_ns > heartbeat
         assert told == []
 
     def test_a_slow_one_gets_the_newest_when_it_has_caught_up(

@@ -36,11 +36,11 @@ def test_settings_are_read(coordinator: CoordinatorProcess) -> None:
 
 def test_levels_follow(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a = processes("a")
-    assert a.orders.window_ns == 20_000_000
+    assert a.control.window_ns == 20_000_000
     change(coordinator, idle_release=2, time_quantum=7.5, inflight_window=0, exempt_launches=0.0001)
-    orders = a.orders
-    assert (orders.idle_release_ns, orders.quantum_ns, orders.window_ns) == (2_000_000_000, 7_500_000_000, 0)
-    assert orders.exempt_ns == 100_000
+    control = a.control
+    assert (control.idle_release_ns, control.quantum_ns, control.window_ns) == (2_000_000_000, 7_500_000_000, 0)
+    assert control.exempt_ns == 100_000
 
 
 def test_default_quota_applies_to_new_clients(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
@@ -48,8 +48,8 @@ def test_default_quota_applies_to_new_clients(coordinator: CoordinatorProcess, p
     for quota in ({"memory": "1GiB", "limit": 0.5}, "memory=1GiB limit=0.5", "{'memory': '1GiB', 'limit': 0.5}"):
         change(coordinator, default_quota=quota)
         after = processes(f"after{len(str(quota))}", quota="limit=0.25")
-        assert (after.orders.memory_limit, after.orders.limit_ppm) == (1 << 30, 250_000)
-    assert before.orders.memory_limit == 8 << 30
+        assert (after.control.memory_limit, after.control.limit_ppm) == (1 << 30, 250_000)
+    assert before.control.memory_limit == 8 << 30
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_sizes_may_be_numbers_of_bytes() -> None:
 def test_part_of_a_card_is_kept_out_of_sharing(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     idle_coordinator.start("--device-memory=4GiB")
     a = processes("a")
-    assert (a.orders.memory_limit, a.orders.memory_total) == (4 << 30, 4 << 30)
+    assert (a.control.memory_limit, a.control.memory_total) == (4 << 30, 4 << 30)
     assert idle_coordinator.status()["devices"][0]["memory_total"] == 4 << 30
 
 

@@ -63,7 +63,7 @@ class Bench:
     def answer(self, port: ProcessHandle) -> int:
         """Look for room for the port's request; returns the number of its last refused one, or 0."""
         self.levels.handle_memory_shortage([port])
-        return int(port.page.orders.no_room)
+        return int(port.page.control.refused_request_seq)
 
 
 @pytest.fixture
@@ -77,16 +77,16 @@ def bench() -> Iterator[Bench]:
 def holds(port: ProcessHandle, mib: int, pinned: int = 0) -> None:
     report = port.page.report
     report.allocated = report.resident = mib * MIB
-    report.pinned = pinned * MIB
+    report.unmovable = pinned * MIB
 
 
 def asks(port: ProcessHandle, mib: int) -> int:
     """Report in the page that an allocation of so many MiB finds the device full. Return the request's number."""
     port.page.report.allocated += mib * MIB
     port.page.report.resident += mib * MIB
-    port.page.report.short_bytes = mib * MIB
-    port.page.report.short_seq += 1
-    return int(port.page.report.short_seq)
+    port.page.report.unmet_bytes = mib * MIB
+    port.page.report.unmet_request_seq += 1
+    return int(port.page.report.unmet_request_seq)
 
 
 def test_a_request_that_comes_meanwhile_does_not_get_the_answer_to_the_one_before(bench: Bench) -> None:
@@ -114,8 +114,8 @@ def test_a_request_that_was_met_meanwhile_and_followed_by_another(bench: Bench) 
 
     def another() -> None:
         bench.meanwhile = lambda: None
-        port.page.report.short_seq += 1
-        port.page.report.short_bytes = 0
+        port.page.report.unmet_request_seq += 1
+        port.page.report.unmet_bytes = 0
         asks(port, 16)
 
     bench.meanwhile = another

@@ -104,7 +104,11 @@ def everything() -> dict[str, Any]:
     about: dict[str, Any] = {"uptime_seconds": 1, "refused": {"invalid": 1}}
     about |= {name: {"buckets": [1], "seconds": 0.1} for name in ("drains", "waits", "switches")}
     about["usage"] = [{"user": "ada", "tenant": None, "device": "u", **dict.fromkeys(figures, 1)}]
-    return {"devices": [{**device, "outside": [{"pid": 1, "memory": 1}]}], "clients": [], "coordinator": about}
+    return {
+        "devices": [{**device, "foreign_processes": [{"pid": 1, "memory": 1}]}],
+        "clients": [],
+        "coordinator": about,
+    }
 
 
 def test_every_metric_is_documented_and_exported(exposed: str) -> None:
@@ -119,12 +123,12 @@ def test_every_metric_is_documented_and_exported(exposed: str) -> None:
 def test_processes_outside_of_sharing_are_counted() -> None:
     status = everything()
     beside = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
-    status["devices"][0]["outside"] = beside
+    status["devices"][0]["foreign_processes"] = beside
     values = {
         family.name: [sample.value for sample in family.samples] for family in prometheus.snapshot_metrics(status)
     }
-    assert values["gpushare_device_outside_processes"] == [2]
-    assert values["gpushare_device_outside_memory_bytes"] == [5]
+    assert values["gpushare_device_foreign_processes"] == [2]
+    assert values["gpushare_device_foreign_memory_bytes"] == [5]
 
 
 def test_launch_limits_have_client_unit_and_reason() -> None:

@@ -42,11 +42,11 @@ def test_overrun_interrupts_the_kernel_once(
     )
     stuck, waits = overrun(coordinator, processes)
     assert notes(coordinator, "stuck")[0].endswith("if it goes on, its kernel is asked to interrupt its cell")
-    sequence = stuck.orders.interrupt_seq
+    sequence = stuck.control.interrupt_seq
     wait_until(lambda: (coordinator.client("stuck") or {})["interrupt_asked"])
     assert "which it does when the call that runs returns" in notes(coordinator, "stuck")[0]
     assert (coordinator.client("waits") or {})["interrupt_asked"] is False and notes(coordinator, "waits") == []
-    assert stuck.orders.interrupt_seq == sequence, "its own server interrupts it, and then its waiting calls fail"
+    assert stuck.control.interrupt_seq == sequence, "its own server interrupts it, and then its waiting calls fail"
     found = [json.loads(line) for line in (state / "audit.log").read_text().splitlines()]
     assert [(entry["what"], entry["subject"], entry["user"], entry["pid"]) for entry in found] == [
         ("interrupt", "stuck", None, coordinator.pid)

@@ -53,7 +53,7 @@ def test_placement_options_choose_the_device(two: CoordinatorProcess) -> None:
     assert register(two, "d", f"device={B}") == [B]
     assert (two.client("a") or {})["labels"] == {"affinity": "pair"}
     reason, said = refused(two, "e", "affinity=pair share=0.6")
-    assert reason == "no_place"
+    assert reason == "placement_failed"
     assert "has 0.5 of its share left" in said
 
 
@@ -61,9 +61,9 @@ def test_placement_options_choose_the_device(two: CoordinatorProcess) -> None:
 def test_memory_can_be_a_part_of_the_device(two: CoordinatorProcess, processes: ProcessFactory, half: str) -> None:
     (uuid,) = register(two, "a", f"memory={half}")
     process = processes("a", uuid, quota=f"memory={half}")
-    assert process.orders.memory_limit == SIZE // 2
+    assert process.control.memory_limit == SIZE // 2
     two.request(messages.SetQuota(client="a", changes={"memory": "0.25"}))
-    assert process.orders.memory_limit == SIZE // 4
+    assert process.control.memory_limit == SIZE // 4
     with pytest.raises(CoordinatorError, match="affinity is about where a client starts"):
         two.request(messages.SetQuota(client="a", changes={"affinity": "x"}))
 
@@ -96,7 +96,7 @@ def test_clients_count_for_their_users_tenant(two: CoordinatorProcess) -> None:
     owned = [one["uuid"] for one in two.status()["devices"] if one["guaranteed_to"] == "mine"]
     assert register(two, "a") == register(two, "b") == owned
     client = two.client("a") or {}
-    assert (client["group"], client["quota"]["limit"]) == ("mine", 0.5)
+    assert (client["tenant"], client["quota"]["limit"]) == ("mine", 0.5)
     assert "tenant 'mine' has 2 clients: allowed are 2" in refused(two, "c")[1]
     with pytest.raises(CoordinatorError, match=r"limit=0.9 is above that of tenant 'mine': allowed is up to 0.5"):
         two.request(messages.SetQuota(client="a", changes={"limit": 0.9}))
@@ -120,7 +120,7 @@ def test_guest_is_preempted_when_the_owner_registers(
     owner.start_waiting()
     guest.end_turn()
     owner.wait_phase(IN)
-    assert (two.client("guest") or {})["gives_way"]
+    assert (two.client("guest") or {})["is_preemptible_guest"]
     (seen,) = [one for one in ask(as_other_user(), "status")["clients"] if one["id"] == "guest"]
     assert "runs only while tenant mine, whose devices these are, is idle" in seen["notes"][0]
 

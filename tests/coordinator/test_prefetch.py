@@ -13,8 +13,8 @@ GIB = 1 << 30
 def beats(process: ProtocolProcess) -> None:
     """The coordinator has looked at what processes hold."""
     for _ in range(2):
-        before = process.orders.heartbeat_ns
-        wait_until(lambda: process.orders.heartbeat_ns != before)  # noqa: B023
+        before = process.control.heartbeat_ns
+        wait_until(lambda: process.control.heartbeat_ns != before)  # noqa: B023
 
 
 def test_prefetch_is_limited_to_the_free_memory(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
@@ -24,13 +24,13 @@ def test_prefetch_is_limited_to_the_free_memory(coordinator: CoordinatorProcess,
     waits.allocate(6 * GIB)
     waits.report.resident = GIB
     waits.start_waiting()
-    wait_until(lambda: waits.orders.restore_ahead == 5 * GIB)
-    assert (waits.phase, runs.orders.restore_ahead) == (OUT, 0)
+    wait_until(lambda: waits.control.prefetch_limit == 5 * GIB)
+    assert (waits.phase, runs.control.prefetch_limit) == (OUT, 0)
     runs.allocate(GIB)
-    wait_until(lambda: waits.orders.restore_ahead == 7 * GIB)
+    wait_until(lambda: waits.control.prefetch_limit == 7 * GIB)
     runs.end_turn()
     waits.wait_phase(IN)
-    wait_until(lambda: waits.orders.restore_ahead == 0)
+    wait_until(lambda: waits.control.prefetch_limit == 0)
 
 
 def test_prefetch_is_zero_beside_plain_memory(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
@@ -44,7 +44,7 @@ def test_prefetch_is_zero_beside_plain_memory(coordinator: CoordinatorProcess, p
     beats(waits)
     waits.start_waiting()
     runs.wait_phase(CLOSING)
-    assert waits.orders.restore_ahead == 0
+    assert waits.control.prefetch_limit == 0
 
 
 def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
@@ -56,5 +56,5 @@ def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, pr
         process.report.resident = there
     room = 4 * GIB  # 8, but for 2 and 2
     first.start_waiting()
-    wait_until(lambda: first.orders.restore_ahead == room * 2 // 3)
-    assert second.orders.restore_ahead == 2 * GIB + room // 3
+    wait_until(lambda: first.control.prefetch_limit == room * 2 // 3)
+    assert second.control.prefetch_limit == 2 * GIB + room // 3

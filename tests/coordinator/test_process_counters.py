@@ -23,7 +23,7 @@ def drained(process: ProtocolProcess, *milliseconds: int) -> None:
         report.drains[min(taken.bit_length(), len(report.drains) - 1)] += 1
         report.drain_ns = taken * MS
         report.drain_total_ns += taken * MS
-        report.drain_most_ns = max(report.drain_most_ns, taken * MS)
+        report.drain_max_ns = max(report.drain_max_ns, taken * MS)
 
 
 def histogram(collector: Collector) -> Iterator[tuple[str, float]]:
@@ -76,7 +76,7 @@ def test_host_memory_of_all_clients(coordinator: CoordinatorProcess, processes: 
 
 def test_invalid_counters_are_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
-    process.report.gpu_ns = process.report.drain_most_ns = process.report.drain_total_ns = (1 << 64) - 1
+    process.report.gpu_ns = process.report.drain_max_ns = process.report.drain_total_ns = (1 << 64) - 1
     for number in range(len(process.report.drains)):
         process.report.drains[number] = (1 << 32) - 1
     assert (coordinator.client("a") or {})["gpu_busy_seconds"] < 2e9

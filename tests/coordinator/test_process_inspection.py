@@ -13,7 +13,7 @@ from .protocol_process import ProtocolProcess, RawConnection, wait_until
 
 
 def answer(process: ProtocolProcess, **fields: Any) -> None:
-    process.send_message("details", seq=int(process.orders.inspect_seq), **fields)
+    process.send_message("details", seq=int(process.control.inspect_seq), **fields)
 
 
 def request(processes: ProcessFactory) -> RawConnection:
@@ -26,7 +26,7 @@ def test_inspect_returns_the_answer_of_the_process(coordinator: CoordinatorProce
     process = processes("a")
     process.report.launches = 77
     asking = request(processes)
-    wait_until(lambda: process.orders.inspect_seq == 1)
+    wait_until(lambda: process.control.inspect_seq == 1)
     answer(process, memory_mode="unified", ledger=[{"kind": "managed", "number": 2, "bytes": 9}], unhooked=["cuNew"])
     reply = asking.receive()
     assert reply and (reply["type"], reply["id"]) == ("reply", 5)
@@ -34,7 +34,7 @@ def test_inspect_returns_the_answer_of_the_process(coordinator: CoordinatorProce
     assert (result["pid"], result["client"]) == (os.getpid(), "a")
     assert result["coordinator"] == {"pid": coordinator.pid, "socket": coordinator.path}
     assert result["page"]["report"]["launches"] == 77
-    assert result["page"]["orders"]["quantum_ns"] == 200_000_000
+    assert result["page"]["control"]["quantum_ns"] == 200_000_000
     assert result["details"]["ledger"] == [{"kind": "managed", "number": 2, "bytes": 9}]
     assert result["details"]["unhooked"] == ["cuNew"]
 
@@ -42,7 +42,7 @@ def test_inspect_returns_the_answer_of_the_process(coordinator: CoordinatorProce
 def test_simultaneous_inspections_are_both_answered(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
     both = [request(processes) for _ in range(2)]
-    wait_until(lambda: process.orders.inspect_seq == 2)
+    wait_until(lambda: process.control.inspect_seq == 2)
     answer(process, memory_mode="plain")
     for asking in both:
         reply = asking.receive()
@@ -62,7 +62,7 @@ def test_inspect_of_a_stopped_process_returns_its_page(
     assert coordinator.status()["clients"]
     asking.join(10)
     assert found and found[0]["details"] is None and found[0]["page"]["header"]["version"] == 1
-    assert process.orders.inspect_seq == 1
+    assert process.control.inspect_seq == 1
     answer(process)  # too late, and to nobody's harm
     process.start_waiting()
     wait_until(lambda: process.phase == 1)

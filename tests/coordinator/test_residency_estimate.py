@@ -56,7 +56,7 @@ def test_residency_of_managed_or_unknown_memory_is_an_estimate(
 ) -> None:
     asks = holds(processes("asks"), PLAIN, GIB)
     holds(processes("silent"), 0, GIB)
-    asks.report.asked_managed = 1
+    asks.report.uses_managed_memory = 1
     assert resident(coordinator, "asks") == resident(coordinator, "silent") == (GIB, True)
     modes = [(coordinator.client(name) or {})["processes"][0]["memory_mode"] for name in ("asks", "silent")]
     assert modes == ["plain", None]

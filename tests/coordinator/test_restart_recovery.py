@@ -89,7 +89,7 @@ def test_a_kernel_without_gpu_processes_stays_suspended(
     process = processes("a")
     process.start_waiting()
     wait_until(lambda: (coordinator.client("a") or {})["phase"] == "suspended")
-    assert process.orders.memory_limit == 3 << 30
+    assert process.control.memory_limit == 3 << 30
     coordinator.request(messages.Resume(client="a"))
     wait_until(lambda: (coordinator.client("a") or {})["phase"] == "running")
 
@@ -144,8 +144,8 @@ def test_the_page_of_a_running_process_is_newer_than_the_journal(
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))
     wait_until(lambda: suspended(coordinator, "a"))
     os.kill(coordinator.pid, signal.SIGSTOP)
-    process.orders.quota_set &= ~16  # it was resumed, and the coordinator died before it was written
-    process.orders.share_ppm = 750_000
+    process.control.quota_flags &= ~16  # it was resumed, and the coordinator died before it was written
+    process.control.share_ppm = 750_000
     coordinator.stop(signal.SIGKILL)
     process.disconnect()
     coordinator.start()

@@ -36,17 +36,17 @@ def test_labels_and_processes_of_other_users_are_hidden(
     processes("mine")
 
     seen = ask(other, "status")
-    assert seen["you"] == {"tenant": user_name(str(OTHER_UID)), "admin": False}
+    assert seen["viewer"] == {"user": user_name(str(OTHER_UID)), "admin": False}
     theirs, mine = client_of(seen, "theirs"), client_of(seen, "mine")
     assert (theirs["own"], theirs["may_change"], theirs["label"]) == (True, True, "their/secret.ipynb")
     assert (mine["own"], mine["may_change"], mine["label"]) == (False, False, "")
     assert (mine["processes"], mine["kernel_pids"], mine["notes"]) == ([], [], [])
-    assert mine["tenant"] == user_name(str(ME)), "whose it is, is told"
+    assert mine["user"] == user_name(str(ME)), "whose it is, is told"
     assert "my/secret" not in json.dumps(seen)
     assert ask(other, "release", client="mine") == "forbidden", "as it says"
 
     seen = coordinator.status()
-    assert seen["you"] == {"tenant": user_name(str(ME)), "admin": True}
+    assert seen["viewer"] == {"user": user_name(str(ME)), "admin": True}
     theirs, mine = client_of(seen, "theirs"), client_of(seen, "mine")
     assert (theirs["own"], theirs["may_change"], theirs["label"]) == (False, True, "")
     assert (mine["own"], mine["label"]) == (True, "my/secret.ipynb")
@@ -77,7 +77,7 @@ def test_each_subscriber_gets_the_view_of_its_user(
     for connection in both:
         while not (status := (connection.receive() or {})["status"])["clients"]:
             pass
-        labels.append((status["clients"][0]["label"], status["you"]["admin"]))
+        labels.append((status["clients"][0]["label"], status["viewer"]["admin"]))
     assert labels == [("", False), ("my/secret.ipynb", True)]
 
 
@@ -112,7 +112,7 @@ def test_admins_see_processes_and_no_labels() -> None:
 
 
 FOREIGN: dict[str, Any] = {
-    "id": "6b9ad1b2-0a4c", "label": "", "tenant": "ada", "own": False, "may_change": True, "phase": "overrun",
+    "id": "6b9ad1b2-0a4c", "label": "", "user": "ada", "own": False, "may_change": True, "phase": "overrun",
     "devices": ["GPU-0"], "processes": [],
 }  # fmt: skip
 

@@ -49,14 +49,14 @@ def test_status_as_json(scene: CoordinatorProcess, command: Run) -> None:
     assert (device["memory_total"], device["memory_used"], device["queue"]) == (8 << 30, 1 << 30, ["waits"])
     (grant,) = device["grants"]
     assert grant["client"] == "runs"
-    assert 0 <= grant["held_seconds"] <= 20
+    assert 0 <= grant["granted_seconds"] <= 20
     assert 0 < grant["seconds_left"] <= 20
     clients = {client["id"]: client for client in status["clients"]}
     runs, waits, idle = (clients[name] for name in ("runs", "waits", "idle"))
     assert [runs["phase"], waits["phase"], idle["phase"]] == ["running", "waiting", "idle"]
     assert (runs["label"], runs["allocated"], runs["resident"]) == ("[/b] thesis [red].ipynb", 1 << 30, 1 << 30)
-    assert (runs["quanta"], runs["queue_position"], runs["expected_wait"]) == (1, None, None)
-    assert (waits["quanta"], waits["queue_position"]) == (0, 1)
+    assert (runs["turn_count"], runs["queue_position"], runs["expected_wait"]) == (1, None, None)
+    assert (waits["turn_count"], waits["queue_position"]) == (0, 1)
     assert 0 < waits["expected_wait"] <= 20
     assert waits["wait_seconds"] > 0 == waits["gpu_seconds"]
     assert runs["gpu_seconds"] > 0
@@ -133,7 +133,7 @@ def test_status_is_followed_also_by_another_coordinator(scene: CoordinatorProces
     while json.loads(watching.stdout.readline())["config"]["time_quantum"] != 30:
         pass
     scene.stop(signal.SIGKILL)
-    while "away" not in json.loads(watching.stdout.readline()):
+    while "unavailable" not in json.loads(watching.stdout.readline()):
         pass
     scene.start()
     assert "devices" in json.loads(watching.stdout.readline())

@@ -17,7 +17,7 @@ from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, LEAVING, OUT, ST
 
 S = 10**9
 ONE, TWO = FIRST_TURN + 1, FIRST_TURN + 2
-RAN = Turn(ONE, began_ns=11 * S, closed_ns=12 * S, ended_ns=13 * S, epoch=1)
+RAN = Turn(ONE, entered_ns=11 * S, closed_ns=12 * S, left_ns=13 * S, epoch=1)
 
 
 class Looks:
@@ -49,18 +49,18 @@ def looks() -> Iterator[Looks]:
 
 
 def test_a_turn_step_by_step(looks: Looks) -> None:
-    assert looks.look(Turn(ONE, began_ns=int(10.5 * S), epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 10.5)]
+    assert looks.look(Turn(ONE, entered_ns=int(10.5 * S), epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 10.5)]
     assert looks.look() == []
     looks.page.report.idle = 1
     assert looks.look() == [ev.ProcessIdle(1)]
     looks.page.report.idle = 0
     assert looks.look() == [ev.ProcessBusy(1)]
-    closing = Turn(ONE, began_ns=int(10.5 * S), closed_ns=int(14.5 * S), epoch=1, phase=CLOSING)
+    closing = Turn(ONE, entered_ns=int(10.5 * S), closed_ns=int(14.5 * S), epoch=1, phase=CLOSING)
     assert looks.look(closing) == [ev.GateClosed(1, ONE, 14.5)]
     assert looks.look(closing._replace(phase=STEP)) == []
     looks.page.report.evicting = 1
     assert looks.look(closing._replace(phase=LEAVING)) == [ev.EvictionStarted(1)]
-    assert looks.look(closing._replace(phase=OUT, ended_ns=18 * S)) == [ev.TurnLeft(1, ONE)]
+    assert looks.look(closing._replace(phase=OUT, left_ns=18 * S)) == [ev.TurnLeft(1, ONE)]
     looks.page.report.restored += 1
     assert looks.look() == [ev.RestoreFinished(1)]
 
@@ -72,29 +72,29 @@ def test_a_turn_that_was_missed_is_reported_whole(looks: Looks) -> None:
 
 
 def test_another_turn_since_the_last_report_ends_the_one_before(looks: Looks) -> None:
-    looks.look(RAN._replace(phase=IN, closed_ns=0, ended_ns=0))
+    looks.look(RAN._replace(phase=IN, closed_ns=0, left_ns=0))
     looks.page.report.idle = 1
-    following = Turn(TWO, began_ns=int(11.5 * S), epoch=2, phase=IN)
+    following = Turn(TWO, entered_ns=int(11.5 * S), epoch=2, phase=IN)
     assert looks.look(following) == [ev.TurnLeft(1, ONE), ev.TurnEntered(1, TWO, 11.5), ev.ProcessIdle(1)]
-    again = following._replace(began_ns=int(12.5 * S), epoch=3)
+    again = following._replace(entered_ns=int(12.5 * S), epoch=3)
     assert looks.look(again) == [ev.TurnLeft(1, TWO), ev.TurnEntered(1, TWO, 12.5), ev.ProcessIdle(1)]
 
 
 def test_reopened_gate_is_reported(looks: Looks) -> None:
-    closing = RAN._replace(phase=CLOSING, ended_ns=0)
+    closing = RAN._replace(phase=CLOSING, left_ns=0)
     looks.look(closing)
     assert looks.look(closing._replace(phase=IN, closed_ns=0)) == [ev.TurnEntered(1, ONE, 11.0)]
 
 
 @pytest.mark.parametrize("claimed", [0, 1, (1 << 64) - 1])
 def test_event_times_are_between_two_reports(looks: Looks, claimed: int) -> None:
-    (began,) = looks.look(Turn(ONE, began_ns=claimed, epoch=1, phase=IN)) or []
+    (began,) = looks.look(Turn(ONE, entered_ns=claimed, epoch=1, phase=IN)) or []
     assert isinstance(began, ev.TurnEntered) and began.at == min(max(claimed / S, 10.0), 11.0)
 
 
 @pytest.mark.parametrize("number", [0, 1, FIRST_TURN - 1])
 def test_a_number_that_no_turn_has_is_none(looks: Looks, number: int) -> None:
-    assert looks.look(Turn(number, began_ns=S, epoch=1, phase=IN)) == []
+    assert looks.look(Turn(number, entered_ns=S, epoch=1, phase=IN)) == []
 
 
 def test_torn_report_is_ignored(looks: Looks) -> None:
@@ -116,7 +116,7 @@ def test_threads_at_the_gate(looks: Looks) -> None:
     assert looks.look() == [], "a stopped client is passed over"
     looks.is_stopped = False
     assert looks.look() == [ev.GateWaitStarted(1)]
-    assert looks.look(Turn(ONE, began_ns=15 * S, epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 15.0)], (
+    assert looks.look(Turn(ONE, entered_ns=15 * S, epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 15.0)], (
         "it passes the gate"
     )
 

@@ -19,22 +19,22 @@ def test_page_has_permit_quota_and_limits(idle_coordinator: CoordinatorProcess, 
     a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
     assert a.phase == OUT
     a.run_turn()
-    orders = a.orders
-    assert (a.contended, orders.queue_position) == (False, 0)
+    control = a.control
+    assert (a.contended, control.queue_position) == (False, 0)
     wait_until(lambda: a.permit.deadline_ns > 0)  # no other client waits, but its limit will be reached
-    assert (orders.memory_limit, orders.memory_total) == (2 << 30, 2 << 30)
-    assert (orders.share_ppm, orders.limit_ppm, orders.quota_set) == (250_000, 500_000, 1 | 2 | 4)
-    assert (orders.quantum_ns, orders.idle_release_ns) == (int(quantum * 1e9), 250_000_000)
-    assert orders.resident_target == (1 << 64) - 1
-    assert orders.memory_backing > 0
-    assert abs(orders.heartbeat_ns / 1e9 - time.monotonic()) < 2
+    assert (control.memory_limit, control.memory_total) == (2 << 30, 2 << 30)
+    assert (control.share_ppm, control.limit_ppm, control.quota_flags) == (250_000, 500_000, 1 | 2 | 4)
+    assert (control.quantum_ns, control.idle_release_ns) == (int(quantum * 1e9), 250_000_000)
+    assert control.resident_target == (1 << 64) - 1
+    assert control.memory_backing > 0
+    assert abs(control.heartbeat_ns / 1e9 - time.monotonic()) < 2
     b = processes("b", quota="service=offline")
     began = time.monotonic()
     b.start_waiting()
     wait_until(lambda: a.contended)
     assert began < a.permit.deadline_ns / 1e9 <= time.monotonic() + quantum
-    assert b.orders.memory_limit == b.orders.memory_total == 8 << 30
-    assert b.orders.quota_set == 1 | 4
+    assert b.control.memory_limit == b.control.memory_total == 8 << 30
+    assert b.control.quota_flags == 1 | 4
 
 
 def test_turn_holds_the_lock_until_its_end(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
@@ -63,7 +63,7 @@ def test_a_turn_changes_while_the_coordinator_is_stopped(
         second.wait_phase(IN)
         first.start_waiting()
     wait_until(lambda: [c["phase"] for c in coordinator.status()["clients"]] == ["waiting", "running"])
-    assert [c["quanta"] for c in coordinator.status()["clients"]] == [1, 1]
+    assert [c["turn_count"] for c in coordinator.status()["clients"]] == [1, 1]
     second.wait_phase(CLOSING, within=5 * QUANTUM + 1)  # a turn like any other
     second.drain()
     first.wait_phase(IN)
@@ -121,7 +121,7 @@ class TestTwoProcessesOfAClient:
         second = processes("a", connect=False)
         assert second.send_hello() == "join"
         assert second.client_page.inode == first.client_page.inode
-        assert (first.orders.slot, second.orders.slot) == (0, 1)
+        assert (first.control.slot, second.control.slot) == (0, 1)
         first.run_turn()
         second.run_turn()
         assert first.turn.turn == second.turn.turn
@@ -158,9 +158,9 @@ class TestLocks:
 
 def test_interrupt_wakes_the_waiting_calls(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a = processes("a")
-    before = a.orders.interrupt_seq
+    before = a.control.interrupt_seq
     assert coordinator.request(messages.Interrupt(client="a")) == {"processes": 1}
-    assert a.orders.interrupt_seq == before + 1
+    assert a.control.interrupt_seq == before + 1
 
 
 def test_turn_covers_two_devices(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:

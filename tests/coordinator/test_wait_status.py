@@ -37,9 +37,9 @@ def test_a_kernel_asks_over_its_own_connection_between_its_cells(
 ) -> None:
     kernel = processes.kernel("b")
     kernel.cell("start", "1")
-    assert ask(kernel, "outlook", client="b")["waiting"] is True
+    assert ask(kernel, "wait_status", client="b")["waiting"] is True
     kernel.cell("start", "2")
-    assert ask(kernel, "outlook", client="nobody") == "unknown_client"
+    assert ask(kernel, "wait_status", client="nobody") == "unknown_client"
     client = idle_coordinator.client("b")
     assert client and client["cells"] == 2
 
@@ -52,16 +52,16 @@ def test_wait_status_shows_only_the_user_of_other_clients(
     coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
     mine = processes("mine")
     mine.run_turn()
-    assert ask(other, "outlook", client="mine") == "forbidden"
+    assert ask(other, "wait_status", client="mine") == "forbidden"
     theirs = processes("theirs", connect=False, token="t")
     theirs.send_hello(through=as_other_user())
     theirs.start_waiting()
-    wait_until(lambda: ask(other, "outlook", client="theirs")["waiting"])
-    told = ask(other, "outlook", client="theirs")
+    wait_until(lambda: ask(other, "wait_status", client="theirs")["waiting"])
+    told = ask(other, "wait_status", client="theirs")
     (running,) = told["running"]
-    assert (running["client"], running["label"], running["tenant"]) == ("mine", "", user_name("0"))
+    assert (running["client"], running["label"], running["user"]) == ("mine", "", user_name("0"))
     coordinator.end_turn(mine)
     mine.start_waiting()
     wait_until(lambda: outlook(coordinator, "mine")["running"])
     (running,) = outlook(coordinator, "mine")["running"]
-    assert (running["label"], running["tenant"]) == ("", user_name(str(OTHER_UID)))
+    assert (running["label"], running["user"]) == ("", user_name(str(OTHER_UID)))

@@ -154,7 +154,7 @@ class SimulatedHost:
         process = self._make_process(client, devices, drains_in, False)
         assert self._enter(process, sorted(devices), turn, False), f"{devices} are locked"
         report = process.agent.report
-        report.turn, report.phase, report.began_ns = turn, GATES.index(phase), ns(self.now)
+        report.turn, report.phase, report.entered_ns = turn, GATES.index(phase), ns(self.now)
         process.agent.gate = phase == OPEN
         process.known = (report.phase, turn)
         self.handle_event(ev.ProcessJoined(client, process.number, process.devices, ReportedTurn(turn, phase == OPEN)))
@@ -373,7 +373,7 @@ class SimulatedHost:
             processes = self._processes_of(command.client)
             if any(process.stopped for process in processes):
                 self.call_after(0.0, lambda: self._report_permit_unused(command.client, stopped=True))
-            elif any(process.agent.report.tries for process in processes):
+            elif any(process.agent.report.refused_entries for process in processes):
                 self.call_after(0.0, lambda: self._report_permit_unused(command.client, stopped=False))
 
     def _report_permit_unused(self, client: str, stopped: bool) -> None:

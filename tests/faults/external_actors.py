@@ -216,7 +216,7 @@ class HostileProcess(ExternalActor):
     def _report_false_turn(self) -> None:
         """Report a turn with a right check: one that it was permitted, that another client has, or any other."""
         random, now = self.random, round(self.clock.now * 1e9)
-        permit = self._page.orders.permit
+        permit = self._page.control.permit
         others = [agent.turn.turn for agent in self.host.agents()]
         turn = random.choice((permit.turn, permit.turn, random.getrandbits(64), *others))
         times = [random.choice((0, now, random.getrandbits(64))) for _ in range(3)]
@@ -236,7 +236,7 @@ class HostileProcess(ExternalActor):
 
     def _send_request_for_other_client(self) -> None:
         name = self.random.choice(self._names[1:] or ["unknown"])
-        kind = self.random.choice(("suspend", "evict", "release", "quota", "forget", "hold", "outlook"))
+        kind = self.random.choice(("suspend", "evict", "release", "quota", "unregister", "hold", "wait_status"))
         extra = {"changes": {"limit": 0.01}} if kind == "quota" else {}
         self.send({"type": kind, "id": 1, "client": name, **extra})
 

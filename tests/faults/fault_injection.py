@@ -90,7 +90,7 @@ class FaultInjector(EventOwner):
         for agent in list(client.agents):
             self.host.end(agent)
         if self.random.random() < 0.5:
-            self.host.send_user_request(client, {"type": "forget"})
+            self.host.send_user_request(client, {"type": "unregister"})
         self._after(self.random.expovariate(0.5), self._start, client)
 
     def _stop(self) -> None:

@@ -49,9 +49,9 @@ def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterat
         return  # a liar reports memory, and the coordinator has to believe it
     for agent in host.agents():
         room = agent.program.memory_requests
-        if not room.is_refused or room.checked_refusal == agent.page.orders.no_room:
+        if not room.is_refused or room.checked_refusal == agent.page.control.refused_request_seq:
             continue
-        room.checked_refusal = agent.page.orders.no_room
+        room.checked_refusal = agent.page.control.refused_request_seq
         others = [
             other
             for other in host.agents()

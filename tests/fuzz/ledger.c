@@ -47,16 +47,16 @@ static void check(void) {
         bytes += simple[i].key ? simple[i].bytes : 0;
         unmovable += simple[i].key && is_unmovable(simple[i].kind) ? simple[i].bytes : 0;
     }
-    must(page.report.allocated == bytes && page.report.pinned == unmovable);
-    must(shim.client->slots[page.orders.slot % GPUSHARE_SLOTS].allocated == bytes ||
-         page.orders.slot % GPUSHARE_SLOTS != own_slot);
+    must(page.report.allocated == bytes && page.report.unmovable == unmovable);
+    must(shim.client->slots[page.control.slot % GPUSHARE_SLOTS].allocated == bytes ||
+         page.control.slot % GPUSHARE_SLOTS != own_slot);
     account_apparent_memory(1 << 30, 1 << 29, &total, &free_bytes);
     must(free_bytes <= total);
 }
 
 static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) {
     struct entry *mine = &simple[key - 1], entry = {.key = key << 9, .bytes = bytes, .kind = kind, .context = context};
-    uint64_t limit = page.orders.memory_limit, backing = page.orders.memory_backing;
+    uint64_t limit = page.control.memory_limit, backing = page.control.memory_backing;
     uint64_t before = client_sum();
     if (mine->key)
         return;
@@ -99,7 +99,7 @@ static void end_context(CUcontext context) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(simple, 0, sizeof simple);
     memset(&page, 0, sizeof page);
-    page.orders.memory_backing = UINT64_MAX;
+    page.control.memory_backing = UINT64_MAX;
     shim.client = new_client();
     shim.client_fd = -1;
     for (; size >= 4; data += 4, size -= 4) {
@@ -110,10 +110,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             end_context(context);
             break;
         case 1:
-            page.orders.memory_limit = data[3] & 32 ? 0 : bytes;
+            page.control.memory_limit = data[3] & 32 ? 0 : bytes;
             break;
         case 2:
-            page.orders.memory_backing = data[3] & 32 ? UINT64_MAX : bytes;
+            page.control.memory_backing = data[3] & 32 ? UINT64_MAX : bytes;
             break;
         case 3: /* another process of the client */
             if ((data[1] ^ own_slot) % GPUSHARE_SLOTS)
@@ -121,10 +121,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                     data[3] & 32 ? UINT64_MAX - bytes : bytes;
             break;
         case 4:
-            page.orders.memory_total = bytes;
+            page.control.memory_total = bytes;
             break;
         case 5:
-            page.orders.slot = data[1] * 0x01010101u;
+            page.control.slot = data[1] * 0x01010101u;
             account_update_slot();
             break;
         case 6: {

@@ -32,7 +32,7 @@ def corrupt_page(random: Random, descriptor: int, *structs: str) -> None:
 def _report(random: Random, descriptor: int) -> None:
     """Report a turn, whole, perhaps the one that is permitted."""
     with contextlib.suppress(pages.BadPage), contextlib.closing(pages.Page(os.dup(descriptor))) as page:
-        turn, epoch = page.orders.permit.turn, page.orders.permit.epoch
+        turn, epoch = page.control.permit.turn, page.control.permit.epoch
         number = random.choice((turn, turn, turn, *_VALUES))
         times = [random.choice(_VALUES) for _ in range(3)]
         page.write_turn(pages.Turn(number, *times, epoch, random.choice((0, 1, 2, 3, 4, 7)), random.randrange(9)))
@@ -92,7 +92,7 @@ def changing_pages(random: Random) -> Iterator[None]:
     def open_page(page: pages.Page, descriptor: int) -> None:
         opened(page, descriptor)
         if page.view.header.pid == CHANGING_PAGE_PID:
-            page.orders, page.report = ChangingPage(page.orders, random), ChangingPage(page.report, random)
+            page.control, page.report = ChangingPage(page.control, random), ChangingPage(page.report, random)
 
     with mock.patch.object(pages.Page, "__init__", open_page):
         yield

@@ -68,7 +68,7 @@ def test_users_alternate_turns_on_one_device(hub_setup: HubSetup, notebooks: dic
 
 def test_a_notebooks_name_is_seen_by_its_owner_alone(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
     for name, session in hub_setup.sessions.items():
-        seen = {client["tenant"]: client["label"] for client in session.gpushare("status")["clients"]}
+        seen = {client["user"]: client["label"] for client in session.gpushare("status")["clients"]}
         assert seen == {other: LABELS[other] if other == name else "" for other in LABELS}
         everything = str(session.gpushare("status")) + str(session.gpushare("history"))
         assert not any(LABELS[other] in everything for other in LABELS if other != name)

@@ -23,7 +23,7 @@ def client(name: str, **changes: Any) -> dict[str, Any]:
         "resident": 1 << 30,
         "gpu_seconds": 12.3,
         "wait_seconds": 75.0,
-        "quanta": 4,
+        "turn_count": 4,
         "queue_position": None,
         "expected_wait": None,
         "notes": [],
@@ -34,7 +34,7 @@ def client(name: str, **changes: Any) -> dict[str, Any]:
 
 def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...] = ()) -> dict[str, Any]:
     device = {"uuid": "GPU-0", "name": "Sim <A>", "simulated": True, "memory_total": 4 << 30, "memory_used": 1 << 30}
-    turn = {"client": running, "epoch": 1, "held_seconds": 3.0, "seconds_left": 12.0, "held": False}
+    turn = {"client": running, "epoch": 1, "granted_seconds": 3.0, "seconds_left": 12.0, "held": False}
     grants = [turn] if running else []
     return {"devices": [{**device, "grants": grants, "queue": list(queue)}], "clients": list(clients)}
 
@@ -47,7 +47,7 @@ def test_report_of_a_running_client() -> None:
     assert "share 0.5, limit 0.9, memory 8 GiB, resident as much as fits, class online" in text
     assert "1.5 GiB allocated, 1 GiB on the device" in text
     assert "12 s in 4 turns, waited 1 min 15 s" in text
-    assert "12 s in 1 turn, waited" in repr(Report(snapshot(client("a", quanta=1)), "a"))
+    assert "12 s in 1 turn, waited" in repr(Report(snapshot(client("a", turn_count=1)), "a"))
     assert "Sim <A> (simulated) · 1 GiB of 4 GiB in use" in text
     assert "running  a.ipynb (this kernel)" in text and "#1  waiting  b.ipynb" in text
     held = snapshot(client("a"), client("b", phase="running"), running="b")
@@ -59,7 +59,7 @@ def test_times_count_on_from_the_snapshot() -> None:
     clients = [
         client("a", phase="waiting", queue_position=1, expected_wait=9.0),
         client("b", phase="waiting", queue_position=2, expected_wait=30.0),
-        client("c", phase="running", own=False, tenant="bob", label=""),
+        client("c", phase="running", own=False, user="bob", label=""),
     ]
     known = snapshot(*clients, running="c", queue=("a", "b", "d"))
     (device,) = known["devices"]
@@ -116,7 +116,7 @@ def test_html_report_equals_the_text_and_escapes() -> None:
 
 def test_html_has_a_bar_of_the_memory_and_needs_neither_script_nor_style_sheet() -> None:
     own = client("a", phase="running", resident_by_device={"GPU-0": 1 << 30}, devices=["GPU-0"])
-    other = client("b", label="", own=False, tenant="alice", resident_by_device={"GPU-0": 1 << 29})
+    other = client("b", label="", own=False, user="alice", resident_by_device={"GPU-0": 1 << 29})
     report = Report(snapshot(own, other, running="a", queue=("b",)), "a")
     report.devices[0].update(memory_used=7 << 28, utilisation=0.834, utilisation_is_estimate=True)
     page = report._repr_html_()
@@ -128,7 +128,7 @@ def test_html_has_a_bar_of_the_memory_and_needs_neither_script_nor_style_sheet()
 
 
 def test_of_other_users_only_the_user_is_shown() -> None:
-    other = client("secret-id", label="", own=False, tenant="alice", phase="running")
+    other = client("secret-id", label="", own=False, user="alice", phase="running")
     for text in (lambda report: repr(report), lambda report: report._repr_html_()):
         shown = text(Report(snapshot(client("a"), other, running="secret-id"), "a"))
         assert "alice" in shown and "secret" not in shown

@@ -62,7 +62,7 @@ def test_wait_display_adds_little_time_to_a_cell() -> None:
 
 
 def running(**facts: Any) -> dict[str, Any]:
-    return {"client": "c", "label": "", "tenant": "alice", "seconds_left": None, **facts}
+    return {"client": "c", "label": "", "user": "alice", "seconds_left": None, **facts}
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class ProcessConnection:
         self.client_page = ClientPage(descriptors.pop(0))
         assert not descriptors
         self.turn = FIRST_TURN + 1000 + self.hello["pid"]
-        self.page.orders.heartbeat_ns = time.monotonic_ns() + 3_600_000_000_000
+        self.page.control.heartbeat_ns = time.monotonic_ns() + 3_600_000_000_000
 
     def next(self, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
         """Return the next message, doorbells left out. AssertionError if none comes in time."""
@@ -89,7 +89,7 @@ class ProcessConnection:
         return self
 
     def join(self, first: ProcessConnection, slot: int) -> ProcessConnection:
-        self.page.orders.slot = slot
+        self.page.control.slot = slot
         self.turn = first.turn
         self.send({"type": "join"}, [first.client_page.descriptor])
         return self

@@ -78,6 +78,6 @@ def test_no_entry_point_is_reported_as_unknown(stub: Any, tmp_path: Path) -> Non
     client, process = stub(symbols)
     (tmp_path / "names").write_text(" ".join(symbols))
     client.run(f"[getattr(cuda, name) for name in open({str(tmp_path / 'names')!r}).read().split()] and None")
-    process.page.orders.inspect_seq = 1
+    process.page.control.inspect_seq = 1
     process.doorbell()
     assert process.expect("details")["unhooked"] == ["cuUnheardOf_v2_ptsz"]

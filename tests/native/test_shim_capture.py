@@ -77,7 +77,7 @@ def test_a_stream_that_joins_a_capture_delays_the_drain(
 
 
 def test_idle_probe_leaves_captures_valid(client: CudaClient, process: ProcessConnection) -> None:
-    process.page.orders.idle_release_ns = 20_000_000
+    process.page.control.idle_release_ns = 20_000_000
     process.open(1, CONTENDED)
     client.run(SETUP)
     assert client.run("cuda.spin(0, one)") == 0

@@ -77,7 +77,7 @@ thread = in_thread(calls)
     )
     process.drained(1)
     assert client.run("thread.join() or done") == [0] * 4
-    assert process.last_turn.step_tries == 4
+    assert process.last_turn.steps == 4
 
 
 def test_the_doorbell_rings_once_for_all_threads_that_wait(client: CudaClient, process: ProcessConnection) -> None:
@@ -146,13 +146,13 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
     )
     process.wants()
     report, pauses = process.page.report, []
-    process.page.orders.window_ns, process.page.orders.idle_release_ns = 20_000_000, 0
+    process.page.control.window_ns, process.page.control.idle_release_ns = 20_000_000, 0
     for epoch in range(1, 16):
-        waits, before, launched = report.meter_waits, report.launches, client.run("launched")
+        waits, before, launched = report.throttle_waits, report.launches, client.run("launched")
         process.open(epoch, CONTENDED if metered else 0)
         process.opened(epoch)
         if metered:
-            wait_until(lambda waits=waits: report.meter_waits > waits + 20)
+            wait_until(lambda waits=waits: report.throttle_waits > waits + 20)
         else:
             wait_until(lambda launched=launched: client.run("launched") > launched + 20)
         process.drain(epoch)
@@ -161,7 +161,7 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
         wait_until(lambda: report.waiting == 8)
         pauses.append((drained, time.monotonic_ns()))
     assert sum(report.drains) == 15
-    assert 0 < report.drain_ns <= report.drain_most_ns <= report.drain_total_ns < 15 * report.drain_most_ns + 1
+    assert 0 < report.drain_ns <= report.drain_max_ns <= report.drain_total_ns < 15 * report.drain_max_ns + 1
     process.open(16)
     client.run("stop = True; [thread.join() for thread in threads] and None")
     rests(machine, pauses, 100)
@@ -217,7 +217,7 @@ def test_drain_waits_for_submitted_work(
 
 def test_a_process_is_idle_only_while_others_wait(client: CudaClient, process: ProcessConnection) -> None:
     report = process.page.report
-    process.page.orders.idle_release_ns = 40_000_000
+    process.page.control.idle_release_ns = 40_000_000
     process.open(1)
     client.run("cuda.spin(0)")
     process.silent()

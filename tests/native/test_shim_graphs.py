@@ -56,7 +56,7 @@ def graph(client: CudaClient) -> None:
 
 
 def counted(process: ProcessConnection) -> tuple[float, float]:
-    return process.page.report.allocated / MIB, process.page.report.pinned / MIB
+    return process.page.report.allocated / MIB, process.page.report.unmovable / MIB
 
 
 @pytest.mark.usefixtures("graph")
@@ -82,11 +82,11 @@ def test_memory_of_a_graph_is_counted_while_it_may_be_held(client: CudaClient, p
 
 @pytest.mark.usefixtures("graph")
 def test_a_graph_beyond_the_limit_is_not_instantiated(client: CudaClient, process: ProcessConnection) -> None:
-    process.page.orders.memory_limit = 11 * MIB
+    process.page.control.memory_limit = 11 * MIB
     assert client.run("instantiate(), exec_.value") == [OUT_OF_MEMORY, None]
     assert counted(process) == (0, 0)
-    assert process.page.report.refused == 1
-    process.page.orders.memory_limit = 12 * MIB
+    assert process.page.report.refused_allocations == 1
+    process.page.control.memory_limit = 12 * MIB
     assert client.run("instantiate(99)") == 1
     assert counted(process) == (0, 0), "the driver refused it"
     assert client.run("instantiate()") == 0

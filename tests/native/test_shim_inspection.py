@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def ask(process: ProcessConnection, seq: int) -> dict[str, Any]:
-    process.page.orders.inspect_seq = seq
+    process.page.control.inspect_seq = seq
     process.doorbell()
     return process.expect("details", seq=seq)
 

@@ -70,7 +70,7 @@ def test_every_view_agrees_to_the_byte(machine: NativeHost, coordinator: Scripte
     outside.run("cuda = Cuda()")
     books = Books(machine.environment(GPUSHARE_MEMORY_MODE=mode, **machine_memory), mode)
     process = coordinator.accept().welcome()
-    process.page.orders.memory_limit = 4 << 30  # what it is told is about this, not about the device
+    process.page.control.memory_limit = 4 << 30  # what it is told is about this, not about the device
     process.open(1)
     assert books.read()["bytes"] == 0
     empty = outside.run("cuda.info()[0]")
@@ -82,8 +82,8 @@ def test_every_view_agrees_to_the_byte(machine: NativeHost, coordinator: Scripte
         assert (mine["bytes"] > 0) == (number < ROUNDS)
         assert sum(slot.allocated for slot in process.client_page.view.slots) == mine["bytes"]
         wait_until(lambda mine=mine: empty - outside.run("cuda.info()[0]") == mine["charged"], what=str(mine))
-        assert process.page.report.pinned <= mine["bytes"]
-    assert process.page.report.pinned == 0
+        assert process.page.report.unmovable <= mine["bytes"]
+    assert process.page.report.unmovable == 0
     assert books.process.stdin
     books.process.stdin.close()
     assert books.process.wait(WAIT_SECONDS) == 0

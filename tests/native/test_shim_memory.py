@@ -31,14 +31,14 @@ def test_more_than_the_device_holds(client: CudaClient, process: ProcessConnecti
 def test_memory_limit_refuses_with_a_reason(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
-    process.page.orders.memory_limit = 100 * MIB
+    process.page.control.memory_limit = 100 * MIB
     assert client.run("cuda.alloc(60 << 20)[0]") == 0
     assert client.run("cuda.alloc(41 << 20)") == [2, 0]
     assert client.run("cuda.alloc(41 << 20, 'cuMemAllocManaged', 1)[0]") == 2
     assert client.run("cuda.alloc(41 << 20, 'cuMemAllocAsync', None)[0]") == 2
     assert client.run("cuda.alloc(1 << 62)[0]") == 2
     assert client.run("cuda.alloc(40 << 20)[0]") == 0
-    assert process.page.report.refused == 3
+    assert process.page.report.refused_allocations == 3
     assert process.page.report.allocated == 100 * MIB
     assert "memory limit is 100 MiB" in machine.log_text()
     assert "%gpushare quota memory=101MiB" in machine.log_text()
@@ -46,24 +46,24 @@ def test_memory_limit_refuses_with_a_reason(
 
 
 def test_backing_refuses(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
-    process.page.orders.memory_backing = 10 * MIB
+    process.page.control.memory_backing = 10 * MIB
     assert client.run("cuda.alloc(11 << 20)[0]") == 2
     assert client.run("cuda.alloc(10 << 20)[0]") == 0
     assert "can back only" in machine.log_text()
 
 
 def test_every_view_of_the_memory_agrees(client: CudaClient, process: ProcessConnection) -> None:
-    orders = process.page.orders
+    control = process.page.control
     assert client.run("cuda.info()") == [GIB, GIB]
-    orders.memory_total = 4 * GIB
-    orders.memory_limit = 3 * GIB
+    control.memory_total = 4 * GIB
+    control.memory_limit = 3 * GIB
     client.run("memory = cuda.alloc(1 << 30)[1]; total = c_size_t(); cuda.cuDeviceTotalMem_v2(byref(total), 0)")
     assert client.run("cuda.info()") == [2 * GIB, 4 * GIB]
     assert client.run("total.value") == 4 * GIB
-    orders.memory_backing = GIB
+    control.memory_backing = GIB
     assert client.run("cuda.info()") == [GIB, 4 * GIB]
     assert client.run("cuda.free(memory)") == 0
-    orders.memory_backing = (1 << 64) - 1
+    control.memory_backing = (1 << 64) - 1
     assert client.run("cuda.info()") == [3 * GIB, 4 * GIB]
 
 
@@ -83,20 +83,20 @@ def test_redirected_memory_has_attributes_of_device_memory(client: CudaClient) -
 
 def test_plain_mode_only_counts(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
-    process.page.orders.memory_limit = 100 * MIB
+    process.page.control.memory_limit = 100 * MIB
     client.run("memory = cuda.alloc(50 << 20)[1]")
     assert client.run(f"cuda.attribute({IS_MANAGED}, memory)") == [0, 0]
     assert client.run("cuda.alloc(51 << 20)[0]") == 2
-    assert (process.page.report.allocated, process.page.report.pinned) == (50 * MIB, 50 * MIB)
+    assert (process.page.report.allocated, process.page.report.unmovable) == (50 * MIB, 50 * MIB)
     client.run("pooled = cuda.alloc(10 << 20, 'cuMemAllocAsync', None)[1]")
     assert process.page.report.allocated == 60 * MIB
     assert client.run("cuda.cuMemFreeAsync(c_uint64(pooled), None)") == 0
     assert client.run("cuda.free(memory)") == 0
-    assert process.page.report.allocated == process.page.report.pinned == 0
+    assert process.page.report.allocated == process.page.report.unmovable == 0
 
 
 def test_asynchronous_release_waits_for_its_stream(client: CudaClient, process: ProcessConnection) -> None:
-    process.page.orders.memory_limit = 100 * MIB
+    process.page.control.memory_limit = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1); code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
     assert client.run("code, cuda.spin(200, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))") == [0, 0, 0]
@@ -109,7 +109,7 @@ def test_asynchronous_release_waits_for_its_stream(client: CudaClient, process: 
 
 def test_memory_freed_by_a_stream_counts_as_free(client: CudaClient, process: ProcessConnection) -> None:
     """Also in the very moment after: a program looks, and then asks for what it saw."""
-    process.page.orders.memory_limit = process.page.orders.memory_total = 100 * MIB
+    process.page.control.memory_limit = process.page.control.memory_total = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1)")
     for _ in range(20):
@@ -120,7 +120,7 @@ def test_memory_freed_by_a_stream_counts_as_free(client: CudaClient, process: Pr
 
 def test_allocation_waits_for_memory_that_another_thread_frees(client: CudaClient, process: ProcessConnection) -> None:
     """The agent is stopped right after the driver has taken the memory back, before anybody has been told."""
-    process.page.orders.memory_limit = process.page.orders.memory_total = 100 * MIB
+    process.page.control.memory_limit = process.page.control.memory_total = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1)")
     client.run("code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
@@ -159,7 +159,7 @@ def test_processes_of_a_client_share_its_limit(machine: NativeHost, coordinator:
     second = coordinator.accept().join(first, 1)
     two.result()
     for process in (first, second):
-        process.page.orders.memory_limit = 100 * MIB
+        process.page.control.memory_limit = 100 * MIB
     assert one.run("cuda.alloc(60 << 20)[0]") == 0
     assert two.run("cuda.alloc(41 << 20)[0]") == 2
     assert two.run("cuda.alloc(40 << 20)[0]") == 0

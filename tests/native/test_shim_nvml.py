@@ -85,7 +85,7 @@ def awake(machine: NativeHost, coordinator: ScriptedCoordinator, folder: Path) -
 def test_nvml_agrees_with_the_driver(awake: tuple[CudaClient, ProcessConnection]) -> None:
     client, process = awake
     for limit, size in ((0, 0), (100 * MIB, 0), (100 * MIB, 30 * MIB)):
-        process.page.orders.memory_limit = limit
+        process.page.control.memory_limit = limit
         if size:
             assert client.run(f"cuda.alloc({size})[0]") == 0
         free, total = client.run("cuda.info()")

@@ -59,7 +59,7 @@ def test_a_running_turn_goes_on_under_new_descriptors(
 ) -> None:
     process.open(1)
     assert client.run("cuda.alloc(1 << 20)[0], cuda.spin()") == [0, 0]
-    began = process.last_turn.began_ns
+    began = process.last_turn.entered_ns
     closed(client)
     again = coordinator.accept()
     assert (again.hello["pid"], again.hello["client"]) == (client.pid, "one")
@@ -104,7 +104,7 @@ def test_a_lock_file_that_cannot_be_opened_costs_no_descriptors(
     before = len(open_files(client.pid))
     client.start("cuda.spin()")
     process.open(1)
-    wait_until(lambda: process.last_turn.tries > 50)
+    wait_until(lambda: process.last_turn.refused_entries > 50)
     assert len(open_files(client.pid)) <= before
     path.rmdir()
     assert client.result() == 0

@@ -29,10 +29,10 @@ def start(
     process.open(1)
     client.run(f"arrays = [(cuda.alloc(n)[1], bytes([i + 1, 3 * i + 3, 5]) * (n // 3)) for i, n in enumerate({sizes})]")
     assert not any(client.run("[write(address, data) for address, data in arrays]"))
-    process.page.orders.resident_target = 0
+    process.page.control.resident_target = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
-    process.page.orders.resident_target = EVERYTHING
+    process.page.control.resident_target = EVERYTHING
     return client, process
 
 
@@ -48,16 +48,16 @@ def slow(request: pytest.FixtureRequest, machine: NativeHost, coordinator: Scrip
 
 
 def come(process: Any, most: int = EVERYTHING) -> None:
-    process.page.orders.restore_ahead = most
+    process.page.control.prefetch_limit = most
     process.doorbell()
 
 
 def looked(process: Any) -> None:
     """The agent has looked at everything, from the beginning to the end."""
     for _ in range(2):
-        process.page.orders.inspect_seq += 1
+        process.page.control.inspect_seq += 1
         process.doorbell()
-        process.expect("details", seq=process.page.orders.inspect_seq)
+        process.expect("details", seq=process.page.control.inspect_seq)
 
 
 def check(client: CudaClient) -> None:
@@ -71,11 +71,11 @@ def test_prefetched_memory_is_resident_at_the_start_of_the_turn(
     report = process.page.report
     come(process)
     wait_until(lambda: report.resident == WHOLE and report.restored_bytes >= WHOLE)
-    assert report.absent == 0 and report.restored_ns > 0
+    assert report.missing_bytes == 0 and report.restored_ns > 0
     before, restored = device_used(machine), report.restored_bytes
     process.open(2)
     check(client)
-    assert (report.restored_bytes, report.short_seq) == (restored, 0)
+    assert (report.restored_bytes, report.unmet_request_seq) == (restored, 0)
     assert device_used(machine) == before
 
 
@@ -85,10 +85,10 @@ def test_no_more_than_is_allowed_and_the_rest_with_the_turn(client: CudaClient, 
     wait_until(lambda: report.restored_bytes > 0)
     looked(process)
     assert 0 < report.resident <= 60 * MIB
-    process.page.orders.resident_target = 30 * MIB
+    process.page.control.resident_target = 30 * MIB
     process.doorbell()
     wait_until(lambda: report.resident <= 30 * MIB)
-    process.page.orders.resident_target = EVERYTHING
+    process.page.control.resident_target = EVERYTHING
     process.open(2)
     check(client)
     assert report.resident == WHOLE
@@ -109,11 +109,11 @@ def test_prefetched_memory_is_evicted_on_request(slow: StartedClient) -> None:
     report = process.page.report
     come(process)
     wait_until(lambda: report.resident > 0)
-    process.page.orders.resident_target = 0
+    process.page.control.resident_target = 0
     process.doorbell()
     wait_until(lambda: report.resident == 0)
     come(process, 0)
-    process.page.orders.resident_target = EVERYTHING
+    process.page.control.resident_target = EVERYTHING
     process.open(2)
     check(client)
 
@@ -150,7 +150,7 @@ def test_prefetch_uses_free_memory_only(kind: str, machine: NativeHost, coordina
     wait_until(lambda: report.restored_bytes >= report.resident)
     assert 0 < report.resident <= 80 * MIB  # a 32nd is left free
     assert other.run("cuda.alloc(8 << 20)[0]") == 0
-    assert (report.short_bytes, report.short_seq) == (0, 0)
+    assert (report.unmet_bytes, report.unmet_request_seq) == (0, 0)
     assert other.run(f"cuda.free({taken})") == 0
     wait_until(lambda: report.resident == WHOLE)
     process.open(2)
@@ -173,4 +173,4 @@ def test_prefetch_limit_ends_with_its_coordinator(
     come(process, MIB)
     coordinator.die()
     with scripted_coordinator(machine.socket) as later:
-        assert later.accept().page.orders.restore_ahead == 0
+        assert later.accept().page.control.prefetch_limit == 0

@@ -32,15 +32,15 @@ def fill(client: CudaClient, arrays: int) -> None:
 
 
 def test_what_must_leave_leaves_with_the_turn_and_comes_back(client: CudaClient, process: ProcessConnection) -> None:
-    orders, report = process.page.orders, process.page.report
+    control, report = process.page.control, process.page.report
     process.open(1)
     fill(client, 3)
     assert report.resident == 3 * ARRAY
-    orders.resident_target = ARRAY
+    control.resident_target = ARRAY
     process.drain(1)
     assert (report.resident, report.evicted_bytes) == (ARRAY, 2 * ARRAY)
     assert report.evicted_ns > 0
-    orders.resident_target = EVERYTHING
+    control.resident_target = EVERYTHING
     process.open(2)
     assert client.run(f"[read(a, {COUNT}) for a in arrays]") == [[float(i)] * 3 for i in range(3)]
     assert (report.resident, report.restored_bytes) == (3 * ARRAY, 2 * ARRAY)
@@ -52,14 +52,14 @@ def test_eviction_moves_only_the_required_bytes(client: CudaClient, process: Pro
     process.open(1)
     client.run("arrays = [cuda.alloc(n << 20)[1] for n in (64, 10, 30, 20)]")
     client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in arrays]")
-    process.page.orders.resident_target = (124 - 15) * MIB
+    process.page.control.resident_target = (124 - 15) * MIB
     process.drain(1)
     assert process.page.report.resident == (124 - 20) * MIB
 
 
 def test_what_was_never_used_is_not_moved(client: CudaClient, process: ProcessConnection) -> None:
     client.run(f"cuda.alloc({ARRAY})")
-    process.page.orders.resident_target = 0
+    process.page.control.resident_target = 0
     process.doorbell()
     process.open(1)
     client.run("cuda.spin(1)")
@@ -72,17 +72,17 @@ def test_a_preallocation_is_left_to_the_driver(machine: NativeHost, coordinator:
     process.open(1)
     client.run(f"large = cuda.alloc({GIB + MIB})[1]; small = cuda.alloc({ARRAY})[1]")
     client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in (large, small)]")
-    process.page.orders.resident_target = 0
+    process.page.control.resident_target = 0
     process.drain(1)
     assert process.page.report.evicted_bytes == ARRAY
 
 
 def test_memory_of_a_destroyed_context(client: CudaClient, process: ProcessConnection) -> None:
-    orders, report = process.page.orders, process.page.report
+    control, report = process.page.control, process.page.report
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run(f"array = cuda.alloc({ARRAY})[1]; cuda.cuMemsetD8_v2(c_uint64(array), 1, c_size_t({ARRAY}))")
-    orders.resident_target = 0
+    control.resident_target = 0
     process.drain(1)
     assert (report.allocated, report.resident) == (ARRAY, 0)
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
@@ -98,7 +98,7 @@ def test_a_process_reports_that_only_memory_leaves(machine: NativeHost, coordina
     client, process = machine.joined(coordinator)
     process.open(1)
     fill(client, 4)
-    process.page.orders.resident_target = 0
+    process.page.control.resident_target = 0
     process.close_gate(1)
     wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
     process.drained(1)
@@ -106,7 +106,7 @@ def test_a_process_reports_that_only_memory_leaves(machine: NativeHost, coordina
 
 @pytest.mark.parametrize(("bits", "told"), [(1, "preferred"), (5, "accessed")])
 def test_placement_by_service_class(client: CudaClient, process: ProcessConnection, bits: int, told: str) -> None:
-    process.page.orders.quota_set = bits
+    process.page.control.quota_flags = bits
     client.run("array = cuda.alloc(1 << 20)[1]; place = c_int(7)")
     ask = "cuda.cuMemRangeGetAttribute(byref(place), c_size_t(4), {}, c_uint64(array), c_size_t(1 << 20)), place.value"
     preferred = client.run(ask.format(PREFERRED_LOCATION))

@@ -27,8 +27,8 @@ array = cuda.alloc(4096)[1]
 
 def limited(process: Any, exempt: float) -> None:
     """A budget is in force, and launches of less than `exempt` milliseconds pass by it."""
-    process.page.orders.exempt_ns = int(exempt * MS)
-    process.page.orders.budget_rate = RATE
+    process.page.control.exempt_ns = int(exempt * MS)
+    process.page.control.budget_rate = RATE
     process.open(1)
 
 
@@ -48,21 +48,21 @@ def test_short_launches_pass_freely(queueing: StartedClient) -> None:
     client, process = queueing
     limited(process, 5)
     client.run("queue(8, 0.2)")  # until it is known
-    waits = process.page.report.meter_waits
+    waits = process.page.report.throttle_waits
     assert seconds(client, "queue(200, 0.2)") < 200 / RATE / 2
-    assert process.page.report.meter_waits == waits
+    assert process.page.report.throttle_waits == waits
 
 
 def test_long_launches_are_limited_and_short_ones_use_no_budget(queueing: StartedClient) -> None:
     client, process = queueing
     limited(process, 5)
     client.run("queue(8, 0, 'fill'); queue(8, 10)")
-    waits = process.page.report.meter_waits
+    waits = process.page.report.throttle_waits
     began = time.monotonic()
     client.run("[(queue(20, 0, 'fill'), queue(1, 10)) for _ in range(20)]", 30)
     took = time.monotonic() - began
     assert 20 / RATE * 0.8 < took < 20 / RATE + 1  # 420 at that rate would take 10 s
-    assert process.page.report.meter_waits > waits
+    assert process.page.report.throttle_waits > waits
 
 
 @pytest.mark.parametrize("exempt", [0, 0.2])
@@ -77,13 +77,13 @@ def test_a_function_that_becomes_long_is_limited_again(queueing: StartedClient) 
     client, process = queueing
     limited(process, 4)
     client.run("queue(20, 0.1)")
-    waits = process.page.report.meter_waits
+    waits = process.page.report.throttle_waits
     client.run("queue(20, 0.1)")
-    assert process.page.report.meter_waits == waits
+    assert process.page.report.throttle_waits == waits
     client.run("queue(60, 10)", 30)  # some of them are measured
-    waits = process.page.report.meter_waits
+    waits = process.page.report.throttle_waits
     assert seconds(client, "queue(20, 10)") > 20 / RATE * 0.8
-    assert process.page.report.meter_waits > waits
+    assert process.page.report.throttle_waits > waits
 
 
 def test_more_functions_than_are_kept(queueing: StartedClient) -> None:

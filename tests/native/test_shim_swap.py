@@ -79,7 +79,7 @@ def device_used(machine: NativeHost) -> int:
 def test_evicted_memory_is_restored_with_its_data(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
-    orders, report = process.page.orders, process.page.report
+    control, report = process.page.control, process.page.report
     empty = device_used(machine)
     process.open(1)
     client.run(
@@ -90,17 +90,17 @@ def test_evicted_memory_is_restored_with_its_data(
     assert client.run("cuda.cuCtxSynchronize()") == 0
     assert report.allocated == report.resident == 167 * MIB + 9000
     assert device_used(machine) - empty == (4 + 100 + 64 + 2) * MIB
-    orders.resident_target = 0
+    control.resident_target = 0
     process.drain(1)
-    wait_until(lambda: (report.resident, report.absent) == (0, 170 * MIB))
+    wait_until(lambda: (report.resident, report.missing_bytes) == (0, 170 * MIB))
     held = (report.host_pinned, report.host_pageable)
     assert held == ((170 * MIB, 0) if process.pinned else (0, 170 * MIB))
     assert device_used(machine) == empty
-    orders.resident_target = EVERYTHING
+    control.resident_target = EVERYTHING
     process.open(2)
     assert client.run("[read(a, 750000) for a in arrays]") == [[float(i)] * 3 for i in range(3)]
     assert client.run("[read(a, 250) for a in small]") == [[100.0 + i] * 3 for i in range(9)]
-    assert (report.absent, report.resident) == (0, 167 * MIB + 9000)
+    assert (report.missing_bytes, report.resident) == (0, 167 * MIB + 9000)
     assert (report.evicted_bytes, report.restored_bytes) == (170 * MIB, 170 * MIB)
     assert report.host_pinned == (170 * MIB if process.pinned else 0)  # kept for the next time
     assert client.run("[cuda.free(a) for a in arrays + small]") == [0] * 12
@@ -137,7 +137,7 @@ def test_addresses_stay_valid_while_evicted(client: CudaClient, process: Process
 
     here = views()
     assert here == [[0, 100 * MIB], [0, 700], [0, 2], 0]
-    process.page.orders.resident_target = 0
+    process.page.control.resident_target = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
     assert views() == here
@@ -157,8 +157,8 @@ def test_the_programs_own_mappings_move_too(
     client.run("import os; data = [os.urandom(4 << 20) for _ in range(3)]")
     assert client.run("[write(place + i * (4 << 20), d) for i, d in enumerate(data)]") == [0] * 3
     assert client.run("unmap(place + (8 << 20), 4 << 20)") == 0  # not mapped, not forgotten
-    assert (report.allocated, report.pinned) == (12 * MIB, 0)
-    process.page.orders.resident_target = 0
+    assert (report.allocated, report.unmovable) == (12 * MIB, 0)
+    process.page.control.resident_target = 0
     process.drain(1)
     wait_until(lambda: report.resident == 0)
     assert device_used(machine) == empty
@@ -192,15 +192,15 @@ def test_memory_shortage_is_requested_and_met(machine: NativeHost, coordinator: 
     first.drain(1)
     two.begin(second, 2)
     two.start("cuda.alloc(150 << 20)[0]")
-    wait_until(lambda: second.page.report.short_bytes > 0)
+    wait_until(lambda: second.page.report.unmet_bytes > 0)
     second.rings()
-    first.page.orders.resident_target = 0
+    first.page.control.resident_target = 0
     first.doorbell()
     assert two.result() == 0
-    wait_until(lambda: second.page.report.short_bytes == 0)
-    second.page.orders.resident_target = 0
+    wait_until(lambda: second.page.report.unmet_bytes == 0)
+    second.page.control.resident_target = 0
     second.drain(2)
-    first.page.orders.resident_target = EVERYTHING
+    first.page.control.resident_target = EVERYTHING
     first.open(3)
     assert one.run("read(array, 1000)") == [7.0] * 3
 
@@ -218,8 +218,8 @@ def crowded(machine: NativeHost, coordinator: ScriptedCoordinator) -> Crowded:
 def test_allocation_fails_if_no_memory_can_be_evicted(crowded: Crowded) -> None:
     client, process, _ = crowded
     client.start("cuda.alloc(150 << 20)[0]")
-    wait_until(lambda: process.page.report.short_bytes)
-    process.page.orders.no_room = process.page.report.short_seq
+    wait_until(lambda: process.page.report.unmet_bytes)
+    process.page.control.refused_request_seq = process.page.report.unmet_request_seq
     assert client.result() == 2
     assert client.run("cuda.alloc(245 << 20)[0]") == 2  # whatever leaves, it would never fit
     assert process.page.report.allocated == 0
@@ -229,15 +229,15 @@ def test_an_answer_to_an_earlier_request_refuses_nothing(crowded: Crowded) -> No
     client, process, other = crowded
     for _ in range(2):
         client.start("cuda.alloc(150 << 20)[0]")
-        wait_until(lambda: process.page.report.short_bytes)
-        refused = process.page.report.short_seq
-        process.page.orders.no_room = refused
+        wait_until(lambda: process.page.report.unmet_bytes)
+        refused = process.page.report.unmet_request_seq
+        process.page.control.refused_request_seq = refused
         assert client.result() == 2
-        wait_until(lambda: process.page.report.short_bytes == 0)
-    assert process.page.report.short_bytes == 0
+        wait_until(lambda: process.page.report.unmet_bytes == 0)
+    assert process.page.report.unmet_bytes == 0
     client.start("cuda.alloc(150 << 20)[0]")
-    wait_until(lambda: process.page.report.short_bytes)
-    assert process.page.orders.no_room == refused != process.page.report.short_seq
+    wait_until(lambda: process.page.report.unmet_bytes)
+    assert process.page.control.refused_request_seq == refused != process.page.report.unmet_request_seq
     assert client.is_running()
     other.run("cuda.free(taken[1])")
     assert client.result() == 0
@@ -247,11 +247,11 @@ def test_an_allocation_that_waits_for_room_can_be_interrupted(crowded: Crowded) 
     client, process, _ = crowded
     client.run("found = []")
     client.start("found.append(cuda.alloc(150 << 20)[0])")
-    wait_until(lambda: process.page.report.short_bytes)
+    wait_until(lambda: process.page.report.unmet_bytes)
     os.kill(client.pid, signal.SIGINT)
     assert client.raw()["error"] == "KeyboardInterrupt"
-    wait_until(lambda: process.page.report.short_bytes == 0)
-    assert process.page.report.short_bytes == process.page.report.allocated == 0
+    wait_until(lambda: process.page.report.unmet_bytes == 0)
+    assert process.page.report.unmet_bytes == process.page.report.allocated == 0
     assert client.run("cuda.alloc(50 << 20)[0]") == 0
 
 
@@ -261,13 +261,13 @@ def test_threads_that_need_room_at_the_same_time_ask_one_after_the_other(crowded
     client.run("import threading; found = []")
     client.run("ask = lambda: cuda.here() or found.append(cuda.alloc(50 << 20)[0])")
     client.run("threads = [threading.Thread(target=ask) for _ in range(3)]; [thread.start() for thread in threads]")
-    wait_until(lambda: process.page.report.short_bytes)
+    wait_until(lambda: process.page.report.unmet_bytes)
     wait_until(lambda: process.page.report.allocated == 150 << 20)  # all three are at it
-    assert process.page.report.short_bytes == 50 << 20
+    assert process.page.report.unmet_bytes == 50 << 20
     other.run("cuda.free(taken[1]), cuda.free(more)")
     client.run("[thread.join() for thread in threads]")
     assert client.run("found") == [0] * 3
-    assert process.page.report.short_bytes == 0
+    assert process.page.report.unmet_bytes == 0
 
 
 def test_waiting_for_room_can_be_interrupted(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
@@ -293,7 +293,7 @@ def test_a_context_takes_its_memory_with_it(
     client.begin(process, 1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run("cuda.alloc(30 << 20), cuda.alloc(100)")
-    process.page.orders.resident_target = 10 * MIB
+    process.page.control.resident_target = 10 * MIB
     process.drain(1)
     wait_until(lambda: process.page.report.resident <= 10 * MIB)
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
@@ -310,7 +310,7 @@ def test_pinned_memory_outlives_the_context_that_pinned_it(
     client.run("place = reserve(4 << 20); _, handle = create(4 << 20); map_at(place, 4 << 20, handle)")
     assert client.run("write(place, data)") == 0
     client.run("cuda.here(); array = cuda.alloc(3 << 20)[1]; write(array, data[:3 << 20])")
-    process.page.orders.resident_target = 0
+    process.page.control.resident_target = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
     assert process.page.report.host_pinned == 8 * MIB
@@ -332,12 +332,12 @@ def test_threads_in_a_turn_never_find_memory_missing(client: CudaClient, process
     assert client.run("cuda.launch('fill_f32', array, 0.0, 100)") == 0
     process.drain(1)
     for epoch in range(2, 30):
-        process.page.orders.resident_target = 0
+        process.page.control.resident_target = 0
         process.doorbell()
         process.open(epoch)
         assert client.run("work(1)") == [0]
         process.drain(epoch)
-    process.page.orders.resident_target = EVERYTHING
+    process.page.control.resident_target = EVERYTHING
     process.open(99)
     assert client.run("read(array, 100)") == [28.0] * 3
 

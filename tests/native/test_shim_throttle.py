@@ -28,10 +28,10 @@ def queue(count, milliseconds, stream=0):
 """
 
 
-def meter(process: Any, epoch: int = 1, contended: bool = False, **orders: int) -> None:
-    """Permit a turn under these orders, which its first call obeys."""
-    for name, value in {"idle_release_ns": 0, **orders}.items():
-        setattr(process.page.orders, name, value)
+def meter(process: Any, epoch: int = 1, contended: bool = False, **control: int) -> None:
+    """Permit a turn under these control, which its first call obeys."""
+    for name, value in {"idle_release_ns": 0, **control}.items():
+        setattr(process.page.control, name, value)
     process.open(epoch, CONTENDED if contended else 0)
 
 
@@ -57,7 +57,7 @@ def test_the_window_bounds_what_is_outstanding(
     found = outstanding(machine, made)
     assert max(found) <= 2 * fit
     assert sorted(found)[len(found) // 2] >= fit / 4, "the device would have run dry"
-    assert process.page.report.meter_waits > 0
+    assert process.page.report.throttle_waits > 0
     process.drain(1)
     wait_until(lambda: process.page.report.launches == len(made))
 
@@ -66,8 +66,8 @@ def test_the_window_bounds_what_is_outstanding(
 def test_what_was_queued_before_others_came_is_worked_off_first(machine: NativeHost, started: StartedClient) -> None:
     client, process = started
     client.run(QUEUE)
-    process.page.orders.window_ns = 20 * MS
-    process.page.orders.idle_release_ns = 0
+    process.page.control.window_ns = 20 * MS
+    process.page.control.idle_release_ns = 0
     process.open(1)
     before = client.run("queue(250, 1)")
     process.open(1, CONTENDED)
@@ -81,19 +81,21 @@ def test_what_was_queued_before_others_came_is_worked_off_first(machine: NativeH
 
 
 @pytest.mark.parametrize(
-    "orders",
+    "control",
     [{"window_ns": 20 * MS}, {"contended": True}, {"contended": True, "budget_rate": 0}, {"exempt_ns": 5 * MS}],
     ids=["nobody waits", "no bound", "no budget", "no budget to be exempt from"],
 )
-def test_uncontended_work_is_not_throttled(machine: NativeHost, started: StartedClient, orders: dict[str, int]) -> None:
+def test_uncontended_work_is_not_throttled(
+    machine: NativeHost, started: StartedClient, control: dict[str, int]
+) -> None:
     """No flag, so no event and no clock: the driver is asked to record by the meter alone before a drain."""
     client, process = started
     client.run(QUEUE)
-    meter(process, **orders)
+    meter(process, **control)
     made = client.run("queue(200, 1)")
     assert client.run("cuda.cuCtxSynchronize()") == 0
     assert max(outstanding(machine, made)) > 100
-    assert process.page.report.meter_waits == 0
+    assert process.page.report.throttle_waits == 0
     assert "throttled" not in machine.log_text()
 
 
@@ -104,12 +106,12 @@ def test_inflight_window_ends_without_contention(machine: NativeHost, started: S
     first = client.run("queue(50, 1)")
     process.open(1)
     wait_until(lambda: not machine.is_throttled())
-    waits = process.page.report.meter_waits
+    waits = process.page.report.throttle_waits
     second = client.run("queue(200, 1)")
     assert client.run("cuda.cuCtxSynchronize()") == 0
     found = outstanding(machine, first + second)
     assert max(found[:50]) <= 40 and max(found) > 100
-    assert process.page.report.meter_waits == waits
+    assert process.page.report.throttle_waits == waits
 
 
 def test_streams_come_and_go(started: StartedClient) -> None:
@@ -149,9 +151,9 @@ def test_a_capture_is_left_valid(started: StartedClient) -> None:
         client.run("[cuda.spin(0.5, s) for s in (one, two) for _ in range(20)]")
         assert client.run(f"cuda.cuStreamBeginCapture_v2(c_void_p(one), {mode})") == 0
         client.run("cuda.cuEventRecord(event, c_void_p(one)), cuda.cuStreamWaitEvent(c_void_p(two), event, 0)")
-        before = process.page.report.meter_waits
+        before = process.page.report.throttle_waits
         assert set(client.run("[cuda.spin(0.1, s) for s in (one, two) for _ in range(100)]")) == {0}
-        wait_until(lambda before=before: process.page.report.meter_waits > before + 3)
+        wait_until(lambda before=before: process.page.report.throttle_waits > before + 3)
         client.run("cuda.cuEventRecord(event, c_void_p(two)), cuda.cuStreamWaitEvent(c_void_p(one), event, 0)")
         assert client.run("cuda.cuStreamEndCapture(c_void_p(one), byref(graph))") == 0
         assert client.run("cuda.cuGraphInstantiateWithFlags(byref(made), graph, ctypes.c_ulonglong(0))") == 0
@@ -175,14 +177,14 @@ def test_work_that_waits_for_a_later_call_of_the_same_thread(started: StartedCli
     process.drain(1)
 
 
-@pytest.mark.parametrize("orders", [{"window_ns": 20 * MS, "contended": True}, {"budget_rate": STOP}])
+@pytest.mark.parametrize("control", [{"window_ns": 20 * MS, "contended": True}, {"budget_rate": STOP}])
 def test_keyboard_interrupt_while_a_call_is_throttled(
-    machine: NativeHost, started: StartedClient, orders: dict[str, int]
+    machine: NativeHost, started: StartedClient, control: dict[str, int]
 ) -> None:
     client, process = started
     process.open(1)
     client.run("assert cuda.spin(20000) == 0", 5)
-    meter(process, 2, **orders)
+    meter(process, 2, **control)
     wait_until(machine.is_throttled)
     for _ in range(3):
         client.start("while True: assert cuda.spin(0) == 0")
@@ -199,15 +201,15 @@ def test_a_budget_of_blocks_is_kept(machine: NativeHost, started: StartedClient)
     client.run("queue(200, 0)")  # the bucket is empty
     made = client.run("queue(400, 0)")
     assert made[-1] - made[0] > 0.35e9
-    process.page.orders.budget_rate = 100
+    process.page.control.budget_rate = 100
     made = client.run("queue(30, 0)")
     assert made[-1] - made[0] > 0.25e9
-    process.page.orders.budget_rate = 0
+    process.page.control.budget_rate = 0
     process.doorbell()
     wait_until(lambda: not machine.is_throttled())
-    waits = process.page.report.meter_waits
+    waits = process.page.report.throttle_waits
     client.run("queue(1000, 0)")
-    assert process.page.report.meter_waits == waits
+    assert process.page.report.throttle_waits == waits
     (executions,) = simlog.read_all(machine.simlog).values()
     begins = sorted(execution.begin_ns for execution in executions)
     assert begins[599] - begins[200] > 0.35e9
@@ -224,7 +226,7 @@ def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: NativeHost
     worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
     passed = executions[-1].end_ns - executions[0].begin_ns
     assert worked / passed < 0.35
-    process.page.orders.budget_rate = 0
+    process.page.control.budget_rate = 0
     process.doorbell()
     wait_until(lambda: not machine.is_throttled())
 
@@ -235,7 +237,7 @@ def test_short_sparse_launches_have_credit_in_a_budget_of_device_time(started: S
     client.run(QUEUE + "def burst():\n    [queue(1, 0.3) and cuda.cuCtxSynchronize() for _ in range(3)]\n")
     meter(process, budget_rate=500 * MS, budget_unit=TIME)
     client.run("[burst() or time.sleep(0.02) for _ in range(20)] and None")
-    assert process.page.report.meter_waits == 0
+    assert process.page.report.throttle_waits == 0
 
 
 def test_gpu_time_is_estimated(machine: NativeHost, started: StartedClient) -> None:

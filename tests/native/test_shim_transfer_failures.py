@@ -91,18 +91,18 @@ class Turns:
 
     def end(self) -> None:
         report = self.process.page.report
-        self.process.page.orders.resident_target = 0
+        self.process.page.control.resident_target = 0
         before = report.evicted_bytes
         self.process.drain(self.epoch)
         wait_until(lambda: report.evicted_bytes > before or report.resident == 0)
 
     def begin(self) -> None:
         self.epoch += 1
-        self.process.page.orders.resident_target = EVERYTHING
+        self.process.page.control.resident_target = EVERYTHING
         self.process.open(self.epoch)
         assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
         assert holds(self.client)
-        assert self.process.page.report.absent == 0
+        assert self.process.page.report.missing_bytes == 0
 
 
 @pytest.fixture(params=["pageable", *tier.nightly(["pinned"])])
@@ -138,7 +138,7 @@ def test_failing_restore_calls_lose_no_data(turns: Turns, name: str) -> None:
 def test_failing_unmap_is_logged_and_loses_no_data(machine: NativeHost, turns: Turns) -> None:
     """Neither unmapped nor mapped again: it is on the host by then, and comes back from there."""
     fail(turns.client, "cuMemUnmap", 0, 1 << 30)
-    turns.process.page.orders.resident_target = 0
+    turns.process.page.control.resident_target = 0
     turns.process.drain(turns.epoch)
     wait_until(lambda: "could not be moved off the device" in machine.log_text())
     fail(turns.client, "cuMemUnmap", 0, 0)
@@ -159,13 +159,13 @@ def test_all_memory_is_freed_at_the_end(machine: NativeHost, turns: Turns) -> No
     held = sum(-(-size // (2 * MIB)) * 2 * MIB for size in SIZES[:2]) + 4 * MIB
     assert bare.run(used) == before - held
     report: Any = turns.process.page.report
-    assert (report.allocated, report.resident, report.absent, report.host_pageable) == (0, 0, 0, 0)
+    assert (report.allocated, report.resident, report.missing_bytes, report.host_pageable) == (0, 0, 0, 0)
 
 
 def test_failed_context_delays_no_other_client(turns: Turns) -> None:
     """What can never arrive: the program is to hear of it by its own calls."""
     turns.end()
     fail(turns.client, "cuMemcpyHtoDAsync_v2 cuStreamQuery", 0, 1 << 30, LAUNCH_FAILED)
-    turns.process.page.orders.resident_target = EVERYTHING
+    turns.process.page.control.resident_target = EVERYTHING
     turns.process.open(turns.epoch + 1)
     turns.client.run("cuda.spin(0.01)")

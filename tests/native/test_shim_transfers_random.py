@@ -133,7 +133,7 @@ class Moves(RuleBasedStateMachine):
     @precondition(lambda self: not self.open)
     def turn_begins(self) -> None:
         self.epoch += 1
-        self.process.page.orders.resident_target = EVERYTHING
+        self.process.page.control.resident_target = EVERYTHING
         self.process.open(self.epoch)
         self.open = True
         assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
@@ -144,7 +144,7 @@ class Moves(RuleBasedStateMachine):
     def turn_ends(self, fraction: float) -> None:
         self.everything_is_as_it_was()
         target = int(fraction * self.process.page.report.allocated)
-        self.process.page.orders.resident_target = target if fraction < 1 else EVERYTHING
+        self.process.page.control.resident_target = target if fraction < 1 else EVERYTHING
         self.process.drain(self.epoch)
         self.open = False
         if self.mode == "swap":
@@ -153,7 +153,7 @@ class Moves(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: not self.open and self.epoch)
     def leave_while_idle(self) -> None:
-        self.process.page.orders.resident_target = 0
+        self.process.page.control.resident_target = 0
         self.process.doorbell()
         wait_until(lambda: self.process.page.report.resident == 0)
 
@@ -161,8 +161,8 @@ class Moves(RuleBasedStateMachine):
     @precondition(lambda self: not self.open and self.epoch)
     def come_back_ahead(self, fraction: float, wait: bool) -> None:
         most = EVERYTHING if fraction == 1 else int(fraction * self.process.page.report.allocated)
-        self.process.page.orders.resident_target = EVERYTHING
-        self.process.page.orders.restore_ahead = most
+        self.process.page.control.resident_target = EVERYTHING
+        self.process.page.control.prefetch_limit = most
         self.process.doorbell()
         if wait and fraction == 1:
             wait_until(lambda: self.process.page.report.resident == self.process.page.report.allocated)
@@ -189,12 +189,13 @@ class Moves(RuleBasedStateMachine):
         most = whole + 8 * GRAIN * (small > 0) + GRAIN
         # What is on its way is on the device, and absent too.
         on_device = (
-            wait_until(lambda: whole <= (used := self.used() - self.empty) + report.absent <= most and used + 1) - 1
+            wait_until(lambda: whole <= (used := self.used() - self.empty) + report.missing_bytes <= most and used + 1)
+            - 1
         )
-        if report.resident == 0 and not self.open and not self.process.page.orders.restore_ahead:
+        if report.resident == 0 and not self.open and not self.process.page.control.prefetch_limit:
             assert on_device <= 8 * GRAIN
         if self.open:
-            assert report.absent <= sum(size for size, _ in self.arrays.values()) + 8 * GRAIN
+            assert report.missing_bytes <= sum(size for size, _ in self.arrays.values()) + 8 * GRAIN
 
 
 @pytest.mark.parametrize(("mode", "pinned"), [("swap", "0"), ("swap", str(40 << 20)), ("unified", "0")])

@@ -51,7 +51,7 @@ def test_a_turn_is_entered_when_the_one_before_is_over(
     with another_turn():
         client.start("cuda.spin()")
         process.open(1)
-        wait_until(lambda: process.last_turn.tries > 2)
+        wait_until(lambda: process.last_turn.refused_entries > 2)
         assert process.phase == OUT
         assert client.is_running()
     assert client.result() == 0
@@ -84,7 +84,7 @@ def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(
     with stopped_thread(thread_named(client.pid, "gpushare"), has_the_lock):
         process.close_gate(1)
     wait_until(lambda: lock_is_free(machine))
-    assert process.phase == OUT and process.last_turn.began_ns == 0
+    assert process.phase == OUT and process.last_turn.entered_ns == 0
     process.wants()
     process.open(2)
     assert client.result() == 0
@@ -92,7 +92,7 @@ def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(
 
 def test_permit_with_a_wrong_check_changes_nothing(client: CudaClient, process: ProcessConnection) -> None:
     client.begin(process, 1)
-    permit = process.page.orders.permit
+    permit = process.page.control.permit
     permit.epoch, permit.flags = 2, 0
     process.doorbell()
     assert process.stays(IN)

@@ -13,7 +13,7 @@ DEVICE, HOST = 1, 2
 
 def counted(process: ProcessConnection) -> tuple[int, int]:
     report = process.page.report
-    return report.allocated // MIB, report.pinned // MIB
+    return report.allocated // MIB, report.unmovable // MIB
 
 
 def test_a_slice_is_named_as_one(stub: Any) -> None:
@@ -66,7 +66,7 @@ def test_a_range_of_mappings_and_a_retained_handle(stub: Any) -> None:
 
 def test_host_memory_is_not_counted_and_limits_hold(stub: Any) -> None:
     client, process = stub()
-    process.page.orders.memory_limit = 3 * MIB
+    process.page.control.memory_limit = 3 * MIB
     assert client.run(f"create(8 << 20, {HOST})") == 0
     assert client.run("release()") == 0
     assert client.run(f"create(4 << 20, {DEVICE})") == 2
@@ -78,14 +78,14 @@ def test_arrays(stub: Any) -> None:
     client, process = stub()
     client.run("array = c_void_p(); shape = (c_size_t * 5)(1024, 512, 2, (4 << 32) | 0x20, 0)")
     assert client.run("cuda.cuArray3DCreate_v2(byref(array), shape)") == 0
-    assert process.page.report.pinned == 1024 * 512 * 2 * 4 * 4
+    assert process.page.report.unmovable == 1024 * 512 * 2 * 4 * 4
     assert client.run("cuda.cuArrayDestroy(array)") == 0
     assert counted(process) == (0, 0)
 
 
 def test_entry_points_of_old_are_counted_too(stub: Any) -> None:
     client, process = stub()
-    process.page.orders.memory_limit = 8 * MIB
+    process.page.control.memory_limit = 8 * MIB
     client.run("from ctypes import c_uint; old, pitch = c_uint(), c_uint()")
     assert client.run("cuda.cuMemAlloc(byref(old), 5 << 20)") == 0
     assert counted(process) == (5, 5)
@@ -93,8 +93,8 @@ def test_entry_points_of_old_are_counted_too(stub: Any) -> None:
     client.run("free, total = c_uint(), c_uint()")
     assert client.run("cuda.cuMemGetInfo(byref(free), byref(total)), free.value, total.value") == [0, 3 * MIB, 8 * MIB]
     assert client.run("cuda.cuDeviceTotalMem(byref(total), 0), total.value") == [0, 8 * MIB]
-    process.page.orders.memory_limit = 0
-    process.page.orders.memory_backing = 6 << 30
+    process.page.control.memory_limit = 0
+    process.page.control.memory_backing = 6 << 30
     assert client.run("cuda.cuMemGetInfo(byref(free), byref(total)), free.value") == [0, 0xFFFFFFFF]
     assert client.run("cuda.cuMemFree(old)") == 0
     assert counted(process) == (0, 0)

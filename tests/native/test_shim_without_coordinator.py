@@ -35,7 +35,7 @@ def clients(
         client = machine.client(GPUSHARE_CLIENT=name)
         client.start("cuda = Cuda()")
         process = coordinator.accept()
-        process.page.orders.quantum_ns = int(quantum * 1e9)
+        process.page.control.quantum_ns = int(quantum * 1e9)
         process.welcome()
         client.result()
         made.append((client, process))
@@ -111,11 +111,11 @@ def test_another_coordinator_adopts_a_running_turn(machine: NativeHost) -> None:
         process = coordinator.accept().welcome()
         before = process.last_turn
         assert (before.turn, before.phase, before.epoch) == (process.client_page.view.turn, IN, 0)
-        assert process.page.orders.quantum_ns == 60_000 * MS
+        assert process.page.control.quantum_ns == 60_000 * MS
         advances(client)
         process.open(1, turn=before.turn)
         process.opened(1)
-        assert process.last_turn.began_ns == before.began_ns
+        assert process.last_turn.entered_ns == before.entered_ns
         advances(client)
         process.drain(1)
         assert lock_is_free(machine)
@@ -127,7 +127,7 @@ def test_another_coordinator_adopts_a_running_turn(machine: NativeHost) -> None:
 def test_a_coordinator_that_hangs_is_left(machine: NativeHost) -> None:
     with scripted_coordinator(machine.socket) as coordinator:
         ((client, process),) = clients(machine, coordinator, "one")
-        process.page.orders.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last one: 5 s are over in a second
+        process.page.control.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last one: 5 s are over in a second
         client.run(LOOP)
         process.wants()
         again = coordinator.accept(8.0)  # it tries anew, and is not answered
@@ -139,7 +139,7 @@ def test_launch_budget_ends_with_its_coordinator(machine: NativeHost) -> None:
     """It was for the sake of a neighbour that ran at the same time; there is none in turns."""
     with scripted_coordinator(machine.socket) as coordinator:
         ((client, process),) = clients(machine, coordinator, "x")
-        process.page.orders.budget_rate = 1
+        process.page.control.budget_rate = 1
         process.open(1)
         client.run(LOOP)
     advances(client, 50)

@@ -62,10 +62,10 @@ async def test_turns_queues_and_quotas(
 
 def client(name: str, **changes: Any) -> dict[str, Any]:
     usual = {
-        "tenant": "ada",
+        "user": "ada",
         "devices": ["GPU-1"],
         "quota": {},
-        "quanta": 0,
+        "turn_count": 0,
         "wait_seconds": 0.0,
         "queue_position": None,
     }
@@ -81,10 +81,10 @@ def test_each_transition_is_emitted_once() -> None:
     assert reported(client("a"), client("a")) == []
     assert reported(client("a", queue_position=2), client("a", queue_position=1)) == []
     assert reported(None, client("a", quota={"share": 1})) == []
-    assert reported(None, client("a", quanta=1)) == [("granted", 1)]
-    assert reported(client("a", quanta=3), client("a", quanta=7)) == [("granted", 4)]
-    again = client("a", quanta=2, queue_position=1)
-    assert reported(client("a", quanta=1, queue_position=1), again) == [("granted", 1), ("queued", 1)]
+    assert reported(None, client("a", turn_count=1)) == [("granted", 1)]
+    assert reported(client("a", turn_count=3), client("a", turn_count=7)) == [("granted", 4)]
+    again = client("a", turn_count=2, queue_position=1)
+    assert reported(client("a", turn_count=1, queue_position=1), again) == [("granted", 1), ("queued", 1)]
 
 
 def test_how_long_each_turn_was_waited_for() -> None:
@@ -107,7 +107,7 @@ def test_how_long_each_turn_was_waited_for() -> None:
         (2, 5.5, None),
         (3, 5.5, None),
     ):
-        after = {"clients": [client("a", quanta=quanta, wait_seconds=waited, queue_position=position)]}
+        after = {"clients": [client("a", turn_count=quanta, wait_seconds=waited, queue_position=position)]}
         transitions.on_snapshot(before, after)
         before = after
     assert [event["waited_seconds"] for event in emitted if event["transition"] == "granted"] == [2.5, 3.0, 0.0]

@@ -50,7 +50,7 @@ async def test_passing_time_alone_sends_nothing(events: Any, coordinator: Any, e
 async def test_no_coordinator_is_started_for_a_watcher(events: Any, coordinator: Any) -> None:
     receive = await events()
     frame = await receive()
-    assert (frame["type"], frame["reason"]) == ("away", "not_running")
+    assert (frame["type"], frame["reason"]) == ("unavailable", "not_running")
     assert coordinator.path in frame["message"]
     assert coordinator.pid == 0
     await coordinator.start(CLIENT)
@@ -80,7 +80,7 @@ async def test_failing_replacement_is_explained(
     monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["/bin/sh", "-c", "echo no room left >&2; exit 3"]')
     coordinator.kill()
     frame = await receive_until(receive, lambda frame: "no room left" in frame.get("message", ""))
-    assert (frame["type"], frame["reason"]) == ("away", "unreachable")
+    assert (frame["type"], frame["reason"]) == ("unavailable", "unreachable")
     monkeypatch.delenv("GPUSHARE_COORDINATOR_ARGV")
     await receive_until(receive, pid_of)
 
@@ -92,7 +92,7 @@ async def test_killed_coordinator_is_replaced(events: Any, coordinator: Any, jp_
     for _ in range(2):
         killed = coordinator.kill()
         began = time.monotonic()
-        assert (await receive())["type"] == "away"
+        assert (await receive())["type"] == "unavailable"
         back = await receive_until(receive, pid_of)
         assert time.monotonic() - began < 5
         assert pid_of(back) not in (killed, 0)
@@ -106,7 +106,7 @@ async def test_coordinator_without_clients_is_not_replaced(events: Any, coordina
     receive = await events()
     assert pid_of(await receive()) == coordinator.pid
     coordinator.kill()
-    assert (await receive())["type"] == "away"
+    assert (await receive())["type"] == "unavailable"
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         assert coordinator.pid == 0

@@ -92,7 +92,7 @@ async def test_stopped_coordinator_is_away_until_it_goes_on(
     for _ in range(2):
         os.kill(pid, signal.SIGSTOP)
         away = await receive()
-        assert (away["type"], away["reason"]) == ("away", "unreachable")
+        assert (away["type"], away["reason"]) == ("unavailable", "unreachable")
         assert coordinator.path in away["message"] and "does not answer" in away["message"]
         assert await (await events())() == away, "who comes now is told so too"
         os.kill(pid, signal.SIGCONT)
@@ -122,7 +122,7 @@ async def test_stopped_coordinator_that_dies_is_replaced(events: Any, coordinato
     os.kill(pid, signal.SIGSTOP)
     assert "does not answer" in (await receive())["message"]
     os.kill(pid, signal.SIGKILL)
-    while (frame := await receive())["type"] == "away":
+    while (frame := await receive())["type"] == "unavailable":
         pass
     assert frame["status"]["coordinator"]["pid"] not in (0, pid)
 

@@ -109,7 +109,7 @@ def test_invalid_pod_is_refused_with_its_line(tmp_path: Path, row: str, said: st
 
 def status(cells: int, busy: float, waited: float, allocated: int = 100) -> dict[str, Any]:
     client = {
-        **{"id": "secret", "label": "/home/ann/secret.ipynb", "tenant": "ann", "devices": ["GPU-0"]},
+        **{"id": "secret", "label": "/home/ann/secret.ipynb", "user": "ann", "devices": ["GPU-0"]},
         **{"quota": {"share": 0.0, "limit": 1.0, "memory": None, "resident": None, "service": "online"}},
         **{
             "allocated": allocated,

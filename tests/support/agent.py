@@ -152,7 +152,7 @@ class Agent(Process, EventOwner):
         if not self.waiting or self.phase != OUT or self.is_without_coordinator:
             return self.waiting > 0 and self.phase == OUT
         there = self.host.rings_doorbell and self.link.state == CONNECTED
-        permit = self.page.orders.permit if there else self.found_permit
+        permit = self.page.control.permit if there else self.found_permit
         over = permit.flags & RELIEVED and permit.deadline_ns and self.now() >= permit.deadline_ns
         used = permit.epoch in (0, self._agent.used)
         covered = not self._own_bits() & ~permit.devices

@@ -47,7 +47,8 @@ class MemoryRequests:
     def is_refused(self) -> bool:
         """Return whether a request of the present turn has been refused."""
         return (
-            bool(self._first_request) and self._first_request <= self._agent.page.orders.no_room <= self.request_number
+            bool(self._first_request)
+            and self._first_request <= self._agent.page.control.refused_request_seq <= self.request_number
         )
 
     def _try(self) -> None:
@@ -62,13 +63,13 @@ class MemoryRequests:
         elif self._refused or (not self.request_number and not self._is_connected()):
             report.allocated -= self.wanted
             report.resident -= self.wanted
-            report.refused += 1
+            report.refused_allocations += 1
             agent.write_slot()
             self._end()
         else:
             if not self.request_number or agent.clock.now > self._requested_at + REPEAT_SECONDS:
                 self._write_request(self.wanted)
-                self.request_number, self._requested_at = report.short_seq, agent.clock.now
+                self.request_number, self._requested_at = report.unmet_request_seq, agent.clock.now
                 self._first_request = self._first_request or self.request_number
             patient = agent.link.state == CONNECTED
             late = not patient and agent.clock.now > self.waiting_since + ANSWER_TIMEOUT_SECONDS
@@ -96,8 +97,8 @@ class MemoryRequests:
 
     def _write_request(self, wanted: int) -> None:
         report = self._agent.page.report
-        report.short_bytes = wanted
-        report.short_seq += 1
+        report.unmet_bytes = wanted
+        report.unmet_request_seq += 1
         self._agent.link.ring()
 
     def _end(self) -> None:

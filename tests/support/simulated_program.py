@@ -216,16 +216,16 @@ class SimulatedProgram:
             then()
             return
         agent = self.agent
-        orders, report, slots = agent.page.orders, agent.page.report, agent.client_page.slots
+        control, report, slots = agent.page.control, agent.page.report, agent.client_page.slots
         wanted = self.random.randrange(self.profile.max_bytes)
         if self.profile.uses_swap and self.random.random() < 0.8:  # it grows
             wanted = min(report.allocated + self.random.randrange(1 << 30), self.profile.max_bytes)
         others = sum(slots[number].allocated for number in range(64) if number != agent.slot)
-        most = orders.memory_limit - others if orders.memory_limit else wanted
+        most = control.memory_limit - others if control.memory_limit else wanted
         if wanted > report.allocated:
             more = min(wanted, max(most, 0)) - report.allocated
-            if more <= 0 or more > orders.memory_backing:
-                report.refused += 1
+            if more <= 0 or more > control.memory_backing:
+                report.refused_allocations += 1
                 then()
                 return
             wanted = report.allocated + more
@@ -241,7 +241,7 @@ class SimulatedProgram:
     def evict(self) -> float:
         """Move what is to leave. Return how many seconds that takes."""
         page = self.agent.page
-        report, target = page.report, max(page.orders.resident_target, self.memory_requests.wanted)
+        report, target = page.report, max(page.control.resident_target, self.memory_requests.wanted)
         if target >= report.resident:
             return 0.0
         moved = report.resident - target

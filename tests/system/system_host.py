@@ -167,7 +167,7 @@ class SystemHost:
         """What the coordinator has written to a process's page and what the process has, also while one is stopped."""
         page = read_page(program if isinstance(program, int) else program.pid)
         assert page
-        return page["orders"] | page["report"]
+        return page["control"] | page["report"]
 
     def command(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """`jupyter gpushare WORDS`"""

@@ -16,7 +16,7 @@ def in_mid_turn(host: SystemHost, runs: str, waits: str) -> bool:
     """Whether one client has just begun its turn, and the other is next."""
     clients = host.clients()
     grants = host.status()["devices"][0]["grants"]
-    fresh = [grant for grant in grants if grant["client"] == runs and grant["held_seconds"] < 0.3]
+    fresh = [grant for grant in grants if grant["client"] == runs and grant["granted_seconds"] < 0.3]
     return bool(fresh) and clients[waits]["phase"] == "waiting"
 
 

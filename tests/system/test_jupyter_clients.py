@@ -62,7 +62,7 @@ def test_jupyter_client_starts_a_shared_kernel(long_quantum_host: SystemHost, na
             (client,) = long_quantum_host.clients().values()
             label = "my notebook.ipynb" if session else "ipykernel_launcher" if name == "launcher only" else kernel
             assert client["label"] == label
-            assert client["quanta"] >= 1
+            assert client["turn_count"] >= 1
             assert len(client["processes"]) == 1
             wait_until(lambda: [one["cells"] for one in long_quantum_host.clients().values()] == [1])
             (long_quantum_host.folder / "go").touch()

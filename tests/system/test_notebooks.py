@@ -99,7 +99,7 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
     wait_until(lambda: long_quantum_host.phase(other.client) == "waiting")
 
     def tries() -> int:
-        return long_quantum_host.page(other.pid)["turn_tries"]
+        return long_quantum_host.page(other.pid)["turn_refused_entries"]
 
     def seconds_of_five_tries() -> float:
         began, first = time.monotonic(), tries()

@@ -30,7 +30,7 @@ def test_inspection_shows_a_program_with_a_coordinator(long_quantum_host: System
     program.run("kept = cuda.alloc(40 << 20), cuda.alloc(1 << 20)")
     assert program.run("cuda.spin()") in (0, None)
     found = inspected(long_quantum_host, program.pid)
-    assert (found["client"], found["page"]["orders"]["memory_limit"]) == ("one", 64 * MIB)
+    assert (found["client"], found["page"]["control"]["memory_limit"]) == ("one", 64 * MIB)
     (line,) = found["details"]["ledger"]
     assert (line["kind"], line["number"], line["bytes"]) == ("redirected", 2, 41 * MIB)
     assert found["details"]["unhooked"] == []
@@ -99,7 +99,7 @@ def test_programs_that_do_not_share_are_found(long_quantum_host: SystemHost) -> 
     bare.run("cuda.alloc(32 << 20)")
 
     def outside() -> list[dict[str, object]]:
-        return list(long_quantum_host.status()["devices"][0]["outside"])
+        return list(long_quantum_host.status()["devices"][0]["foreign_processes"])
 
     wait_until(lambda: [one["pid"] for one in outside()] == [bare.pid] and int(str(outside()[0]["memory"])) >= 32 << 20)
     assert outside()[0]["user"]

@@ -25,7 +25,7 @@ def test_turns_never_overlap(short_quantum_host: SystemHost, how: dict[str, obje
     )
     stop_all(one, other)
     assert short_quantum_host.overlap([one], [other]) == 0
-    assert all(client["quanta"] >= MANY // 2 - 1 for client in short_quantum_host.clients().values())
+    assert all(client["turn_count"] >= MANY // 2 - 1 for client in short_quantum_host.clients().values())
 
 
 def test_a_second_process_joins_the_turn_that_the_first_one_is_in(long_quantum_host: SystemHost) -> None:
@@ -40,7 +40,7 @@ def test_a_second_process_joins_the_turn_that_the_first_one_is_in(long_quantum_h
     pages = [long_quantum_host.page(program) for program in (first, second)]
     assert [page["turn_phase"] for page in pages] == [IN, IN]
     assert pages[0]["turn_turn"] == pages[1]["turn_turn"]
-    assert long_quantum_host.clients()["pair"]["quanta"] == 1
+    assert long_quantum_host.clients()["pair"]["turn_count"] == 1
     assert long_quantum_host.executions(other) == []
     stop_all(first, second)
     other.result()

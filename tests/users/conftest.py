@@ -35,7 +35,7 @@ with Client() as client:
             result.append("")
         except CoordinatorError as error:
             result.append(error.reason)
-    result.append(client.request(messages.Status())["you"])
+    result.append(client.request(messages.Status())["viewer"])
 print(json.dumps(result))
 """
 # What the machine's admin decides for everybody.

@@ -39,7 +39,7 @@ def everybody_is_someone(ask: Inside) -> None:
     """By `ask(name, request…)`: two users, of one uid, and neither changes what is the other's."""
     for name in NAMES:
         mine = ["Register", {"client": f"{name}s", "token": "t"}]
-        assert ask(name, mine) == ["", {"tenant": name, "admin": False}]
+        assert ask(name, mine) == ["", {"user": name, "admin": False}]
     for name, other in (NAMES, NAMES[::-1]):
         theirs: list[list[Any]] = [
             ["Register", {"client": f"{other}s", "token": "t"}],
@@ -50,7 +50,10 @@ def everybody_is_someone(ask: Inside) -> None:
         ]
         assert ask(name, *theirs)[:-1] == ["forbidden"] * 5
         mine = ["SetQuota", {"client": f"{name}s", "changes": {"limit": 0.7}}]
-        assert ask(name, mine, ["SetQuota", {"client": f"{name}s", "changes": {"limit": 1.0}}])[:-1] == ["", "no_place"]
+        assert ask(name, mine, ["SetQuota", {"client": f"{name}s", "changes": {"limit": 1.0}}])[:-1] == [
+            "",
+            "placement_failed",
+        ]
 
 
 def test_container_with_a_users_socket_is_that_user(bare_host: Host) -> None:

@@ -130,4 +130,4 @@ def test_uncontended_program_keeps_the_device(bare_host: Host, start: Start) -> 
     wait_until(lambda: (found := executions(bare_host, [ada])) and found[-1].end_ns - found[0].begin_ns > 1e9)
     ada.stop()
     (client,) = status(bare_host, "ada")["clients"]  # type: ignore[misc]
-    assert client["quanta"] <= 2  # the fill is one of its own, if bob was there just then
+    assert client["turn_count"] <= 2  # the fill is one of its own, if bob was there just then

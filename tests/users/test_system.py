@@ -27,13 +27,13 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
 with Client() as client:
     status = client.request(messages.Status())
-result = [client.path, status["you"], status["config"]["time_quantum"]]
+result = [client.path, status["viewer"], status["config"]["time_quantum"]]
 """
 
 
 def test_every_user_connects_and_only_named_users_are_admins(host: Host) -> None:
     for user, admin in (("ada", False), ("bob", False), ("carol", True)):
-        assert host.run(user, STATUS) == [SOCKET, {"tenant": user, "admin": admin}, 0.2]
+        assert host.run(user, STATUS) == [SOCKET, {"user": user, "admin": admin}, 0.2]
     assert stat.S_IMODE(Path(host.socket).stat().st_mode) == 0o666
 
 
@@ -60,7 +60,7 @@ def test_users_change_what_is_theirs_within_the_ceilings_and_all_of_it_is_record
         ["SetQuota", {"client": "adas", "changes": changes}]
         for changes in ({"limit": 1.0}, {"memory": "5GiB"}, {"memory": None})
     ]
-    assert host.ask("ada", *beyond) == ["no_place"] * 3
+    assert host.ask("ada", *beyond) == ["placement_failed"] * 3
     within: list[list[Any]] = [
         ["SetQuota", {"client": "adas", "changes": {"limit": 0.7, "memory": "1GiB"}}],
         ["Config", {"changes": {"tenants": {}}}],
@@ -132,7 +132,7 @@ os.execv(sys.executable, [sys.executable, "-m", "jupyter_gpushare", "coordinator
 def test_the_socket_is_systemds_and_stays_when_it_ends(bare_host: Host) -> None:
     program = bare_host.start(sys.executable, "-c", ACTIVATE, SOCKET, user="gpushare", env=bare_host.service())
     wait_until(lambda: address.is_accepting(bare_host.socket), 10)
-    assert bare_host.run("ada", STATUS)[:2] == [SOCKET, {"tenant": "ada", "admin": False}]
+    assert bare_host.run("ada", STATUS)[:2] == [SOCKET, {"user": "ada", "admin": False}]
     program.send_signal(signal.SIGTERM)
     assert program.wait(10) == 0, program.communicate()
     assert Path(bare_host.socket).exists()

@@ -50,7 +50,7 @@ def test_a_page_is_mapped_and_closed_without_a_trace(make: Make) -> None:
     descriptor = make()
     before = open_descriptors()
     page = pages.Page(descriptor)
-    page.orders.memory_limit = 1 << 40
+    page.control.memory_limit = 1 << 40
     assert os.pread(descriptor, BYTES, 0).count((1 << 40).to_bytes(8, "little")) == 1
     page.close()
     page.close()
@@ -109,15 +109,19 @@ def test_a_page_is_shown_as_numbers(make: Make) -> None:
     page.write_permit(pages.Permit(epoch=3))
     page.report.drains[2] = 7
     values = page.values()
-    assert (values["orders"]["permit_epoch"], values["report"]["drains_2"], values["report"]["turn_phase"]) == (3, 7, 0)
+    assert (values["control"]["permit_epoch"], values["report"]["drains_2"], values["report"]["turn_phase"]) == (
+        3,
+        7,
+        0,
+    )
     page.close()
 
 
 def test_the_interrupt_sequence_wraps_around(make: Make) -> None:
     page = pages.Page(make())
-    page.orders.interrupt_seq = 0xFFFFFFFF
+    page.control.interrupt_seq = 0xFFFFFFFF
     page.interrupt()
-    assert page.orders.interrupt_seq == 0
+    assert page.control.interrupt_seq == 0
     page.close()
 
 
@@ -165,9 +169,9 @@ def test_c_and_python_see_the_same_layout(tmp_path: Path) -> None:
     ffi, constants = pages.layout()
     parts = {
         "header": "gpushare_page_header",
-        "orders": "gpushare_orders",
+        "control": "gpushare_control",
         "report": "gpushare_report",
-        "orders.permit": "gpushare_permit",
+        "control.permit": "gpushare_permit",
         "report.turn": "gpushare_turn",
     }
     seen = {

@@ -34,7 +34,7 @@ def _overrun(client: dict[str, Any], devices: list[dict[str, Any]]) -> Finding:
         advice += "; " + " and ".join(f"'jupyter gpushare doctor --pid {pid}'" for pid in pids)
         advice += " shows what it is at"
     elif not client.get("own", True):
-        advice = f"{client['tenant']}, whose client it is, can interrupt it; or wait for a launch that takes long"
+        advice = f"{client['user']}, whose client it is, can interrupt it; or wait for a launch that takes long"
     return Finding(
         "warning",
         "overrun",
@@ -55,7 +55,11 @@ def foreign_programs(status: dict[str, Any] | None, simulated: bool) -> Iterator
     how = "" if everybodys else " (looked for among your processes)"
     strangers = (pids_from_files(simulated) if found is None else found) - ours
     # Others' programs too, as the coordinator sees them. One that has no process id here cannot be named.
-    seen = [process["pid"] for device in (status or {}).get("devices", []) for process in device.get("outside", [])]
+    seen = [
+        process["pid"]
+        for device in (status or {}).get("devices", [])
+        for process in device.get("foreign_processes", [])
+    ]
     strangers |= {pid for pid in seen if pid is not None} - ours
     # Those of users who have coordinators of their own are taken to share by these.
     strangers = {pid for pid in strangers if not _is_of(pid, neighbours) and not _runs_under_shim(pid)}
@@ -135,4 +139,4 @@ def _is_of(pid: int, users: set[int]) -> bool:
 def _client_label(client: dict[str, Any]) -> str:
     if client["label"] or client.get("own", True):
         return str(client["label"] or client["id"])
-    return f"a client of {client['tenant']}"
+    return f"a client of {client['user']}"

@@ -86,8 +86,8 @@ class ClientRuntime:
             part = pages.UNKNOWN
             if target is not None:
                 part = target * here // total if total else target
-            if handle.page.orders.resident_target != part:
-                handle.page.orders.resident_target = part
+            if handle.page.control.resident_target != part:
+                handle.page.control.resident_target = part
                 if handle.last_turn.phase == pages.OUT:
                     handle.ring()  # it makes room at once
 
@@ -110,9 +110,9 @@ class ClientRuntime:
         elif budget:
             rate, unit = int(budget.rate * 1e9) or 1, pages.TIME
         for handle in self.processes.values():
-            orders = handle.page.orders
-            if (orders.budget_rate, orders.budget_unit) != (rate, unit):
-                orders.budget_rate, orders.budget_unit = rate, unit
+            control = handle.page.control
+            if (control.budget_rate, control.budget_unit) != (rate, unit):
+                control.budget_rate, control.budget_unit = rate, unit
                 handle.ring()
 
     @property
@@ -172,12 +172,12 @@ class ClientRuntime:
     def _assign_slot(self, handle: ProcessHandle) -> None:
         taken = {other.slot for other in self.processes.values()}
         slots = pages.layout()[1]["GPUSHARE_SLOTS"]
-        wanted = handle.page.orders.slot
+        wanted = handle.page.control.slot
         free = [slot for slot in range(slots) if slot not in taken]
         if not free:
             raise InvalidHandshake(f"client {self.client_id} has {slots} processes already, the most it may have")
         handle.slot = wanted if wanted in free else free[0]
-        handle.page.orders.slot = handle.slot
+        handle.page.control.slot = handle.slot
 
     def remove_process(self, number: int) -> None:
         """A process is gone: its bytes no longer count."""
@@ -207,19 +207,19 @@ class ClientRuntime:
         self.set_resident_target(self._resident_target)  # a process that has just joined, or was another coordinator's
         self.set_budget(self.budget)
         for handle in self.processes.values():
-            orders = handle.page.orders
-            quota_codec.encode_quota(orders, client, device_memory)
-            orders.memory_total = min(memory, device_memory) if device_memory else memory
-            orders.quantum_ns = int(quantum * 1e9)
-            orders.idle_release_ns = int(idle_release * 1e9)
-            orders.window_ns = int(traits.inflight_window * 1e9)
-            orders.exempt_ns = int(traits.exempt_launches * 1e9)
+            control = handle.page.control
+            quota_codec.encode_quota(control, client, device_memory)
+            control.memory_total = min(memory, device_memory) if device_memory else memory
+            control.quantum_ns = int(quantum * 1e9)
+            control.idle_release_ns = int(idle_release * 1e9)
+            control.window_ns = int(traits.inflight_window * 1e9)
+            control.exempt_ns = int(traits.exempt_launches * 1e9)
 
     def write_levels(self, now_ns: int, backing: int | None, position: int, expected_wait: float | None) -> None:
         """What is written every second."""
         for handle in self.processes.values():
-            orders = handle.page.orders
-            orders.heartbeat_ns = now_ns
-            orders.memory_backing = pages.UNKNOWN if backing is None else backing
-            orders.queue_position = position
-            orders.expected_wait_ns = int((expected_wait or 0) * 1e9)
+            control = handle.page.control
+            control.heartbeat_ns = now_ns
+            control.memory_backing = pages.UNKNOWN if backing is None else backing
+            control.queue_position = position
+            control.expected_wait_ns = int((expected_wait or 0) * 1e9)

@@ -64,7 +64,7 @@ class ProcessCounters(NamedTuple):
 
     gpu_ns: int = 0  # how long the device worked for it: an estimate
     drain_last_ns: int = 0
-    drain_most_ns: int = 0
+    drain_max_ns: int = 0
     drain_total_ns: int = 0
     drains: tuple[int, ...] = ()  # by time: bucket i below 2^i ms, the last whatever is longer
     launches: int = 0
@@ -77,7 +77,7 @@ class ProcessCounters(NamedTuple):
         return cls(
             min(report.gpu_ns, MAX_NS),
             min(report.drain_ns, MAX_NS),
-            min(report.drain_most_ns, MAX_NS),
+            min(report.drain_max_ns, MAX_NS),
             min(report.drain_total_ns, MAX_NS),
             tuple(report.drains),  # none is beyond 32 bits
             min(report.launches, MAX_LAUNCHES),
@@ -106,7 +106,7 @@ class ProcessCounters(NamedTuple):
         """Fields of a client in the snapshot."""
         return {
             "gpu_busy_seconds": round(self.gpu_ns / 1e9, 3),
-            "drain": {"last_ms": round(self.drain_last_ns / 1e6, 3), "max_ms": round(self.drain_most_ns / 1e6, 3)},
+            "drain": {"last_ms": round(self.drain_last_ns / 1e6, 3), "max_ms": round(self.drain_max_ns / 1e6, 3)},
         }
 
     def drain_totals(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class ProcessHandle:
     @property
     def unmet_bytes(self) -> int:
         """Bytes that it could not have because the device is full."""
-        return min(int(self.page.report.short_bytes), MAX_BYTES)
+        return min(int(self.page.report.unmet_bytes), MAX_BYTES)
 
     @property
     def unanswered_request(self) -> int | None:
@@ -51,15 +51,15 @@ class ProcessHandle:
         The number is read first: what is read of the page afterwards is of this request, or of a later one, which
         does not take the answer for its own.
         """
-        number = int(self.page.report.short_seq)
-        return number if self.unmet_bytes and int(self.page.orders.no_room) != number else None
+        number = int(self.page.report.unmet_request_seq)
+        return number if self.unmet_bytes and int(self.page.control.refused_request_seq) != number else None
 
     @property
     def memory_use(self) -> MemoryUse:
         report = self.page.report
         allocated = self.allocated
         resident = min(int(report.resident), allocated)
-        return MemoryUse(allocated, resident, min(int(report.pinned), resident))
+        return MemoryUse(allocated, resident, min(int(report.unmovable), resident))
 
     @property
     def memory_mode(self) -> str:
@@ -70,7 +70,7 @@ class ProcessHandle:
     def is_resident_exact(self) -> bool:
         """Whether it knows what of its memory is on the device."""
         report = self.page.report
-        return pages.is_resident_exact(int(report.memory_mode), int(report.asked_managed))
+        return pages.is_resident_exact(int(report.memory_mode), int(report.uses_managed_memory))
 
     @property
     def host_pinned(self) -> int:
@@ -83,17 +83,17 @@ class ProcessHandle:
     @property
     def quota(self) -> Quota | None:
         """The quota that an earlier coordinator wrote to this page, if it is one."""
-        return quota_codec.decode_quota(self.page.orders)
+        return quota_codec.decode_quota(self.page.control)
 
     @property
     def suspended_by_user(self) -> bool:
         """Whether a person has said so, under an earlier coordinator or this one."""
-        return quota_codec.is_suspended(self.page.orders)
+        return quota_codec.is_suspended(self.page.control)
 
     @property
     def suspended_by_policy(self) -> bool:
         """Whether it is, or was under an earlier coordinator, for being idle."""
-        return quota_codec.is_suspended_by_policy(self.page.orders)
+        return quota_codec.is_suspended_by_policy(self.page.control)
 
     @property
     def is_stopped(self) -> bool:
@@ -119,14 +119,14 @@ class ProcessHandle:
     def was_refused_entry(self) -> bool:
         """Return True if the process has been refused a turn since it was asked last, or given a permit."""
         turn = self.page.read_turn()
-        if turn is None or turn.tries == self._refused_entries:
+        if turn is None or turn.refused_entries == self._refused_entries:
             return False
-        self._refused_entries = turn.tries
+        self._refused_entries = turn.refused_entries
         return True
 
     def has_new_request(self) -> bool:
         """Return True if the process has asked for room, or no longer does, since this was asked last."""
-        before, self._unmet_request_seq = self._unmet_request_seq, int(self.page.report.short_seq)
+        before, self._unmet_request_seq = self._unmet_request_seq, int(self.page.report.unmet_request_seq)
         return before != self._unmet_request_seq
 
     def interrupt(self) -> None:
@@ -135,6 +135,6 @@ class ProcessHandle:
 
     def set_prefetch_limit(self, most: int) -> None:
         """Up to `most` bytes of this process may be on the device while its gate is closed; 0: no more comes back."""
-        if self.page.orders.restore_ahead != most:
-            self.page.orders.restore_ahead = most
+        if self.page.control.prefetch_limit != most:
+            self.page.control.prefetch_limit = most
             self.ring()

@@ -59,7 +59,7 @@ def _turn_events(process: int, before: Turn, turn: Turn, time: _Time) -> Iterato
         return
     reopened = turn.phase == IN and (turn.epoch != before.epoch or before.phase != IN)
     if not same or reopened:
-        yield ev.TurnEntered(process, turn.turn, time(turn.began_ns))
+        yield ev.TurnEntered(process, turn.turn, time(turn.entered_ns))
     if turn.closed_ns and (not same or turn.closed_ns != before.closed_ns):
         yield ev.GateClosed(process, turn.turn, time(turn.closed_ns))
     if turn.phase == OUT and (not same or before.phase != OUT):
@@ -80,7 +80,7 @@ def _level_events(handle: ProcessHandle, is_in: bool) -> Iterator[ev.Event]:
 
 
 def _is_same_turn(before: Turn, turn: Turn) -> bool:
-    return (before.turn, before.began_ns) == (turn.turn, turn.began_ns)
+    return (before.turn, before.entered_ns) == (turn.turn, turn.entered_ns)
 
 
 def _is_in(turn: Turn) -> bool:

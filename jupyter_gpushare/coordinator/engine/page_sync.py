@@ -64,7 +64,7 @@ class PageSync:
             self.read_memory(runtime, for_shortage=True)
         for handle, number in asks:
             if handle.number in self._scheduler.processes and self._must_refuse(handle):
-                handle.page.orders.no_room = number
+                handle.page.control.refused_request_seq = number
 
     def _must_refuse(self, handle: ProcessHandle) -> bool:
         """Return whether no more memory can leave for the process, or none has left for long.

@@ -25,9 +25,9 @@ class ProcessInspections:
 
     def request(self, handle: ProcessHandle, on_details: OnDetails) -> None:
         """Call `answered` once: with what the process says, or with None if it does not, within `ANSWER` seconds."""
-        orders = handle.page.orders
-        orders.inspect_seq = (orders.inspect_seq + 1) & 0xFFFFFFFF
-        question = handle.number, int(orders.inspect_seq)
+        control = handle.page.control
+        control.inspect_seq = (control.inspect_seq + 1) & 0xFFFFFFFF
+        question = handle.number, int(control.inspect_seq)
         timer = asyncio.get_running_loop().call_later(ANSWER_TIMEOUT_SECONDS, self._finish, question, None)
         self._pending[question] = on_details, timer
         handle.ring()

@@ -29,20 +29,20 @@ def limits_field(client: Client, runtime: ClientRuntime) -> list[dict[str, Any]]
     limits = []
     if budget := runtime.budget:
         limits.append(_limit(budget.rate, budget.unit, budget.reason, *budget.colocated_with))
-    window = max((handle.page.orders.window_ns for handle in runtime.processes.values()), default=0)
+    window = max((handle.page.control.window_ns for handle in runtime.processes.values()), default=0)
     if window and client.phase == RUNNING and client.permit and client.permit.contended:
         limits.append(_limit(window / 1e9, "queued_seconds", "others_wait"))
     return limits
 
 
 def _limit(rate: float, unit: str, reason: str, *beside: str) -> dict[str, Any]:
-    return {"rate": round(rate, 6), "unit": unit, "reason": reason, "beside": beside}
+    return {"rate": round(rate, 6), "unit": unit, "reason": reason, "colocated_with": beside}
 
 
 def describe_limits(limits: list[dict[str, Any]], name_of: Callable[[str], str]) -> str:
     """Return the limits in words. `name_of` names a client as the reader may see it."""
     return "; ".join(
         f"at most {_AMOUNTS[limit['unit']](limit['rate'])}: "
-        + _REASONS[limit["reason"]].format(", ".join(dict.fromkeys(map(name_of, limit["beside"]))))
+        + _REASONS[limit["reason"]].format(", ".join(dict.fromkeys(map(name_of, limit["colocated_with"]))))
         for limit in limits
     )

@@ -19,8 +19,8 @@ def placement_fields(scheduler: Scheduler, client: Client) -> dict[str, Any]:
     placed = scheduler.placement_adapter.placement.placed[client.id]
     return {
         "labels": placed.request.to_options(),
-        "group": placed.tenant or None,
-        "gives_way": client.is_preemptible_guest,
+        "tenant": placed.tenant or None,
+        "is_preemptible_guest": client.is_preemptible_guest,
     }
 
 

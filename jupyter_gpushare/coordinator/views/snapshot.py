@@ -69,7 +69,7 @@ def build_snapshot(
                 **_device(device, list(queue), resident, nvml, now),
                 **utilisation.of_device(uuid).as_json(),
                 **placement_fields.device_placement_fields(scheduler, uuid),
-                "outside": foreign_processes.on_device(uuid),
+                "foreign_processes": foreign_processes.on_device(uuid),
                 "locked_by": _foreign_lock_holders(device, ours),
             }
         )
@@ -91,7 +91,7 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
         grants.append(
             {
                 "client": grant.client.id,
-                "held_seconds": round(now - grant.granted_at, 3),
+                "granted_seconds": round(now - grant.granted_at, 3),
                 "seconds_left": None if left is None else round(left, 3),
                 "held": is_holding(grant, now),
             }
@@ -143,7 +143,7 @@ def _client(
                 "host_pinned": handle.host_pinned,
                 "host_pageable": handle.host_pageable,
                 "launches": min(report.launches, MAX_BYTES),
-                "refused": min(report.refused, MAX_BYTES),
+                "refused_allocations": min(report.refused_allocations, MAX_BYTES),
                 "evicted": _transfer_fields(report.evicted_bytes, report.evicted_ns),
                 "restored": _transfer_fields(report.restored_bytes, report.restored_ns),
             }
@@ -151,7 +151,7 @@ def _client(
     return {
         "id": client.id,
         "label": client.label,
-        "tenant": user_name(client.user),
+        "user": user_name(client.user),
         "phase": client.phase,
         "suspended": client.suspended,
         "hold_seconds_left": None if hold is None else round(hold, 3),
@@ -169,7 +169,7 @@ def _client(
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),
         **measures.client_fields(),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
-        "quanta": client.turn_count,
+        "turn_count": client.turn_count,
         "queue_position": None,
         "expected_wait": None,
         "cells": len(client.cells),

@@ -61,7 +61,7 @@ class SnapshotEncoder:
                 return "another client"
             if own and self._owners[identity] == self._owners[client["id"]]:
                 return str(other["label"] or identity)
-            return f"a client of {other['tenant']}"
+            return f"a client of {other['user']}"
 
         return launch_limits.describe_limits(client["limits"], name_of)
 
@@ -73,7 +73,7 @@ def _redact(status: Mapping[str, Any], clients: list[Any], connection: Connectio
             **device,
             **{
                 field: [_redact_process(one, name if not admin else one["user"]) for one in device.get(field, ())]
-                for field in ("outside", "locked_by")
+                for field in ("foreign_processes", "locked_by")
             },
         }
         for device in status["devices"]
@@ -81,8 +81,8 @@ def _redact(status: Mapping[str, Any], clients: list[Any], connection: Connectio
     # Admins ask for everybody's usage when they want it: a snapshot goes out ten times a second.
     about = status["coordinator"]
     about = {**about, "usage": [row for row in about.get("usage", ()) if row["user"] == name]}
-    you = {"tenant": name, "admin": admin}
-    return {**status, "devices": devices, "clients": clients, "coordinator": about, "you": you}
+    viewer = {"user": name, "admin": admin}
+    return {**status, "devices": devices, "clients": clients, "coordinator": about, "viewer": viewer}
 
 
 def _redact_process(process: dict[str, Any], user: str | None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def _running_client(grant: Grant, user: str, now: float) -> dict[str, Any]:
     return {
         "client": client.id,
         "label": client.label if client.user == user else "",
-        "tenant": user_name(client.user),
+        "user": user_name(client.user),
         "seconds_left": None if left is None else round(left, 3),
         "held": is_holding(grant, now),
     }

@@ -30,7 +30,7 @@ class TooManyDevices(Refused):
 class PlacementFailed(Refused):
     """No device can take the client as it asks, or its tenant has no more to give: at this time, or ever."""
 
-    reason = "no_place"
+    reason = "placement_failed"
 
 
 class UnknownClient(Refused):

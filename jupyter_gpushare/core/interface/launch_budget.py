@@ -13,7 +13,7 @@ DEVICE_SECONDS = "device_seconds"  # of work, on each device
 MEASURING = "measuring"  # until it is known how fast online clients are alone
 ADAPTIVE = "adaptive"  # online clients keep their speed
 SHARE = "share"  # the others have their shares
-SURPLUS = "lent"  # its share, and what the others leave of theirs
+SURPLUS = "surplus"  # its share, and what the others leave of theirs
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Report:
             if self.client and self.snapshot:
                 return [("state", "not yet known to the coordinator")]
             return [] if self.client or self.problem else [("state", f"this {self.program} isn't shared")]
-        turns = f"{client['quanta']} {'turn' if client['quanta'] == 1 else 'turns'}"
+        turns = f"{client['turn_count']} {'turn' if client['turn_count'] == 1 else 'turns'}"
         runs, waits = client["phase"] in ("running", "draining", "overrun"), client["phase"] == "waiting"
         used = format_duration(client["gpu_seconds"] + runs * self._elapsed)
         times = f"{used} in {turns}, waited {format_duration(client['wait_seconds'] + waits * self._elapsed)}"
@@ -99,7 +99,7 @@ class Report:
         rows = []
         for grant in device["grants"]:
             left = grant["seconds_left"]
-            time = f"for {self._countdown(grant['held_seconds'] + self._elapsed)}"
+            time = f"for {self._countdown(grant['granted_seconds'] + self._elapsed)}"
             if left is not None:
                 # The time left is until the deadline; a turn that is expected to end before gets an "up to".
                 time += f", {'up to ' if soonest + 1 < left else ''}{self._countdown(left - self._elapsed)} left"
@@ -118,7 +118,7 @@ class Report:
         client = self._clients.get(identity, {})
         name = str(client.get("label") or "")
         if not name and not client.get("own", True):
-            name = str(client.get("tenant") or "")
+            name = str(client.get("user") or "")
         name = name or identity
         return name + f" (this {self.program})" if mark and identity == self.client else name
 

@@ -59,7 +59,7 @@ def wait_abandoned(amount: float) -> WaitMessage:
 
 def _running(running: list[dict[str, Any]], expected: float | None) -> str:
     """The time left is until the deadline; where less is expected, it says so."""
-    names = [str(other.get("label") or other.get("tenant") or "another kernel") for other in running]
+    names = [str(other.get("label") or other.get("user") or "another kernel") for other in running]
     lefts = [other["seconds_left"] for other in running if other.get("seconds_left") is not None]
     one, several = "is running", "are running"
     if all(other.get("held") for other in running):

@@ -24,7 +24,7 @@ class Register(Request, tag="register", frozen=True, kw_only=True):
     ends_with_sender: bool = False
 
 
-class Unregister(Request, tag="forget", frozen=True, kw_only=True):
+class Unregister(Request, tag="unregister", frozen=True, kw_only=True):
     """The client is over; what is left of it may be dropped as soon as its processes are gone."""
 
     client: Identity

@@ -44,7 +44,7 @@ class AllocationSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Details(Message, tag="details", frozen=True, kw_only=True):
-    """For diagnostics, when `orders.inspect_seq` of the page has changed to `seq`.
+    """For diagnostics, when `control.inspect_seq` of the page has changed to `seq`.
 
     `unhooked` names the driver's entry points that the program has asked for and that its shim doesn't know.
     """

@@ -29,12 +29,12 @@ class History(Request, tag="history", frozen=True, kw_only=True):
     client: Annotated[str, msgspec.Meta(max_length=128)] = ""
 
 
-class WaitStatus(Request, tag="outlook", frozen=True, kw_only=True):
+class WaitStatus(Request, tag="wait_status", frozen=True, kw_only=True):
     """What the client waits for (its owner or an admin); cheap enough to be asked every second.
 
     Result: `{"waiting": bool, "waited_seconds": of this wait, "wait_seconds": of all, "queue_position",
     "expected_wait", "suspended": bool,
-    "running": [{"client", "label", "tenant", "seconds_left", "held": bool}]}`: who has its devices (`label` is "" for
+    "running": [{"client", "label", "user", "seconds_left", "held": bool}]}`: who has its devices (`label` is "" for
     other users' clients; `held`: by a hold, while it runs nothing). One that is suspended waits for its resumption and
     has no place in a queue (null).
     """

@@ -119,7 +119,7 @@ export function addCommands(
     execute: client => actions.act(client, 'evict')
   });
 
-  const mayChangeSettings = () => model.status?.you.admin !== false;
+  const mayChangeSettings = () => model.status?.viewer.admin !== false;
   const isUnavailable = () =>
     model.unavailable !== null || model.status === null;
   commands.addCommand(CommandIDs.changeSettings, {

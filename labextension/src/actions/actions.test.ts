@@ -28,7 +28,7 @@ describe('the commands', () => {
   });
 
   const show = async (mine: Partial<IClient>, more: Partial<IStatus> = {}) => {
-    const others = [client({ id: 'other', own: false, tenant: 'bob' })];
+    const others = [client({ id: 'other', own: false, user: 'bob' })];
     await given.snapshot({ ...status([client(mine), ...others]), ...more });
   };
   const messages = () =>
@@ -91,7 +91,11 @@ describe('the commands', () => {
     await show({ may_change: false });
     expect(commands.isEnabled(CommandIDs.changeQuota)).toBe(false);
     expect(commands.caption(CommandIDs.changeQuota)).toMatch(/belongs to ada/);
-    api.socket.send({ type: 'away', reason: 'unreachable', message: 'died' });
+    api.socket.send({
+      type: 'unavailable',
+      reason: 'unreachable',
+      message: 'died'
+    });
     expect(commands.isEnabled(CommandIDs.changeQuota)).toBe(false);
     expect(commands.caption(CommandIDs.changeQuota)).toMatch(
       /unavailable: died/
@@ -211,8 +215,8 @@ describe('the commands', () => {
   });
 
   it('ask before the suspension of another user’s client', async () => {
-    const you = { tenant: 'ada', admin: true };
-    await show({}, { you });
+    const viewer = { user: 'ada', admin: true };
+    await show({}, { viewer });
     const about = { client: 'other' };
     const refused = commands.execute(CommandIDs.suspend, about);
     await waitUntil(dialog);
@@ -231,9 +235,9 @@ describe('the commands', () => {
   });
 
   it('offer the settings to admins only, and report the changes', async () => {
-    await show({}, { you: { tenant: 'ada', admin: false } });
+    await show({}, { viewer: { user: 'ada', admin: false } });
     expect(commands.isVisible(CommandIDs.changeSettings)).toBe(false);
-    await show({}, { you: { tenant: 'ada', admin: true } });
+    await show({}, { viewer: { user: 'ada', admin: true } });
     expect(commands.isEnabled(CommandIDs.changeSettings)).toBe(true);
 
     const done = commands.execute(CommandIDs.changeSettings);

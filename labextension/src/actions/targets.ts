@@ -41,7 +41,7 @@ export function disabledReason(command: string, target: Target): string {
   if (!client.may_change) {
     return trans.__(
       'This client belongs to %1. Only %1 and admins may change this client.',
-      client.tenant
+      client.user
     );
   }
   switch (command) {

@@ -8,7 +8,7 @@
 /** A turn of a client on a device. */
 export interface IGrant {
   readonly client: string;
-  readonly held_seconds: number;
+  readonly granted_seconds: number;
   /** Null while no client waits, because the turn has no deadline then. */
   readonly seconds_left: number | null;
   /** Whether a hold keeps the turn while the client runs nothing. */
@@ -31,7 +31,7 @@ export interface IDevice {
   /** Reason why the device is out of use; null if the device is in use. */
   readonly failed: string | null;
   /** Processes that use the device and belong to no client. */
-  readonly outside: ReadonlyArray<IForeignProcess>;
+  readonly foreign_processes: ReadonlyArray<IForeignProcess>;
   /**
    * Processes that hold the device's lock while clients of this coordinator
    * wait.
@@ -83,7 +83,7 @@ export interface IClient {
   readonly id: string;
   /** Empty for a client of another user, of which only the user is visible. */
   readonly label: string;
-  readonly tenant: string;
+  readonly user: string;
   /** Whether the client belongs to the present user. */
   readonly own: boolean;
   /** Whether the present user may change the client. */
@@ -165,8 +165,8 @@ export interface IClient {
 
 /** The present user, as the coordinator identifies the user. */
 export interface IViewer {
-  /** Same value as in {@link IClient.tenant}. */
-  readonly tenant: string;
+  /** Same value as in {@link IClient.user}. */
+  readonly user: string;
   /** Whether the user may change settings and the quotas of other users. */
   readonly admin: boolean;
 }
@@ -186,7 +186,7 @@ export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
   readonly config: IConfig;
-  readonly you: IViewer;
+  readonly viewer: IViewer;
 }
 
 /** Changes of a quota. A text such as "8GiB" or "50%" is a value too. */
@@ -234,7 +234,7 @@ export interface IHistory {
 /** Message of the event socket. */
 export type EventMessage =
   | { readonly type: 'snapshot'; readonly status: IStatus }
-  | ({ readonly type: 'away' } & IUnavailable);
+  | ({ readonly type: 'unavailable' } & IUnavailable);
 
 /** Reason why there is no snapshot. */
 export interface IUnavailable {
@@ -256,7 +256,7 @@ export const NO_EXTENSION = 'no_extension';
 export function parseMessage(text: string): EventMessage | null {
   try {
     const message = JSON.parse(text);
-    return ['snapshot', 'away'].includes(message.type) ? message : null;
+    return ['snapshot', 'unavailable'].includes(message.type) ? message : null;
   } catch {
     return null;
   }

@@ -70,7 +70,7 @@ describe('unused kernels', () => {
     show(SUSPENDED);
     expect(seen).toHaveLength(1);
     given.api.socket.send({
-      type: 'away',
+      type: 'unavailable',
       reason: 'unreachable',
       message: 'died'
     });

@@ -80,7 +80,7 @@ export function deviceView(
       label: label(id),
       time: waitTime(clients.get(id), age)
     })),
-    foreignProcesses: foreignProcessesText(device.outside),
+    foreignProcesses: foreignProcessesText(device.foreign_processes),
     lockedBy: foreignProcessesText(device.locked_by)
   };
 }
@@ -97,7 +97,10 @@ function turnTime(grant: IGrant, age: number): string {
       : trans.__('holds it, %1 left', formatDuration(left));
   }
   return left === null
-    ? trans.__('for %1', formatDuration(Math.floor(grant.held_seconds + age)))
+    ? trans.__(
+        'for %1',
+        formatDuration(Math.floor(grant.granted_seconds + age))
+      )
     : trans.__('up to %1 left', formatDuration(left));
 }
 

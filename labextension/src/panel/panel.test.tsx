@@ -91,7 +91,7 @@ describe('the side panel', () => {
         client({
           id: 'theirs',
           label: '',
-          tenant: 'bob',
+          user: 'bob',
           phase: 'running',
           own: false,
           may_change: false,
@@ -128,7 +128,7 @@ describe('the side panel', () => {
     ],
     [
       'Not shared1 process · 3 GiB · of ada',
-      { outside: [{ user: 'ada', memory: 3 * GIB }] }
+      { foreign_processes: [{ user: 'ada', memory: 3 * GIB }] }
     ],
     ['Locked1 process', { locked_by: [{ user: null }] }],
     ['simulated', { simulated: true }],
@@ -241,13 +241,17 @@ describe('the side panel', () => {
     await shows(busy(), 'interactive');
     expect(text()).toContain('automatic');
     expect(button('Change…')).toBeUndefined();
-    await shows({ ...busy(), you: { tenant: 'root', admin: true } }, 'Change…');
+    await shows({ ...busy(), viewer: { user: 'root', admin: true } }, 'Change…');
     button('Change…')!.click();
     expect(executed.map(([id]) => id)).toEqual([CommandIDs.changeSettings]);
   });
 
   it('explains the first step while no coordinator is needed', async () => {
-    api.socket.send({ type: 'away', reason: 'not_running', message: 'none' });
+    api.socket.send({
+      type: 'unavailable',
+      reason: 'not_running',
+      message: 'none'
+    });
     await waitUntil(() =>
       text().includes('No kernel shares the GPU at the moment.')
     );
@@ -258,7 +262,7 @@ describe('the side panel', () => {
   it('reports that the service is unavailable, and keeps the last view dimmed', async () => {
     await shows(busy(), 'Test GPU');
     api.socket.send({
-      type: 'away',
+      type: 'unavailable',
       reason: 'unreachable',
       message: 'It was stopped.'
     });
@@ -271,7 +275,11 @@ describe('the side panel', () => {
   it('reports a server without GPUs, without clients, and without the extension', async () => {
     await shows(status([], []), 'There is no GPU to share on this machine.');
     await shows(status([]), 'No kernel shares the GPU yet.');
-    api.socket.send({ type: 'away', reason: 'no_extension', message: '404' });
+    api.socket.send({
+      type: 'unavailable',
+      reason: 'no_extension',
+      message: '404'
+    });
     await waitUntil(() =>
       text().includes('This Jupyter server has no GPU sharing.')
     );

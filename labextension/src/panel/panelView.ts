@@ -64,12 +64,12 @@ export function panelKind(
   return status ? 'ready' : 'connecting';
 }
 
-export function settingsView({ config, you }: IStatus): ISettingsView {
+export function settingsView({ config, viewer }: IStatus): ISettingsView {
   const { time_quantum: quantum, policy } = config;
   return {
     quantum:
       quantum === 'auto' ? trans.__('automatic') : formatDuration(quantum),
     policy,
-    isAdmin: you.admin
+    isAdmin: viewer.admin
   };
 }

@@ -55,13 +55,17 @@ describe('EventStream', () => {
     stream.start();
     api.socket.sendSnapshot(SNAPSHOT);
     api.socket.send({
-      type: 'away',
+      type: 'unavailable',
       reason: 'unreachable',
       message: 'It does not answer.'
     });
     expect(messages).toEqual([
       { type: 'snapshot', status: SNAPSHOT },
-      { type: 'away', reason: 'unreachable', message: 'It does not answer.' }
+      {
+        type: 'unavailable',
+        reason: 'unreachable',
+        message: 'It does not answer.'
+      }
     ]);
     expect(api.statusCalls).toBe(0);
   });
@@ -97,7 +101,7 @@ describe('EventStream', () => {
       api.socket.break();
       await flushPromises();
       expect(messages[messages.length - 1]).toEqual({
-        type: 'away',
+        type: 'unavailable',
         reason: '',
         message: 'unreachable'
       });
@@ -172,7 +176,7 @@ describe('EventStream', () => {
     stream.start();
     api.socket.break();
     await flushPromises();
-    expect(messages).toEqual([{ type: 'away', reason, message }]);
+    expect(messages).toEqual([{ type: 'unavailable', reason, message }]);
   });
 
   it('is silent while the page is hidden, and continues at once when the page is visible', async () => {

@@ -147,7 +147,7 @@ export class EventStream extends Disposable {
     } catch (error) {
       const { reason, status, message: text } = error as Partial<ApiError>;
       message = {
-        type: 'away',
+        type: 'unavailable',
         reason: reason || (status === 404 ? NO_EXTENSION : ''),
         message: text ?? ''
       };

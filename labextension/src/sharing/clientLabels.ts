@@ -19,7 +19,7 @@ export interface IClientLabel {
 export function displayName(client: IClient): string {
   return client.own
     ? shortLabel(client.label || client.id)
-    : trans.__('a notebook of %1', client.tenant);
+    : trans.__('a notebook of %1', client.user);
 }
 
 /**
@@ -110,7 +110,7 @@ export class ClientLabels {
 function byOwner(a: IClient, b: IClient): number {
   return (
     Number(b.own) - Number(a.own) ||
-    compare(a.tenant, b.tenant) ||
+    compare(a.user, b.user) ||
     compare(a.label, b.label) ||
     compare(a.id, b.id)
   );

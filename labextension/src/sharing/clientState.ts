@@ -86,7 +86,7 @@ export function stateLine(
     .flatMap(device => device.grants)
     .find(grant => grant.client === client.id);
   if (client.state === 'running' && grant) {
-    const lasted = Math.floor(grant.held_seconds + age);
+    const lasted = Math.floor(grant.granted_seconds + age);
     parts.push(trans.__('for %1', formatDuration(lasted)));
   }
   const next = nextOf(client, devices, age);

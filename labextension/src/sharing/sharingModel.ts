@@ -168,7 +168,7 @@ export class SharingModel extends Disposable {
   }
 
   private _onMessage(_: EventStream, message: EventMessage): void {
-    if (message.type === 'away') {
+    if (message.type === 'unavailable') {
       this._unavailable = message;
     } else {
       this._unavailable = null;

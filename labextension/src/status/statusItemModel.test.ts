@@ -155,7 +155,7 @@ describe('the explanation of the status item', () => {
 
   it.each([
     [
-      { id: 'theirs', label: 'secret.ipynb', tenant: 'bob', own: false },
+      { id: 'theirs', label: 'secret.ipynb', user: 'bob', own: false },
       false,
       'a notebook of bob running'
     ],
@@ -220,7 +220,7 @@ describe('the kernel of the status item', () => {
   it('shows an unavailable sharing service, and the end of the outage', async () => {
     await show([client()]);
     const message = 'It was stopped.';
-    api.socket.send({ type: 'away', reason: 'unreachable', message });
+    api.socket.send({ type: 'unavailable', reason: 'unreachable', message });
     expect(model.text).toBe('GPU: sharing service unavailable');
     expect(model.phase).toBe('unavailable');
     expect(model.details).toEqual([{ label: 'Reason', value: message }]);
@@ -234,7 +234,11 @@ describe('the kernel of the status item', () => {
     await flushPromises();
     expect(model.text).toBe('GPU: not shared');
     expect(model.phase).toBe('unshared');
-    api.socket.send({ type: 'away', reason: 'not_running', message: '' });
+    api.socket.send({
+      type: 'unavailable',
+      reason: 'not_running',
+      message: ''
+    });
     expect(model.text).toBe('GPU: not shared');
     current.set('kernel');
     expect(model.isShown).toBe(false);

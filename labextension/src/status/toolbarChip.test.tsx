@@ -53,7 +53,7 @@ describe('the chip in a notebook toolbar', () => {
 
   it('stays visible without a coordinator, but does not appear without one', async () => {
     const unavailable = {
-      type: 'away',
+      type: 'unavailable',
       reason: 'unreachable',
       message: 'died'
     };

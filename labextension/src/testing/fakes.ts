@@ -32,7 +32,7 @@ export function device(changes: Partial<IDevice> = {}): IDevice {
     utilisation: null,
     utilisation_is_estimate: false,
     failed: null,
-    outside: [],
+    foreign_processes: [],
     locked_by: [],
     grants: [],
     queue: [],
@@ -43,7 +43,7 @@ export function device(changes: Partial<IDevice> = {}): IDevice {
 export function grant(changes: Partial<IGrant> = {}): IGrant {
   return {
     client: 'mine',
-    held_seconds: 3,
+    granted_seconds: 3,
     seconds_left: null,
     held: false,
     ...changes
@@ -59,7 +59,7 @@ export function client(changes: Partial<IClient> = {}): IClient {
     limit_text: '',
     id: 'mine',
     label: 'train.ipynb',
-    tenant: 'ada',
+    user: 'ada',
     own: true,
     may_change: true,
     phase: 'idle',
@@ -150,8 +150,8 @@ export const CONFIG: IConfig = {
 };
 
 export function status(clients: IClient[], devices = [device()]): IStatus {
-  const you = { tenant: 'ada', admin: false };
-  return { devices, clients, config: CONFIG, you };
+  const viewer = { user: 'ada', admin: false };
+  return { devices, clients, config: CONFIG, viewer };
 }
 
 export function history(changes: Partial<IHistory> = {}): IHistory {

@@ -12,7 +12,7 @@ const WAITS: Partial<IClient> = {
   expected_wait: 40
 };
 
-const AWAY = { type: 'away', reason: 'unreachable', message: '' };
+const AWAY = { type: 'unavailable', reason: 'unreachable', message: '' };
 
 describe('the text below a cell', () => {
   let given: Given;
@@ -37,7 +37,7 @@ describe('the text below a cell', () => {
     [
       '#2, about 39 s (a notebook of bob is running, 11 s left)',
       {},
-      { own: false, label: '', tenant: 'bob' },
+      { own: false, label: '', user: 'bob' },
       {}
     ],
     [

@@ -59,7 +59,7 @@ static void count_submissions(uint64_t now) {
 
 /* The page of a connection that is not welcomed yet has no permit; the last permit stands until then. */
 static void read_permit(uint64_t now, uint64_t *next) {
-    const uint64_t *page = (const uint64_t *)&the_page()->orders.permit;
+    const uint64_t *page = (const uint64_t *)&the_page()->control.permit;
     uint64_t words[GPUSHARE_PERMIT_WORDS + 1];
     for (int i = 0; i <= GPUSHARE_PERMIT_WORDS; i++)
         words[i] = PAGE_LOAD(page[i]);
@@ -107,7 +107,7 @@ static void poll_siblings(struct agent_inputs *in) {
 }
 
 static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
-    struct gpushare_orders *orders = &the_page()->orders;
+    struct gpushare_control *control = &the_page()->control;
     uint32_t phase = agent.turns.report.phase;
     uint64_t now = now_ns();
     count_submissions(now);
@@ -115,11 +115,11 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
     *in = (struct agent_inputs){
         .now = now,
         .permit = agent.permit,
-        .quantum_ns = PAGE_LOAD(orders->quantum_ns),
-        .idle_release_ns = PAGE_LOAD(orders->idle_release_ns),
+        .quantum_ns = PAGE_LOAD(control->quantum_ns),
+        .idle_release_ns = PAGE_LOAD(control->idle_release_ns),
         .away_since = connection_away_since(),
         .client_turn = PAGE_LOAD(shim.client->turn),
-        .client_began = PAGE_LOAD(shim.client->began_ns),
+        .client_began = PAGE_LOAD(shim.client->entered_ns),
         .client_devices = all_devices(),
         .own_devices = client_page_own_devices(shim.client),
         .submissions = agent.submissions,
@@ -207,7 +207,7 @@ static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
     if (acts & AGENT_LEAVE)
         locks_leave();
     if (acts & AGENT_BEGIN)
-        PAGE_STORE(shim.client->began_ns, now);
+        PAGE_STORE(shim.client->entered_ns, now);
     report_turn(out, now);
     if (acts & AGENT_RING)
         locks_ring(out->devices);
@@ -267,7 +267,7 @@ static bool reopen_descriptors(void) {
 }
 
 static void wake_interrupted(void) {
-    uint32_t interrupts = PAGE_LOAD(the_page()->orders.interrupt_seq);
+    uint32_t interrupts = PAGE_LOAD(the_page()->control.interrupt_seq);
     if (interrupts != agent.interrupts)
         futex_wake_all(&shim.gate);
     agent.interrupts = interrupts;

@@ -64,7 +64,7 @@ static struct rule rule_of(const struct agent *agent, const struct agent_inputs 
         bool own = agent->report.phase == GPUSHARE_OUT || agent->report.turn == in->client_turn;
         return (struct rule){.turn = in->client_turn,
                              .devices = in->client_devices,
-                             .deadline = (own ? in->client_began : agent->report.began_ns) + quantum(in),
+                             .deadline = (own ? in->client_began : agent->report.entered_ns) + quantum(in),
                              .without_coordinator = true,
                              .may = true,
                              .relieved = true,
@@ -109,7 +109,7 @@ static void open_gate(struct agent *agent, const struct rule *rule, struct agent
     agent->report.phase = GPUSHARE_IN;
     agent->report.closed_ns = 0;
     agent->report.epoch = rule->epoch;
-    agent->report.step_tries = 0;
+    agent->report.steps = 0;
     agent->idle = agent->slices = agent->helped = 0;
     agent->idle_since = agent->waited_since = 0;
     out->acts |= AGENT_WAKE | AGENT_CHANGED;
@@ -169,7 +169,7 @@ static void begin_slice(struct agent *agent, const struct agent_inputs *in, stru
     agent->step_calls = in->submissions;
     agent->helped = 0;
     agent->slices++;
-    agent->report.step_tries++;
+    agent->report.steps++;
     agent->report.phase = GPUSHARE_STEP;
     out->acts |= AGENT_WAKE;
 }
@@ -182,7 +182,7 @@ static void leave(struct agent *agent, const struct agent_inputs *in, bool witho
     out->turn = agent->report.turn;
     out->devices = agent->devices;
     agent->report.phase = GPUSHARE_OUT;
-    agent->report.ended_ns = in->now;
+    agent->report.left_ns = in->now;
     if (agent->report.epoch && AGENT_MUTANT != 1)
         agent->used = agent->report.epoch;
     agent->next_try = in->now;
@@ -207,8 +207,8 @@ static void entered(struct agent *agent, const struct agent_inputs *in, const st
         return;
     }
     agent->report.turn = agent->trying;
-    agent->report.began_ns = in->now;
-    agent->report.closed_ns = agent->report.ended_ns = 0;
+    agent->report.entered_ns = in->now;
+    agent->report.closed_ns = agent->report.left_ns = 0;
     agent->report.epoch = 0;
     agent->submissions = in->submissions;
     if (agent->steps_in) { /* row 7 */
@@ -221,7 +221,7 @@ static void entered(struct agent *agent, const struct agent_inputs *in, const st
 }
 
 static void refused(struct agent *agent, const struct agent_inputs *in, const struct rule *rule) {
-    agent->report.tries++;
+    agent->report.refused_entries++;
     agent->next_try = in->now + (rule->without_coordinator ? TRY_WITHOUT_COORDINATOR_NS : TRY_NS);
     if (!agent->bell_rang)
         return;

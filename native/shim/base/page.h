@@ -79,18 +79,18 @@ struct gpushare_permit {
 /* Where a process stands with its present or last turn; written by the process. */
 struct gpushare_turn {
     uint64_t turn;
-    uint64_t began_ns;  /* when the process entered */
-    uint64_t closed_ns; /* when its gate closed; 0 = it has not */
-    uint64_t ended_ns;  /* when the process left the turn; 0 = it has not */
-    uint32_t epoch;     /* of the permit under which the process is in, or was; 0: no coordinator, or not connected */
+    uint64_t entered_ns; /* when the process entered */
+    uint64_t closed_ns;  /* when its gate closed; 0 = it has not */
+    uint64_t left_ns;    /* when the process left the turn; 0 = it has not */
+    uint32_t epoch;      /* of the permit under which the process is in, or was; 0: no coordinator, or not connected */
     uint32_t phase;
-    uint32_t tries;      /* tries to enter that were refused, since the start */
-    uint32_t step_tries; /* steps in this closing */
+    uint32_t refused_entries; /* tries to enter that were refused, since the start */
+    uint32_t steps;           /* steps in this closing */
     uint64_t check;
 };
 
 /* Written by the coordinator. */
-struct gpushare_orders {
+struct gpushare_control {
     struct gpushare_permit permit;
     uint64_t quantum_ns;      /* the quantum in force, also without a coordinator */
     uint64_t idle_release_ns; /* the process is idle after this time without submissions and GPU work; 0 = never */
@@ -102,7 +102,7 @@ struct gpushare_orders {
     uint64_t resident_quota;  /* quota: bytes that may stay on the device while other clients wait */
     /* bytes that may be resident while the gate is closed, if the device has room; 0 = memory is restored with the
      * turn */
-    uint64_t restore_ahead;
+    uint64_t prefetch_limit;
     uint64_t expected_wait_ns; /* 0 = unknown or not waiting */
     uint64_t budget_rate;      /* what may be launched while colocated, units per second; 0 = no bound */
     uint64_t exempt_ns;        /* launches of functions that take less pass by a budget of blocks; 0 = none */
@@ -112,10 +112,11 @@ struct gpushare_orders {
     uint32_t limit_ppm;        /* quota: largest fraction of time, parts per million */
     /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was asked for; 4 service class
      * offline; 8 resident_quota was asked for; 16 the client is suspended by a user; 32 for being idle */
-    uint32_t quota_set;
+    uint32_t quota_flags;
     uint32_t queue_position; /* 1 = next; 0 = not queued */
     uint32_t slot;           /* the index of this process in the client page's tables */
-    uint32_t no_room;        /* the short_seq of the request that was refused, because no client can make room */
+    uint32_t
+        refused_request_seq; /* the unmet_request_seq of the request that was refused, because no client can make room */
     uint32_t interrupt_seq;  /* a change interrupts a waiting call, as SIGINT does */
     uint32_t inspect_seq;    /* a change makes the process answer with "details" */
     uint32_t unused;
@@ -135,38 +136,38 @@ struct gpushare_report {
     uint64_t sampled_ns; /* when the agent last summed the counters */
     uint64_t last_submission_ns;
     uint64_t allocated;     /* bytes of device memory that this process has allocated */
-    uint64_t resident;      /* of those, on the device; an estimate under unified memory, see asked_managed */
-    uint64_t pinned;        /* of those, unmovable */
+    uint64_t resident;      /* of those, on the device; an estimate under unified memory, see uses_managed_memory */
+    uint64_t unmovable;     /* of those, unmovable */
     uint64_t evicted_bytes; /* copied from device to host so far, and the time that took */
     uint64_t evicted_ns;
     uint64_t restored_bytes; /* and back, with a turn or before it */
     uint64_t restored_ns;
     uint64_t gate_waits; /* calls that had to wait, and for how long in total */
     uint64_t gate_wait_ns;
-    uint64_t drain_ns;      /* the last drain, from closing to drained */
-    uint64_t drain_most_ns; /* the longest drain so far, and all drains in total */
+    uint64_t drain_ns;     /* the last drain, from closing to drained */
+    uint64_t drain_max_ns; /* the longest drain so far, and all drains in total */
     uint64_t drain_total_ns;
     uint32_t drains[GPUSHARE_DRAIN_BUCKETS];
-    uint64_t refused;       /* allocations refused by a limit */
-    uint64_t absent;        /* bytes that must be on the device before the gate lets a call through, and are not yet */
-    uint64_t host_pinned;   /* page-locked host memory for evicted memory, kept for the next eviction */
-    uint64_t host_pageable; /* ordinary host memory for evicted memory */
-    uint64_t short_bytes;   /* bytes needed on the device, which is full; 0 = none */
-    uint64_t gpu_ns;        /* how long the device has worked for this process; estimated from samples */
-    uint64_t meter_waits;   /* calls that the throttle held back, and for how long in total */
-    uint64_t meter_wait_ns;
-    uint32_t short_seq;   /* the number of changes of short_bytes */
-    uint32_t memory_mode; /* GPUSHARE_MEMORY_… */
+    uint64_t refused_allocations; /* allocations refused by a limit */
+    uint64_t missing_bytes;  /* bytes that must be on the device before the gate lets a call through, and are not yet */
+    uint64_t host_pinned;    /* page-locked host memory for evicted memory, kept for the next eviction */
+    uint64_t host_pageable;  /* ordinary host memory for evicted memory */
+    uint64_t unmet_bytes;    /* bytes needed on the device, which is full; 0 = none */
+    uint64_t gpu_ns;         /* how long the device has worked for this process; estimated from samples */
+    uint64_t throttle_waits; /* calls that the throttle held back, and for how long in total */
+    uint64_t throttle_wait_ns;
+    uint32_t unmet_request_seq; /* the number of changes of unmet_bytes */
+    uint32_t memory_mode;       /* GPUSHARE_MEMORY_… */
     /* not 0: the program itself has asked for unified memory, so `resident` is an estimate in every mode */
-    uint32_t asked_managed;
+    uint32_t uses_managed_memory;
     uint32_t unused;
 };
 
 struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
-    struct gpushare_orders orders;
-    uint64_t reserved_orders[97];
+    struct gpushare_control control;
+    uint64_t reserved_control[97];
     struct gpushare_report report;
 };
 
@@ -188,7 +189,7 @@ struct gpushare_client {
     /* entries of the table that are in use; the coordinator appends entries and never changes one */
     uint32_t device_count;
     uint64_t turn; /* the number that all processes use without a coordinator; written once, by the creating process */
-    uint64_t began_ns; /* without a coordinator: when the first process entered the present turn */
+    uint64_t entered_ns; /* without a coordinator: when the first process entered the present turn */
     struct gpushare_slot slots[GPUSHARE_SLOTS];
     char devices[GPUSHARE_DEVICES][GPUSHARE_UUID_BYTES];
 };
@@ -197,7 +198,8 @@ struct gpushare_client {
 
 _Static_assert(sizeof(struct gpushare_page) <= GPUSHARE_PAGE_BYTES, "the page outgrew its memfd");
 _Static_assert(sizeof(struct gpushare_client) <= GPUSHARE_CLIENT_BYTES, "the client page outgrew its memfd");
-_Static_assert(__builtin_offsetof(struct gpushare_page, orders) == 64, "orders keep a cache line of their own");
+_Static_assert(__builtin_offsetof(struct gpushare_page, control) == 64,
+               "the control block keeps a cache line of its own");
 _Static_assert(__builtin_offsetof(struct gpushare_page, report) % 64 == 0, "reports keep cache lines of their own");
 
 /* Return a mix of the words of a permit or a turn before `check`; never 0 for a struct that holds something. */

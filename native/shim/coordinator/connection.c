@@ -302,7 +302,7 @@ uint64_t connection_poll(uint64_t now) {
         end_welcome_wait();
         return connection.next_attempt_at;
     default: {
-        uint64_t heartbeat = PAGE_LOAD(the_page()->orders.heartbeat_ns);
+        uint64_t heartbeat = PAGE_LOAD(the_page()->control.heartbeat_ns);
         heartbeat = heartbeat > connection.welcomed_at ? heartbeat : connection.welcomed_at;
         if (now < heartbeat + STALE_NS)
             return heartbeat + STALE_NS;

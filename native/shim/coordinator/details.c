@@ -8,7 +8,7 @@ static uint32_t answered_seq; /* the request in the page that was answered last 
 
 /* Return true if the page has a new request for details. */
 bool details_requested(void) {
-    uint32_t asked = PAGE_LOAD(the_page()->orders.inspect_seq);
+    uint32_t asked = PAGE_LOAD(the_page()->control.inspect_seq);
     bool due = asked != answered_seq && atomic_load(&shim.link) == LINK_CONNECTED;
     if (due)
         answered_seq = asked;

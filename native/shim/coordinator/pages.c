@@ -45,8 +45,8 @@ bool page_replace(void) {
     uint64_t *from = (uint64_t *)before, *to = (uint64_t *)page;
     for (size_t i = 0; i < sizeof *page / sizeof *to; i++)
         to[i] = PAGE_LOAD(from[i]);
-    page->orders.permit = (struct gpushare_permit){0};
-    page->orders.restore_ahead = page->orders.exempt_ns = 0;
+    page->control.permit = (struct gpushare_permit){0};
+    page->control.prefetch_limit = page->control.exempt_ns = 0;
     bool first = before == &no_page, made = first || map(before, file, GPUSHARE_PAGE_BYTES);
     if (first)
         set_page(page);
@@ -88,10 +88,10 @@ bool pages_open(void) {
     struct gpushare_page *page = the_page();
     page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
                                                  (uint32_t)getpid()};
-    page->orders.memory_backing = page->orders.resident_target = UINT64_MAX; /* unknown, and everything */
+    page->control.memory_backing = page->control.resident_target = UINT64_MAX; /* unknown, and everything */
     page->report.memory_mode = shim.mode->number;
-    page->orders.quantum_ns = 30000 * NS_PER_MS; /* without a coordinator, until one has written it */
-    page->orders.idle_release_ns = 50 * NS_PER_MS;
+    page->control.quantum_ns = 30000 * NS_PER_MS; /* without a coordinator, until one has written it */
+    page->control.idle_release_ns = 50 * NS_PER_MS;
     shim.client = client;
     return true;
 }
@@ -103,7 +103,7 @@ bool client_page_replace(void) {
     if (!client)
         return false;
     client->turn = PAGE_LOAD(before->turn);
-    client->began_ns = PAGE_LOAD(before->began_ns);
+    client->entered_ns = PAGE_LOAD(before->entered_ns);
     client->device_count = PAGE_LOAD(before->device_count);
     memcpy(client->devices, before->devices, sizeof client->devices);
     account_attach_client_page(client, file);

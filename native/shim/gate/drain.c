@@ -70,6 +70,6 @@ void drain_done(uint64_t closed) {
     PAGE_STORE(report->drain_ns, took);
     PAGE_ADD(report->drain_total_ns, took);
     PAGE_ADD(report->drains[bucket], 1);
-    if (took > PAGE_LOAD(report->drain_most_ns))
-        PAGE_STORE(report->drain_most_ns, took);
+    if (took > PAGE_LOAD(report->drain_max_ns))
+        PAGE_STORE(report->drain_max_ns, took);
 }

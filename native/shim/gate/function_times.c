@@ -81,7 +81,7 @@ static void collect(void) {
 }
 
 bool function_is_short(CUfunction function) {
-    uint64_t exempt = PAGE_LOAD(the_page()->orders.exempt_ns);
+    uint64_t exempt = PAGE_LOAD(the_page()->control.exempt_ns);
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a query of an event does not harm another thread's capture */
     if (!exempt || !function)
         return false;
@@ -106,7 +106,7 @@ static struct timer *take_timer(void) {
 bool should_time_function(struct thread *thread) {
     struct budget budget = budget_in_force();
     bool of_blocks = budget.rate && budget.unit == GPUSHARE_BUDGET_BLOCKS;
-    if (!thread->function || !PAGE_LOAD(the_page()->orders.exempt_ns) || !of_blocks)
+    if (!thread->function || !PAGE_LOAD(the_page()->control.exempt_ns) || !of_blocks)
         return false;
     pthread_mutex_lock(&function_times.lock);
     struct function_time *entry = find_entry(thread->function);

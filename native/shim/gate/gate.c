@@ -70,8 +70,8 @@ static void throttling_ends(const struct throttling *throttling) {
     struct gpushare_report *report = &the_page()->report;
     if (!throttling->began)
         return;
-    PAGE_ADD(report->meter_waits, 1);
-    PAGE_ADD(report->meter_wait_ns, now_ns() - throttling->began);
+    PAGE_ADD(report->throttle_waits, 1);
+    PAGE_ADD(report->throttle_wait_ns, now_ns() - throttling->began);
 }
 
 static void cache_stream(struct thread *thread, CUstream stream, uint32_t word) {

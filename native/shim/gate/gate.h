@@ -69,9 +69,9 @@ struct budget {
 };
 
 static inline struct budget budget_in_force(void) {
-    const struct gpushare_orders *orders = &the_page()->orders;
-    return (struct budget){atomic_load(&shim.without_coordinator) ? 0 : PAGE_LOAD(orders->budget_rate),
-                           PAGE_LOAD(orders->budget_unit)};
+    const struct gpushare_control *control = &the_page()->control;
+    return (struct budget){atomic_load(&shim.without_coordinator) ? 0 : PAGE_LOAD(control->budget_rate),
+                           PAGE_LOAD(control->budget_unit)};
 }
 
 /* --- function_times.c: how long launches of a function take --- */

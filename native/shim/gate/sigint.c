@@ -142,7 +142,7 @@ void interrupt_after_fork(void) {
 }
 
 void interrupt_begin(struct thread *thread, uint64_t began) {
-    thread->interrupt_seq = PAGE_LOAD(the_page()->orders.interrupt_seq);
+    thread->interrupt_seq = PAGE_LOAD(the_page()->control.interrupt_seq);
     if (began > atomic_load(&interrupts.at_ns) + MAX_SIGNAL_LEAD_NS)
         thread->interrupts = atomic_load(&interrupts.count);
 }
@@ -162,7 +162,7 @@ bool interrupt_pending(struct thread *thread) {
     if (python_has_pending_exception()) /* the calling code must return to Python code, whatever else it tries */
         return true;
     uint64_t count = atomic_load(&interrupts.count);
-    uint32_t seq = PAGE_LOAD(the_page()->orders.interrupt_seq);
+    uint32_t seq = PAGE_LOAD(the_page()->control.interrupt_seq);
     bool signalled = count != thread->interrupts;
     if (!signalled && seq == thread->interrupt_seq)
         return false;

@@ -76,7 +76,7 @@ static bool is_contended(void) {
 }
 
 static uint64_t window_in_force(struct budget budget) {
-    uint64_t window = PAGE_LOAD(the_page()->orders.window_ns);
+    uint64_t window = PAGE_LOAD(the_page()->control.window_ns);
     window = window && is_contended() ? window : 0;
     bool of_time = budget.rate && budget.unit == GPUSHARE_BUDGET_TIME;
     return window || !of_time ? window : DEFAULT_WINDOW_NS; /* a pause after a deep queue has no effect */

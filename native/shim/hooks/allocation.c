@@ -76,7 +76,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned fla
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
     if (result == CUDA_SUCCESS) {
         add_allocation(*address, &(struct entry){.bytes = bytes, .kind = MEMORY_MANAGED});
-        PAGE_STORE(the_page()->report.asked_managed, 1);
+        PAGE_STORE(the_page()->report.uses_managed_memory, 1);
     } else
         account_release(bytes, false);
     return result;

@@ -29,12 +29,12 @@ static void publish(void) {
     if (shim.client)
         __atomic_store_n(&shim.client->slots[own_slot].allocated, own, __ATOMIC_SEQ_CST);
     PAGE_STORE(report->allocated, own);
-    PAGE_STORE(report->pinned, own_unmovable);
+    PAGE_STORE(report->unmovable, own_unmovable);
     PAGE_STORE(report->resident, resident_bytes());
 }
 
 static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
-    PAGE_ADD(the_page()->report.refused, 1);
+    PAGE_ADD(the_page()->report.refused_allocations, 1);
     if (limit)
         log_message(
             LOG_ERROR,
@@ -53,18 +53,18 @@ static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t b
 }
 
 bool account_reserve(uint64_t bytes, bool unmovable) {
-    struct gpushare_orders *orders = &the_page()->orders;
+    struct gpushare_control *control = &the_page()->control;
     pthread_mutex_lock(&account_lock);
     own += bytes;
     publish();
-    uint64_t limit = PAGE_LOAD(orders->memory_limit), backing = PAGE_LOAD(orders->memory_backing), sum = client_sum();
+    uint64_t limit = PAGE_LOAD(control->memory_limit), backing = PAGE_LOAD(control->memory_backing), sum = client_sum();
     bool over_limit = limit && sum > limit, over_backing = bytes > backing;
     if (over_limit || over_backing) {
         own -= bytes;
         publish();
     } else if (unmovable) {
         own_unmovable += bytes;
-        PAGE_STORE(the_page()->report.pinned, own_unmovable);
+        PAGE_STORE(the_page()->report.unmovable, own_unmovable);
     }
     pthread_mutex_unlock(&account_lock);
     if (over_limit || over_backing)
@@ -73,12 +73,12 @@ bool account_reserve(uint64_t bytes, bool unmovable) {
 }
 
 bool account_would_fit(uint64_t bytes) {
-    struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t limit = PAGE_LOAD(orders->memory_limit);
+    struct gpushare_control *control = &the_page()->control;
+    uint64_t limit = PAGE_LOAD(control->memory_limit);
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);
-    return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(orders->memory_backing);
+    return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(control->memory_backing);
 }
 
 void account_mark_unmovable(uint64_t bytes) {
@@ -139,7 +139,7 @@ void account_attach_client_page(struct gpushare_client *client, int file) {
     leave_slot();
     shim.client = client;
     shim.client_fd = file;
-    own_slot = PAGE_LOAD(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    own_slot = PAGE_LOAD(the_page()->control.slot) % GPUSHARE_SLOTS;
     publish();
     pthread_mutex_unlock(&account_lock);
     munmap(before, GPUSHARE_CLIENT_BYTES);
@@ -148,7 +148,7 @@ void account_attach_client_page(struct gpushare_client *client, int file) {
 
 void account_update_slot(void) {
     pthread_mutex_lock(&account_lock);
-    uint32_t slot = PAGE_LOAD(the_page()->orders.slot) % GPUSHARE_SLOTS;
+    uint32_t slot = PAGE_LOAD(the_page()->control.slot) % GPUSHARE_SLOTS;
     if (slot != own_slot)
         leave_slot();
     own_slot = slot;
@@ -158,9 +158,9 @@ void account_update_slot(void) {
 
 /* Return one answer for every query: the smallest total that is promised, and what can still be allocated of it. */
 void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
-    struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t limit = PAGE_LOAD(orders->memory_limit), apparent_total = PAGE_LOAD(orders->memory_total),
-             backing = PAGE_LOAD(orders->memory_backing);
+    struct gpushare_control *control = &the_page()->control;
+    uint64_t limit = PAGE_LOAD(control->memory_limit), apparent_total = PAGE_LOAD(control->memory_total),
+             backing = PAGE_LOAD(control->memory_backing);
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);

@@ -27,7 +27,7 @@ static struct {
  * where they are. */
 static void advise(CUdeviceptr address, size_t bytes) {
     CUdevice device;
-    bool offline = PAGE_LOAD(the_page()->orders.quota_set) & 4;
+    bool offline = PAGE_LOAD(the_page()->control.quota_flags) & 4;
     if (bytes < MIN_ADVISED_BYTES || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return;
     int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
@@ -195,7 +195,7 @@ static bool restore(uint32_t word) {
     /* waiting for the shim's own event does not harm another thread's capture */
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
-    uint64_t apparent_total = PAGE_LOAD(the_page()->orders.memory_total),
+    uint64_t apparent_total = PAGE_LOAD(the_page()->control.memory_total),
              total = apparent_total ? apparent_total : shim.devices[0].memory;
     size_t evicted;
     pthread_mutex_lock(&residency_lock);

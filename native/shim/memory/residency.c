@@ -20,7 +20,7 @@ static struct { /* used by the agent */
 static bool evict(uint64_t now, uint64_t *next) {
     /* Without a coordinator no level shows what the next client needs. */
     bool all = atomic_load(&shim.without_coordinator) && shim.mode->number == GPUSHARE_MEMORY_SWAP;
-    uint64_t target = all ? 0 : PAGE_LOAD(the_page()->orders.resident_target);
+    uint64_t target = all ? 0 : PAGE_LOAD(the_page()->control.resident_target);
     if (!shim.mode->evict || (!is_evicting && PAGE_LOAD(the_page()->report.resident) <= target))
         return true;
     is_evicting = !shim.mode->evict(target, now, next);
@@ -34,9 +34,9 @@ bool residency_is_evicting(uint64_t now, uint64_t *next) {
 /* So that the turn finds the memory resident. An interrupted program no longer waits, and the coordinator gets to
  * know that later. */
 static uint64_t prefetch(uint64_t now) {
-    struct gpushare_orders *orders = &the_page()->orders;
-    uint64_t max_bytes = atomic_load(&shim.link) == LINK_CONNECTED ? PAGE_LOAD(orders->restore_ahead) : 0;
-    uint32_t interrupts = PAGE_LOAD(orders->interrupt_seq);
+    struct gpushare_control *control = &the_page()->control;
+    uint64_t max_bytes = atomic_load(&shim.link) == LINK_CONNECTED ? PAGE_LOAD(control->prefetch_limit) : 0;
+    uint32_t interrupts = PAGE_LOAD(control->interrupt_seq);
     if (!shim.mode->prefetch)
         return NEVER;
     if (!prefetching.was_requested)
@@ -44,7 +44,7 @@ static uint64_t prefetch(uint64_t now) {
     prefetching.was_requested = max_bytes != 0;
     if (interrupts != prefetching.interrupts)
         max_bytes = 0;
-    return shim.mode->prefetch(min_u64(max_bytes, PAGE_LOAD(orders->resident_target)), now);
+    return shim.mode->prefetch(min_u64(max_bytes, PAGE_LOAD(control->resident_target)), now);
 }
 
 /* After a turn, and whenever the coordinator lowers what an idle process may keep on the device. Unified memory that
@@ -62,7 +62,8 @@ bool residency_restore(uint32_t word) {
     struct gpushare_page *page = the_page();
     if (!shim.mode || !shim.mode->restore)
         return true;
-    uint64_t restored_before = PAGE_LOAD(page->report.restored_bytes), missing_before = PAGE_LOAD(page->report.absent);
+    uint64_t restored_before = PAGE_LOAD(page->report.restored_bytes),
+             missing_before = PAGE_LOAD(page->report.missing_bytes);
     bool all = shim.mode->restore(word);
     if (PAGE_LOAD(page->report.restored_bytes) != restored_before)
         atomic_store(&was_restored, true);
@@ -75,7 +76,7 @@ bool residency_restore(uint32_t word) {
         }
         return true;
     }
-    uint64_t missing = PAGE_LOAD(page->report.absent), now = now_ns();
+    uint64_t missing = PAGE_LOAD(page->report.missing_bytes), now = now_ns();
     if (missing < missing_before)
         return false; /* memory of other clients is leaving, so there is room for more by now */
     if (!short_since)

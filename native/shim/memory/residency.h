@@ -23,7 +23,7 @@ void residency_after_fork(void);
 struct shortage {
     uint64_t began;               /* 0: no room has been requested */
     uint64_t posted_at;           /* 0: not in this turn */
-    uint32_t first_seq, last_seq; /* short_seq of the first and of the latest request */
+    uint32_t first_seq, last_seq; /* unmet_request_seq of the first and of the latest request */
     bool is_refused;
 };
 

@@ -18,8 +18,8 @@ void shortage_set_gate(const struct shortage_gate *functions) {
 static void publish_shortage(struct shortage *shortage, uint64_t bytes) {
     struct gpushare_report *report = &the_page()->report;
     current_shortage = bytes ? shortage : NULL;
-    PAGE_STORE(report->short_bytes, bytes);
-    shortage->last_seq = __atomic_add_fetch(&report->short_seq, 1, __ATOMIC_RELEASE);
+    PAGE_STORE(report->unmet_bytes, bytes);
+    shortage->last_seq = __atomic_add_fetch(&report->unmet_request_seq, 1, __ATOMIC_RELEASE);
     outbox_post(OUTBOX_CHANGED);
 }
 
@@ -29,9 +29,9 @@ static bool is_connected(void) {
 
 /* The coordinator may have refused before memory left that the last try did not find, so one more try follows. */
 static bool check_refused(struct shortage *shortage, uint64_t now) {
-    struct gpushare_orders *orders = &the_page()->orders;
-    bool answered = current_shortage == shortage &&
-                    PAGE_LOAD(orders->no_room) - shortage->first_seq <= shortage->last_seq - shortage->first_seq;
+    struct gpushare_control *control = &the_page()->control;
+    bool answered = current_shortage == shortage && PAGE_LOAD(control->refused_request_seq) - shortage->first_seq <=
+                                                        shortage->last_seq - shortage->first_seq;
     return answered || (!is_connected() && now > shortage->began + MAX_SHORTAGE_NS);
 }
 
@@ -79,13 +79,13 @@ void shortage_end(struct shortage *shortage) {
 void shortage_begin_for_turn(uint64_t bytes) {
     pthread_mutex_lock(&residency_lock);
     if (is_connected() && (!current_shortage || current_shortage == &turn_shortage) &&
-        PAGE_LOAD(the_page()->report.short_bytes) != bytes)
+        PAGE_LOAD(the_page()->report.unmet_bytes) != bytes)
         publish_shortage(&turn_shortage, bytes);
     pthread_mutex_unlock(&residency_lock);
 }
 
 void shortage_end_for_turn(void) {
-    if (!PAGE_LOAD(the_page()->report.short_bytes))
+    if (!PAGE_LOAD(the_page()->report.unmet_bytes))
         return;
     pthread_mutex_lock(&residency_lock);
     shortage_end(&turn_shortage);

@@ -12,7 +12,7 @@ uint64_t swap_missing_bytes(void) {
 
 static void add_missing(int64_t bytes) {
     missing += (uint64_t)bytes;
-    PAGE_STORE(the_page()->report.absent, missing);
+    PAGE_STORE(the_page()->report.missing_bytes, missing);
 }
 
 /* A block counts for the client with the requested bytes, evicted or not; evicted bytes are not resident. */
