@@ -40,29 +40,29 @@ class EvictionOrder:
 
     def idle_oldest_first(self) -> Generator[Client, None, None]:
         """Yield the idle clients that have memory on the device, the longest idle first."""
-        gone = []
+        outdated = []
         try:
             for client in self._idle.values():
                 if client.grant or client in self._device.queue or not client.memory_per_device.resident:
-                    gone.append(client.id)
+                    outdated.append(client.id)
                 else:
                     yield client
         finally:
-            for identity in gone:
+            for identity in outdated:
                 self._idle.pop(identity, None)
 
     def waiting_last_first(self) -> Generator[Client, None, None]:
         """Yield the waiting clients that have memory on the device, the last of the queue first."""
-        kept: dict[str, tuple[float, int, str]] = {}
+        valid: dict[str, tuple[float, int, str]] = {}
         try:
             while self._waiting:
                 entry = heapq.heappop(self._waiting)
                 client = self._device.clients.get(entry[2])
                 if client is None or client not in self._device.queue or client.queue_sequence != -entry[1]:
                     continue
-                if client.memory_per_device.resident and client.id not in kept:
-                    kept[client.id] = entry
+                if client.memory_per_device.resident and client.id not in valid:
+                    valid[client.id] = entry
                     yield client
         finally:
-            for entry in kept.values():
+            for entry in valid.values():
                 heapq.heappush(self._waiting, entry)

@@ -59,8 +59,8 @@ class WaitQueue:
     def remove(self, client: Client) -> None:
         self._clients.pop(client.id, None)
         self._deferred_entries.pop(client.id, None)
-        if place := self._ready.pop(client.id, None):
-            self._classes[place[0]].count -= 1
+        if ready_entry := self._ready.pop(client.id, None):
+            self._classes[ready_entry[0]].count -= 1
             self._head_until = -math.inf
 
     def update_eligibility(self, now: float) -> None:
@@ -82,11 +82,11 @@ class WaitQueue:
             return None
         if now < self._head_until:
             return self._head
-        part = self._classes[0] if self._classes[0].count else self._classes[1]
-        patience = part.oldest() + self._max_wait
-        self._head = part.head(now)
+        queue = self._classes[0] if self._classes[0].count else self._classes[1]
+        starvation_deadline = queue.oldest() + self._max_wait
+        self._head = queue.head(now)
         # A client that has waited for too long stays the head as long as nothing changes.
-        self._head_until = patience if now < patience else math.inf
+        self._head_until = starvation_deadline if now < starvation_deadline else math.inf
         return self._head
 
     def starvation_deadline(self, service_rank: int) -> float:
@@ -100,10 +100,10 @@ class WaitQueue:
     def in_order(self, now: float) -> list[Client]:
         """Return the clients, the next client first. Deferred clients come last, by the time when they are ready."""
         ready = sorted((self._clients[i] for i in self._ready), key=lambda client: self.order_key(client, now))
-        parked = sorted(
+        deferred = sorted(
             (c for c in self._clients.values() if c.id not in self._ready), key=lambda c: (c.ready_at, c.queue_sequence)
         )
-        return ready + parked
+        return ready + deferred
 
     def predecessors(self, client: Client, now: float) -> list[Client]:
         """Return the clients that come before a waiting client, in no order."""
@@ -112,20 +112,20 @@ class WaitQueue:
 
     def order_key(self, client: Client, now: float) -> tuple[float, ...]:
         """Return a key that sorts clients in the order in which they become the head."""
-        place = self._ready.get(client.id)
-        if place is None:
+        ready_entry = self._ready.get(client.id)
+        if ready_entry is None:
             return (2, 0, client.ready_at, client.queue_sequence)
-        part, (key, ticket, _) = place
+        service_rank, (key, sequence, _) = ready_entry
         if client.waiting_since is not None and now >= client.waiting_since + self._max_wait:
-            return (part, 0, 0.0, ticket)
-        return (part, 1, key, ticket)
+            return (service_rank, 0, 0.0, sequence)
+        return (service_rank, 1, key, sequence)
 
     def _add_ready(self, client: Client) -> None:
-        part = client.service_rank
+        service_rank = client.service_rank
         entry = (self._policy.key(client), client.queue_sequence, client.id)
-        self._ready[client.id] = (part, entry)
+        self._ready[client.id] = (service_rank, entry)
         self._head_until = -math.inf
-        self._classes[part].add(client, entry)
+        self._classes[service_rank].add(client, entry)
 
     def _is_deferred(self, entry: _Entry) -> bool:
         return self._deferred_entries.get(entry[2]) == entry
@@ -157,9 +157,9 @@ class _ClassQueue:
         return self._oldest[0][0] if self._oldest else math.inf
 
     def head(self, now: float) -> Client | None:
-        line = self._queue
-        if now >= self.oldest() + line._max_wait:
-            return line._clients[self._oldest[0][2][2]]
-        while self._entries and not line._is_valid(self._service_rank, self._entries[0]):
+        queue = self._queue
+        if now >= self.oldest() + queue._max_wait:
+            return queue._clients[self._oldest[0][2][2]]
+        while self._entries and not queue._is_valid(self._service_rank, self._entries[0]):
             heapq.heappop(self._entries)
-        return line._clients[self._entries[0][2]] if self._entries else None
+        return queue._clients[self._entries[0][2]] if self._entries else None

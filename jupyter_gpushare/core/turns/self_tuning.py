@@ -129,7 +129,7 @@ class SelfTuning:
         return self.setting != before
 
     def _discount(self, epochs: float) -> None:
-        """Discount all results, because the load changes, and return to the defaults if too few results are left."""
+        """Reduce the weight of all results, because the load changes; with too few results, return to the defaults."""
         for stats in self._stats.values():
             stats.discount(DISCOUNT ** (epochs / PROBE_INTERVAL_EPOCHS))
         if self.baseline != DEFAULT and sum(stats.samples for stats in self._stats.values()) < MIN_SAMPLES:

@@ -57,8 +57,8 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
             and device.lock_contended_since is None
             and len(grant.devices) == 1
         ):
-            following = device.next_client.permit if device.next_client else None
-            if following is None or not following.may:
+            permit_to_follow = device.next_client.permit if device.next_client else None
+            if permit_to_follow is None or not permit_to_follow.may:
                 yield f"client {grant.client.id} is relieved on {uuid}, and no client has a permit to follow"
     running = [grant.client for grant in device.grants if not grant.is_draining]
     staying = [grant.client for grant in device.grants if admits_others(grant, scheduler.settings, now)]
@@ -72,36 +72,36 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
     waiting = {client.id for client in scheduler.turns.waiting.values() if uuid in client.devices}
     if waiting != {client.id for client in device.queue.clients}:
         yield f"the queue of {uuid} has other clients than {sorted(waiting)}, which wait for the device"
-    here = [client for client in scheduler.clients.values() if uuid in client.devices]
-    if device.allocated != sum(client.memory_per_device.allocated for client in here):
+    clients = [client for client in scheduler.clients.values() if uuid in client.devices]
+    if device.allocated != sum(client.memory_per_device.allocated for client in clients):
         yield f"device {uuid} counts {device.allocated} allocated bytes, and its clients have another sum"
-    if device.unmovable != sum(client.memory_per_device.unmovable for client in here):
+    if device.unmovable != sum(client.memory_per_device.unmovable for client in clients):
         yield f"device {uuid} counts {device.unmovable} unmovable bytes, and its clients have another sum"
-    contenders = [client for client in here if client.grant or client.waiting_since is not None]
+    contenders = [client for client in clients if client.grant or client.waiting_since is not None]
     if device.contention.count != len(contenders):
         yield f"device {uuid} counts {device.contention.count} contenders, and has {len(contenders)}"
 
 
 def _client_problems(scheduler: Scheduler, client: Client, now: float) -> Iterator[str]:
-    queued = scheduler.turns.waiting.get(client.id) is client
-    if queued != (client.waiting_since is not None):
-        yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {queued}"
+    is_queued = scheduler.turns.waiting.get(client.id) is client
+    if is_queued != (client.waiting_since is not None):
+        yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {is_queued}"
     if scheduler.turns.grants.get(client.id) is not client.grant:
         yield f"client {client.id} has another grant than the grant table has"
-    if client.is_waiting_at_gate and client.grant is None and not queued and not client.suspended:
+    if client.is_waiting_at_gate and client.grant is None and not is_queued and not client.suspended:
         yield f"client {client.id} waits at the gate, and is not in the queue"
-    if queued and not (client.needs_more_devices if client.grant else client.is_waiting_at_gate):
+    if is_queued and not (client.needs_more_devices if client.grant else client.is_waiting_at_gate):
         yield f"client {client.id} is in the queue, and waits for nothing"
-    if client.suspended and (queued or (client.grant and not client.grant.is_draining)):
+    if client.suspended and (is_queued or (client.grant and not client.grant.is_draining)):
         yield f"client {client.id} is suspended, and {client.phase}"
     if client.suspended_by_policy and (not client.suspended or client.is_in_use):
         yield f"client {client.id} is suspended for being idle, and {client.phase}, in use: {client.is_in_use}"
-    left_alone = client.suspended_by_user or client.hold_seconds_left(now) is not None
-    if (client.idle_since is None) != (client.is_in_use or left_alone):
+    is_exempt = client.suspended_by_user or client.hold_seconds_left(now) is not None
+    if (client.idle_since is None) != (client.is_in_use or is_exempt):
         yield f"client {client.id} is idle since {client.idle_since}, in use: {client.is_in_use}"
-    placed = scheduler.placement_adapter.placement.placed[client.id].devices
-    if client.processes and set(placed) != set(client.devices):
-        yield f"client {client.id} uses {client.devices}, and placement has it on {placed}"
+    placed_devices = scheduler.placement_adapter.placement.placed[client.id].devices
+    if client.processes and set(placed_devices) != set(client.devices):
+        yield f"client {client.id} uses {client.devices}, and placement has it on {placed_devices}"
     if client.is_preemptible_guest != (client.id in scheduler.placement_adapter.placement.guests_to_preempt):
         yield f"client {client.id} is a preemptible guest: {client.is_preemptible_guest}; placement has the opposite"
     if client.grant:

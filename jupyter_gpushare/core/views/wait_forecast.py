@@ -84,9 +84,9 @@ def _turn_left(scheduler: Scheduler, grant: Grant, now: float) -> float:
     deadline = seconds_left(grant, now)
     if deadline is not None and grant.client.hold_seconds_left(now) is not None:
         return deadline
-    lasted = now - grant.granted_at
-    worked = lasted + scheduler.turns.policy.work_seconds(grant.client)
-    left = max(_expected_turn(scheduler, grant.client) - lasted, worked * _EXTRAPOLATED_FRACTION)
+    duration = now - grant.granted_at
+    worked = duration + scheduler.turns.policy.work_seconds(grant.client)
+    left = max(_expected_turn(scheduler, grant.client) - duration, worked * _EXTRAPOLATED_FRACTION)
     return left if deadline is None else min(left, deadline)
 
 
