@@ -113,8 +113,8 @@ class CoordinatorApp(JupyterApp):
     def load_config_file(self, suppress_errors: bool = True) -> None:  # type: ignore[override]  # as JupyterApp's is
         """Read the configuration.
 
-        A system coordinator reads only files that root alone can change, and a wrong file ends it: without the ceilings
-        in that file, users would have more than the administrator allows.
+        A system coordinator reads only files that root alone can change. An invalid file ends it, because without the
+        ceilings in the file users could have more than the administrator allows.
         """
         try:
             self._read_config_as_system = self.system

@@ -19,7 +19,7 @@ class _Change(NamedTuple):
 
 
 class CellQuotas:
-    """Stack of the changes of one client, the latest on top.
+    """Changes of one client by its cells, the latest last.
 
     A value of the quota that is neither the client's own nor a cell's was set meanwhile, by the panel for example. Such
     a value stays, and the changes of its key are dropped.

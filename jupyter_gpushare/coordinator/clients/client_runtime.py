@@ -147,8 +147,9 @@ class ClientRuntime:
     def add_process(
         self, number: int, connection: Connection, hello: Hello, descriptors: list[int]
     ) -> tuple[ProcessHandle, int | None]:
-        """Add a process. Return its handle and, if it must use another client page than its own, that page's descriptor.
+        """Add a process.
 
+        Return its handle and, if it must use another client page than its own, the descriptor of that page.
         Takes ownership of `descriptors`. Raises InvalidHandshake and changes nothing then.
         """
         page, client_page = open_pages(hello, descriptors)

@@ -56,8 +56,8 @@ class WorkCounters(NamedTuple):
 def sum_work(parts: Iterable[Mapping[str, WorkCounters]]) -> dict[str, WorkCounters]:
     """Add up work by device."""
     total: dict[str, WorkCounters] = {}
-    for part in parts:
-        for uuid, work in part.items():
+    for work_by_device in parts:
+        for uuid, work in work_by_device.items():
             total[uuid] = total.get(uuid, WorkCounters()).plus(work)
     return total
 

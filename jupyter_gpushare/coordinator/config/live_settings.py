@@ -103,7 +103,13 @@ class LiveSettings:
             except TraitError as error:
                 message = str(error).removeprefix("GpuShare.")
                 raise Refused(message if name in message else f"{name}: {message}") from None
-            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:  # from a dictionary's text
+            except (
+                ValueError,
+                TypeError,
+                SyntaxError,
+                RecursionError,
+                MemoryError,
+            ) as error:  # from a dictionary's text
                 raise Refused(f"{name}: {error}") from None
         changed = type(self)(traits)
         changed.topology = self.topology

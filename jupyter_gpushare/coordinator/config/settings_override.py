@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class SettingsOverrideFile:
-    """Override file of one socket."""
+    """File with the live changes of one socket's coordinator."""
 
     def __init__(self, socket_path: str) -> None:
         self._path = Path(socket_path + ".settings")

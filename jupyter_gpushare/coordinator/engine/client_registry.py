@@ -63,7 +63,9 @@ class ClientRegistry:
             raise PermissionError(f"client {client!r} exists and the token does not match")
         limit = self._coordinator.settings.traits.max_clients
         if runtime is None and limit and sum(one.user == user for one in self._scheduler.clients.values()) >= limit:
-            raise LimitExceeded(f"this user has {limit} clients already, the most a user may have: end one of them first")
+            raise LimitExceeded(
+                f"this user has {limit} clients already, the most a user may have: end one of them first"
+            )
         tenant = self._coordinator.settings.tenant_lookup.tenant_of(user)
         self._coordinator.restart_recovery.check_owner(client, user)
         self._dispatch(

@@ -1,8 +1,9 @@
 """Signal between coordinators of different users that a client waits for a device.
 
-While its client waits for a device's turn lock, a coordinator has a shared record lock (of an open file description)
-on byte 0 of the lock file, which no turn uses. Without a coordinator, the process itself has this record lock. The
-coordinator whose client has the device sees the record lock, ends the turn in time, and yields the device for a moment.
+While its client waits for a device's turn lock, a coordinator has a shared record lock on byte 0 of the lock file. The
+record lock is one of an open file description, and no turn uses byte 0. Without a coordinator, the process itself has
+this record lock. The coordinator whose client has the device sees the record lock, ends the turn in time, and yields
+the device for a moment.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class DeviceMonitor:
-    """Monitor that calls NVML in another thread, because a call may hang."""
+    """Health and use of devices from NVML, which is called in another thread because a call may hang."""
 
     def __init__(self, nvml: Nvml, health: DeviceHealth) -> None:
         self._nvml = nvml
