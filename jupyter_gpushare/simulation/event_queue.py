@@ -1,4 +1,4 @@
-"""Virtual time: what will happen, in order, and whom it happens to."""
+"""Event queue of virtual time, and the state of simulated devices and clients."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..core.interface.commands import Permit
 from ..wire.page import CLOSING, IN, OUT
 from .workload import Cell, Participant
 
-# Kinds of appointments: a client has at most one of each.
+# Kinds of timers: a client has at most one of each.
 WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE = range(7)
-# What a client's program does.
+# Activities of a client's program.
 INACTIVE, THINKING, ON_CPU, ON_GPU = range(4)
 
 
 class AgentRuleState:
-    """The compiled rule's state and inputs of a process with so many devices. Each bell rings when it looks."""
+    """State and inputs of the compiled agent rule for a process. Its input `bell` is always set."""
 
     def __init__(self, devices: int = 1) -> None:
         self.state: Any = ffi.new("struct agent *")
@@ -31,8 +31,11 @@ class AgentRuleState:
 
 @dataclass(eq=False, slots=True)
 class SimDevice:
-    """A device's memory and link. `used` bytes are resident, `arriving` and `leaving` are on their way; the link's
-    directions are busy until `in_free` and `out_free`."""
+    """Memory and link of a device; sizes in bytes, times in virtual seconds.
+
+    `restoring_bytes` and `evicting_bytes` are on their way over the link.
+    Its directions are busy until `restore_link_free_at` and `evict_link_free_at`.
+    """
 
     uuid: str
     index: int
@@ -44,56 +47,56 @@ class SimDevice:
     restore_link_free_at: float = 0.0
     evict_link_free_at: float = 0.0
     working_clients: dict[int, SimClient] = field(default_factory=dict)
-    clients: dict[int, SimClient] = field(default_factory=dict)  # whose memory may be there
-    last_client_index: int = -1  # the client that had it last
-    turn_number: int = 0  # the number of the turn that has it; 0: none
-    clients_in_turn: dict[int, SimClient] = field(default_factory=dict)  # in that turn
-    busy_seconds: float = 0.0  # seconds in which somebody worked on it
+    clients: dict[int, SimClient] = field(default_factory=dict)  # clients that may have memory on the device
+    last_client_index: int = -1  # index of the client that had the last turn
+    turn_number: int = 0  # number of the present turn; 0 without one
+    clients_in_turn: dict[int, SimClient] = field(default_factory=dict)
+    busy_seconds: float = 0.0  # time with at least one working client
     busy_since: float = 0.0
     has_failed: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class SimClient:
-    """A client's program and process, and what they have gone through. Times that are negative: not now."""
+    """Program and process of a client, with counters; a negative time is unset."""
 
     spec: Participant
     index: int
     id: str = ""
-    process_number: int = 0  # of its process; 0: none
+    process_number: int = 0  # 0 without a process
     devices: tuple[SimDevice, ...] = ()
     timers: list[int] = field(default_factory=lambda: [-1] * 7)
     lifecycle: Iterator[tuple[float, str]] = field(default_factory=lambda: iter(()))
     next_lifecycle_event: str = ""
-    # its program
+    # program
     activity: int = INACTIVE
     cells: Iterator[Cell] = field(default_factory=lambda: iter(()))
     phases: Iterator[float] = field(default_factory=lambda: iter(()))
     is_next_phase_on_gpu: bool = False
-    remaining_gpu_seconds: float = 0.0  # GPU seconds of the present phase
-    accounted_until: float = -1.0  # up to when `remaining` is settled, while it works on the device
-    rate: float = 1.0
-    max_rate: float = 1.0  # of the device's time, as the scheduler allows
+    remaining_gpu_seconds: float = 0.0  # of the present phase
+    accounted_until: float = -1.0  # time of `remaining_gpu_seconds`, while the client works on the device
+    rate: float = 1.0  # fraction of its speed without other clients
+    max_rate: float = 1.0  # bound of `rate` by the launch budget
     waiting_since: float = -1.0
     cell_started_at: float = -1.0
     cell_wait: float = 0.0
     cell_gpu: float = 0.0
     cell_cpu: float = 0.0
-    gpu_seconds: float = 0.0  # GPU seconds, of all cells
-    busy_seconds: float = 0.0  # seconds in which it worked, at whatever rate
+    gpu_seconds: float = 0.0  # of all cells
+    busy_seconds: float = 0.0  # time of work on the device, at any rate
     wait_seconds: float = 0.0
-    # its process
+    # process
     agent: AgentRuleState = field(default_factory=AgentRuleState)
     phase: int = OUT
     permit: Permit | None = None
-    turn_number: int = 0  # the number of the turn that it is in; 0: none
-    is_restoring: bool = False  # in the turn, and its memory still comes
-    is_waiting_at_gate: bool = False  # its thread stands at the gate
-    is_quiet: bool = False  # the rule has found that it does not work, while another client waits
-    is_idle: bool = False  # for so long that the scheduler knows it
+    turn_number: int = 0  # number of the present turn; 0 outside of a turn
+    is_restoring: bool = False  # in a turn, while its memory is restored
+    is_waiting_at_gate: bool = False
+    is_quiet: bool = False  # the agent rule has found no work while another client waits
+    is_idle: bool = False  # for so long that the scheduler got the event
     idle_since: float = 0.0
     turn_entered_at: float = -1.0
-    # its memory
+    # memory
     allocated: int = 0
     resident: int = 0
     resident_target: int | None = None
@@ -103,19 +106,19 @@ class SimClient:
     restoring_bytes: int = 0
     restore_start: float = 0.0
     restore_end: float = 0.0
-    # events that are the same each time
+    # events that never change, made once
     gate_wait_started: ev.GateWaitStarted = field(default_factory=lambda: ev.GateWaitStarted(0))
     cell_started: ev.CellStarted = field(default_factory=lambda: ev.CellStarted("", ""))
     cell_ended: ev.CellEnded = field(default_factory=lambda: ev.CellEnded("", ""))
 
     @property
     def is_gate_open(self) -> bool:
-        """Return whether its thread may submit work."""
+        """True if the client's thread may submit work."""
         return self.phase == IN and not self.is_restoring
 
     @property
     def has_open_work(self) -> bool:
-        """Return whether its work in this turn has begun, and has not finished."""
+        """True if the work of this turn has begun and has not finished."""
         return self.phase in (IN, CLOSING) and not self.is_restoring
 
     def __post_init__(self) -> None:
@@ -125,16 +128,16 @@ class SimClient:
 
 
 class EventQueue:
-    """The appointments. A new one of the same client and kind replaces the old."""
+    """Queue of timers. A new timer of the same client and kind replaces the old one."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.handled_timers = 0  # appointments kept
+        self.handled_timers = 0
         self._heap: list[tuple[float, int, int, SimClient]] = []
         self._sequence = 0
         self._actions: list[Callable[[SimClient], None]] = []
 
     def schedule(self, time: float, kind: int, client: SimClient) -> None:
-        self._sequence = made = self._sequence + 1
-        client.timers[kind] = made
-        heapq.heappush(self._heap, (time, made, kind, client))
+        self._sequence = sequence = self._sequence + 1
+        client.timers[kind] = sequence
+        heapq.heappush(self._heap, (time, sequence, kind, client))

@@ -1,4 +1,4 @@
-"""What is counted in a simulation, and what follows from it."""
+"""Counters of a simulation, and the figures that follow from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LENGTH_CLASSES = ("short", "medium", "long")
 
 
 class Results:
-    """Of one simulation, or of several put together (`+=`): figures are then over all their cells and clients."""
+    """Results of one simulation, or of several (`+=`) with figures over all their cells and clients."""
 
     def __init__(self) -> None:
         self.waits = {name: array("d") for name in LENGTH_CLASSES}
@@ -24,11 +24,11 @@ class Results:
         self.unfinished = dict.fromkeys(LENGTH_CLASSES, 0)
         self.longest_wait = 0.0
         self.seconds = 0.0
-        self.work = 0.0  # GPU seconds done
-        self.busy = 0.0  # device seconds in which somebody worked
+        self.work = 0.0  # GPU seconds
+        self.busy = 0.0  # device seconds with at least one working client
         self.device_seconds = 0.0
         self.free = self.lost = 0.0  # see free_capacity.py
-        self.refused = 0  # clients that were not admitted
+        self.refused = 0  # clients that the scheduler did not admit
         self.switches = 0
         self.bytes_moved = 0
         self.bytes_faulted = 0
@@ -41,15 +41,15 @@ class Results:
             self.longest_wait = seconds
 
     def record_cell(self, client: SimClient, now: float) -> None:
-        """A cell has ended."""
+        """Record a cell that has ended."""
         name = length_class(client.cell_gpu)
         self.waits[name].append(client.cell_wait)
-        alone = client.cell_gpu + client.cell_cpu
-        if alone > 0:
-            self.slowdowns[name].append((now - client.cell_started_at) / alone)
+        exclusive_seconds = client.cell_gpu + client.cell_cpu
+        if exclusive_seconds > 0:
+            self.slowdowns[name].append((now - client.cell_started_at) / exclusive_seconds)
 
     def finish(self, simulation: Simulation, seconds: float) -> None:
-        """The time is over: what is still going on counts as far as it came."""
+        """Add the results of a simulation at its end; cells, turns and waits that go on count up to now."""
         now = simulation.now
         for client in simulation.all_clients:
             simulation.end_work(client)
@@ -88,7 +88,7 @@ class Results:
         return self
 
     def as_json(self) -> dict[str, Any]:
-        """The figures of docs/explanation/simulator.md: times in seconds; None where there was nothing to measure."""
+        """Return the figures of docs/explanation/simulator.md: times in seconds, and None without data."""
         cells = {}
         for name in LENGTH_CLASSES:
             waits, slowdowns = sorted(self.waits[name]), sorted(self.slowdowns[name])
@@ -122,17 +122,17 @@ def length_class(gpu_seconds: float) -> str:
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float | None:
-    """By linear interpolation between the closest ranks; None of nothing."""
+    """Return a quantile by linear interpolation between the closest ranks, or None without values."""
     if not ordered:
         return None
-    place = (len(ordered) - 1) * fraction
-    low = int(place)
+    rank = (len(ordered) - 1) * fraction
+    low = int(rank)
     high = min(low + 1, len(ordered) - 1)
-    return round(ordered[low] + (ordered[high] - ordered[low]) * (place - low), 6)
+    return round(ordered[low] + (ordered[high] - ordered[low]) * (rank - low), 6)
 
 
 def jain(values: Iterable[float]) -> float | None:
-    """Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all are equal, 1/n if one has everything."""
+    """Return Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all values are equal, 1/n if one is not zero."""
     values = list(values)
     squares = sum(value * value for value in values)
     return round(sum(values) ** 2 / (len(values) * squares), 6) if squares else None
