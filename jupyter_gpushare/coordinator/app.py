@@ -265,7 +265,7 @@ async def serve(
         loop.add_signal_handler(number, stopped.set)
     coordinator = Coordinator(settings, sockets.path, state)
     acceptor = ConnectionAcceptor(
-        RequestDispatcher(coordinator, stopped.set), identifier, lambda: coordinator.settings.traits
+        RequestDispatcher(coordinator, stopped.set), identifier, lambda: coordinator.state.settings.traits
     )
     metrics_server = serve_metrics(coordinator)
     sockets.open()
@@ -298,10 +298,10 @@ def serve_metrics(coordinator: Coordinator) -> MetricsServer | None:
 
     If the address cannot be used, add that to the coordinator's problems and go on without metrics.
     """
-    where = coordinator.settings.traits.metrics
+    where = coordinator.state.settings.traits.metrics
     try:
         return MetricsServer(address.metrics_address(where), coordinator.subscriptions.request) if where else None
     except OSError as error:
-        coordinator.problems.append(f"metrics are not served at {where}: {error.strerror or error}")
-        log.warning("%s", coordinator.problems[-1])
+        coordinator.state.problems.append(f"metrics are not served at {where}: {error.strerror or error}")
+        log.warning("%s", coordinator.state.problems[-1])
         return None

@@ -70,7 +70,7 @@ def test_clients_that_end_during_a_heartbeat_are_skipped(
     def looks(member: Any, now: float) -> None:
         if not looked:
             for one in crowd[MAX_ITEMS:]:
-                gone = daemon.runtimes[one.client]
+                gone = daemon.state.runtimes[one.client]
                 gone.is_unregistered = True
                 daemon.registry.remove_process(next(iter(gone.processes.values())))
         looked.append(member.client_id)

@@ -286,7 +286,7 @@ class Episode:
         """Offline ones have what online ones leave, which may be nothing. A small limit is worth long pauses, and so is
         one that a long turn has used up."""
         assert host.coordinator is not None
-        known = host.coordinator.daemon.scheduler.clients
+        known = host.coordinator.daemon.state.scheduler.clients
 
         def is_patient(client: SimulatedClient) -> bool:
             if seen := known.get(client.name):

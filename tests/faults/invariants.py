@@ -21,8 +21,8 @@ MAX_LATE_SECONDS = 0.5  # seconds; beyond what timers of the simulation are late
 
 def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
     """What the scheduler, the daemon, and locks and connections say of each other. Yields what does not agree."""
-    daemon = coordinator.daemon
-    scheduler = daemon.scheduler
+    state = coordinator.daemon.state
+    scheduler = state.scheduler
     try:
         of_the_core.check(scheduler, scheduler.turns.now)
     except of_the_core.InvariantViolation as broken:
@@ -30,12 +30,12 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
     due = scheduler.next_deadline()
     if due is not None and host.clock.now - max(due, coordinator.resumed_at) > MAX_LATE_SECONDS:
         yield f"the deadline at {due:.3f} was not met"
-    if set(scheduler.processes) != set(daemon.process_handles):
-        yield f"the scheduler has processes {sorted(scheduler.processes)}, not {sorted(daemon.process_handles)}"
-    if set(scheduler.clients) != set(daemon.runtimes):
-        yield f"the scheduler knows clients {sorted(scheduler.clients)}, the daemon {sorted(daemon.runtimes)}"
-    for number, port in daemon.process_handles.items():
-        member = daemon.registry.runtime_of(port)
+    if set(scheduler.processes) != set(state.process_handles):
+        yield f"the scheduler has processes {sorted(scheduler.processes)}, not {sorted(state.process_handles)}"
+    if set(scheduler.clients) != set(state.runtimes):
+        yield f"the scheduler knows clients {sorted(scheduler.clients)}, the daemon {sorted(state.runtimes)}"
+    for number, port in state.process_handles.items():
+        member = state.runtime_of(port)
         if member is None or member.processes.get(number) is not port:
             yield f"port {number} is of no client"
         if not port.connection.is_open:
@@ -44,7 +44,7 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
 
 def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
     """Requests for room that this event has refused, while another client's memory on that device could leave."""
-    ports = {port.page.inode for port in coordinator.daemon.process_handles.values()}
+    ports = {port.page.inode for port in coordinator.daemon.state.process_handles.values()}
     if ports - {agent.page.inode for agent in host.agents()}:
         return  # a liar reports memory, and the coordinator has to believe it
     for agent in host.agents():
@@ -67,8 +67,8 @@ def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: i
     """When nothing is on its way: descriptors are those of living processes, and the daemon remembers nobody else."""
     daemon = coordinator.daemon
     agents = [agent for client in host.clients.values() for agent in client.agents]
-    if len(daemon.process_handles) != len(agents):
-        yield f"{len(agents)} processes live, the daemon has {len(daemon.process_handles)}"
+    if len(daemon.state.process_handles) != len(agents):
+        yield f"{len(agents)} processes live, the daemon has {len(daemon.state.process_handles)}"
     expected = before + host.descriptors()
     for client in host.clients.values():
         if client.agents:
@@ -81,7 +81,7 @@ def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: i
         yield f"{len(coordinator.sockets)} connections, {len(coordinator.peers)} peers"
     if len(coordinator.service._sessions._sessions) != len(coordinator.peers):
         yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.peers)} peers"
-    known = set(daemon.runtimes)
+    known = set(daemon.state.runtimes)
     if strangers := set(daemon.history._present) - known:
         yield f"history is kept of {sorted(strangers)}, which are gone"
 

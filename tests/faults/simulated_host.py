@@ -191,7 +191,7 @@ class FaultHost(TurnAudit):
     def describe(self) -> list[str]:
         """Return how things stand, for a report."""
         lines = [agent.describe() for agent in self.agents()]
-        scheduler = self.coordinator.daemon.scheduler if self.coordinator else None
+        scheduler = self.coordinator.daemon.state.scheduler if self.coordinator else None
         for client in scheduler.clients.values() if scheduler else ():
             processes = ", ".join(
                 f"{number}{' wants' * p.is_waiting_at_gate} {p.turn}" for number, p in client.processes.items()

@@ -81,7 +81,7 @@ class Host:
             self.in_process.handle_pending()
         assert len(self.in_process.connections) == len(self.well_behaved)
         correct = {process.client for process in self.well_behaved}
-        for client in list(self.in_process.coordinator.runtimes):
+        for client in list(self.in_process.coordinator.state.runtimes):
             if client not in correct:
                 self.in_process.request(messages.Unregister(client=client))
         turns = [process.turns for process in self.well_behaved]
@@ -90,9 +90,9 @@ class Host:
             self.check()
         for process, before in zip(self.well_behaved, turns, strict=True):
             assert process.turns >= before + 2, (
-                f"{process.client} gets no turns: {self.in_process.coordinator.scheduler.event_log()}"
+                f"{process.client} gets no turns: {self.in_process.coordinator.state.scheduler.event_log()}"
             )
-        assert set(self.in_process.coordinator.runtimes) == correct
+        assert set(self.in_process.coordinator.state.runtimes) == correct
         shown = {client["id"]: client for client in self.in_process.request(messages.Status())["clients"]}
         for client in correct:
             assert not shown[client]["suspended"] and shown[client]["hold_seconds_left"] is None

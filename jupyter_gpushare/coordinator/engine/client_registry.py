@@ -32,17 +32,16 @@ log = logging.getLogger(__name__)
 
 
 class ClientRegistry:
-    """Registry that owns the coordinator's `runtimes` and `process_handles`, and reports both to the scheduler."""
+    """Registry that alone changes which clients and processes the state has, and reports both to the scheduler."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._scheduler, self._dispatch = coordinator.scheduler, coordinator.dispatch
+        self._scheduler, self._dispatch = coordinator.state.scheduler, coordinator.dispatch
         self._loop = asyncio.get_running_loop()
-        self._runtimes_by_process: dict[int, ClientRuntime] = {}  # by the number of the process
         self._unverified_devices = UnverifiedDevices()
         self._last_number = 0
         self._unconnected_since = self._loop.time()
-        self._runtimes, self._handles = coordinator.runtimes, coordinator.process_handles
+        self._runtimes, self._handles = coordinator.state.runtimes, coordinator.state.process_handles
         self.exit_watcher = ProcessExitWatcher(self._on_client_exit)
         self.removed_counters = ProcessCounters()  # sum of the removed clients
 
@@ -61,12 +60,12 @@ class ClientRegistry:
         runtime = self._runtimes.get(client)
         if runtime and (runtime.token != token or self._scheduler.clients[client].user != user):
             raise PermissionError(f"client {client!r} exists and the token does not match")
-        limit = self._coordinator.settings.traits.max_clients
+        limit = self._coordinator.state.settings.traits.max_clients
         if runtime is None and limit and sum(one.user == user for one in self._scheduler.clients.values()) >= limit:
             raise LimitExceeded(
                 f"this user has {limit} clients already, the most a user may have: end one of them first"
             )
-        tenant = self._coordinator.settings.tenant_lookup.tenant_of(user)
+        tenant = self._coordinator.state.settings.tenant_lookup.tenant_of(user)
         self._coordinator.restart_recovery.check_owner(client, user)
         self._dispatch(
             ev.ClientRegistered(client, user, sanitize(label), quota, request.gpus, request, tenant, running)
@@ -87,7 +86,7 @@ class ClientRegistry:
         Return its handle and, if it must use another client page than its own, the descriptor of that page.
         Raises InvalidHandshake and Refused, and keeps nothing of the process then.
         """
-        limit = self._coordinator.settings.traits.max_processes
+        limit = self._coordinator.state.settings.traits.max_processes
         if limit and sum(handle.connection.user == connection.user for handle in self._handles.values()) >= limit:
             raise LimitExceeded(
                 f"this user has {limit} processes on the GPU already, the most a user may have: end one of them first"
@@ -96,7 +95,7 @@ class ClientRegistry:
         self._last_number += 1
         handle, instead = runtime.add_process(self._last_number, connection, hello, connection.take_descriptors())
         self._handles[handle.number] = handle
-        self._runtimes_by_process[handle.number] = runtime
+        self._coordinator.state.runtimes_by_process[handle.number] = runtime
         try:
             self._register_process(runtime, handle, hello)
         except BaseException:
@@ -147,15 +146,12 @@ class ClientRegistry:
 
     def remove_process(self, handle: ProcessHandle) -> None:
         """Remove a process whose connection has ended."""
-        if runtime := self.runtime_of(handle):
-            del self._handles[handle.number], self._runtimes_by_process[handle.number]
+        if runtime := self._coordinator.state.runtime_of(handle):
+            del self._handles[handle.number], self._coordinator.state.runtimes_by_process[handle.number]
             runtime.remove_process(handle.number)
             if handle.number in self._scheduler.processes:
                 self._dispatch(ev.ProcessGone(handle.number))
             self.remove_if_unconnected(runtime)
-
-    def runtime_of(self, handle: ProcessHandle) -> ClientRuntime | None:
-        return self._runtimes_by_process.get(handle.number)
 
     def remove_if_unconnected(self, runtime: ClientRuntime) -> None:
         """Remove a client without connections: at once if it is unregistered, else after a grace."""

@@ -40,6 +40,7 @@ from .lock_contention import LockContention
 from .page_sync import PageSync
 from .periodic_tasks import PeriodicTasks
 from .restart_recovery import RestartRecovery
+from .state import CoordinatorState
 
 TORN_RETRY_SECONDS = 0.001  # delay of the second read of a page that the process was writing
 # Agents close their gates at the deadline without the coordinator, which checks that they did only after this time.
@@ -49,60 +50,56 @@ log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """State of a running coordinator. All methods run on one event loop."""
+    """Running coordinator. All methods run on one event loop."""
 
-    def __init__(self, settings: LiveSettings, socket_path: str, state: Path | None = None) -> None:
+    def __init__(self, settings: LiveSettings, socket_path: str, directory: Path | None = None) -> None:
         """Find the devices and start the periodic tasks.
 
-        `state` is the directory of the state that outlives the coordinator; None: this user's state directory.
+        `directory` is the directory of the state that outlives the coordinator; None: this user's state directory.
         """
-        state = state or address.state_directory()
-        self.audit = AuditLog(state)
+        directory = directory or address.state_directory()
+        self.audit = AuditLog(directory)
         self.settings_override = SettingsOverrideFile(socket_path)
-        self.settings = self.settings_override.restore(settings)
-        self.socket_path = socket_path
+        live = self.settings_override.restore(settings)
         self.nvml = nvml.Nvml()
         found = nvml.simulated_devices() if settings.traits.simulate else self.nvml.devices()
         self.nvml.sample()
         health = device_health.DeviceHealth(*((None, {}) if settings.traits.simulate else self.nvml.handles))
         self.device_monitor = DeviceMonitor(self.nvml, health)
-        self.scheduler = self.settings.make_scheduler(found, self.nvml.distance)
-        self.runtimes: dict[str, ClientRuntime] = {}  # by client
-        self.process_handles: dict[int, ProcessHandle] = {}  # by number
-        self.registry = ClientRegistry(self)
-        self.subscriptions = SnapshotSubscriptions(self.build_snapshot, self._client_owners)
         self._loop = asyncio.get_running_loop()
+        scheduler = live.make_scheduler(found, self.nvml.distance)
+        self.state = CoordinatorState(scheduler, live, socket_path, self._loop.time, self._loop.time())
+        self.registry = ClientRegistry(self)
+        self.subscriptions = SnapshotSubscriptions(self.build_snapshot, self.state.client_owners)
         self._pending_events: deque[ev.Event] = deque()
-        self.page_sync = PageSync(self.scheduler, self.runtimes, self.dispatch, self._loop.time)
+        self.page_sync = PageSync(self.state.scheduler, self.state.runtimes, self.dispatch, self._loop.time)
         self.executor = CommandExecutor(
-            self.runtimes,
+            self.state.runtimes,
             self._pending_events.append,
             self.write_quota,
             self.page_sync.publish_prefetch,
             self.audit,
         )
-        self.lock_contention = LockContention(self.scheduler.devices, self.dispatch)
-        self.state_store = StateStore(store_path(socket_path, state), self._loop.call_soon_threadsafe)
+        self.lock_contention = LockContention(self.state.scheduler.devices, self.dispatch)
+        self.state_store = StateStore(store_path(socket_path, directory), self._loop.call_soon_threadsafe)
         self.restart_recovery = RestartRecovery(self.state_store, self._loop.time())
-        self.usage = UsageService(self.scheduler, self.state_store, settings.traits.usage_kept, self._loop.time())
-        self.problems: list[str] = []  # messages to users about features that do not work
+        self.usage = UsageService(self.state.scheduler, self.state_store, settings.traits.usage_kept, self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
         self.progress_reports = ProgressReports()
         self.utilisation = UtilisationSampler(self.nvml)
         self.foreign_processes = ForeignProcesses(self.nvml)
         self.history = History(self._loop.time())
-        self._started_at = self._loop.time()
         for info in found:
             try:
                 device_locks.create_files(info.uuid)  # before a process creates them without access for other users
             except OSError as error:
-                self.problems.append(f"clients of other users cannot take turns on device {info.uuid}: {error}")
-                log.warning("%s", self.problems[-1])
+                self.state.problems.append(f"clients of other users cannot take turns on device {info.uuid}: {error}")
+                log.warning("%s", self.state.problems[-1])
             self.add_device(info)
-        if self.scheduler.placement_adapter.placement.unmet_guarantees:
+        if self.state.scheduler.placement_adapter.placement.unmet_guarantees:
             log.error(
                 "not keeping the guarantees of tenants, which this host has no devices for: %s",
-                self.scheduler.placement_adapter.placement.unmet_guarantees,
+                self.state.scheduler.placement_adapter.placement.unmet_guarantees,
             )
         self._periodic_tasks = PeriodicTasks(self)
 
@@ -113,18 +110,15 @@ class Coordinator:
         if self._timer:
             self._timer.cancel()
         self.subscriptions.close()
-        self.restart_recovery.save_changed(self.runtimes.values(), self.scheduler.clients, self._loop.time())
-        self.usage.sample_all(self.runtimes.values(), self._loop.time())
+        self.restart_recovery.save_changed(
+            self.state.runtimes.values(), self.state.scheduler.clients, self._loop.time()
+        )
+        self.usage.sample_all(self.state.runtimes.values(), self._loop.time())
         self.state_store.close()
         self.lock_contention.close()
         self.device_monitor.close()
-        for runtime in self.runtimes.values():
+        for runtime in self.state.runtimes.values():
             runtime.detach()
-
-    @property
-    def now(self) -> float:
-        """Time in seconds, on the clock of events."""
-        return self._loop.time()
 
     # --- events in, commands out
 
@@ -134,7 +128,7 @@ class Coordinator:
         Raises GpuShareError for a refused request, without a change.
         """
         changed = self._client_of_event(event)
-        commands = self.scheduler.handle(event, self._loop.time())
+        commands = self.state.scheduler.handle(event, self._loop.time())
         while True:
             for command in commands:
                 changed.add(command.client)
@@ -143,7 +137,7 @@ class Coordinator:
                 break
             event = self._pending_events.popleft()
             changed |= self._client_of_event(event)
-            commands = self.scheduler.handle(event, self._loop.time())
+            commands = self.state.scheduler.handle(event, self._loop.time())
         self._record_history(changed)
         self.usage.on_client_events(changed)
         self._schedule_deadline()
@@ -152,10 +146,10 @@ class Coordinator:
 
     def read_page(self, handle: ProcessHandle, retry_if_torn: bool = True) -> None:
         """Read the page of a process and dispatch the events that follow from it."""
-        process, runtime = self.scheduler.processes.get(handle.number), self.registry.runtime_of(handle)
+        process, runtime = self.state.scheduler.processes.get(handle.number), self.state.runtime_of(handle)
         if process is None or runtime is None:
             return
-        events = turn_reports.read_events(runtime, handle, process, self.now)
+        events = turn_reports.read_events(runtime, handle, process, self.state.now)
         if events is None and retry_if_torn:
             self._loop.call_later(TORN_RETRY_SECONDS, self.read_page, handle, False)
         for event in events or ():
@@ -193,24 +187,24 @@ class Coordinator:
 
     def _read_pages(self, clients: Iterable[Client]) -> None:
         for identity in [client.id for client in clients]:
-            for handle in list(self.runtimes[identity].processes.values()):
+            for handle in list(self.state.runtimes[identity].processes.values()):
                 self.read_page(handle)
 
     def _record_history(self, changed: Iterable[str]) -> None:
         now = self._loop.time()
         for client in self.history.holding_clients.union(changed):
-            self.history.record(client, self.scheduler.clients.get(client), now)
+            self.history.record(client, self.state.scheduler.clients.get(client), now)
 
     def _client_of_event(self, event: ev.Event) -> set[str]:
         """Return the client that an event is about, or the empty set."""
-        if process := self.scheduler.processes.get(getattr(event, "process", 0)):
+        if process := self.state.scheduler.processes.get(getattr(event, "process", 0)):
             return {process.client.id}
         client = getattr(event, "client", "")
         return {client} if client else set()
 
     def _schedule_deadline(self) -> None:
-        due = self.scheduler.next_deadline()
-        if due is not None and self.scheduler.turns.is_turn_deadline(due):
+        due = self.state.scheduler.next_deadline()
+        if due is not None and self.state.scheduler.turns.is_turn_deadline(due):
             due += AGENT_DEADLINE_GRACE_SECONDS
         if self._timer:
             if due == self._timer.when():
@@ -223,19 +217,19 @@ class Coordinator:
         self.dispatch(ev.Tick())
 
     def write_quota(self, runtime: ClientRuntime) -> None:
-        client = self.scheduler.clients[runtime.client_id]
-        memory = sum(self.scheduler.devices[uuid].info.memory for uuid in client.devices)
-        idle = self.scheduler.idle_release(client)
-        runtime.write_quota(client, memory, self.scheduler.quantum(client), idle, self.settings.traits)
+        client = self.state.scheduler.clients[runtime.client_id]
+        memory = sum(self.state.scheduler.devices[uuid].info.memory for uuid in client.devices)
+        idle = self.state.scheduler.idle_release(client)
+        runtime.write_quota(client, memory, self.state.scheduler.quantum(client), idle, self.state.settings.traits)
 
     def hold(self, runtime: ClientRuntime, seconds: float) -> float | None:
         """Request a hold, and return the seconds for which the client keeps its devices, or None. Raises Refused."""
         self.dispatch(ev.HoldRequested(runtime.client_id, seconds))
-        return self.scheduler.clients[runtime.client_id].hold_seconds_left(self._loop.time())
+        return self.state.scheduler.clients[runtime.client_id].hold_seconds_left(self._loop.time())
 
     def release(self, runtime: ClientRuntime) -> tuple[bool, bool]:
         """End the client's turn and hold. Return whether the client had a turn, and whether it had a hold."""
-        client = self.scheduler.clients[runtime.client_id]
+        client = self.state.scheduler.clients[runtime.client_id]
         had = client.grant is not None, client.hold_seconds_left(self._loop.time()) is not None
         self.dispatch(ev.ReleaseRequested(runtime.client_id))
         return had
@@ -257,53 +251,44 @@ class Coordinator:
 
     def save_client(self, runtime: ClientRuntime) -> None:
         """Save the changed quota or suspension of a client, which must outlive this coordinator."""
-        self.restart_recovery.save_soon(runtime, self.scheduler.clients[runtime.client_id], self._loop.time())
+        self.restart_recovery.save_soon(runtime, self.state.scheduler.clients[runtime.client_id], self._loop.time())
 
     def add_device(self, info: DeviceInfo) -> None:
         """Add a device to the scheduler, with its memory capped by the settings."""
-        self.dispatch(ev.DeviceFound(self.settings.cap_memory(info)))
+        self.dispatch(ev.DeviceFound(self.state.settings.cap_memory(info)))
 
     def set_device_failure(self, uuid: str, failed: str) -> str:
         """Set the failure of a device; empty: the device works. Return the failure before.
 
         Raises Refused for an unknown device.
         """
-        if uuid not in self.scheduler.devices:
-            known = ", ".join(self.scheduler.devices) or "none"
+        if uuid not in self.state.scheduler.devices:
+            known = ", ".join(self.state.scheduler.devices) or "none"
             raise Refused(f"this coordinator has no device {uuid!r}: allowed are {known}")
-        before = self.scheduler.placement_adapter.placement.allocations[uuid].failure
+        before = self.state.scheduler.placement_adapter.placement.allocations[uuid].failure
         self.dispatch(ev.DeviceFailed(uuid, failed) if failed else ev.DeviceRecovered(uuid))
         return before
 
     def change_settings(self, settings: LiveSettings) -> None:
         """Put settings into force. Raises Refused without a change."""
         tenants = {
-            client.id: settings.tenant_lookup.tenant_of(client.user) for client in self.scheduler.clients.values()
+            client.id: settings.tenant_lookup.tenant_of(client.user) for client in self.state.scheduler.clients.values()
         }
         self.dispatch(ev.SettingsChanged(settings.core_settings(), tenants))
-        before, self.settings = self.settings.as_json(), settings
+        before, self.state.settings = self.state.settings.as_json(), settings
         self.settings_override.update(
             {name: value for name, value in settings.as_json().items() if value != before[name]}
         )
-        for runtime in self.runtimes.values():
+        for runtime in self.state.runtimes.values():
             self.write_quota(runtime)
 
     # --- snapshots
 
-    def config(self) -> dict[str, Any]:
-        """Return the settings in force and `devices_are_simulated`.
-
-        Programs may report simulated devices even without the setting `simulate`.
-        """
-        devices = self.scheduler.devices.values()
-        simulated = bool(devices) and all(device.info.simulated for device in devices)
-        return {**self.settings.as_json(), "devices_are_simulated": simulated or self.settings.traits.simulate}
-
     def build_snapshot(self, changed_clients: set[str]) -> SnapshotSteps:
         """Build the whole snapshot in chunks; see `snapshot.build_snapshot`. No user may see all of it."""
         devices, clients, counters = yield from snapshot.build_snapshot(
-            self.scheduler,
-            self.runtimes,
+            self.state.scheduler,
+            self.state.runtimes,
             self.nvml,
             self.utilisation,
             self.foreign_processes,
@@ -312,24 +297,23 @@ class Coordinator:
         )
         total = ProcessCounters.combine([self.registry.removed_counters, *counters])
         coordinator = {
-            **snapshot.coordinator_fields(self.socket_path, __version__, self._loop.time() - self._started_at, total),
+            **snapshot.coordinator_fields(
+                self.state.socket_path, __version__, self._loop.time() - self.state.started_at, total
+            ),
             **self.usage.summary(),
             "overruns": self.executor.overrun_count,
             "refused": dict(refusal_counts),
-            "problems": [*self.problems, *self.state_store.problems],
+            "problems": [*self.state.problems, *self.state_store.problems],
         }
-        return {"devices": devices, "clients": clients, "config": self.config(), "coordinator": coordinator}
-
-    def _client_owners(self) -> dict[str, str]:
-        return {client.id: client.user for client in self.scheduler.clients.values()}
+        return {"devices": devices, "clients": clients, "config": self.state.config(), "coordinator": coordinator}
 
     def query_history(self, after: int, client: str) -> dict[str, Any]:
         """Return the history since entry `after`; see `wire.messages.History`."""
-        utilisation = {uuid: self.utilisation.of_device(uuid).fraction for uuid in self.scheduler.devices}
+        utilisation = {uuid: self.utilisation.of_device(uuid).fraction for uuid in self.state.scheduler.devices}
         self._record_history(())
         return {**self.history.entries_since(after, client, self._loop.time()), "utilisation": utilisation}
 
     def query_usage(self, since: float, user: str, on_result: Callable[[dict[str, Any]], None]) -> None:
         """Pass the usage until now to `on_result`; see `UsageService.query`."""
-        self.usage.sample_all(self.runtimes.values(), self._loop.time())
+        self.usage.sample_all(self.state.runtimes.values(), self._loop.time())
         self.usage.query(since, user, on_result)

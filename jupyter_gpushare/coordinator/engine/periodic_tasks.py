@@ -53,20 +53,20 @@ class PeriodicTasks:
         yield
         yield from self._each_runtime(coordinator.page_sync.write_pages)
         yield from self._each_runtime(coordinator.registry.remove_if_unconnected)
-        yield from self._each_present(coordinator.process_handles, coordinator.read_page)
+        yield from self._each_present(coordinator.state.process_handles, coordinator.read_page)
         yield
         self._run("device health", self._poll_devices, now)
         yield from self._each_runtime(self._update_client)
         self._run(
             "memory shortage",
             coordinator.page_sync.handle_memory_shortage,
-            coordinator.process_handles.values(),
+            coordinator.state.process_handles.values(),
         )
         self._run(
             "state store",
             coordinator.restart_recovery.save_changed,
-            coordinator.runtimes.values(),
-            coordinator.scheduler.clients,
+            coordinator.state.runtimes.values(),
+            coordinator.state.scheduler.clients,
             now,
         )
         yield from self._each_runtime(lambda runtime: coordinator.usage.sample_client(runtime, self._loop.time()))
@@ -75,18 +75,18 @@ class PeriodicTasks:
         self._run(
             "foreign processes",
             coordinator.foreign_processes.sample,
-            coordinator.scheduler.devices,
-            coordinator.process_handles.values(),
+            coordinator.state.scheduler.devices,
+            coordinator.state.process_handles.values(),
         )
         yield
         self._run(
             "utilisation",
             coordinator.utilisation.sample,
-            coordinator.scheduler,
-            coordinator.runtimes.values(),
+            coordinator.state.scheduler,
+            coordinator.state.runtimes.values(),
             self._loop.time(),
         )
-        if coordinator.runtimes:
+        if coordinator.state.runtimes:
             self._run("subscriptions", coordinator.subscriptions.schedule_publication)
         self._timer = self._loop.call_at(now + INTERVAL_SECONDS, self._start_round)
 
@@ -96,10 +96,10 @@ class PeriodicTasks:
             task(*arguments)
         except Exception:
             if self._failures.count(name) == 1:
-                log.exception("bug: %s; event log:\n%s", name, "\n".join(self._coordinator.scheduler.event_log()))
+                log.exception("bug: %s; event log:\n%s", name, "\n".join(self._coordinator.state.scheduler.event_log()))
 
     def _each_runtime(self, task: Callable[[ClientRuntime], None]) -> Iterator[None]:
-        return self._each_present(self._coordinator.runtimes, task)
+        return self._each_present(self._coordinator.state.runtimes, task)
 
     def _each_present(self, items: Mapping[_Key, _T], task: Callable[[_T], None]) -> Iterator[None]:
         """Run a task for each item that is present now and still present when its turn in the chunks comes."""
@@ -122,7 +122,7 @@ class PeriodicTasks:
     def _update_client(self, runtime: ClientRuntime) -> None:
         coordinator = self._coordinator
         coordinator.page_sync.read_memory(runtime)
-        if coordinator.scheduler.settings.sharing != EXCLUSIVE and (
+        if coordinator.state.scheduler.settings.sharing != EXCLUSIVE and (
             progress := coordinator.progress_reports.progress_event(runtime)
         ):
             coordinator.dispatch(progress)

@@ -94,7 +94,7 @@ class ProtocolSessions:
     def _on_hello(self, connection: Connection, session: ProtocolSession, hello: messages.Hello) -> None:
         if session.handle or session.runtime:
             raise IllegalEvent("a second hello or attach on one connection")
-        known = hello.client in self._coordinator.runtimes
+        known = hello.client in self._coordinator.state.runtimes
         try:
             runtime = self._clients.get_or_create(connection, hello)
             session.handle, instead = self._coordinator.registry.add_process(runtime, connection, hello)
@@ -102,7 +102,7 @@ class ProtocolSessions:
             log.warning("%s: refusing its hello: %s", connection, error)
             refuse(connection, 0, _reason(error), str(error))
             connection.drop()
-            if not known and hello.client in self._coordinator.runtimes:
+            if not known and hello.client in self._coordinator.state.runtimes:
                 runtime.is_unregistered = True
                 self._coordinator.registry.remove_if_unconnected(runtime)
             return

@@ -81,7 +81,7 @@ class RequestDispatcher:
                 "bug: %s sent %.200r; event log:\n%s",
                 connection,
                 line,
-                "\n".join(self._coordinator.scheduler.event_log()),
+                "\n".join(self._coordinator.state.scheduler.event_log()),
             )
             refuse(connection, getattr(message, "id", 0), "internal", "the coordinator has a bug: see its log")
             connection.drop()

@@ -30,14 +30,16 @@ class AdminHandlers:
         before = self._coordinator.set_device_failure(request.device, request.failed)
         self._coordinator.audit.record(connection, "device", request.device, before, request.failed)
         log.info("%s set device %s to: %s", connection, request.device, request.failed or "works")
-        return {"clients": list(self._coordinator.scheduler.placement_adapter.placement.clients_on(request.device))}
+        return {
+            "clients": list(self._coordinator.state.scheduler.placement_adapter.placement.clients_on(request.device))
+        }
 
     def _change_settings(self, connection: Connection, request: messages.Config) -> Any:
         if request.changes:
             require_admin(connection, "change settings")
-            before = self._coordinator.settings.as_json()
-            self._coordinator.change_settings(self._coordinator.settings.with_changes(request.changes))
-            after = self._coordinator.settings.as_json()
+            before = self._coordinator.state.settings.as_json()
+            self._coordinator.change_settings(self._coordinator.state.settings.with_changes(request.changes))
+            after = self._coordinator.state.settings.as_json()
             changed = [name for name in after if after[name] != before[name]]
             self._coordinator.audit.record(
                 connection,
@@ -47,7 +49,7 @@ class AdminHandlers:
                 {name: after[name] for name in changed},
             )
             log.info("%s changed the settings from %s to %s", connection, before, after)
-        return self._coordinator.config()
+        return self._coordinator.state.config()
 
     def _stop_coordinator(self, connection: Connection, request: messages.Stop) -> Any:
         require_admin(connection, "stop the coordinator")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from ....core.base.errors import UnknownClient
 from ...clients.client_runtime import ClientRuntime
-from ...engine.coordinator import Coordinator
+from ...engine.state import CoordinatorState
 from ...transport.connection import Connection
 
 
-def client_owned_by(coordinator: Coordinator, connection: Connection, client: str) -> ClientRuntime:
+def client_owned_by(state: CoordinatorState, connection: Connection, client: str) -> ClientRuntime:
     """Return the client if this connection may change it. Raises UnknownClient and PermissionError."""
-    known = coordinator.scheduler.clients.get(client)
-    if known is None or client not in coordinator.runtimes:
+    known = state.scheduler.clients.get(client)
+    if known is None or client not in state.runtimes:
         raise UnknownClient(f"this coordinator has no client {client!r}")
     if not connection.admin and known.user != connection.user:
         raise PermissionError(f"client {client!r} belongs to another user: only that user and admins may do this")
-    return coordinator.runtimes[client]
+    return state.runtimes[client]
 
 
 def require_admin(connection: Connection, action: str) -> None:

@@ -33,8 +33,8 @@ class ClientHandlers:
     ) -> ClientRuntime:
         """Return the client of a message, which is registered if it is new. Raises PermissionError and Refused."""
         gpus = message.gpus if isinstance(message, messages.Register) else None
-        settings = self._coordinator.settings
-        tenants = self._coordinator.scheduler.placement_adapter.placement.tenants
+        settings = self._coordinator.state.settings
+        tenants = self._coordinator.state.scheduler.placement_adapter.placement.tenants
         default = tenants.reduce_to_ceiling(settings.default_quota, settings.tenant_lookup.tenant_of(connection.user))
         try:
             quota, request = quota_parsing.parse_request(message.quota, default, gpus or 1)
@@ -51,23 +51,23 @@ class ClientHandlers:
         return runtime
 
     def _register(self, connection: Connection, request: messages.Register) -> Any:
-        known = request.client in self._coordinator.runtimes
+        known = request.client in self._coordinator.state.runtimes
         runtime = self.get_or_create(connection, request)
         if request.ends_with_sender:
             self._coordinator.registry.exit_watcher.watch(runtime, connection)
         self._coordinator.registry.remove_if_unconnected(runtime)
-        client = self._coordinator.scheduler.clients[request.client]
+        client = self._coordinator.state.scheduler.clients[request.client]
         visible = (
             list(client.devices)
-            if len(self._coordinator.scheduler.placement_adapter.placement.schedulable_devices) > 1
+            if len(self._coordinator.state.scheduler.placement_adapter.placement.schedulable_devices) > 1
             else []
         )
         return {"client": request.client, "devices": visible, "known": known}
 
     def _unregister(self, connection: Connection, request: messages.Unregister) -> Any:
-        runtime = client_owned_by(self._coordinator, connection, request.client)
+        runtime = client_owned_by(self._coordinator.state, connection, request.client)
         # A user's own clients are unregistered with each kernel, which is no change to audit.
-        if self._coordinator.scheduler.clients[request.client].user != connection.user:
+        if self._coordinator.state.scheduler.clients[request.client].user != connection.user:
             self._coordinator.audit.record(connection, "forget", request.client, "known", "forgotten")
         runtime.is_unregistered = True
         self._coordinator.registry.remove_if_unconnected(runtime)

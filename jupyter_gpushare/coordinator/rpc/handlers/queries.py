@@ -51,26 +51,30 @@ class QueryHandlers:
         return DEFERRED_REPLY
 
     def _wait_status(self, connection: Connection, request: messages.WaitStatus) -> Any:
-        runtime = client_owned_by(self._coordinator, connection, request.client)
+        runtime = client_owned_by(self._coordinator.state, connection, request.client)
         return wait_status.describe_wait(
-            self._coordinator.scheduler, runtime.client_id, connection.user, self._coordinator.now
+            self._coordinator.state.scheduler, runtime.client_id, connection.user, self._coordinator.state.now
         )
 
     def _inspect(self, connection: Connection, request: messages.Inspect) -> Any:
         handle = next(
-            (handle for handle in self._coordinator.process_handles.values() if handle.connection.pid == request.pid),
+            (
+                handle
+                for handle in self._coordinator.state.process_handles.values()
+                if handle.connection.pid == request.pid
+            ),
             None,
         )
-        runtime = self._coordinator.registry.runtime_of(handle) if handle else None
+        runtime = self._coordinator.state.runtime_of(handle) if handle else None
         if handle is None or runtime is None:
             raise UnknownProcess(f"process {request.pid} does not belong to a client of this coordinator")
-        client_owned_by(self._coordinator, connection, runtime.client_id)
-        client = self._coordinator.scheduler.clients[runtime.client_id]
+        client_owned_by(self._coordinator.state, connection, runtime.client_id)
+        client = self._coordinator.state.scheduler.clients[runtime.client_id]
         result = {
             "pid": request.pid,
             "client": runtime.client_id,
             "label": client.label if client.user == connection.user else "",
-            "coordinator": {"pid": os.getpid(), "socket": self._coordinator.socket_path},
+            "coordinator": {"pid": os.getpid(), "socket": self._coordinator.state.socket_path},
             "page": handle.page.values(),
         }
 

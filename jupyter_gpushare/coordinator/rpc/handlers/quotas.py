@@ -36,8 +36,8 @@ class QuotaHandlers:
             log.warning("keeping a value of the quota of client %s: %s", runtime.client_id, message)
 
     def _set(self, connection: Connection, request: messages.SetQuota) -> Any:
-        runtime = client_owned_by(self._coordinator, connection, request.client)
-        client = self._coordinator.scheduler.clients[request.client]
+        runtime = client_owned_by(self._coordinator.state, connection, request.client)
+        client = self._coordinator.state.scheduler.clients[request.client]
         if request.changes:
             self._change(
                 connection,
@@ -47,8 +47,8 @@ class QuotaHandlers:
         return self._quota_fields(client)
 
     def _set_for_cell(self, connection: Connection, request: messages.CellQuota) -> Any:
-        runtime = client_owned_by(self._coordinator, connection, request.client)
-        client = self._coordinator.scheduler.clients[request.client]
+        runtime = client_owned_by(self._coordinator.state, connection, request.client)
+        client = self._coordinator.state.scheduler.clients[request.client]
         if connection not in runtime.kernels:
             raise Refused("only the kernel of a cell may set a cell quota: use the quota of the client")
         if not request.changes:
@@ -68,7 +68,7 @@ class QuotaHandlers:
         self, connection: Connection, runtime: ClientRuntime, number: int | None = None, request: str | None = None
     ) -> list[str]:
         """Set the values before the cell, together or else one by one. Return messages on refused values."""
-        client = self._coordinator.scheduler.clients[runtime.client_id]
+        client = self._coordinator.state.scheduler.clients[runtime.client_id]
         values = runtime.cell_quotas.remove(connection, client.quota, number, request)
         one_by_one = [{key: value} for key, value in values.items()]
         stays = []
@@ -84,14 +84,15 @@ class QuotaHandlers:
         return stays
 
     def _change(self, connection: Connection, runtime: ClientRuntime, quota: Quota) -> None:
-        before = self._coordinator.scheduler.clients[runtime.client_id].quota
+        before = self._coordinator.state.scheduler.clients[runtime.client_id].quota
         self._coordinator.dispatch(ev.QuotaChanged(runtime.client_id, quota, runtime.allocated))
         self._record(connection, runtime, before)
 
     def _record(self, connection: Connection, runtime: ClientRuntime, before: Quota) -> None:
         self._coordinator.save_client(runtime)
         was, now = (
-            msgspec.to_builtins(one) for one in (before, self._coordinator.scheduler.clients[runtime.client_id].quota)
+            msgspec.to_builtins(one)
+            for one in (before, self._coordinator.state.scheduler.clients[runtime.client_id].quota)
         )
         self._coordinator.audit.record(connection, "quota", runtime.client_id, was, now)
         log.info(
@@ -103,8 +104,8 @@ class QuotaHandlers:
         )
 
     def _device_memory(self, client: Client) -> int:
-        return sum(self._coordinator.scheduler.devices[uuid].info.memory for uuid in client.devices)
+        return sum(self._coordinator.state.scheduler.devices[uuid].info.memory for uuid in client.devices)
 
     def _quota_fields(self, client: Client) -> dict[str, Any]:
-        notes = share_notes.share_notes(self._coordinator.scheduler, client)
+        notes = share_notes.share_notes(self._coordinator.state.scheduler, client)
         return {**msgspec.to_builtins(client.quota), "device_memory": self._device_memory(client), "notes": notes}
