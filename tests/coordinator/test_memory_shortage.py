@@ -9,9 +9,12 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpushare.agent.pages import create_memfd
+from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
+from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
 from jupyter_gpushare.coordinator.engine.page_sync import PageSync
+from jupyter_gpushare.coordinator.engine.state import CoordinatorState
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core.base.device_info import DeviceInfo
 from jupyter_gpushare.core.base.quota import Quota
@@ -32,7 +35,10 @@ class Bench:
         self.members: dict[str, ClientRuntime] = {}
         self.ports: dict[str, ProcessHandle] = {}
         self.meanwhile: Callable[[], None] = lambda: None
-        self.levels = PageSync(self.scheduler, self.members, self.feed, lambda: self.now)
+        state = CoordinatorState(
+            self.scheduler, LiveSettings(GpuShare()), "", lambda: self.now, self.now, runtimes=self.members
+        )
+        self.levels = PageSync(state, self.feed)
         self.feed(ev.DeviceFound(DeviceInfo(DEVICE, "Fake GPU", 1 << 30, True)))
 
     def feed(self, event: ev.Event) -> None:

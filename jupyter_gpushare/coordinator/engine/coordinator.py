@@ -72,11 +72,11 @@ class Coordinator:
         self.registry = ClientRegistry(self)
         self.subscriptions = SnapshotSubscriptions(self.build_snapshot, self.state.client_owners)
         self._pending_events: deque[ev.Event] = deque()
-        self.page_sync = PageSync(self.state.scheduler, self.state.runtimes, self.dispatch, self._loop.time)
+        self.page_sync = PageSync(self.state, self.dispatch)
         self.executor = CommandExecutor(
             self.state.runtimes,
             self._pending_events.append,
-            self.write_quota,
+            self.page_sync.write_quota,
             self.page_sync.publish_prefetch,
             self.audit,
         )
@@ -216,12 +216,6 @@ class Coordinator:
         self._timer = None
         self.dispatch(ev.Tick())
 
-    def write_quota(self, runtime: ClientRuntime) -> None:
-        client = self.state.scheduler.clients[runtime.client_id]
-        memory = sum(self.state.scheduler.devices[uuid].info.memory for uuid in client.devices)
-        idle = self.state.scheduler.idle_release(client)
-        runtime.write_quota(client, memory, self.state.scheduler.quantum(client), idle, self.state.settings.traits)
-
     def hold(self, runtime: ClientRuntime, seconds: float) -> float | None:
         """Request a hold, and return the seconds for which the client keeps its devices, or None. Raises Refused."""
         self.dispatch(ev.HoldRequested(runtime.client_id, seconds))
@@ -280,7 +274,7 @@ class Coordinator:
             {name: value for name, value in settings.as_json().items() if value != before[name]}
         )
         for runtime in self.state.runtimes.values():
-            self.write_quota(runtime)
+            self.page_sync.write_quota(runtime)
 
     # --- snapshots
 

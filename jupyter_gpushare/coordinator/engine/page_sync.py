@@ -1,17 +1,17 @@
-"""Transfer of memory use from pages to the scheduler, and of memory limits and wait estimates to pages."""
+"""Transfer of memory use from pages to the scheduler, and of quotas, memory limits and wait estimates to pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from weakref import WeakKeyDictionary
 
-from ...core import Scheduler
 from ...core.interface import events as ev
 from ...core.residency.residency_plan import can_make_resident, free_bytes
 from ...core.views.wait_forecast import expected_waits
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_handle import MAX_BYTES, ProcessHandle
 from ..host import host_memory
+from .state import CoordinatorState
 
 _REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request for room is refused
 
@@ -19,17 +19,11 @@ _REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request 
 class PageSync:
     """Synchroniser of the pages of all processes and the scheduler."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        runtimes: Mapping[str, ClientRuntime],
-        dispatch: Callable[[ev.Event], None],
-        now: Callable[[], float],
-    ) -> None:
-        self._scheduler = scheduler
-        self._runtimes = runtimes
+    def __init__(self, state: CoordinatorState, dispatch: Callable[[ev.Event], None]) -> None:
+        self._state = state
+        self._scheduler = state.scheduler
+        self._runtimes = state.runtimes
         self._dispatch = dispatch
-        self._now = now
         self._backing: int | None = None
         self._wait_positions: dict[str, tuple[int, float]] = {}  # position and seconds, by client
         # By process with a request for room: the memory version of its devices, and the time of its last change.
@@ -79,9 +73,9 @@ class PageSync:
         version = sum(device.memory_version for device in client.device_bindings)
         before, since = self._unchanged.get(handle, (-1, 0.0))
         if before != version or any(len(device.grants) > 1 for device in client.device_bindings):
-            self._unchanged[handle] = version, self._now()
+            self._unchanged[handle] = version, self._state.now
             return False
-        return self._now() > since + _REFUSAL_DELAY_SECONDS
+        return self._state.now > since + _REFUSAL_DELAY_SECONDS
 
     def read_memory(self, runtime: ClientRuntime, for_shortage: bool = False) -> None:
         """Report a changed memory use of the client to the scheduler.
@@ -113,7 +107,14 @@ class PageSync:
             for position, (client, wait) in enumerate(expected_waits(self._scheduler, uuid, now).items(), start=1)
         }
 
+    def write_quota(self, runtime: ClientRuntime) -> None:
+        """Write the quota of a client, and the settings that processes need, to the client's pages."""
+        client = self._state.client(runtime)
+        memory = sum(self._scheduler.devices[uuid].info.memory for uuid in client.devices)
+        idle = self._scheduler.idle_release(client)
+        runtime.write_quota(client, memory, self._scheduler.quantum(client), idle, self._state.settings.traits)
+
     def write_pages(self, runtime: ClientRuntime) -> None:
         """Write the heartbeat and the last estimates to the client's pages."""
         position, wait = self._wait_positions.get(runtime.client_id, (0, 0.0))
-        runtime.write_levels(int(self._now() * 1e9), self._backing, position, wait)
+        runtime.write_levels(int(self._state.now * 1e9), self._backing, position, wait)
