@@ -36,7 +36,7 @@ class ClientRegistry:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._scheduler, self._dispatch = coordinator.state.scheduler, coordinator.dispatch
+        self._scheduler, self._dispatch = coordinator.state.scheduler, coordinator.dispatcher.dispatch
         self._loop = asyncio.get_running_loop()
         self._unverified_devices = UnverifiedDevices()
         self._last_number = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from ..views import snapshot
 from ..views.subscriptions import SnapshotSteps, SnapshotSubscriptions
 from .client_registry import ClientRegistry
 from .command_executor import CommandExecutor
+from .event_dispatcher import EventDispatcher
 from .lock_contention import LockContention
 from .page_sync import PageSync
 from .periodic_tasks import PeriodicTasks
@@ -43,8 +43,6 @@ from .restart_recovery import RestartRecovery
 from .state import CoordinatorState
 
 TORN_RETRY_SECONDS = 0.001  # delay of the second read of a page that the process was writing
-# Agents close their gates at the deadline without the coordinator, which checks that they did only after this time.
-AGENT_DEADLINE_GRACE_SECONDS = 0.003
 
 log = logging.getLogger(__name__)
 
@@ -69,26 +67,35 @@ class Coordinator:
         self._loop = asyncio.get_running_loop()
         scheduler = live.make_scheduler(found, self.nvml.distance)
         self.state = CoordinatorState(scheduler, live, socket_path, self._loop.time, self._loop.time())
+        self.dispatcher = EventDispatcher(self.state)
         self.registry = ClientRegistry(self)
         self.subscriptions = SnapshotSubscriptions(self.build_snapshot, self.state.client_owners)
-        self._pending_events: deque[ev.Event] = deque()
-        self.page_sync = PageSync(self.state, self.dispatch)
+        self.page_sync = PageSync(self.state, self.dispatcher.dispatch)
         self.executor = CommandExecutor(
             self.state.runtimes,
-            self._pending_events.append,
+            self.dispatcher.enqueue,
             self.page_sync.write_quota,
             self.page_sync.publish_prefetch,
             self.audit,
         )
-        self.lock_contention = LockContention(self.state.scheduler.devices, self.dispatch)
+        self.lock_contention = LockContention(self.state.scheduler.devices, self.dispatcher.dispatch)
         self.state_store = StateStore(store_path(socket_path, directory), self._loop.call_soon_threadsafe)
         self.restart_recovery = RestartRecovery(self.state_store, self._loop.time())
         self.usage = UsageService(self.state.scheduler, self.state_store, settings.traits.usage_kept, self._loop.time())
-        self._timer: asyncio.TimerHandle | None = None
         self.progress_reports = ProgressReports()
         self.utilisation = UtilisationSampler(self.nvml)
         self.foreign_processes = ForeignProcesses(self.nvml)
         self.history = History(self._loop.time())
+        self.dispatcher.connect(
+            self.executor,
+            [
+                self._record_history,
+                self.usage.on_client_events,
+                self.dispatcher.schedule_deadline,
+                lambda _: self.lock_contention.update(),
+                self.subscriptions.schedule_publication,
+            ],
+        )
         for info in found:
             try:
                 device_locks.create_files(info.uuid)  # before a process creates them without access for other users
@@ -107,8 +114,7 @@ class Coordinator:
         """Stop the timers and close all pages and locks; clients run on and connect to the next coordinator."""
         self._periodic_tasks.stop()
         self.registry.exit_watcher.close()
-        if self._timer:
-            self._timer.cancel()
+        self.dispatcher.close()
         self.subscriptions.close()
         self.restart_recovery.save_changed(
             self.state.runtimes.values(), self.state.scheduler.clients, self._loop.time()
@@ -119,30 +125,6 @@ class Coordinator:
         self.device_monitor.close()
         for runtime in self.state.runtimes.values():
             runtime.detach()
-
-    # --- events in, commands out
-
-    def dispatch(self, event: ev.Event) -> None:
-        """Pass an event to the scheduler and execute its commands, and so with all events that follow from these.
-
-        Raises GpuShareError for a refused request, without a change.
-        """
-        changed = self._client_of_event(event)
-        commands = self.state.scheduler.handle(event, self._loop.time())
-        while True:
-            for command in commands:
-                changed.add(command.client)
-                self.executor.execute(command)
-            if not self._pending_events:
-                break
-            event = self._pending_events.popleft()
-            changed |= self._client_of_event(event)
-            commands = self.state.scheduler.handle(event, self._loop.time())
-        self._record_history(changed)
-        self.usage.on_client_events(changed)
-        self._schedule_deadline()
-        self.lock_contention.update()
-        self.subscriptions.schedule_publication(changed)
 
     def read_page(self, handle: ProcessHandle, retry_if_torn: bool = True) -> None:
         """Read the page of a process and dispatch the events that follow from it."""
@@ -157,7 +139,7 @@ class Coordinator:
                 self._read_predecessor_pages(process.client)
             elif isinstance(event, ev.TurnLeft):
                 self._read_joiner_pages(process.client)
-            self.dispatch(event)
+            self.dispatcher.dispatch(event)
         if handle.has_new_request():
             self.page_sync.handle_memory_shortage([handle])
             self.page_sync.read_memory(runtime)
@@ -195,37 +177,16 @@ class Coordinator:
         for client in self.history.holding_clients.union(changed):
             self.history.record(client, self.state.scheduler.clients.get(client), now)
 
-    def _client_of_event(self, event: ev.Event) -> set[str]:
-        """Return the client that an event is about, or the empty set."""
-        if process := self.state.scheduler.processes.get(getattr(event, "process", 0)):
-            return {process.client.id}
-        client = getattr(event, "client", "")
-        return {client} if client else set()
-
-    def _schedule_deadline(self) -> None:
-        due = self.state.scheduler.next_deadline()
-        if due is not None and self.state.scheduler.turns.is_turn_deadline(due):
-            due += AGENT_DEADLINE_GRACE_SECONDS
-        if self._timer:
-            if due == self._timer.when():
-                return
-            self._timer.cancel()
-        self._timer = None if due is None else self._loop.call_at(due, self._on_deadline)
-
-    def _on_deadline(self) -> None:
-        self._timer = None
-        self.dispatch(ev.Tick())
-
     def hold(self, runtime: ClientRuntime, seconds: float) -> float | None:
         """Request a hold, and return the seconds for which the client keeps its devices, or None. Raises Refused."""
-        self.dispatch(ev.HoldRequested(runtime.client_id, seconds))
+        self.dispatcher.dispatch(ev.HoldRequested(runtime.client_id, seconds))
         return self.state.scheduler.clients[runtime.client_id].hold_seconds_left(self._loop.time())
 
     def release(self, runtime: ClientRuntime) -> tuple[bool, bool]:
         """End the client's turn and hold. Return whether the client had a turn, and whether it had a hold."""
         client = self.state.scheduler.clients[runtime.client_id]
         had = client.grant is not None, client.hold_seconds_left(self._loop.time()) is not None
-        self.dispatch(ev.ReleaseRequested(runtime.client_id))
+        self.dispatcher.dispatch(ev.ReleaseRequested(runtime.client_id))
         return had
 
     def evict(self, runtime: ClientRuntime) -> MemoryUse:
@@ -240,7 +201,7 @@ class Coordinator:
             )
         self.page_sync.read_memory(runtime)
         memory_use = runtime.memory_use
-        self.dispatch(ev.EvictRequested(runtime.client_id))
+        self.dispatcher.dispatch(ev.EvictRequested(runtime.client_id))
         return memory_use
 
     def save_client(self, runtime: ClientRuntime) -> None:
@@ -249,7 +210,7 @@ class Coordinator:
 
     def add_device(self, info: DeviceInfo) -> None:
         """Add a device to the scheduler, with its memory capped by the settings."""
-        self.dispatch(ev.DeviceFound(self.state.settings.cap_memory(info)))
+        self.dispatcher.dispatch(ev.DeviceFound(self.state.settings.cap_memory(info)))
 
     def set_device_failure(self, uuid: str, failed: str) -> str:
         """Set the failure of a device; empty: the device works. Return the failure before.
@@ -260,7 +221,7 @@ class Coordinator:
             known = ", ".join(self.state.scheduler.devices) or "none"
             raise Refused(f"this coordinator has no device {uuid!r}: allowed are {known}")
         before = self.state.scheduler.placement_adapter.placement.allocations[uuid].failure
-        self.dispatch(ev.DeviceFailed(uuid, failed) if failed else ev.DeviceRecovered(uuid))
+        self.dispatcher.dispatch(ev.DeviceFailed(uuid, failed) if failed else ev.DeviceRecovered(uuid))
         return before
 
     def change_settings(self, settings: LiveSettings) -> None:
@@ -268,7 +229,7 @@ class Coordinator:
         tenants = {
             client.id: settings.tenant_lookup.tenant_of(client.user) for client in self.state.scheduler.clients.values()
         }
-        self.dispatch(ev.SettingsChanged(settings.core_settings(), tenants))
+        self.dispatcher.dispatch(ev.SettingsChanged(settings.core_settings(), tenants))
         before, self.state.settings = self.state.settings.as_json(), settings
         self.settings_override.update(
             {name: value for name, value in settings.as_json().items() if value != before[name]}

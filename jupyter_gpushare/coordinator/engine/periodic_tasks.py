@@ -125,6 +125,6 @@ class PeriodicTasks:
         if coordinator.state.scheduler.settings.sharing != EXCLUSIVE and (
             progress := coordinator.progress_reports.progress_event(runtime)
         ):
-            coordinator.dispatch(progress)
+            coordinator.dispatcher.dispatch(progress)
         if runtime.may_prefetch:
             coordinator.page_sync.publish_prefetch(runtime)

@@ -57,7 +57,7 @@ class ProtocolSessions:
         elif session.runtime:
             self._quotas.end_cell(connection, session.runtime)
             for request in session.runtime.kernels.pop(connection, {}):
-                self._coordinator.dispatch(ev.CellEnded(session.runtime.client_id, request))
+                self._coordinator.dispatcher.dispatch(ev.CellEnded(session.runtime.client_id, request))
             self._coordinator.registry.remove_if_unconnected(session.runtime)
 
     def handle(self, connection: Connection, message: Any) -> bool:
@@ -133,10 +133,10 @@ class ProtocolSessions:
         if cell.state == "end":
             requests.pop(cell.request, None)
             self._quotas.end_cell(connection, session.runtime, cell.request)
-            self._coordinator.dispatch(ev.CellEnded(session.runtime.client_id, cell.request))
+            self._coordinator.dispatcher.dispatch(ev.CellEnded(session.runtime.client_id, cell.request))
         elif len(requests) < MAX_CELLS:
             requests[cell.request] = cell.cell_id
-            self._coordinator.dispatch(ev.CellStarted(session.runtime.client_id, cell.request))
+            self._coordinator.dispatcher.dispatch(ev.CellStarted(session.runtime.client_id, cell.request))
 
 
 def _reason(error: PermissionError | InvalidHandshake | Refused) -> str:

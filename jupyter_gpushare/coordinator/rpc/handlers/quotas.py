@@ -58,7 +58,9 @@ class QuotaHandlers:
         before, replaced = client.quota, parse_quota(request.replaced)
         before.with_changes(values)  # raises for an unknown key
         values = runtime.cell_quotas.allowed_values(values, before, replaced)
-        self._coordinator.dispatch(ev.QuotaChanged(request.client, before.with_changes(values), runtime.allocated))
+        self._coordinator.dispatcher.dispatch(
+            ev.QuotaChanged(request.client, before.with_changes(values), runtime.allocated)
+        )
         own = {**msgspec.to_builtins(before), **replaced}
         own = runtime.cell_quotas.add(connection, request.number, request.request, values, own)
         self._record(connection, runtime, before)
@@ -85,7 +87,7 @@ class QuotaHandlers:
 
     def _change(self, connection: Connection, runtime: ClientRuntime, quota: Quota) -> None:
         before = self._coordinator.state.scheduler.clients[runtime.client_id].quota
-        self._coordinator.dispatch(ev.QuotaChanged(runtime.client_id, quota, runtime.allocated))
+        self._coordinator.dispatcher.dispatch(ev.QuotaChanged(runtime.client_id, quota, runtime.allocated))
         self._record(connection, runtime, before)
 
     def _record(self, connection: Connection, runtime: ClientRuntime, before: Quota) -> None:

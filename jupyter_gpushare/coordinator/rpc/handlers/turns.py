@@ -62,7 +62,9 @@ class TurnHandlers:
         client = self._coordinator.state.scheduler.clients[identity]
         # A user's suspension of a client that the idle policy has suspended is a change, because it lasts longer.
         before = client.suspended and not (suspended and client.suspended_by_policy)
-        self._coordinator.dispatch(ev.SuspendRequested(identity) if suspended else ev.ResumeRequested(identity))
+        self._coordinator.dispatcher.dispatch(
+            ev.SuspendRequested(identity) if suspended else ev.ResumeRequested(identity)
+        )
         self._coordinator.save_client(runtime)
         self._coordinator.audit.record(
             connection, "suspend" if suspended else "resume", identity, {"suspended": before}, {"suspended": suspended}
