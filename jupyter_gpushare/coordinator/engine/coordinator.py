@@ -12,12 +12,10 @@ from ... import __version__
 from ...core.base.device_info import DeviceInfo
 from ...core.base.errors import Conflict, Refused
 from ...core.interface import events as ev
-from ...core.state.model import Client, MemoryUse
+from ...core.state.model import MemoryUse
 from ...wire import address
-from ..clients import turn_reports
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_counters import ProcessCounters
-from ..clients.process_handle import ProcessHandle
 from ..clients.progress_reports import ProgressReports
 from ..config.live_settings import LiveSettings
 from ..config.settings_override import SettingsOverrideFile
@@ -37,12 +35,11 @@ from .client_registry import ClientRegistry
 from .command_executor import CommandExecutor
 from .event_dispatcher import EventDispatcher
 from .lock_contention import LockContention
+from .page_reader import PageReader
 from .page_sync import PageSync
 from .periodic_tasks import PeriodicTasks
 from .restart_recovery import RestartRecovery
 from .state import CoordinatorState
-
-TORN_RETRY_SECONDS = 0.001  # delay of the second read of a page that the process was writing
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +68,7 @@ class Coordinator:
         self.registry = ClientRegistry(self)
         self.subscriptions = SnapshotSubscriptions(self.build_snapshot, self.state.client_owners)
         self.page_sync = PageSync(self.state, self.dispatcher.dispatch)
+        self.page_reader = PageReader(self.state, self.dispatcher.dispatch, self.page_sync)
         self.executor = CommandExecutor(
             self.state.runtimes,
             self.dispatcher.enqueue,
@@ -125,57 +123,6 @@ class Coordinator:
         self.device_monitor.close()
         for runtime in self.state.runtimes.values():
             runtime.detach()
-
-    def read_page(self, handle: ProcessHandle, retry_if_torn: bool = True) -> None:
-        """Read the page of a process and dispatch the events that follow from it."""
-        process, runtime = self.state.scheduler.processes.get(handle.number), self.state.runtime_of(handle)
-        if process is None or runtime is None:
-            return
-        events = turn_reports.read_events(runtime, handle, process, self.state.now)
-        if events is None and retry_if_torn:
-            self._loop.call_later(TORN_RETRY_SECONDS, self.read_page, handle, False)
-        for event in events or ():
-            if isinstance(event, ev.TurnEntered):
-                self._read_predecessor_pages(process.client)
-            elif isinstance(event, ev.TurnLeft):
-                self._read_joiner_pages(process.client)
-            self.dispatcher.dispatch(event)
-        if handle.has_new_request():
-            self.page_sync.handle_memory_shortage([handle])
-            self.page_sync.read_memory(runtime)
-
-    def _read_predecessor_pages(self, client: Client) -> None:
-        """Read the pages of the clients that had the devices of a client that has entered a turn.
-
-        Those clients have left their turns, and the scheduler must get these events first.
-        """
-        self._read_pages(
-            grant.client for device in client.device_bindings for grant in device.grants if grant.client is not client
-        )
-
-    def _read_joiner_pages(self, client: Client) -> None:
-        """Read the pages of the clients that may have joined the turn that a client has left.
-
-        Without their events, the scheduler would withdraw their permits.
-        """
-        next_clients = [
-            device.next_client
-            for device in client.device_bindings
-            if device.next_client and device.next_client is not client
-        ]
-        self._read_pages(
-            joiner for joiner in next_clients if joiner.pending_permit and joiner.pending_permit.joins_turn
-        )
-
-    def _read_pages(self, clients: Iterable[Client]) -> None:
-        for identity in [client.id for client in clients]:
-            for handle in list(self.state.runtimes[identity].processes.values()):
-                self.read_page(handle)
-
-    def _record_history(self, changed: Iterable[str]) -> None:
-        now = self._loop.time()
-        for client in self.history.holding_clients.union(changed):
-            self.history.record(client, self.state.scheduler.clients.get(client), now)
 
     def hold(self, runtime: ClientRuntime, seconds: float) -> float | None:
         """Request a hold, and return the seconds for which the client keeps its devices, or None. Raises Refused."""
@@ -261,6 +208,11 @@ class Coordinator:
             "problems": [*self.state.problems, *self.state_store.problems],
         }
         return {"devices": devices, "clients": clients, "config": self.state.config(), "coordinator": coordinator}
+
+    def _record_history(self, changed: Iterable[str]) -> None:
+        now = self.state.now
+        for client in self.history.holding_clients.union(changed):
+            self.history.record(client, self.state.scheduler.clients.get(client), now)
 
     def query_history(self, after: int, client: str) -> dict[str, Any]:
         """Return the history since entry `after`; see `wire.messages.History`."""

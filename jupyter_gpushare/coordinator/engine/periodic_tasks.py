@@ -53,7 +53,7 @@ class PeriodicTasks:
         yield
         yield from self._each_runtime(coordinator.page_sync.write_pages)
         yield from self._each_runtime(coordinator.registry.remove_if_unconnected)
-        yield from self._each_present(coordinator.state.process_handles, coordinator.read_page)
+        yield from self._each_present(coordinator.state.process_handles, coordinator.page_reader.read)
         yield
         self._run("device health", self._poll_devices, now)
         yield from self._each_runtime(self._update_client)

@@ -83,7 +83,7 @@ class ProtocolSessions:
         handle, runtime = self._handle_of(connection, "doorbell"), self._sessions[connection].runtime
         if runtime:
             self._coordinator.page_sync.read_memory(runtime)
-        self._coordinator.read_page(handle)
+        self._coordinator.page_reader.read(handle)
 
     def _handle_of(self, connection: Connection, what: str) -> ProcessHandle:
         handle = self._sessions[connection].handle
