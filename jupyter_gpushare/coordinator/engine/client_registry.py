@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ...core.base.device_info import DeviceInfo
 from ...core.base.errors import GpuShareError
@@ -21,10 +20,9 @@ from ..clients.unverified_devices import UnverifiedDevices
 from ..host.printable_text import sanitize
 from ..transport.connection import Connection
 from ..transport.rate_limits import LimitExceeded
-from .restart_recovery import saved_quota
-
-if TYPE_CHECKING:
-    from .coordinator import Coordinator
+from .page_sync import PageSync
+from .restart_recovery import RestartRecovery, saved_quota
+from .state import CoordinatorState
 
 REMOVAL_GRACE_SECONDS = 60.0  # time after which a client without any connection is removed
 
@@ -34,21 +32,37 @@ log = logging.getLogger(__name__)
 class ClientRegistry:
     """Registry that alone changes which clients and processes the state has, and reports both to the scheduler."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._scheduler, self._dispatch = coordinator.state.scheduler, coordinator.dispatcher.dispatch
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self,
+        state: CoordinatorState,
+        dispatch: Callable[[ev.Event], None],
+        page_sync: PageSync,
+        recovery: RestartRecovery,
+        on_removing: Callable[[ClientRuntime], None],
+        on_removed: Callable[[], None],
+    ) -> None:
+        """Construct a registry without clients.
+
+        `on_removing` is called while the scheduler still has the client, and `on_removed` after the removal.
+        """
+        self._state = state
+        self._scheduler = state.scheduler
+        self._dispatch = dispatch
+        self._page_sync = page_sync
+        self._recovery = recovery
+        self._on_removing = on_removing
+        self._on_removed = on_removed
         self._unverified_devices = UnverifiedDevices()
         self._last_number = 0
-        self._unconnected_since = self._loop.time()
-        self._runtimes, self._handles = coordinator.state.runtimes, coordinator.state.process_handles
+        self._unconnected_since = self._state.now
+        self._runtimes, self._handles = state.runtimes, state.process_handles
         self.exit_watcher = ProcessExitWatcher(self._on_client_exit)
         self.removed_counters = ProcessCounters()  # sum of the removed clients
 
     @property
     def seconds_unconnected(self) -> float:
         """Seconds since the last client was removed; 0 while there is a client."""
-        return self._loop.time() - self._unconnected_since if not self._runtimes else 0.0
+        return self._state.now - self._unconnected_since if not self._runtimes else 0.0
 
     def get_or_create(
         self, client: str, token: str, user: str, label: str, quota: Quota, request: PlacementRequest, running: bool
@@ -60,19 +74,19 @@ class ClientRegistry:
         runtime = self._runtimes.get(client)
         if runtime and (runtime.token != token or self._scheduler.clients[client].user != user):
             raise PermissionError(f"client {client!r} exists and the token does not match")
-        limit = self._coordinator.state.settings.traits.max_clients
+        limit = self._state.settings.traits.max_clients
         if runtime is None and limit and sum(one.user == user for one in self._scheduler.clients.values()) >= limit:
             raise LimitExceeded(
                 f"this user has {limit} clients already, the most a user may have: end one of them first"
             )
-        tenant = self._coordinator.state.settings.tenant_lookup.tenant_of(user)
-        self._coordinator.restart_recovery.check_owner(client, user)
+        tenant = self._state.settings.tenant_lookup.tenant_of(user)
+        self._recovery.check_owner(client, user)
         self._dispatch(
             ev.ClientRegistered(client, user, sanitize(label), quota, request.gpus, request, tenant, running)
         )
         if not runtime:
             runtime = self._runtimes[client] = ClientRuntime(client, token)
-            if record := self._coordinator.restart_recovery.restore_client(client, token):
+            if record := self._recovery.restore_client(client, token):
                 self._adopt(runtime, saved_quota(record), record.suspended)
             registered = self._scheduler.clients[client]
             runtime.initial_state = (registered.quota, registered.suspended_by_user)
@@ -86,7 +100,7 @@ class ClientRegistry:
         Return its handle and, if it must use another client page than its own, the descriptor of that page.
         Raises InvalidHandshake and Refused, and keeps nothing of the process then.
         """
-        limit = self._coordinator.state.settings.traits.max_processes
+        limit = self._state.settings.traits.max_processes
         if limit and sum(handle.connection.user == connection.user for handle in self._handles.values()) >= limit:
             raise LimitExceeded(
                 f"this user has {limit} processes on the GPU already, the most a user may have: end one of them first"
@@ -95,7 +109,7 @@ class ClientRegistry:
         self._last_number += 1
         handle, instead = runtime.add_process(self._last_number, connection, hello, connection.take_descriptors())
         self._handles[handle.number] = handle
-        self._coordinator.state.runtimes_by_process[handle.number] = runtime
+        self._state.runtimes_by_process[handle.number] = runtime
         try:
             self._register_process(runtime, handle, hello)
         except BaseException:
@@ -114,7 +128,8 @@ class ClientRegistry:
                         handle.connection,
                         name,
                     )
-                self._coordinator.add_device(DeviceInfo(report.uuid, name, memory, hello.simulated, is_unverified))
+                info = DeviceInfo(report.uuid, name, memory, hello.simulated, is_unverified)
+                self._dispatch(ev.DeviceFound(self._state.settings.cap_memory(info)))
         client = self._scheduler.clients[runtime.client_id]
         # The page is newer than the state store, but older than a change since the client's registration.
         is_unchanged = (client.quota, client.suspended_by_user) == runtime.initial_state
@@ -122,15 +137,15 @@ class ClientRegistry:
         earlier, suspended = handle.quota if page_counts else None, handle.suspended_by_user
         idle = handle.suspended_by_policy and not runtime.had_process
         runtime.had_process = True
-        turn = turn_reports.turn_at_join(handle, self._loop.time())
+        turn = turn_reports.turn_at_join(handle, self._state.now)
         self._dispatch(ev.ProcessJoined(runtime.client_id, handle.number, handle.devices, turn))
         runtime.write_permit(handle)
         if earlier:  # only now, because the check of a quota needs the client's devices
             self._adopt(runtime, earlier, suspended)
         if idle:
             self._dispatch(ev.SuspendRequested(runtime.client_id, by_policy=True))
-        self._coordinator.page_sync.update_estimates(self._loop.time())
-        self._coordinator.page_sync.write_pages(runtime)
+        self._page_sync.update_estimates(self._state.now)
+        self._page_sync.write_pages(runtime)
 
     def _adopt(self, runtime: ClientRuntime, quota: Quota | None, suspended: bool) -> None:
         """Apply the quota and suspension from an earlier coordinator instead of those of the client's start."""
@@ -146,8 +161,8 @@ class ClientRegistry:
 
     def remove_process(self, handle: ProcessHandle) -> None:
         """Remove a process whose connection has ended."""
-        if runtime := self._coordinator.state.runtime_of(handle):
-            del self._handles[handle.number], self._coordinator.state.runtimes_by_process[handle.number]
+        if runtime := self._state.runtime_of(handle):
+            del self._handles[handle.number], self._state.runtimes_by_process[handle.number]
             runtime.remove_process(handle.number)
             if handle.number in self._scheduler.processes:
                 self._dispatch(ev.ProcessGone(handle.number))
@@ -158,16 +173,15 @@ class ClientRegistry:
         if not runtime.is_unconnected:
             runtime.unconnected_since = None
             return
-        runtime.unconnected_since = runtime.unconnected_since or self._loop.time()
-        if runtime.is_unregistered or self._loop.time() - runtime.unconnected_since > REMOVAL_GRACE_SECONDS:
-            self._coordinator.usage.remove_client(runtime, self._loop.time())
+        runtime.unconnected_since = runtime.unconnected_since or self._state.now
+        if runtime.is_unregistered or self._state.now - runtime.unconnected_since > REMOVAL_GRACE_SECONDS:
+            self._on_removing(runtime)
             self._dispatch(ev.ClientRemoved(runtime.client_id))
             self.removed_counters = ProcessCounters.combine([self.removed_counters, runtime.counters])
-            self._coordinator.progress_reports.remove(runtime.client_id)
             del self._runtimes[runtime.client_id]
             self.exit_watcher.remove(runtime)
-            self._unconnected_since = self._loop.time()
-            self._coordinator.subscriptions.schedule_publication()
+            self._unconnected_since = self._state.now
+            self._on_removed()
 
     def _on_client_exit(self, runtime: ClientRuntime) -> None:
         """Unregister the client, so that it is removed as soon as its other processes have gone."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...core.base.device_info import DeviceInfo
 from ...core.base.errors import Conflict, Refused
 from ...core.interface import events as ev
 from ...core.state.model import MemoryUse
@@ -65,7 +64,6 @@ class Coordinator:
         scheduler = live.make_scheduler(found, self.nvml.distance)
         self.state = CoordinatorState(scheduler, live, socket_path, self._loop.time, self._loop.time())
         self.dispatcher = EventDispatcher(self.state)
-        self.registry = ClientRegistry(self)
         self.subscriptions = SnapshotSubscriptions(self.build_snapshot, self.state.client_owners)
         self.page_sync = PageSync(self.state, self.dispatcher.dispatch)
         self.page_reader = PageReader(self.state, self.dispatcher.dispatch, self.page_sync)
@@ -80,6 +78,14 @@ class Coordinator:
         self.state_store = StateStore(store_path(socket_path, directory), self._loop.call_soon_threadsafe)
         self.restart_recovery = RestartRecovery(self.state_store, self._loop.time())
         self.usage = UsageService(self.state.scheduler, self.state_store, settings.traits.usage_kept, self._loop.time())
+        self.registry = ClientRegistry(
+            self.state,
+            self.dispatcher.dispatch,
+            self.page_sync,
+            self.restart_recovery,
+            self._on_client_removing,
+            self.subscriptions.schedule_publication,
+        )
         self.progress_reports = ProgressReports()
         self.utilisation = UtilisationSampler(self.nvml)
         self.foreign_processes = ForeignProcesses(self.nvml)
@@ -100,7 +106,7 @@ class Coordinator:
             except OSError as error:
                 self.state.problems.append(f"clients of other users cannot take turns on device {info.uuid}: {error}")
                 log.warning("%s", self.state.problems[-1])
-            self.add_device(info)
+            self.dispatcher.dispatch(ev.DeviceFound(self.state.settings.cap_memory(info)))
         if self.state.scheduler.placement_adapter.placement.unmet_guarantees:
             log.error(
                 "not keeping the guarantees of tenants, which this host has no devices for: %s",
@@ -155,9 +161,9 @@ class Coordinator:
         """Save the changed quota or suspension of a client, which must outlive this coordinator."""
         self.restart_recovery.save_soon(runtime, self.state.scheduler.clients[runtime.client_id], self._loop.time())
 
-    def add_device(self, info: DeviceInfo) -> None:
-        """Add a device to the scheduler, with its memory capped by the settings."""
-        self.dispatcher.dispatch(ev.DeviceFound(self.state.settings.cap_memory(info)))
+    def _on_client_removing(self, runtime: ClientRuntime) -> None:
+        self.usage.remove_client(runtime, self.state.now)
+        self.progress_reports.remove(runtime.client_id)
 
     def set_device_failure(self, uuid: str, failed: str) -> str:
         """Set the failure of a device; empty: the device works. Return the failure before.
