@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ... import __version__
 from ...core.base.errors import Conflict, Refused
 from ...core.interface import events as ev
+from ...core.interface.settings import EXCLUSIVE
 from ...core.state.model import MemoryUse
 from ...wire import address
 from ..clients.client_runtime import ClientRuntime
@@ -112,7 +113,7 @@ class Coordinator:
                 "not keeping the guarantees of tenants, which this host has no devices for: %s",
                 self.state.scheduler.placement_adapter.placement.unmet_guarantees,
             )
-        self._periodic_tasks = PeriodicTasks(self)
+        self._periodic_tasks = PeriodicTasks(self._run_periodic_tasks, self.state.scheduler.event_log)
 
     def close(self) -> None:
         """Stop the timers and close all pages and locks; clients run on and connect to the next coordinator."""
@@ -129,6 +130,46 @@ class Coordinator:
         self.device_monitor.close()
         for runtime in self.state.runtimes.values():
             runtime.detach()
+
+    def _run_periodic_tasks(self, now: float) -> Iterator[None]:
+        """Run all tasks once. At each `yield` the event loop handles messages, which may change any state."""
+        state, run, run_each = self.state, self._periodic_tasks.run, self._periodic_tasks.run_each
+        run("settings override", self.settings_override.refresh)
+        run("estimates", self.page_sync.update_estimates, now)
+        yield
+        yield from run_each(state.runtimes, self.page_sync.write_pages)
+        yield from run_each(state.runtimes, self.registry.remove_if_unconnected)
+        yield from run_each(state.process_handles, self.page_reader.read)
+        yield
+        run("device health", self._poll_devices, now)
+        yield from run_each(state.runtimes, self._update_client)
+        run("memory shortage", self.page_sync.handle_memory_shortage, state.process_handles.values())
+        run("state store", self.restart_recovery.save_changed, state.runtimes.values(), state.scheduler.clients, now)
+        yield from run_each(state.runtimes, lambda runtime: self.usage.sample_client(runtime, state.now))
+        run("usage", self.usage.persist, now)
+        yield
+        run("foreign processes", self.foreign_processes.sample, state.scheduler.devices, state.process_handles.values())
+        yield
+        run("utilisation", self.utilisation.sample, state.scheduler, state.runtimes.values(), state.now)
+        if state.runtimes:
+            run("subscriptions", self.subscriptions.schedule_publication)
+
+    def _poll_devices(self, now: float) -> None:
+        for uuid, reason in self.device_monitor.poll(now):
+            if reason:
+                log.warning("placing no new clients on device %s, which has failed: %s", uuid, reason)
+            else:
+                log.warning("using device %s again, which works again", uuid)
+            self.set_device_failure(uuid, reason)
+
+    def _update_client(self, runtime: ClientRuntime) -> None:
+        self.page_sync.read_memory(runtime)
+        if self.state.scheduler.settings.sharing != EXCLUSIVE and (
+            progress := self.progress_reports.progress_event(runtime)
+        ):
+            self.dispatcher.dispatch(progress)
+        if runtime.may_prefetch:
+            self.page_sync.publish_prefetch(runtime)
 
     def hold(self, runtime: ClientRuntime, seconds: float) -> float | None:
         """Request a hold, and return the seconds for which the client keeps its devices, or None. Raises Refused."""

@@ -1,19 +1,14 @@
-"""Tasks of the coordinator that run once a second."""
+"""Runner of tasks once a second."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from ...core.interface.settings import EXCLUSIVE
-from ..clients.client_runtime import ClientRuntime
 from ..host.chunked_work import ChunkedWork, in_chunks
 from ..transport.rate_limits import WindowCounter
-
-if TYPE_CHECKING:
-    from .coordinator import Coordinator
 
 INTERVAL_SECONDS = 1.0  # between the starts of two rounds
 REPEAT_LOG_SECONDS = 3600.0  # until a lasting fault is logged again
@@ -27,11 +22,14 @@ log = logging.getLogger(__name__)
 class PeriodicTasks:
     """Rounds of tasks, from the next iteration of the event loop until `stop`.
 
-    A round runs in chunks, because messages about turns come first.
+    `run_round` runs all tasks of a round by `run` and `run_each`; its argument is the time when the round starts.
+    At each of its `yield`s the event loop handles messages, because messages about turns come first. `describe_state`
+    returns the lines that are logged with the exception of a task.
     """
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, run_round: Callable[[float], Iterator[None]], describe_state: Callable[[], list[str]]) -> None:
+        self._run_round = run_round
+        self._describe_state = describe_state
         self._loop = asyncio.get_running_loop()
         self._failures = WindowCounter(REPEAT_LOG_SECONDS, self._loop.time)
         self._timer: asyncio.Handle = self._loop.call_later(0, self._start_round)
@@ -42,89 +40,27 @@ class PeriodicTasks:
         if self._work:
             self._work.cancel()
 
-    def _start_round(self) -> None:
-        self._work = ChunkedWork(self._round(self._loop.time()))
-
-    def _round(self, now: float) -> Iterator[None]:
-        """Run all tasks once. At each `yield` the event loop handles messages, which may change any state."""
-        coordinator = self._coordinator
-        self._run("settings override", coordinator.settings_override.refresh)
-        self._run("estimates", coordinator.page_sync.update_estimates, now)
-        yield
-        yield from self._each_runtime(coordinator.page_sync.write_pages)
-        yield from self._each_runtime(coordinator.registry.remove_if_unconnected)
-        yield from self._each_present(coordinator.state.process_handles, coordinator.page_reader.read)
-        yield
-        self._run("device health", self._poll_devices, now)
-        yield from self._each_runtime(self._update_client)
-        self._run(
-            "memory shortage",
-            coordinator.page_sync.handle_memory_shortage,
-            coordinator.state.process_handles.values(),
-        )
-        self._run(
-            "state store",
-            coordinator.restart_recovery.save_changed,
-            coordinator.state.runtimes.values(),
-            coordinator.state.scheduler.clients,
-            now,
-        )
-        yield from self._each_runtime(lambda runtime: coordinator.usage.sample_client(runtime, self._loop.time()))
-        self._run("usage", coordinator.usage.persist, now)
-        yield
-        self._run(
-            "foreign processes",
-            coordinator.foreign_processes.sample,
-            coordinator.state.scheduler.devices,
-            coordinator.state.process_handles.values(),
-        )
-        yield
-        self._run(
-            "utilisation",
-            coordinator.utilisation.sample,
-            coordinator.state.scheduler,
-            coordinator.state.runtimes.values(),
-            self._loop.time(),
-        )
-        if coordinator.state.runtimes:
-            self._run("subscriptions", coordinator.subscriptions.schedule_publication)
-        self._timer = self._loop.call_at(now + INTERVAL_SECONDS, self._start_round)
-
-    def _run(self, name: str, task: Callable[..., object], *arguments: object) -> None:
+    def run(self, name: str, task: Callable[..., object], *arguments: object) -> None:
         """Run a task, and log its exception, so that a bug in one task leaves the other tasks running."""
         try:
             task(*arguments)
         except Exception:
             if self._failures.count(name) == 1:
-                log.exception("bug: %s; event log:\n%s", name, "\n".join(self._coordinator.state.scheduler.event_log()))
+                log.exception("bug: %s; event log:\n%s", name, "\n".join(self._describe_state()))
 
-    def _each_runtime(self, task: Callable[[ClientRuntime], None]) -> Iterator[None]:
-        return self._each_present(self._coordinator.state.runtimes, task)
-
-    def _each_present(self, items: Mapping[_Key, _T], task: Callable[[_T], None]) -> Iterator[None]:
+    def run_each(self, items: Mapping[_Key, _T], task: Callable[[_T], None]) -> Iterator[None]:
         """Run a task for each item that is present now and still present when its turn in the chunks comes."""
 
         def run_if_present(item: tuple[_Key, _T]) -> None:
             if items.get(item[0]) is item[1]:
-                self._run(str(item[0]), task, item[1])
+                self.run(str(item[0]), task, item[1])
 
         yield from in_chunks(items.items(), run_if_present)
         yield
 
-    def _poll_devices(self, now: float) -> None:
-        for uuid, reason in self._coordinator.device_monitor.poll(now):
-            if reason:
-                log.warning("placing no new clients on device %s, which has failed: %s", uuid, reason)
-            else:
-                log.warning("using device %s again, which works again", uuid)
-            self._coordinator.set_device_failure(uuid, reason)
+    def _start_round(self) -> None:
+        self._work = ChunkedWork(self._round(self._loop.time()))
 
-    def _update_client(self, runtime: ClientRuntime) -> None:
-        coordinator = self._coordinator
-        coordinator.page_sync.read_memory(runtime)
-        if coordinator.state.scheduler.settings.sharing != EXCLUSIVE and (
-            progress := coordinator.progress_reports.progress_event(runtime)
-        ):
-            coordinator.dispatcher.dispatch(progress)
-        if runtime.may_prefetch:
-            coordinator.page_sync.publish_prefetch(runtime)
+    def _round(self, now: float) -> Iterator[None]:
+        yield from self._run_round(now)
+        self._timer = self._loop.call_at(now + INTERVAL_SECONDS, self._start_round)
