@@ -27,7 +27,7 @@ from .config import system_config
 from .config.live_settings import LiveSettings
 from .engine.coordinator import Coordinator
 from .rpc.acceptor import ConnectionAcceptor
-from .rpc.request_dispatcher import RequestDispatcher
+from .rpc.request_dispatcher import make_dispatcher
 from .transport.listen_sockets import InvalidInheritedSocket, SocketSet, inherited_sockets
 from .transport.log_throttle import LogThrottle
 from .transport.peer_identity import PeerIdentifier
@@ -265,7 +265,7 @@ async def serve(
         loop.add_signal_handler(number, stopped.set)
     coordinator = Coordinator(settings, sockets.path, state)
     acceptor = ConnectionAcceptor(
-        RequestDispatcher(coordinator, stopped.set), identifier, lambda: coordinator.state.settings.traits
+        make_dispatcher(coordinator, stopped.set), identifier, lambda: coordinator.state.settings.traits
     )
     metrics_server = serve_metrics(coordinator)
     sockets.open()

@@ -17,7 +17,7 @@ from jupyter_gpushare.coordinator.engine import coordinator as daemons
 from jupyter_gpushare.coordinator.engine.coordinator import Coordinator
 from jupyter_gpushare.coordinator.gpu.nvml import Nvml
 from jupyter_gpushare.coordinator.host import host_memory
-from jupyter_gpushare.coordinator.rpc.request_dispatcher import RequestDispatcher
+from jupyter_gpushare.coordinator.rpc.request_dispatcher import make_dispatcher
 from jupyter_gpushare.coordinator.transport.connection import Connection
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 
@@ -83,7 +83,7 @@ class CoordinatorUnderTest(EventOwner):
         self.sockets: dict[CoordinatorSocket, None] = {}  # accepted, or about to be
         asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
         self.daemon = Coordinator(settings, path)
-        self.service = RequestDispatcher(self.daemon, lambda: None)
+        self.service = make_dispatcher(self.daemon, lambda: None)
 
     def __str__(self) -> str:
         return "the coordinator"

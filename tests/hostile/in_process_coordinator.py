@@ -15,7 +15,7 @@ from jupyter_gpushare.agent.link import SocketConnection
 from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
 from jupyter_gpushare.coordinator.engine.coordinator import Coordinator
-from jupyter_gpushare.coordinator.rpc.request_dispatcher import RequestDispatcher
+from jupyter_gpushare.coordinator.rpc.request_dispatcher import make_dispatcher
 from jupyter_gpushare.coordinator.transport.connection import Connection
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.core.views import invariants
@@ -57,7 +57,7 @@ class InProcessCoordinator:
 
     async def _begin(self, folder: Path, settings: dict[str, Any]) -> None:
         self.coordinator = Coordinator(LiveSettings(GpuShare(**settings)), str(folder / "c.sock"))
-        self.dispatcher = RequestDispatcher(self.coordinator, self._stop)
+        self.dispatcher = make_dispatcher(self.coordinator, self._stop)
 
     def _stop(self) -> None:
         self.stops += 1

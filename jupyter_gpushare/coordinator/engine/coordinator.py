@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...core.base.errors import Conflict, Refused
+from ...core.base.errors import Refused
 from ...core.interface import events as ev
 from ...core.interface.settings import EXCLUSIVE
-from ...core.state.model import MemoryUse
 from ...wire import address
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_counters import ProcessCounters
@@ -170,37 +169,6 @@ class Coordinator:
             self.dispatcher.dispatch(progress)
         if runtime.may_prefetch:
             self.page_sync.publish_prefetch(runtime)
-
-    def hold(self, runtime: ClientRuntime, seconds: float) -> float | None:
-        """Request a hold, and return the seconds for which the client keeps its devices, or None. Raises Refused."""
-        self.dispatcher.dispatch(ev.HoldRequested(runtime.client_id, seconds))
-        return self.state.scheduler.clients[runtime.client_id].hold_seconds_left(self._loop.time())
-
-    def release(self, runtime: ClientRuntime) -> tuple[bool, bool]:
-        """End the client's turn and hold. Return whether the client had a turn, and whether it had a hold."""
-        client = self.state.scheduler.clients[runtime.client_id]
-        had = client.grant is not None, client.hold_seconds_left(self._loop.time()) is not None
-        self.dispatcher.dispatch(ev.ReleaseRequested(runtime.client_id))
-        return had
-
-    def evict(self, runtime: ClientRuntime) -> MemoryUse:
-        """End the client's turn and evict its memory until its next turn.
-
-        Return the memory use before. Raises Conflict for memory that cannot be evicted.
-        """
-        if runtime.has_unmovable_memory:
-            raise Conflict(
-                f"client {runtime.client_id} has its memory in mode plain, which cannot leave the device: "
-                "free the memory in the program, or start the program with GPUSHARE_MEMORY_MODE=swap or unified"
-            )
-        self.page_sync.read_memory(runtime)
-        memory_use = runtime.memory_use
-        self.dispatcher.dispatch(ev.EvictRequested(runtime.client_id))
-        return memory_use
-
-    def save_client(self, runtime: ClientRuntime) -> None:
-        """Save the changed quota or suspension of a client, which must outlive this coordinator."""
-        self.restart_recovery.save_soon(runtime, self.state.scheduler.clients[runtime.client_id], self._loop.time())
 
     def _on_client_removing(self, runtime: ClientRuntime) -> None:
         self.usage.remove_client(runtime, self.state.now)

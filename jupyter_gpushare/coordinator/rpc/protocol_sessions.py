@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from ...core.base.errors import IllegalEvent, Refused
@@ -12,7 +13,10 @@ from ...wire.client import encode
 from ..clients.client_runtime import ClientRuntime
 from ..clients.handshake import InvalidHandshake
 from ..clients.process_handle import ProcessHandle
-from ..engine.coordinator import Coordinator
+from ..engine.client_registry import ClientRegistry
+from ..engine.page_reader import PageReader
+from ..engine.page_sync import PageSync
+from ..engine.state import CoordinatorState
 from ..monitoring.process_inspection import ProcessInspections
 from ..transport.connection import Connection
 from ..transport.responses import refuse
@@ -36,9 +40,21 @@ class ProtocolSessions:
     """Sessions of all connections of one coordinator."""
 
     def __init__(
-        self, coordinator: Coordinator, clients: ClientHandlers, quotas: QuotaHandlers, inspections: ProcessInspections
+        self,
+        state: CoordinatorState,
+        dispatch: Callable[[ev.Event], None],
+        registry: ClientRegistry,
+        page_reader: PageReader,
+        page_sync: PageSync,
+        clients: ClientHandlers,
+        quotas: QuotaHandlers,
+        inspections: ProcessInspections,
     ) -> None:
-        self._coordinator = coordinator
+        self._state = state
+        self._dispatch = dispatch
+        self._registry = registry
+        self._page_reader = page_reader
+        self._page_sync = page_sync
         self._clients = clients
         self._quotas = quotas
         self._inspections = inspections
@@ -53,12 +69,12 @@ class ProtocolSessions:
     def close(self, connection: Connection) -> None:
         session = self._sessions.pop(connection, ProtocolSession())
         if session.handle:
-            self._coordinator.registry.remove_process(session.handle)
+            self._registry.remove_process(session.handle)
         elif session.runtime:
             self._quotas.end_cell(connection, session.runtime)
             for request in session.runtime.kernels.pop(connection, {}):
-                self._coordinator.dispatcher.dispatch(ev.CellEnded(session.runtime.client_id, request))
-            self._coordinator.registry.remove_if_unconnected(session.runtime)
+                self._dispatch(ev.CellEnded(session.runtime.client_id, request))
+            self._registry.remove_if_unconnected(session.runtime)
 
     def handle(self, connection: Connection, message: Any) -> bool:
         """Handle a message of a process or kernel, and return False for any other message.
@@ -82,8 +98,8 @@ class ProtocolSessions:
         """Read the page of the process. Raises IllegalEvent for a connection without a process."""
         handle, runtime = self._handle_of(connection, "doorbell"), self._sessions[connection].runtime
         if runtime:
-            self._coordinator.page_sync.read_memory(runtime)
-        self._coordinator.page_reader.read(handle)
+            self._page_sync.read_memory(runtime)
+        self._page_reader.read(handle)
 
     def _handle_of(self, connection: Connection, what: str) -> ProcessHandle:
         handle = self._sessions[connection].handle
@@ -94,20 +110,20 @@ class ProtocolSessions:
     def _on_hello(self, connection: Connection, session: ProtocolSession, hello: messages.Hello) -> None:
         if session.handle or session.runtime:
             raise IllegalEvent("a second hello or attach on one connection")
-        known = hello.client in self._coordinator.state.runtimes
+        known = hello.client in self._state.runtimes
         try:
             runtime = self._clients.get_or_create(connection, hello)
-            session.handle, instead = self._coordinator.registry.add_process(runtime, connection, hello)
+            session.handle, instead = self._registry.add_process(runtime, connection, hello)
         except (PermissionError, InvalidHandshake, Refused) as error:
             log.warning("%s: refusing its hello: %s", connection, error)
             refuse(connection, 0, _reason(error), str(error))
             connection.drop()
-            if not known and hello.client in self._coordinator.state.runtimes:
+            if not known and hello.client in self._state.runtimes:
                 runtime.is_unregistered = True
-                self._coordinator.registry.remove_if_unconnected(runtime)
+                self._registry.remove_if_unconnected(runtime)
             return
         session.runtime = runtime
-        self._coordinator.registry.remove_if_unconnected(runtime)
+        self._registry.remove_if_unconnected(runtime)
         if instead is None:
             connection.send(encode(messages.Welcome()))
         else:
@@ -123,7 +139,7 @@ class ProtocolSessions:
             connection.drop()
             return
         session.runtime.kernels[connection] = {}
-        self._coordinator.registry.remove_if_unconnected(session.runtime)
+        self._registry.remove_if_unconnected(session.runtime)
         connection.send(encode(messages.Welcome()))
 
     def _on_cell(self, connection: Connection, session: ProtocolSession, cell: messages.Cell) -> None:
@@ -133,10 +149,10 @@ class ProtocolSessions:
         if cell.state == "end":
             requests.pop(cell.request, None)
             self._quotas.end_cell(connection, session.runtime, cell.request)
-            self._coordinator.dispatcher.dispatch(ev.CellEnded(session.runtime.client_id, cell.request))
+            self._dispatch(ev.CellEnded(session.runtime.client_id, cell.request))
         elif len(requests) < MAX_CELLS:
             requests[cell.request] = cell.cell_id
-            self._coordinator.dispatcher.dispatch(ev.CellStarted(session.runtime.client_id, cell.request))
+            self._dispatch(ev.CellStarted(session.runtime.client_id, cell.request))
 
 
 def _reason(error: PermissionError | InvalidHandshake | Refused) -> str:

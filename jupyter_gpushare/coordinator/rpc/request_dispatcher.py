@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from ..engine.coordinator import Coordinator
 from ..monitoring.process_inspection import ProcessInspections
 from ..transport.connection import Connection
 from ..transport.responses import refuse, reply
+from ..views.subscriptions import SnapshotSubscriptions
 from .handlers import DEFERRED_REPLY, Handler
 from .handlers.administration import AdminHandlers
 from .handlers.clients import ClientHandlers
@@ -31,25 +32,24 @@ _decoder = msgspec.json.Decoder(messages.Incoming)
 class RequestDispatcher:
     """Dispatcher of one coordinator; the acceptor calls `on_connected`, `on_line` and `on_closed`."""
 
-    def __init__(self, coordinator: Coordinator, stop: Callable[[], None]) -> None:
-        self._coordinator = coordinator
-        inspections = ProcessInspections()
-        clients = ClientHandlers(coordinator)
-        quotas = QuotaHandlers(coordinator)
-        self._sessions = ProtocolSessions(coordinator, clients, quotas, inspections)
-        self._handlers: dict[type, Handler] = {
-            **clients.handlers,
-            **quotas.handlers,
-            **TurnHandlers(coordinator).handlers,
-            **QueryHandlers(coordinator, inspections).handlers,
-            **AdminHandlers(coordinator, stop).handlers,
-        }
+    def __init__(
+        self,
+        handlers: Mapping[type, Handler],
+        sessions: ProtocolSessions,
+        subscriptions: SnapshotSubscriptions,
+        event_log: Callable[[], list[str]],
+    ) -> None:
+        """Construct a dispatcher; `event_log` returns the lines that are logged with the exception of a handler."""
+        self._handlers = handlers
+        self._sessions = sessions
+        self._subscriptions = subscriptions
+        self._event_log = event_log
 
     def on_connected(self, connection: Connection) -> None:
         self._sessions.open(connection)
 
     def on_closed(self, connection: Connection) -> None:
-        self._coordinator.subscriptions.discard(connection)
+        self._subscriptions.discard(connection)
         self._sessions.close(connection)
 
     def is_unidentified(self, connection: Connection) -> bool:
@@ -81,7 +81,7 @@ class RequestDispatcher:
                 "bug: %s sent %.200r; event log:\n%s",
                 connection,
                 line,
-                "\n".join(self._coordinator.state.scheduler.event_log()),
+                "\n".join(self._event_log()),
             )
             refuse(connection, getattr(message, "id", 0), "internal", "the coordinator has a bug: see its log")
             connection.drop()
@@ -103,6 +103,26 @@ class RequestDispatcher:
         else:
             if result is not DEFERRED_REPLY:
                 reply(connection, request.id, result)
+
+
+def make_dispatcher(coordinator: Coordinator, stop: Callable[[], None]) -> RequestDispatcher:
+    """Make the dispatcher of a coordinator, with all handlers. `stop` ends the coordinator's process."""
+    state, dispatch, audit = coordinator.state, coordinator.dispatcher.dispatch, coordinator.audit
+    registry, page_sync, recovery = coordinator.registry, coordinator.page_sync, coordinator.restart_recovery
+    inspections = ProcessInspections()
+    clients = ClientHandlers(state, registry, audit)
+    quotas = QuotaHandlers(state, dispatch, recovery, audit)
+    turns = TurnHandlers(state, dispatch, page_sync, recovery, audit)
+    queries = QueryHandlers(
+        state, coordinator.subscriptions, inspections, coordinator.query_history, coordinator.query_usage
+    )
+    admin = AdminHandlers(state, audit, coordinator.set_device_failure, coordinator.change_settings, stop)
+    return RequestDispatcher(
+        {**clients.handlers, **quotas.handlers, **turns.handlers, **queries.handlers, **admin.handlers},
+        ProtocolSessions(state, dispatch, registry, coordinator.page_reader, page_sync, clients, quotas, inspections),
+        coordinator.subscriptions,
+        state.scheduler.event_log,
+    )
 
 
 def _request_id(line: bytes) -> int:

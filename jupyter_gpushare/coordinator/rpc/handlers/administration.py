@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ....wire import messages
-from ...engine.coordinator import Coordinator
+from ...config.live_settings import LiveSettings
+from ...engine.state import CoordinatorState
+from ...storage.audit_log import AuditLog
 from ...transport.connection import Connection
 from . import Handler
 from .authorization import require_admin
@@ -16,8 +18,20 @@ log = logging.getLogger(__name__)
 
 
 class AdminHandlers:
-    def __init__(self, coordinator: Coordinator, stop: Callable[[], None]) -> None:
-        self._coordinator = coordinator
+    """Handlers of admins' requests, which call the other arguments after the check of the connection."""
+
+    def __init__(
+        self,
+        state: CoordinatorState,
+        audit: AuditLog,
+        set_device_failure: Callable[[str, str], str],
+        change_settings: Callable[[LiveSettings], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._audit = audit
+        self._apply_device_failure = set_device_failure
+        self._apply_settings = change_settings
         self._stop = stop
         self.handlers: dict[type, Handler] = {
             messages.Device: self._set_device_failure,
@@ -27,21 +41,19 @@ class AdminHandlers:
 
     def _set_device_failure(self, connection: Connection, request: messages.Device) -> Any:
         require_admin(connection, "take devices out of use")
-        before = self._coordinator.set_device_failure(request.device, request.failed)
-        self._coordinator.audit.record(connection, "device", request.device, before, request.failed)
+        before = self._apply_device_failure(request.device, request.failed)
+        self._audit.record(connection, "device", request.device, before, request.failed)
         log.info("%s set device %s to: %s", connection, request.device, request.failed or "works")
-        return {
-            "clients": list(self._coordinator.state.scheduler.placement_adapter.placement.clients_on(request.device))
-        }
+        return {"clients": list(self._state.scheduler.placement_adapter.placement.clients_on(request.device))}
 
     def _change_settings(self, connection: Connection, request: messages.Config) -> Any:
         if request.changes:
             require_admin(connection, "change settings")
-            before = self._coordinator.state.settings.as_json()
-            self._coordinator.change_settings(self._coordinator.state.settings.with_changes(request.changes))
-            after = self._coordinator.state.settings.as_json()
+            before = self._state.settings.as_json()
+            self._apply_settings(self._state.settings.with_changes(request.changes))
+            after = self._state.settings.as_json()
             changed = [name for name in after if after[name] != before[name]]
-            self._coordinator.audit.record(
+            self._audit.record(
                 connection,
                 "settings",
                 "",
@@ -49,11 +61,11 @@ class AdminHandlers:
                 {name: after[name] for name in changed},
             )
             log.info("%s changed the settings from %s to %s", connection, before, after)
-        return self._coordinator.state.config()
+        return self._state.config()
 
     def _stop_coordinator(self, connection: Connection, request: messages.Stop) -> Any:
         require_admin(connection, "stop the coordinator")
-        self._coordinator.audit.record(connection, "stop", "", "running", "stopped")
+        self._audit.record(connection, "stop", "", "running", "stopped")
         log.info("stopping this coordinator at the request of %s", connection)
         self._stop()
         return {}

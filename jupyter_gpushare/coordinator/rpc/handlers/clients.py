@@ -10,7 +10,9 @@ from ....core.placement import PlacementRequest
 from ....wire import messages
 from ...clients.client_runtime import ClientRuntime
 from ...config import quota_parsing
-from ...engine.coordinator import Coordinator
+from ...engine.client_registry import ClientRegistry
+from ...engine.state import CoordinatorState
+from ...storage.audit_log import AuditLog
 from ...transport.connection import Connection
 from . import Handler
 from .authorization import client_owned_by
@@ -21,8 +23,10 @@ log = logging.getLogger(__name__)
 class ClientHandlers:
     """Handlers that register and unregister the clients of one coordinator."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, state: CoordinatorState, registry: ClientRegistry, audit: AuditLog) -> None:
+        self._state = state
+        self._registry = registry
+        self._audit = audit
         self.handlers: dict[type, Handler] = {
             messages.Register: self._register,
             messages.Unregister: self._unregister,
@@ -33,8 +37,8 @@ class ClientHandlers:
     ) -> ClientRuntime:
         """Return the client of a message, which is registered if it is new. Raises PermissionError and Refused."""
         gpus = message.gpus if isinstance(message, messages.Register) else None
-        settings = self._coordinator.state.settings
-        tenants = self._coordinator.state.scheduler.placement_adapter.placement.tenants
+        settings = self._state.settings
+        tenants = self._state.scheduler.placement_adapter.placement.tenants
         default = tenants.reduce_to_ceiling(settings.default_quota, settings.tenant_lookup.tenant_of(connection.user))
         try:
             quota, request = quota_parsing.parse_request(message.quota, default, gpus or 1)
@@ -44,31 +48,31 @@ class ClientHandlers:
             log.warning("%s: ignoring the quota %r: %s", connection, message.quota, error)
             quota, request = default, PlacementRequest()
         # A process or kernel that runs has chosen its devices already.
-        runtime = self._coordinator.registry.get_or_create(
+        runtime = self._registry.get_or_create(
             message.client, message.token, connection.user, message.label, quota, request, running=gpus is None
         )
         runtime.is_unregistered = False
         return runtime
 
     def _register(self, connection: Connection, request: messages.Register) -> Any:
-        known = request.client in self._coordinator.state.runtimes
+        known = request.client in self._state.runtimes
         runtime = self.get_or_create(connection, request)
         if request.ends_with_sender:
-            self._coordinator.registry.exit_watcher.watch(runtime, connection)
-        self._coordinator.registry.remove_if_unconnected(runtime)
-        client = self._coordinator.state.scheduler.clients[request.client]
+            self._registry.exit_watcher.watch(runtime, connection)
+        self._registry.remove_if_unconnected(runtime)
+        client = self._state.scheduler.clients[request.client]
         visible = (
             list(client.devices)
-            if len(self._coordinator.state.scheduler.placement_adapter.placement.schedulable_devices) > 1
+            if len(self._state.scheduler.placement_adapter.placement.schedulable_devices) > 1
             else []
         )
         return {"client": request.client, "devices": visible, "known": known}
 
     def _unregister(self, connection: Connection, request: messages.Unregister) -> Any:
-        runtime = client_owned_by(self._coordinator.state, connection, request.client)
+        runtime = client_owned_by(self._state, connection, request.client)
         # A user's own clients are unregistered with each kernel, which is no change to audit.
-        if self._coordinator.state.scheduler.clients[request.client].user != connection.user:
-            self._coordinator.audit.record(connection, "forget", request.client, "known", "forgotten")
+        if self._state.scheduler.clients[request.client].user != connection.user:
+            self._audit.record(connection, "forget", request.client, "known", "forgotten")
         runtime.is_unregistered = True
-        self._coordinator.registry.remove_if_unconnected(runtime)
+        self._registry.remove_if_unconnected(runtime)
         return {}

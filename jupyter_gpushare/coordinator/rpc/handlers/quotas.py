@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,7 +17,9 @@ from ....wire.quotas import format_quota
 from ...clients.client_runtime import ClientRuntime
 from ...config import quota_parsing
 from ...config.live_settings import parse_quota
-from ...engine.coordinator import Coordinator
+from ...engine.restart_recovery import RestartRecovery
+from ...engine.state import CoordinatorState
+from ...storage.audit_log import AuditLog
 from ...transport.connection import Connection
 from ...views import share_notes
 from . import Handler
@@ -26,8 +29,19 @@ log = logging.getLogger(__name__)
 
 
 class QuotaHandlers:
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    """Handlers of requests about the quotas of clients."""
+
+    def __init__(
+        self,
+        state: CoordinatorState,
+        dispatch: Callable[[ev.Event], None],
+        recovery: RestartRecovery,
+        audit: AuditLog,
+    ) -> None:
+        self._state = state
+        self._dispatch = dispatch
+        self._recovery = recovery
+        self._audit = audit
         self.handlers: dict[type, Handler] = {messages.SetQuota: self._set, messages.CellQuota: self._set_for_cell}
 
     def end_cell(self, connection: Connection, runtime: ClientRuntime, request: str | None = None) -> None:
@@ -36,8 +50,8 @@ class QuotaHandlers:
             log.warning("keeping a value of the quota of client %s: %s", runtime.client_id, message)
 
     def _set(self, connection: Connection, request: messages.SetQuota) -> Any:
-        runtime = client_owned_by(self._coordinator.state, connection, request.client)
-        client = self._coordinator.state.scheduler.clients[request.client]
+        runtime = client_owned_by(self._state, connection, request.client)
+        client = self._state.scheduler.clients[request.client]
         if request.changes:
             self._change(
                 connection,
@@ -47,8 +61,8 @@ class QuotaHandlers:
         return self._quota_fields(client)
 
     def _set_for_cell(self, connection: Connection, request: messages.CellQuota) -> Any:
-        runtime = client_owned_by(self._coordinator.state, connection, request.client)
-        client = self._coordinator.state.scheduler.clients[request.client]
+        runtime = client_owned_by(self._state, connection, request.client)
+        client = self._state.scheduler.clients[request.client]
         if connection not in runtime.kernels:
             raise Refused("only the kernel of a cell may set a cell quota: use the quota of the client")
         if not request.changes:
@@ -58,9 +72,7 @@ class QuotaHandlers:
         before, replaced = client.quota, parse_quota(request.replaced)
         before.with_changes(values)  # raises for an unknown key
         values = runtime.cell_quotas.allowed_values(values, before, replaced)
-        self._coordinator.dispatcher.dispatch(
-            ev.QuotaChanged(request.client, before.with_changes(values), runtime.allocated)
-        )
+        self._dispatch(ev.QuotaChanged(request.client, before.with_changes(values), runtime.allocated))
         own = {**msgspec.to_builtins(before), **replaced}
         own = runtime.cell_quotas.add(connection, request.number, request.request, values, own)
         self._record(connection, runtime, before)
@@ -70,7 +82,7 @@ class QuotaHandlers:
         self, connection: Connection, runtime: ClientRuntime, number: int | None = None, request: str | None = None
     ) -> list[str]:
         """Set the values before the cell, together or else one by one. Return messages on refused values."""
-        client = self._coordinator.state.scheduler.clients[runtime.client_id]
+        client = self._state.scheduler.clients[runtime.client_id]
         values = runtime.cell_quotas.remove(connection, client.quota, number, request)
         one_by_one = [{key: value} for key, value in values.items()]
         stays = []
@@ -86,17 +98,16 @@ class QuotaHandlers:
         return stays
 
     def _change(self, connection: Connection, runtime: ClientRuntime, quota: Quota) -> None:
-        before = self._coordinator.state.scheduler.clients[runtime.client_id].quota
-        self._coordinator.dispatcher.dispatch(ev.QuotaChanged(runtime.client_id, quota, runtime.allocated))
+        before = self._state.scheduler.clients[runtime.client_id].quota
+        self._dispatch(ev.QuotaChanged(runtime.client_id, quota, runtime.allocated))
         self._record(connection, runtime, before)
 
     def _record(self, connection: Connection, runtime: ClientRuntime, before: Quota) -> None:
-        self._coordinator.save_client(runtime)
+        self._recovery.save_soon(runtime, self._state.client(runtime), self._state.now)
         was, now = (
-            msgspec.to_builtins(one)
-            for one in (before, self._coordinator.state.scheduler.clients[runtime.client_id].quota)
+            msgspec.to_builtins(one) for one in (before, self._state.scheduler.clients[runtime.client_id].quota)
         )
-        self._coordinator.audit.record(connection, "quota", runtime.client_id, was, now)
+        self._audit.record(connection, "quota", runtime.client_id, was, now)
         log.info(
             "%s changed the quota of %s from %s to %s",
             connection,
@@ -106,8 +117,8 @@ class QuotaHandlers:
         )
 
     def _device_memory(self, client: Client) -> int:
-        return sum(self._coordinator.state.scheduler.devices[uuid].info.memory for uuid in client.devices)
+        return sum(self._state.scheduler.devices[uuid].info.memory for uuid in client.devices)
 
     def _quota_fields(self, client: Client) -> dict[str, Any]:
-        notes = share_notes.share_notes(self._coordinator.state.scheduler, client)
+        notes = share_notes.share_notes(self._state.scheduler, client)
         return {**msgspec.to_builtins(client.quota), "device_memory": self._device_memory(client), "notes": notes}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from .... import units
-from ....core.base.errors import Refused
+from ....core.base.errors import Conflict, Refused
 from ....core.interface import events as ev
 from ....wire import messages
-from ...engine.coordinator import Coordinator
+from ...engine.page_sync import PageSync
+from ...engine.restart_recovery import RestartRecovery
+from ...engine.state import CoordinatorState
+from ...storage.audit_log import AuditLog
 from ...transport.connection import Connection
 from . import Handler
 from .authorization import client_owned_by
@@ -18,8 +22,21 @@ log = logging.getLogger(__name__)
 
 
 class TurnHandlers:
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    """Handlers of requests about the turns of clients."""
+
+    def __init__(
+        self,
+        state: CoordinatorState,
+        dispatch: Callable[[ev.Event], None],
+        page_sync: PageSync,
+        recovery: RestartRecovery,
+        audit: AuditLog,
+    ) -> None:
+        self._state = state
+        self._dispatch = dispatch
+        self._page_sync = page_sync
+        self._recovery = recovery
+        self._audit = audit
         self.handlers: dict[type, Handler] = {
             messages.Release: self._release,
             messages.Hold: self._hold,
@@ -30,43 +47,51 @@ class TurnHandlers:
         }
 
     def _release(self, connection: Connection, request: messages.Release) -> Any:
-        turn, hold = self._coordinator.release(client_owned_by(self._coordinator.state, connection, request.client))
+        runtime = client_owned_by(self._state, connection, request.client)
+        client = self._state.client(runtime)
+        turn, hold = client.grant is not None, client.hold_seconds_left(self._state.now) is not None
+        self._dispatch(ev.ReleaseRequested(runtime.client_id))
         had, has = {"turn": turn, "hold": hold}, {"turn": False, "hold": False}
-        self._coordinator.audit.record(connection, "release", request.client, had, has)
+        self._audit.record(connection, "release", request.client, had, has)
         return {"released": turn or hold, "turn": turn, "hold": hold}
 
     def _hold(self, connection: Connection, request: messages.Hold) -> Any:
-        runtime = client_owned_by(self._coordinator.state, connection, request.client)
-        limit = self._coordinator.state.scheduler.settings.max_hold
+        runtime = client_owned_by(self._state, connection, request.client)
+        limit = self._state.scheduler.settings.max_hold
         try:
             seconds = limit if request.seconds is None else units.parse_duration(request.seconds)
         except ValueError as error:
             raise Refused(f"hold: {error}; allowed are 0 to {limit:g} seconds (max_hold)") from None
-        before = self._coordinator.state.scheduler.clients[request.client].hold_seconds_left(
-            self._coordinator.state.now
-        )
-        left = self._coordinator.hold(runtime, seconds)
-        self._coordinator.audit.record(connection, "hold", request.client, before, left)
-        running = self._coordinator.state.scheduler.clients[request.client].grant is not None
+        before = self._state.scheduler.clients[request.client].hold_seconds_left(self._state.now)
+        self._dispatch(ev.HoldRequested(runtime.client_id, seconds))
+        left = self._state.client(runtime).hold_seconds_left(self._state.now)
+        self._audit.record(connection, "hold", request.client, before, left)
+        running = self._state.scheduler.clients[request.client].grant is not None
         return {"hold_seconds_left": left, "running": running}
 
     def _evict(self, connection: Connection, request: messages.Evict) -> Any:
-        before = self._coordinator.evict(client_owned_by(self._coordinator.state, connection, request.client))
-        self._coordinator.audit.record(
+        runtime = client_owned_by(self._state, connection, request.client)
+        if runtime.has_unmovable_memory:
+            raise Conflict(
+                f"client {runtime.client_id} has its memory in mode plain, which cannot leave the device: "
+                "free the memory in the program, or start the program with GPUSHARE_MEMORY_MODE=swap or unified"
+            )
+        self._page_sync.read_memory(runtime)
+        before = runtime.memory_use
+        self._dispatch(ev.EvictRequested(runtime.client_id))
+        self._audit.record(
             connection, "evict", request.client, {"resident": before.resident}, {"resident": before.unmovable}
         )
         return {"evicting": before.resident > before.unmovable, "bytes": before.resident}
 
     def _set_suspended(self, connection: Connection, identity: str, suspended: bool) -> Any:
-        runtime = client_owned_by(self._coordinator.state, connection, identity)
-        client = self._coordinator.state.scheduler.clients[identity]
+        runtime = client_owned_by(self._state, connection, identity)
+        client = self._state.scheduler.clients[identity]
         # A user's suspension of a client that the idle policy has suspended is a change, because it lasts longer.
         before = client.suspended and not (suspended and client.suspended_by_policy)
-        self._coordinator.dispatcher.dispatch(
-            ev.SuspendRequested(identity) if suspended else ev.ResumeRequested(identity)
-        )
-        self._coordinator.save_client(runtime)
-        self._coordinator.audit.record(
+        self._dispatch(ev.SuspendRequested(identity) if suspended else ev.ResumeRequested(identity))
+        self._recovery.save_soon(runtime, self._state.client(runtime), self._state.now)
+        self._audit.record(
             connection, "suspend" if suspended else "resume", identity, {"suspended": before}, {"suspended": suspended}
         )
         if before != suspended:
@@ -74,10 +99,8 @@ class TurnHandlers:
         return {"suspended": suspended, "changed": before != suspended}
 
     def _interrupt(self, connection: Connection, request: messages.Interrupt) -> Any:
-        runtime = client_owned_by(self._coordinator.state, connection, request.client)
+        runtime = client_owned_by(self._state, connection, request.client)
         for handle in runtime.processes.values():
             handle.interrupt()
-        self._coordinator.audit.record(
-            connection, "interrupt", request.client, None, {"processes": len(runtime.processes)}
-        )
+        self._audit.record(connection, "interrupt", request.client, None, {"processes": len(runtime.processes)})
         return {"processes": len(runtime.processes)}
