@@ -1,4 +1,4 @@
-"""Core object of the daemon, which passes events to the scheduler and executes the scheduler's commands."""
+"""Coordinator, which constructs, connects and closes the parts of the engine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...core.base.device_info import DeviceInfo
 from ...core.base.errors import Refused
 from ...core.interface import events as ev
 from ...core.interface.settings import EXCLUSIVE
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Running coordinator. All methods run on one event loop."""
+    """Parts of a running coordinator, and what needs several of them. All methods run on one event loop."""
 
     def __init__(self, settings: LiveSettings, socket_path: str, directory: Path | None = None) -> None:
         """Find the devices and start the periodic tasks.
@@ -60,27 +61,28 @@ class Coordinator:
         self.nvml.sample()
         health = device_health.DeviceHealth(*((None, {}) if settings.traits.simulate else self.nvml.handles))
         self.device_monitor = DeviceMonitor(self.nvml, health)
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         scheduler = live.make_scheduler(found, self.nvml.distance)
-        self.state = CoordinatorState(scheduler, live, socket_path, self._loop.time, self._loop.time())
-        self.dispatcher = EventDispatcher(self.state)
-        self.subscriptions = SnapshotSubscriptions(self.build_snapshot, self.state.client_owners)
-        self.page_sync = PageSync(self.state, self.dispatcher.dispatch)
-        self.page_reader = PageReader(self.state, self.dispatcher.dispatch, self.page_sync)
+        self.state = state = CoordinatorState(scheduler, live, socket_path, loop.time, loop.time())
+        self.dispatcher = EventDispatcher(state)
+        dispatch = self.dispatcher.dispatch
+        self.subscriptions = SnapshotSubscriptions(self.build_snapshot, state.client_owners)
+        self.page_sync = PageSync(state, dispatch)
+        self.page_reader = PageReader(state, dispatch, self.page_sync)
         self.executor = CommandExecutor(
-            self.state.runtimes,
+            state.runtimes,
             self.dispatcher.enqueue,
             self.page_sync.write_quota,
             self.page_sync.publish_prefetch,
             self.audit,
         )
-        self.lock_contention = LockContention(self.state.scheduler.devices, self.dispatcher.dispatch)
-        self.state_store = StateStore(store_path(socket_path, directory), self._loop.call_soon_threadsafe)
-        self.restart_recovery = RestartRecovery(self.state_store, self._loop.time())
-        self.usage = UsageService(self.state.scheduler, self.state_store, settings.traits.usage_kept, self._loop.time())
+        self.lock_contention = LockContention(scheduler.devices, dispatch)
+        self.state_store = StateStore(store_path(socket_path, directory), loop.call_soon_threadsafe)
+        self.restart_recovery = RestartRecovery(self.state_store, state.now)
+        self.usage = UsageService(scheduler, self.state_store, settings.traits.usage_kept, state.now)
         self.registry = ClientRegistry(
-            self.state,
-            self.dispatcher.dispatch,
+            state,
+            dispatch,
             self.page_sync,
             self.restart_recovery,
             self._on_client_removing,
@@ -89,7 +91,7 @@ class Coordinator:
         self.progress_reports = ProgressReports()
         self.utilisation = UtilisationSampler(self.nvml)
         self.foreign_processes = ForeignProcesses(self.nvml)
-        self.history = History(self._loop.time())
+        self.history = History(state.now)
         self.dispatcher.connect(
             self.executor,
             [
@@ -101,18 +103,10 @@ class Coordinator:
             ],
         )
         for info in found:
-            try:
-                device_locks.create_files(info.uuid)  # before a process creates them without access for other users
-            except OSError as error:
-                self.state.problems.append(f"clients of other users cannot take turns on device {info.uuid}: {error}")
-                log.warning("%s", self.state.problems[-1])
-            self.dispatcher.dispatch(ev.DeviceFound(self.state.settings.cap_memory(info)))
-        if self.state.scheduler.placement_adapter.placement.unmet_guarantees:
-            log.error(
-                "not keeping the guarantees of tenants, which this host has no devices for: %s",
-                self.state.scheduler.placement_adapter.placement.unmet_guarantees,
-            )
-        self._periodic_tasks = PeriodicTasks(self._run_periodic_tasks, self.state.scheduler.event_log)
+            self._add_device(info)
+        if unmet := scheduler.placement_adapter.placement.unmet_guarantees:
+            log.error("not keeping the guarantees of tenants, which this host has no devices for: %s", unmet)
+        self._periodic_tasks = PeriodicTasks(self._run_periodic_tasks, scheduler.event_log)
 
     def close(self) -> None:
         """Stop the timers and close all pages and locks; clients run on and connect to the next coordinator."""
@@ -120,18 +114,27 @@ class Coordinator:
         self.registry.exit_watcher.close()
         self.dispatcher.close()
         self.subscriptions.close()
-        self.restart_recovery.save_changed(
-            self.state.runtimes.values(), self.state.scheduler.clients, self._loop.time()
-        )
-        self.usage.sample_all(self.state.runtimes.values(), self._loop.time())
+        self.restart_recovery.save_changed(self.state.runtimes.values(), self.state.scheduler.clients, self.state.now)
+        self.usage.sample_all(self.state.runtimes.values(), self.state.now)
         self.state_store.close()
         self.lock_contention.close()
         self.device_monitor.close()
         for runtime in self.state.runtimes.values():
             runtime.detach()
 
+    def _add_device(self, info: DeviceInfo) -> None:
+        try:
+            device_locks.create_files(info.uuid)  # before a process creates them without access for other users
+        except OSError as error:
+            self.state.problems.append(f"clients of other users cannot take turns on device {info.uuid}: {error}")
+            log.warning("%s", self.state.problems[-1])
+        self.dispatcher.dispatch(ev.DeviceFound(self.state.settings.cap_memory(info)))
+
     def _run_periodic_tasks(self, now: float) -> Iterator[None]:
-        """Run all tasks once. At each `yield` the event loop handles messages, which may change any state."""
+        """Run all tasks once, in an order in which a task uses what earlier tasks have updated.
+
+        At each `yield` the event loop handles messages, which may change any state.
+        """
         state, run, run_each = self.state, self._periodic_tasks.run, self._periodic_tasks.run_each
         run("settings override", self.settings_override.refresh)
         run("estimates", self.page_sync.update_estimates, now)
@@ -210,12 +213,12 @@ class Coordinator:
             self.utilisation,
             self.foreign_processes,
             changed_clients,
-            self._loop.time,
+            self.state.clock,
         )
         total = ProcessCounters.combine([self.registry.removed_counters, *counters])
         coordinator = {
             **snapshot.coordinator_fields(
-                self.state.socket_path, __version__, self._loop.time() - self.state.started_at, total
+                self.state.socket_path, __version__, self.state.now - self.state.started_at, total
             ),
             **self.usage.summary(),
             "overruns": self.executor.overrun_count,
@@ -233,9 +236,9 @@ class Coordinator:
         """Return the history since entry `after`; see `wire.messages.History`."""
         utilisation = {uuid: self.utilisation.of_device(uuid).fraction for uuid in self.state.scheduler.devices}
         self._record_history(())
-        return {**self.history.entries_since(after, client, self._loop.time()), "utilisation": utilisation}
+        return {**self.history.entries_since(after, client, self.state.now), "utilisation": utilisation}
 
     def query_usage(self, since: float, user: str, on_result: Callable[[dict[str, Any]], None]) -> None:
         """Pass the usage until now to `on_result`; see `UsageService.query`."""
-        self.usage.sample_all(self.state.runtimes.values(), self._loop.time())
+        self.usage.sample_all(self.state.runtimes.values(), self.state.now)
         self.usage.query(since, user, on_result)
