@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_gpushare.coordinator.host.user_names import user_name
+from jupyter_gpushare.coordinator.host.user_database import user_name
 from jupyter_gpushare.coordinator.monitoring.foreign_processes import find_foreign
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder

@@ -56,3 +56,28 @@ def _look_up(user: str) -> UserAccount:
         except (KeyError, OSError) as error:
             log.info("using only the number of a group of user %s: group %d has no name: %s", user, gid, error)
     return UserAccount(tuple(dict.fromkeys((user, str(entry.pw_uid), entry.pw_name))), tuple(groups))
+
+
+def user_name(user: str) -> str:
+    """Return the user name of a uid, or the uid if it has no name."""
+    try:
+        return _name_of_uid(int(user))
+    except (KeyError, ValueError):
+        return user
+
+
+def process_user(pid: int) -> str | None:
+    """Return the user name of a process, or None without a process of that pid."""
+    try:
+        return user_name(str(os.stat(f"/proc/{pid}").st_uid))
+    except OSError:
+        return None
+
+
+@functools.lru_cache(maxsize=_MAX_CACHED_USERS)
+def _name_of_uid(uid: int) -> str:
+    """Return the cached user name of a uid, because snapshots use it often and the database may be remote.
+
+    Raises KeyError, which is not cached.
+    """
+    return pwd.getpwuid(uid).pw_name

@@ -8,7 +8,7 @@ from typing import Any
 from ...core.state.model import Device
 from ..clients.process_handle import ProcessHandle
 from ..gpu import nvml
-from ..host.user_names import process_user
+from ..host.user_database import process_user
 
 
 class ForeignProcesses:

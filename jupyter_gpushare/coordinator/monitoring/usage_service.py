@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core import Scheduler
 from ..clients.client_runtime import ClientRuntime
-from ..host.user_names import user_name
+from ..host.user_database import user_name
 from ..storage.state_database import first_hour
 from ..storage.state_store import StateStore
 from ..storage.usage_record import HOUR_SECONDS, UsageOwner, UsageTotals

@@ -15,7 +15,7 @@ from ..clients.process_handle import MAX_BYTES
 from ..gpu.nvml import Nvml
 from ..host import device_locks
 from ..host.chunked_work import in_chunks
-from ..host.user_names import process_user, user_name
+from ..host.user_database import process_user, user_name
 from ..monitoring.device_utilisation import UtilisationSampler
 from ..monitoring.foreign_processes import ForeignProcesses
 from ..monitoring.residency_estimate import Residency, estimate_residency

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..host.user_names import user_name
+from ..host.user_database import user_name
 from ..transport.connection import Connection
 from ..transport.peer_identity import Identity
 from . import launch_limits

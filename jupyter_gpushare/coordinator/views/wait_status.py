@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Scheduler
 from ...core.state.model import Client, Grant
 from ...core.views.wait_forecast import forecast_wait, is_holding, seconds_left
-from ..host.user_names import user_name
+from ..host.user_database import user_name
 
 
 def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
