@@ -28,7 +28,7 @@ from ..monitoring.history import History
 from ..monitoring.usage_service import UsageService
 from ..storage.audit_log import AuditLog
 from ..storage.state_store import StateStore, store_path
-from ..transport.responses import refusal_counts
+from ..transport.connection import refusal_counts
 from ..views import snapshot
 from ..views.subscriptions import SnapshotSteps, SnapshotSubscriptions
 from .client_registry import ClientRegistry

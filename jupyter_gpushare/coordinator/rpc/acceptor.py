@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from ...config.traits import GpuShare
-from ..transport.connection import Connection
+from ..transport.connection import Connection, refuse
 from ..transport.peer_identity import IdentificationFailed, PeerIdentifier
 from ..transport.rate_limits import UserBudget, WindowCounter
-from ..transport.responses import refuse
 from .request_dispatcher import RequestDispatcher
 
 _ACCEPT_PAUSE_SECONDS = 0.5  # without accepting when the system has no resources for another connection

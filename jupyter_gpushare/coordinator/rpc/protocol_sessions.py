@@ -18,8 +18,7 @@ from ..engine.page_reader import PageReader
 from ..engine.page_sync import PageSync
 from ..engine.state import CoordinatorState
 from ..monitoring.process_inspection import ProcessInspections
-from ..transport.connection import Connection
-from ..transport.responses import refuse
+from ..transport.connection import Connection, refuse
 from .handlers.clients import ClientHandlers
 from .handlers.quotas import QuotaHandlers
 

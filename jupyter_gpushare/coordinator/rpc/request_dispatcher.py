@@ -13,8 +13,7 @@ from ...core.base.errors import IllegalEvent, Refused
 from ...wire import messages
 from ..engine.coordinator import Coordinator
 from ..monitoring.process_inspection import ProcessInspections
-from ..transport.connection import Connection
-from ..transport.responses import refuse, reply
+from ..transport.connection import Connection, refuse, reply
 from ..views.subscriptions import SnapshotSubscriptions
 from .handlers import DEFERRED_REPLY, Handler
 from .handlers.administration import AdminHandlers

@@ -7,15 +7,20 @@ import asyncio
 import os
 import select
 import socket
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from ...wire import messages
+from ...wire.client import encode
 from .peer_identity import Identity, open_peer_pidfd
 from .rate_limits import TokenBucket, UserBudget
 
 _MAX_DESCRIPTORS = 2  # page and client page
 _MAX_BACKLOG_BYTES = 4 << 20
 _MAX_MESSAGES_AT_ONCE = 16  # from one connection before the event loop reads from other connections
+
+refusal_counts: Counter[str] = Counter()  # refused messages of this process, by reason
 
 
 class Connection:
@@ -233,3 +238,14 @@ class Connection:
         self._charge_buffers()
         if not self._backlog:
             self._loop.remove_writer(self._fileno)
+
+
+def reply(connection: Connection, number: int, result: Any) -> None:
+    """Send the result of the request `number`."""
+    connection.send(encode(messages.Reply(id=number, result=result)))
+
+
+def refuse(connection: Connection, number: int, reason: str, message: str) -> None:
+    """Send an error. `number` is 0 for a message that is no request; programs read `reason`, users read `message`."""
+    refusal_counts[reason] += 1
+    connection.send(encode(messages.Error(id=number, reason=reason, message=message)))

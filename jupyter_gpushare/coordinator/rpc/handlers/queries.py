@@ -12,9 +12,8 @@ from ....core.base.errors import UnknownProcess
 from ....wire import messages
 from ...engine.state import CoordinatorState
 from ...monitoring.process_inspection import ProcessInspections
-from ...transport.connection import Connection
+from ...transport.connection import Connection, refuse, reply
 from ...transport.rate_limits import LimitExceeded
-from ...transport.responses import refuse, reply
 from ...views import wait_status
 from ...views.subscriptions import SnapshotSubscriptions
 from . import DEFERRED_REPLY, Handler
