@@ -13,10 +13,10 @@ from ...core.placement import PlacementRequest
 from ...wire import messages
 from ..clients import turn_reports
 from ..clients.client_runtime import ClientRuntime
+from ..clients.handshake import UnverifiedDevices
 from ..clients.process_counters import ProcessCounters
 from ..clients.process_exit import ProcessExitWatcher
 from ..clients.process_handle import MAX_BYTES, ProcessHandle
-from ..clients.unverified_devices import UnverifiedDevices
 from ..host.printable_text import sanitize
 from ..transport.connection import Connection
 from ..transport.rate_limits import LimitExceeded
