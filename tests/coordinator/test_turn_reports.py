@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpushare.agent.pages import create_memfd
-from jupyter_gpushare.coordinator.clients import turn_reports
+from jupyter_gpushare.coordinator.clients import page_events
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.core.base.device_info import ReportedTurn as Brought
 from jupyter_gpushare.core.interface import events as ev
@@ -31,13 +31,13 @@ class Looks:
         self.port = ProcessHandle(1, cast(Any, SimpleNamespace(send=lambda line: None)), self.page, hello)
         self.now, self.is_stopped = 10.0, False
         self.process: Any = SimpleNamespace(is_waiting_at_gate=False)
-        self.brought = turn_reports.turn_at_join(self.port, self.now)
+        self.brought = page_events.turn_at_join(self.port, self.now)
 
     def look(self, turn: Turn | None = None) -> list[ev.Event] | None:
         if turn:
             self.page.write_turn(turn)
         self.now += 1.0
-        news = turn_reports.read_events(cast(Any, self), self.port, self.process, self.now)
+        news = page_events.read_events(cast(Any, self), self.port, self.process, self.now)
         return None if news is None else list(news)
 
 

@@ -11,7 +11,7 @@ from ...core.base.quota import Quota
 from ...core.interface import events as ev
 from ...core.placement import PlacementRequest
 from ...wire import messages
-from ..clients import turn_reports
+from ..clients import page_events
 from ..clients.client_runtime import ClientRuntime
 from ..clients.handshake import UnverifiedDevices
 from ..clients.process_counters import ProcessCounters
@@ -137,7 +137,7 @@ class ClientRegistry:
         earlier, suspended = handle.quota if page_counts else None, handle.suspended_by_user
         idle = handle.suspended_by_policy and not runtime.had_process
         runtime.had_process = True
-        turn = turn_reports.turn_at_join(handle, self._state.now)
+        turn = page_events.turn_at_join(handle, self._state.now)
         self._dispatch(ev.ProcessJoined(runtime.client_id, handle.number, handle.devices, turn))
         runtime.write_permit(handle)
         if earlier:  # only now, because the check of a quota needs the client's devices

@@ -15,8 +15,8 @@ from ...core.interface import events as ev
 from ...core.interface.settings import EXCLUSIVE
 from ...wire import address
 from ..clients.client_runtime import ClientRuntime
+from ..clients.page_events import ProgressReports
 from ..clients.process_counters import ProcessCounters
-from ..clients.progress_reports import ProgressReports
 from ..config.live_settings import LiveSettings
 from ..config.settings_override import SettingsOverrideFile
 from ..gpu import device_health, nvml

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ...core.interface import events as ev
 from ...core.state.model import Client
-from ..clients import turn_reports
+from ..clients import page_events
 from ..clients.process_handle import ProcessHandle
 from .page_sync import PageSync
 from .state import CoordinatorState
@@ -29,7 +29,7 @@ class PageReader:
         process, runtime = self._state.scheduler.processes.get(handle.number), self._state.runtime_of(handle)
         if process is None or runtime is None:
             return
-        events = turn_reports.read_events(runtime, handle, process, self._state.now)
+        events = page_events.read_events(runtime, handle, process, self._state.now)
         if events is None and retry_if_torn:
             self._loop.call_later(TORN_RETRY_SECONDS, self.read, handle, False)
         for event in events or ():

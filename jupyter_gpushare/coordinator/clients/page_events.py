@@ -1,4 +1,4 @@
-"""Events from the difference between the last known turn of a process and the turn in its page."""
+"""Events derived from the turns and counters in pages, by the differences since the last read."""
 
 from __future__ import annotations
 
@@ -88,3 +88,26 @@ def _is_same_turn(before: Turn, turn: Turn) -> bool:
 
 def _is_in(turn: Turn) -> bool:
     return turn.phase != OUT and turn.turn >= FIRST_TURN
+
+
+class ProgressReports:
+    """Last reported progress of each client, so that no progress is reported twice.
+
+    The scheduler finds out from the progress which clients can be colocated.
+    """
+
+    def __init__(self) -> None:
+        self._reported: dict[str, ev.Progress] = {}
+
+    def progress_event(self, runtime: ClientRuntime) -> ev.Progress | None:
+        """Return the progress of a client, or None if the client has not run since the last report."""
+        counters = runtime.counters
+        at = counters.counted_ns / 1e9 if counters.counted_ns else None
+        progress = ev.Progress(runtime.client_id, counters.launches, counters.blocks, counters.gpu_ns / 1e9, at)
+        if progress == self._reported.get(runtime.client_id) or not (counters.launches or counters.gpu_ns):
+            return None
+        self._reported[runtime.client_id] = progress
+        return progress
+
+    def remove(self, client: str) -> None:
+        self._reported.pop(client, None)
