@@ -25,8 +25,7 @@ from .protocol_process import UUID, ProtocolProcess, wait_until
 PACKAGE = Path(sys.modules[messages.__name__].__file__ or "").parents[2]
 # Who may ask for the wall clock, and what for.
 WALL_CLOCK = {
-    "coordinator/monitoring/usage_accumulator.py": "the hour that use is counted under",
-    "coordinator/monitoring/usage_service.py": "what is old enough to be forgotten",
+    "coordinator/monitoring/usage.py": "the hour that usage is counted under, and the age of usage that is deleted",
     "coordinator/config/settings_override.py": "the time since a coordinator was killed, across a start of the host",
     "coordinator/storage/audit_log.py": "when a change was made, for people",
 }

@@ -8,8 +8,8 @@ from collections import defaultdict
 import pytest
 
 from jupyter_gpushare.coordinator.clients.process_counters import WorkCounters
-from jupyter_gpushare.coordinator.monitoring import usage_accumulator
-from jupyter_gpushare.coordinator.monitoring.usage_accumulator import UsageAccumulator
+from jupyter_gpushare.coordinator.monitoring import usage
+from jupyter_gpushare.coordinator.monitoring.usage import UsageAccumulator
 from jupyter_gpushare.coordinator.storage.usage_record import HOUR_SECONDS, UsageKey, UsageOwner, UsageTotals
 from jupyter_gpushare.core.base.errors import Refused
 from jupyter_gpushare.core.interface import events as ev
@@ -54,7 +54,7 @@ def books() -> Books:
 
 def test_totals_are_bounded_with_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Kubernetes, where each pod is one. Who uses a device now is among those that are told of."""
-    monkeypatch.setattr(usage_accumulator, "MAX_OWNERS", 3)
+    monkeypatch.setattr(usage, "MAX_OWNERS", 3)
     host = host_of("d1")
     books = Books(host)
     host.add_client("stays", user="stays")

@@ -25,7 +25,7 @@ from ..host import device_locks
 from ..monitoring.device_utilisation import UtilisationSampler
 from ..monitoring.foreign_processes import ForeignProcesses
 from ..monitoring.history import History
-from ..monitoring.usage_service import UsageService
+from ..monitoring.usage import UsageService
 from ..storage.audit_log import AuditLog
 from ..storage.state_store import StateStore, store_path
 from ..transport.connection import refusal_counts
