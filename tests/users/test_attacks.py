@@ -168,7 +168,7 @@ def test_holding_a_lock_is_no_more_than_a_turn_too_long(host: Host, ada: BusyPro
 @pytest.mark.parametrize("made", ["os.close(os.open(path, os.O_CREAT, 0o600))", "os.symlink('/etc/passwd', path)"])
 def test_lock_file_of_another_user_is_not_used(bare_host: Host, made: str) -> None:
     """Before the first coordinator of the host came. It is not used, and it is told whose it is."""
-    of = "from jupyter_gpushare.coordinator.gpu import nvml\nresult = nvml.simulated_devices()[0].uuid"
+    of = "from jupyter_gpushare.coordinator.gpu import simulated_driver\nresult = simulated_driver.devices()[0].uuid"
     uuid = bare_host.run("gpushare", of)
     bare_host.run("bob", f"import os\n{made}", path=f"/dev/shm/gpushare/{uuid}.lock")
     bare_host.coordinator("--simulate")

@@ -19,7 +19,7 @@ from ..clients.page_events import ProgressReports
 from ..clients.process_counters import ProcessCounters
 from ..config.live_settings import LiveSettings
 from ..config.settings_override import SettingsOverrideFile
-from ..gpu import device_health, nvml
+from ..gpu import device_health, nvml, simulated_driver
 from ..gpu.device_monitor import DeviceMonitor
 from ..host import device_locks
 from ..monitoring.device_utilisation import UtilisationSampler
@@ -57,7 +57,7 @@ class Coordinator:
         self.settings_override = SettingsOverrideFile(socket_path)
         live = self.settings_override.restore(settings)
         self.nvml = nvml.Nvml()
-        found = nvml.simulated_devices() if settings.traits.simulate else self.nvml.devices()
+        found = simulated_driver.devices() if settings.traits.simulate else self.nvml.devices()
         self.nvml.sample()
         health = device_health.DeviceHealth(*((None, {}) if settings.traits.simulate else self.nvml.handles))
         self.device_monitor = DeviceMonitor(self.nvml, health)

@@ -1,48 +1,13 @@
-"""Devices of the host from NVML and from the description of the simulated driver."""
+"""Devices of the host, and samples of them, from NVML."""
 
 from __future__ import annotations
 
-import ctypes
-import json
 import logging
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.base.device_info import DeviceInfo
 
-SIMULATED_DRIVER_PATH = Path(__file__).resolve().parents[2] / "native" / "simcuda" / "libcuda.so.1"
-
 log = logging.getLogger(__name__)
-
-
-def simulated_devices() -> list[DeviceInfo]:
-    """Return the devices of the simulated driver, without its start; none, with a log record, if it is not built."""
-    devices = _call_simulated_driver("simcuda_describe")
-    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in devices]
-
-
-def simulated_processes() -> dict[str, dict[int, int | None]]:
-    """Return the processes on each simulated device, with their memory in bytes."""
-    uuids = [info.uuid for info in simulated_devices()]
-    processes: dict[str, dict[int, int | None]] = {}
-    for process in _call_simulated_driver("simcuda_processes"):
-        processes.setdefault(uuids[process["index"]], {})[process["pid"]] = process["memory"]
-    return processes
-
-
-def _call_simulated_driver(function: str) -> list[dict[str, Any]]:
-    """Return the result of a function of the simulated driver; empty, with a log record, if the driver is not built."""
-    try:
-        driver = ctypes.CDLL(str(SIMULATED_DRIVER_PATH))
-        buffer = ctypes.create_string_buffer(1 << 16)
-        code = driver[function](buffer, ctypes.c_size_t(len(buffer)))
-        if code < 0:
-            raise OSError(f"{function} returned {code}")
-        result: list[dict[str, Any]] = json.loads(buffer.value)
-    except (OSError, AttributeError, ValueError) as error:
-        log.error("cannot call %s of the simulated driver %s: %s", function, SIMULATED_DRIVER_PATH, error)
-        return []
-    return result
 
 
 class DeviceSample(NamedTuple):

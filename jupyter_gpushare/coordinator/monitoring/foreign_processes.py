@@ -7,20 +7,21 @@ from typing import Any
 
 from ...core.state.model import Device
 from ..clients.process_handle import ProcessHandle
-from ..gpu import nvml
+from ..gpu import simulated_driver
+from ..gpu.nvml import Nvml
 from ..host.user_database import process_user
 
 
 class ForeignProcesses:
     """Foreign processes of each device, sampled once a second."""
 
-    def __init__(self, nvml: nvml.Nvml) -> None:
+    def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
         self._by_device: dict[str, list[dict[str, Any]]] = {}
 
     def sample(self, known: Mapping[str, Device], handles: Iterable[ProcessHandle]) -> None:
         simulated = any(device.info.simulated for device in known.values())
-        simulated_processes = nvml.simulated_processes() if simulated else {}
+        simulated_processes = simulated_driver.processes() if simulated else {}
         client_pids = {(uuid, handle.connection.pid) for handle in handles for uuid in handle.devices}
         self._by_device = {}
         for uuid, device in known.items():

@@ -1,0 +1,45 @@
+"""Devices of the simulated driver, and the processes on them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from ...core.base.device_info import DeviceInfo
+
+PATH = Path(__file__).resolve().parents[2] / "native" / "simcuda" / "libcuda.so.1"
+
+log = logging.getLogger(__name__)
+
+
+def devices() -> list[DeviceInfo]:
+    """Return the devices of the simulated driver, without its start; none, with a log record, if it is not built."""
+    descriptions = _call("simcuda_describe")
+    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in descriptions]
+
+
+def processes() -> dict[str, dict[int, int | None]]:
+    """Return the processes on each simulated device, with their memory in bytes."""
+    uuids = [info.uuid for info in devices()]
+    found: dict[str, dict[int, int | None]] = {}
+    for process in _call("simcuda_processes"):
+        found.setdefault(uuids[process["index"]], {})[process["pid"]] = process["memory"]
+    return found
+
+
+def _call(function: str) -> list[dict[str, Any]]:
+    """Return the result of a function of the simulated driver; empty, with a log record, if the driver is not built."""
+    try:
+        driver = ctypes.CDLL(str(PATH))
+        buffer = ctypes.create_string_buffer(1 << 16)
+        code = driver[function](buffer, ctypes.c_size_t(len(buffer)))
+        if code < 0:
+            raise OSError(f"{function} returned {code}")
+        result: list[dict[str, Any]] = json.loads(buffer.value)
+    except (OSError, AttributeError, ValueError) as error:
+        log.error("cannot call %s of the simulated driver %s: %s", function, PATH, error)
+        return []
+    return result
