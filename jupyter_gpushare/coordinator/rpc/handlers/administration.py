@@ -11,8 +11,7 @@ from ...config.live_settings import LiveSettings
 from ...engine.state import CoordinatorState
 from ...storage.audit_log import AuditLog
 from ...transport.connection import Connection
-from . import Handler
-from .authorization import require_admin
+from . import Handler, require_admin
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from ...engine.client_registry import ClientRegistry
 from ...engine.state import CoordinatorState
 from ...storage.audit_log import AuditLog
 from ...transport.connection import Connection
-from . import Handler
-from .authorization import client_owned_by
+from . import Handler, client_owned_by
 
 log = logging.getLogger(__name__)
 

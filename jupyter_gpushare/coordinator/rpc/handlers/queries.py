@@ -16,8 +16,7 @@ from ...transport.connection import Connection, refuse, reply
 from ...transport.rate_limits import LimitExceeded
 from ...views import wait_status
 from ...views.subscriptions import SnapshotSubscriptions
-from . import DEFERRED_REPLY, Handler
-from .authorization import client_owned_by
+from . import DEFERRED_REPLY, Handler, client_owned_by
 
 _ANSWER_TIMEOUT_SECONDS = 4.0  # for a query that reads the disk
 _MAX_PENDING_USAGE_QUERIES = 4  # of one user at the same time

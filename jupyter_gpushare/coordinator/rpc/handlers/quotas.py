@@ -22,8 +22,7 @@ from ...engine.state import CoordinatorState
 from ...storage.audit_log import AuditLog
 from ...transport.connection import Connection
 from ...views import share_notes
-from . import Handler
-from .authorization import client_owned_by
+from . import Handler, client_owned_by
 
 log = logging.getLogger(__name__)
 
