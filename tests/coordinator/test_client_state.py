@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.coordinator.views import client_state
+from jupyter_gpushare.coordinator.views import client_fields
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.handlers.idle_policy import IdleForecast
 from jupyter_gpushare.core.state.model import Client, Grant, MemoryUse
@@ -43,10 +43,10 @@ def test_every_state_has_its_text(
     client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, **{"devices": ("d",), "cells_since": -math.inf, **known})
     if grant is not None:
         client.grant = Grant(client, 1, ("d",), 0.0, **grant)
-    told = client_state.state_fields(client, 2, prospect, 2.0)
+    told = client_fields.state_fields(client, 2, prospect, 2.0)
     assert told["state"] == state and told["state_text"].startswith(text)
 
 
 def test_without_a_place_in_the_queue_it_waits() -> None:
     client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, devices=("d",), waiting_since=1.0)
-    assert client_state.state_fields(client, None, None, 2.0) == {"state": "waiting", "state_text": "waiting"}
+    assert client_fields.state_fields(client, None, None, 2.0) == {"state": "waiting", "state_text": "waiting"}

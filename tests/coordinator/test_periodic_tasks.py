@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator.host.chunked_work import MAX_ITEMS
-from jupyter_gpushare.coordinator.views import placement_fields
+from jupyter_gpushare.coordinator.views import client_fields
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import encode
 
@@ -137,7 +137,7 @@ def test_snapshot_of_many_clients_is_consistent(
             crowd[0].start_waiting()
         return []
 
-    monkeypatch.setattr(placement_fields, "placement_notes", notes)
+    monkeypatch.setattr(client_fields, "placement_notes", notes)
     asks = in_process.connect(0)
     asks.send(encode(messages.Status()))
     while (answer := asks.next_message()) is None:

@@ -19,7 +19,7 @@ from ..host.user_database import process_user, user_name
 from ..monitoring.device_utilisation import UtilisationSampler
 from ..monitoring.foreign_processes import ForeignProcesses
 from ..monitoring.residency_estimate import Residency, estimate_residency
-from . import client_state, idle_fields, launch_limits, overrun_fields, placement_fields, share_notes
+from . import client_fields, launch_limits
 
 
 def build_snapshot(
@@ -70,7 +70,7 @@ def build_snapshot(
             {
                 **_device(device, list(queue), residencies, nvml, now),
                 **utilisation.of_device(uuid).as_json(),
-                **placement_fields.device_placement_fields(scheduler, uuid),
+                **_device_placement_fields(scheduler, uuid),
                 "foreign_processes": foreign_processes.on_device(uuid),
                 "locked_by": _foreign_lock_holders(device, own_pids),
             }
@@ -79,7 +79,7 @@ def build_snapshot(
     for identity in present:
         fields, state = clients[identity], scheduler.clients[identity]
         forecast = scheduler.idle_policy.forecast(state, now)
-        fields |= client_state.state_fields(state, fields["queue_position"], forecast, now)
+        fields |= client_fields.state_fields(state, fields["queue_position"], forecast, now)
 
     return devices, [clients[identity] for identity in present], [counters[identity] for identity in present]
 
@@ -111,6 +111,16 @@ def _device(
         "grants": grants,
         "queue": queue,
     }
+
+
+def _device_placement_fields(scheduler: Scheduler, uuid: str) -> dict[str, Any]:
+    """Return fields of a device in the snapshot.
+
+    `failed` is the reason why no new client is placed on the device. `guaranteed_to` is the tenant whose topology cells
+    contain the device now.
+    """
+    placement = scheduler.placement_adapter.placement
+    return {"failed": placement.allocations[uuid].failure or None, "guaranteed_to": placement.owner(uuid) or None}
 
 
 def _foreign_lock_holders(device: Device, own_pids: set[int]) -> list[dict[str, Any]]:
@@ -184,14 +194,14 @@ def _client(
         "cell_ids": [cell for requests in runtime.kernels.values() for cell in requests.values() if cell],
         "processes": processes,
         "kernel_pids": [connection.pid for connection in runtime.kernels],
-        **idle_fields.idle_fields(client, prospect),
-        **placement_fields.placement_fields(scheduler, client),
-        **overrun_fields.overrun_fields(client),
+        **client_fields.idle_fields(client, prospect),
+        **client_fields.placement_fields(scheduler, client),
+        **client_fields.overrun_fields(client),
         "notes": [
-            *placement_fields.placement_notes(scheduler, client),
-            *share_notes.share_notes(scheduler, client),
-            *overrun_fields.overrun_notes(scheduler, client, now),
-            *idle_fields.idle_notes(client, prospect),
+            *client_fields.placement_notes(scheduler, client),
+            *client_fields.share_notes(scheduler, client),
+            *client_fields.overrun_notes(scheduler, client, now),
+            *client_fields.idle_notes(client, prospect),
         ],
     }
 

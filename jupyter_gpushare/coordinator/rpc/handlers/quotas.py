@@ -21,7 +21,7 @@ from ...engine.restart_recovery import RestartRecovery
 from ...engine.state import CoordinatorState
 from ...storage.audit_log import AuditLog
 from ...transport.connection import Connection
-from ...views import share_notes
+from ...views import client_fields
 from . import Handler, client_owned_by
 
 log = logging.getLogger(__name__)
@@ -119,5 +119,5 @@ class QuotaHandlers:
         return sum(self._state.scheduler.devices[uuid].info.memory for uuid in client.devices)
 
     def _quota_fields(self, client: Client) -> dict[str, Any]:
-        notes = share_notes.share_notes(self._state.scheduler, client)
+        notes = client_fields.share_notes(self._state.scheduler, client)
         return {**msgspec.to_builtins(client.quota), "device_memory": self._device_memory(client), "notes": notes}

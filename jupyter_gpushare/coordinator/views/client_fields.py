@@ -1,0 +1,172 @@
+"""Fields and notes of a client in the snapshot.
+
+A note is a sentence for the client's user, without times, because a time changes without a new snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core import Scheduler
+from ...core.colocation.overrun_policy import admits_others
+from ...core.handlers.idle_policy import IdleForecast
+from ...core.interface.settings import EXCLUSIVE, INTERRUPT, JOIN
+from ...core.queueing.policies.fair import Fair
+from ...core.state.model import IDLE, RUNNING, SUSPENDED, WAITING, Client, Grant
+from ...core.views.wait_forecast import is_holding
+from ...units import format_size
+
+# The part up to " · " fits into a status bar. Times are fields of their own, because they pass without a new snapshot.
+_STATE_TEXTS = {
+    "idle": "idle",
+    "unused": "idle · has not used the GPU yet",
+    "idle_warned": "idle for long",
+    "idle_evicted": "idle, moved off · memory comes back with the next turn",
+    "waiting": "waiting",
+    "running": "running",
+    "held": "held",
+    "draining": "turn ending",
+    "overrun": "turn overrun · work or memory has not left the GPU",
+    "suspended": "suspended · GPU calls wait until it is resumed",
+    "idle_suspended": "suspended, idle · the next cell or GPU call resumes it",
+}
+
+_WORK_REMAINS = "its turn is over, and its work on the GPU has not ended"
+_MEMORY_REMAINS = "its turn is over, and its memory has not left the GPU"
+
+
+def state_fields(client: Client, position: int | None, prospect: IdleForecast | None, now: float) -> dict[str, str]:
+    """Return the fields `state` and `state_text` of a client in the snapshot."""
+    state = _state(client, prospect, now)
+    text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
+    return {"state": state, "state_text": text}
+
+
+def _state(client: Client, prospect: IdleForecast | None, now: float) -> str:
+    if client.phase == SUSPENDED:
+        return "idle_suspended" if client.suspended_by_policy else SUSPENDED
+    if client.phase == RUNNING and client.grant and is_holding(client.grant, now):
+        return "held"
+    if client.phase != IDLE:
+        return client.phase
+    if not client.devices:
+        return "unused"
+    warned = prospect is not None and prospect.is_warning_due
+    if warned and prospect and (prospect.evict_in_seconds is not None or prospect.suspend_in_seconds is not None):
+        return "idle_warned"
+    if client.evicted_by_policy:
+        return "idle_evicted"
+    return "idle_warned" if warned and client.memory_use.resident else IDLE
+
+
+def idle_fields(client: Client, prospect: IdleForecast | None) -> dict[str, Any]:
+    """Return fields of a client in the snapshot.
+
+    `idle_seconds` is null for a client that is not idle. `evicted_in` and `suspended_in` are seconds, or null if the
+    idle policy would not evict or suspend the client.
+    """
+    return {
+        "idle_seconds": None if prospect is None else round(prospect.idle_seconds, 3),
+        "idle_warned": prospect is not None and prospect.is_warning_due,
+        "evicted_in": _rounded(prospect.evict_in_seconds if prospect else None),
+        "suspended_in": _rounded(prospect.suspend_in_seconds if prospect else None),
+        "evicted_by_policy": client.evicted_by_policy,
+        "suspended_by_policy": client.suspended_by_policy,
+    }
+
+
+def idle_notes(client: Client, prospect: IdleForecast | None) -> list[str]:
+    """Return notes about a client that has been idle for long."""
+    note = _idle_note(client, prospect) if prospect else ""
+    return [f"not used for long{note}"] if note else []
+
+
+def _idle_note(client: Client, prospect: IdleForecast) -> str:
+    if client.suspended_by_policy:
+        return " and therefore suspended; its next cell or GPU call resumes it, and nothing is lost"
+    evicted, suspended = prospect.evict_in_seconds, prospect.suspend_in_seconds
+    if prospect.is_warning_due and evicted is not None and (suspended is None or evicted < suspended):
+        return ": its memory is about to leave the GPU, until its next turn"
+    if prospect.is_warning_due and suspended is not None:
+        return ": it is about to be suspended, until its next cell or GPU call"
+    if client.evicted_by_policy:
+        return ": its memory has left the GPU and comes back with its next turn"
+    if prospect.is_warning_due and client.memory_use.resident:
+        return f", with {format_size(client.memory_use.resident)} of the GPU's memory: free what is not needed"
+    return ""
+
+
+def overrun_fields(client: Client) -> dict[str, Any]:
+    """Return a field of a client in the snapshot: whether the Jupyter server must interrupt the kernel in this turn."""
+    return {"interrupt_asked": client.grant is not None and client.grant.is_interrupted}
+
+
+def overrun_notes(scheduler: Scheduler, client: Client, now: float) -> list[str]:
+    """Return notes for the client's user about an overrun of the client or of a colocated client."""
+    grant = client.grant
+    if grant is None:
+        return []
+    others = [other for uuid in grant.devices for other in scheduler.devices[uuid].grants if other is not grant]
+    if grant.is_overrun:
+        state = _WORK_REMAINS if grant.evicting_since is None else _MEMORY_REMAINS
+        return [f"{state}: {_consequence(scheduler, grant, others, now)}"]
+    if any(admits_others(other, scheduler.settings, now) for other in others):
+        return ["another client's turn is over, and its work has not left the GPU: both clients run at the same time"]
+    return []
+
+
+def _consequence(scheduler: Scheduler, grant: Grant, others: list[Grant], now: float) -> str:
+    if grant.is_interrupted:
+        return "its kernel was asked to interrupt its cell, and does that when the running call returns"
+    if others and admits_others(grant, scheduler.settings, now):
+        return "other clients run at the same time"
+    if scheduler.settings.overrun == JOIN:
+        return "if this lasts, clients whose memory fits will run at the same time"
+    if scheduler.settings.overrun == INTERRUPT and grant.evicting_since is None:
+        return "if this lasts, its kernel will be asked to interrupt its cell"
+    return "other clients wait for that"
+
+
+def placement_fields(scheduler: Scheduler, client: Client) -> dict[str, Any]:
+    """Return the fields about the labels and the tenant of a client."""
+    placed = scheduler.placement_adapter.placement.placed[client.id]
+    return {
+        "labels": placed.request.to_options(),
+        "tenant": placed.tenant or None,
+        "is_preemptible_guest": client.is_preemptible_guest,
+    }
+
+
+def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:
+    """Return notes for the client's user about its devices."""
+    placement = scheduler.placement_adapter.placement
+    placed = placement.placed[client.id]
+    notes = [
+        f"device {device.name or device.uuid} has failed ({device.failure}): restart the kernel to get another device"
+        for device in (placement.allocations[uuid] for uuid in placed.devices)
+        if device.failure
+    ]
+    if client.is_preemptible_guest:
+        owners = sorted({owner for uuid in placed.devices if (owner := placement.owner(uuid)) != placed.tenant})
+        notes.append(
+            f"the devices of this client are guaranteed to tenant {', '.join(owners)}: "
+            "the client runs only while that tenant is idle"
+        )
+    return notes
+
+
+def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
+    """Return a note for the client's user if turns, or all decisions, ignore the share."""
+    settings, policy = scheduler.settings, scheduler.turns.policy
+    policy_share = policy.share(client)
+    if not client.quota.share or (policy_share and isinstance(policy, Fair)):
+        return []
+    colocated = " and among colocated clients" if policy_share and settings.sharing != EXCLUSIVE else ""
+    return [
+        f"share {client.quota.share:g} counts in placement{colocated}, not in turns: "
+        f"the policy {settings.policy} ignores shares there (the policy fair does not)"
+    ]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
