@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.interface import events as ev
 from ..core.interface.launch_budget import BLOCKS, LaunchBudget
 from ..core.interface.settings import EXCLUSIVE, Settings
-from .event_queue import SAMPLE, WORK, SimClient, SimDevice
+from .entities import SAMPLE, WORK, SimClient, SimDevice
 from .memory_transfers import MemoryTransfers
 from .report_data import TimelineData
 from .results import Results

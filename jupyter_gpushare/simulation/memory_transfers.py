@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from ..core.interface import events as ev
 from ..wire.page import LEAVING, OUT
-from .event_queue import EVICT, RESTORE, EventQueue, SimClient, SimDevice
+from .entities import EVICT, RESTORE, SimClient, SimDevice
+from .event_queue import EventQueue
 from .workload import Costs
 
 
