@@ -10,7 +10,7 @@ from ..agent.rule import ffi
 from ..core.interface import events as ev
 from ..core.interface.commands import Permit
 from ..wire.page import CLOSING, IN, OUT
-from .workload import Cell, Participant
+from .workloads.workload import Cell, Participant
 
 # Kinds of timers: a client has at most one of each.
 WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE = range(7)

@@ -11,7 +11,7 @@ from ..core.interface import events as ev
 from ..wire.page import LEAVING, OUT
 from .entities import EVICT, RESTORE, SimClient, SimDevice
 from .event_queue import EventQueue
-from .workload import Costs
+from .workloads.workload import Costs
 
 
 class MemoryTransfers(EventQueue):

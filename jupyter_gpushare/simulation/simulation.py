@@ -25,10 +25,10 @@ from .entities import (
     SimDevice,
 )
 from .free_capacity import FreeCapacity
-from .report_data import TimelineData
-from .results import Results
+from .reports.report_data import TimelineData
+from .reports.results import Results
 from .simulated_agent import SimulatedAgent
-from .workload import Participant, Workload
+from .workloads.workload import Participant, Workload
 
 _RESTART_SECONDS = 5.0  # from the end of a client's process to the start of the next one
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.simulation import openb_trace, traces
-from jupyter_gpushare.simulation.recorder import Recorder
-from jupyter_gpushare.simulation.traces import CellLine, ClientLine, InvalidTrace
-from jupyter_gpushare.simulation.workload import Workload
+from jupyter_gpushare.simulation.workloads import openb_trace, traces
+from jupyter_gpushare.simulation.workloads.recorder import Recorder
+from jupyter_gpushare.simulation.workloads.traces import CellLine, ClientLine, InvalidTrace
+from jupyter_gpushare.simulation.workloads.workload import Workload
 
 from .workloads import DEVICE, simulate
 

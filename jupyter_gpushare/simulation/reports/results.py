@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from .entities import SimClient, SimDevice
+from ..entities import SimClient, SimDevice
 
 SHORT_SECONDS, MEDIUM_SECONDS = 10.0, 60.0  # seconds of GPU time
 LENGTH_CLASSES = ("short", "medium", "long")
