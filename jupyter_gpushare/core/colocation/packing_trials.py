@@ -96,7 +96,7 @@ class PackingTrials:
         self._members: tuple[str, ...] = ()
         self._since: float | None = None  # when the present members came together
 
-    # --- what happens
+    # --- events
 
     def set_members(self, members: Sequence[str], now: float) -> None:
         """Set the clients that have the device, in the order in which they joined; none or one: no packing runs."""
@@ -152,7 +152,7 @@ class PackingTrials:
             if self.exclusive_rate(client) is not None:
                 self._needs_exclusive_run.discard(client)
 
-    # --- what follows
+    # --- verdicts
 
     def exclusive_rate(self, client: str) -> float | None:
         """Return the blocks per second with the device alone, including pauses; None: unknown."""
