@@ -5,7 +5,7 @@ The scheduler puts clients together that fit, measures the progress of each, and
 turns. Gandiva knows the steps of training jobs; here the progress is the number of blocks launched.
 
 A client's packed rate over its rate alone is the fraction of its progress that the packing leaves. If two clients that
-keep the device busy get a half each, nothing is lost: turns give a sum of 1 as well, less the switch cost. A smaller
+keep the device busy get a half each, nothing is lost. Turns give a sum of 1 as well, less the switch cost. A smaller
 sum shows that the members slow each other down, or that they pause at the same time. Therefore a packing is ended only
 if the rates per second *of work* on the device, too, have a smaller sum than turns would give.
 

@@ -1,6 +1,6 @@
 """Guarantees of topology cells (HiveD, OSDI'20): each guaranteed cell always has a place, but not always the same.
 
-A slot is one guaranteed cell of one tenant. Every slot is planned on a cell of its own from the beginning, so each
+A slot is one guaranteed cell of one tenant. Every slot is planned on a cell of its own from the beginning. So each
 tenant gets what it was guaranteed, whatever other clients have done. A slot is bound while its tenant has clients
 there. Until then its plan may move away from failed devices, and from devices where clients of others would have to
 give way. A device without a slot is free for all clients. A device whose slot is not bound is free for guests, which
