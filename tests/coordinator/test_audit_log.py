@@ -1,4 +1,4 @@
-"""The record of changes: who, what, old and new."""
+"""Records of changes in the audit log: user, action, old value and new value."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_unwritable_audit_log_is_reported_once(tmp_path: Path, caplog: pytest.Lo
     record = AuditLog(tmp_path / "state")
     for number in range(3):
         record.record(Somebody(), "quota", "a", number, number + 1)  # type: ignore[arg-type]
-    assert len(caplog.records) == 1 and "is not recorded" in caplog.text
+    assert len(caplog.records) == 1 and "cannot record changes in the audit log" in caplog.text
 
 
 def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

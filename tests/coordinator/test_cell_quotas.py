@@ -1,4 +1,4 @@
-"""Quotas of cells over a client's own."""
+"""Cell quotas on top of a client's own quota."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KERNEL = cast(Connection, object())
 
 
 class Books:
-    """A client's quota, and what its cells make of it."""
+    """Quota of a client with the changes by its cells."""
 
     def __init__(self, **own: Any) -> None:
         self.quota = Quota(**own)
@@ -80,7 +80,7 @@ def test_cell_quotas_of_a_client_are_limited() -> None:
     books = Books()
     for number in range(MAX_CHANGES):
         books.begin(number, share=0.3)
-    with pytest.raises(Refused, match="hold already"):
+    with pytest.raises(Refused, match="cell quotas already"):
         books.begin(MAX_CHANGES, share=0.2)
 
 

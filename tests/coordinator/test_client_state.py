@@ -32,7 +32,7 @@ MEMORY = {"memory_use": MemoryUse(1, 1, 0)}
         (HOLDS, {}, None, "held", "held"),
         ({**HOLDS, "cells": {"1"}}, {}, None, "running", "running"),
         ({}, {"closing_since": 1.0}, None, "draining", "turn ending"),
-        ({}, {"overrun_since": 1.0}, None, "overrun", "turn overrun · it has not left the GPU"),
+        ({}, {"overrun_since": 1.0}, None, "overrun", "turn overrun · work or memory has not left the GPU"),
         ({"suspended": True}, None, None, "suspended", "suspended · GPU calls wait until it is resumed"),
         (SUSPENDED, None, None, "idle_suspended", "suspended, idle · the next cell or GPU call resumes it"),
     ],

@@ -1,4 +1,4 @@
-"""Connections in one loop: nobody who says much keeps others from being heard."""
+"""Connections on one event loop, where no flood of messages on one delays the messages on another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_messages_of_connections_interleave() -> None:
 
 @pytest.mark.parametrize(("admin", "least", "most"), [(False, 0.15, 0.3), (True, 0.9, 1.0)])
 def test_one_users_messages_take_only_a_part_of_the_time(admin: bool, least: float, most: float) -> None:
-    """However many connections they come by, and also if each message takes long."""
+    """The limit counts all connections of a user, even if each message takes long."""
 
     async def hear() -> float:
         loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ def test_one_users_messages_take_only_a_part_of_the_time(admin: bool, least: flo
 
 
 def test_repeated_log_records_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """Of one kind and about one user: others are told of still."""
+    """Records with another message or about another user still pass."""
 
     async def log() -> None:
         logger = logging.getLogger("jupyter_gpushare.test")
@@ -95,7 +95,7 @@ def test_repeated_log_records_are_dropped(caplog: pytest.LogCaptureFixture) -> N
 
     asyncio.run(log())
     assert len(caplog.records) == MAX_RECORDS + 3
-    assert "is left out" in caplog.records[MAX_RECORDS - 1].getMessage()
+    assert "similar records are suppressed" in caplog.records[MAX_RECORDS - 1].getMessage()
     assert [record.getMessage() for record in caplog.records[MAX_RECORDS:]] == [
         "pid 7 (user b) dropped: why",
         "pid 7 (user a) refused: why",

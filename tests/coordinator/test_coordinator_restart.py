@@ -1,4 +1,4 @@
-"""A coordinator dies at any moment; another one takes over what it finds."""
+"""New coordinator after the end of the old one at any moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_running_turn_is_adopted_with_page_quota_and_lock(
     a.run_turn()
     held = a.turn.turn
     coordinator.stop(signal.SIGKILL)
-    assert (a.phase, is_locked()) == (IN, True), "it runs on, and its lock with it"
+    assert (a.phase, is_locked()) == (IN, True), "the process did not run on with its lock"
 
     coordinator.start()
     for process in (b, a):
@@ -70,9 +70,9 @@ def test_invalid_settings_file_is_ignored(coordinator: CoordinatorProcess, kept:
 
 
 def test_settings_file_of_another_user_is_ignored(coordinator: CoordinatorProcess) -> None:
-    """The socket may be in a folder that others write to."""
+    """The socket may be in a folder to which other users write."""
     if os.getuid() != 0:
-        pytest.skip("needs root, to be two users")
+        pytest.skip("needs root for a second user")
     before = coordinator.status()["config"]
     kept = Path(coordinator.path + ".settings")
     target = kept.with_name("target")
@@ -89,7 +89,7 @@ def test_settings_file_of_another_user_is_ignored(coordinator: CoordinatorProces
 def test_unregistered_client_is_dropped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a = processes("a")
     coordinator.request(messages.Unregister(client="a"))
-    assert coordinator.client("a"), "not while one of its processes lives"
+    assert coordinator.client("a"), "the client was removed while its process lived"
     a.close()
     wait_until(lambda: coordinator.client("a") is None)
     coordinator.request(messages.Register(client="b", token="t"))

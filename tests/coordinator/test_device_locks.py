@@ -1,4 +1,4 @@
-"""The files that back turns: made for everybody, and who holds them."""
+"""Lock files and bells of devices: their access for all users, and the processes that have a lock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_another_user_has_made_there_is_left_alone(end: str, kind: str, tmp
         there.symlink_to(target)
     else:
         there.touch(0o600)
-    with pytest.raises(PermissionError, match="is not a file of mode 0666 that others can use"):
+    with pytest.raises(PermissionError, match="is not a file of mode 0666 that all users can use"):
         device_locks.create_files(UUID)
     assert target.stat().st_mode & 0o777 == 0o600
     if kind == "folder":

@@ -1,4 +1,4 @@
-"""How busy a device is: by NVML where it says so, else by what processes tell."""
+"""Utilisation of devices, from NVML or else from the reports of processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_without_nvml_utilisation_is_estimated_from_reports(
 
 
 def test_utilisation_change_alone_sends_no_snapshot(coordinator: CoordinatorProcess) -> None:
-    """It would make an idle server look busy to a hub's proxy."""
+    """Such snapshots would make an idle server look busy to a hub's proxy."""
     status = coordinator.status()
     busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}
     idle = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.1}]}
@@ -52,7 +52,7 @@ def test_utilisation_change_alone_sends_no_snapshot(coordinator: CoordinatorProc
 
 
 def _samples(fraction: float, nvml: Any = None, simulated: bool = False, clients: int = 1) -> UtilisationSampler:
-    """A device that worked so much for each of its clients."""
+    """Return samples of a device that was busy for a fraction of the time for each client."""
     names = [f"c{number}" for number in range(clients)]
     found = SimpleNamespace(info=SimpleNamespace(simulated=simulated), clients=dict.fromkeys(names))
     scheduler: Any = SimpleNamespace(devices={"gpu": found}, clients=dict.fromkeys(names))

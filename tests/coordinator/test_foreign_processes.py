@@ -1,4 +1,4 @@
-"""Processes on the GPU that no client accounts for."""
+"""Foreign processes: processes on a device that belong to no client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
 
 HERE, PARENT = os.getpid(), os.getppid()
-ELSEWHERE = 1 << 22  # beyond the largest process id: only another namespace has it
+ELSEWHERE = 1 << 22  # a pid above the largest one, which only another namespace can have
 ME = user_name(str(os.getuid()))
 
 

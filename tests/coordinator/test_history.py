@@ -1,4 +1,4 @@
-"""What a coordinator tells of the last minutes: exact, bounded, and whole however it is asked for."""
+"""History of a coordinator: exact, bounded, and complete for all ways to request it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_held_turn_is_marked_until_the_hold_ends(coordinator: CoordinatorProcess
     wait_until(lambda: "cell_started" in lane(history_of(coordinator), "a"))
     a.run_turn()
     coordinator.request(messages.Hold(client="a", seconds="5min"))
-    assert turns()[-1] == "running", "its cell runs"
+    assert turns()[-1] == "running", "a running cell counts as held"
     kernel.cell("end", "1")
     wait_until(lambda: turns()[-1] == "held")
     check("History", history_of(coordinator))
@@ -114,7 +114,8 @@ def test_history_is_requested_in_parts(coordinator: CoordinatorProcess) -> None:
     assert [(entry["client"], entry["what"]) for entry in then["entries"]] == [("a", "suspended"), ("b", "idle")]
     only = history_of(coordinator, first["next"], "b")
     assert (lane(only, "b"), lane(only, "a"), only["next"]) == (["idle"], [], then["next"])
-    assert history_of(coordinator, then["next"] + 1000)["entries"], "a number of another coordinator: all that is kept"
+    # A number that only another coordinator can have used gives all entries.
+    assert history_of(coordinator, then["next"] + 1000)["entries"]
     assert len({first["run"], then["run"], only["run"]}) == 1
 
 
@@ -126,7 +127,7 @@ def test_another_coordinator_has_another_history(coordinator: CoordinatorProcess
 
 
 def test_history_omits_turns_that_never_began(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """Another user's coordinator has the device: each grant is taken back at once."""
+    """Another user's coordinator has the device, so no process can use its permit."""
     with lock_as_other_coordinator():
         a = processes("a")
         a.start_waiting()
@@ -139,7 +140,7 @@ def test_history_omits_turns_that_never_began(coordinator: CoordinatorProcess, p
 
 @dataclass
 class FakeClient:
-    """As much of a client as is looked at."""
+    """Client with the attributes that the history reads."""
 
     suspended: bool = False
     waiting_since: float | None = None
@@ -148,7 +149,7 @@ class FakeClient:
 
 
 def pages(kept: History, now: float, client: str = "") -> list[dict[str, Any]]:
-    """All that is kept, answer by answer, each checked to be a line."""
+    """Return all entries, reply by reply, and check that each reply fits into a line."""
     found: list[dict[str, Any]] = []
     after = 0
     while True:
@@ -161,7 +162,7 @@ def pages(kept: History, now: float, client: str = "") -> list[dict[str, Any]]:
 
 
 def states(entries: list[dict[str, Any]]) -> dict[str, str]:
-    """What a front end makes of it."""
+    """Return the last state of each client, as a front end computes it."""
     found: dict[str, str] = {}
     for entry in entries:
         if entry["what"] == "gone":
@@ -188,7 +189,7 @@ def test_dropped_entries_are_replaced_by_the_state_at_that_time(monkeypatch: pyt
     entries = pages(kept, 2000.0)
     assert states(entries) == {"quiet": "suspended", "busy": "waiting"}
     assert len(entries) <= history.MAX_AGE_SECONDS + 4
-    assert states(pages(kept, 5000.0)) == states(entries), "also when nothing happens any more"
+    assert states(pages(kept, 5000.0)) == states(entries), "states are lost when all entries are too old"
 
 
 def test_history_is_bounded_and_sent_in_parts() -> None:
@@ -202,5 +203,5 @@ def test_history_is_bounded_and_sent_in_parts() -> None:
     assert len(entries) == history.MAX_ENTRIES + 1
     assert [entry["what"] for entry in entries[-2:]] == ["idle", "waiting"]
     whats = [entry["what"] for entry in entries]
-    assert all(one != other for one, other in itertools.pairwise(whats)), "none is missing or told twice"
-    assert pages(kept, 60.0, "somebody else") == []
+    assert all(one != other for one, other in itertools.pairwise(whats)), "an entry is missing or repeated"
+    assert pages(kept, 60.0, "another client") == []

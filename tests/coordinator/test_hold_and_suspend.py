@@ -1,4 +1,4 @@
-"""Clients that hold, are suspended and resumed: by message, by command, and across coordinators."""
+"""Hold, suspension and resumption of clients by message, by command and across coordinators."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def test_hold_keeps_the_gate_open_past_the_quantum(
     a, b = pair
     held = coordinator.request(messages.Hold(client="a", seconds="5min"))
     assert held["running"] and 299 < held["hold_seconds_left"] <= 300
-    wait_until(
-        lambda: a.permit.deadline_ns > a.control.heartbeat_ns + 290e9
-    )  # its agent, which closes by itself, knows
+    # The agent ends the turn at the deadline, so the permit must have the new deadline.
+    wait_until(lambda: a.permit.deadline_ns > a.control.heartbeat_ns + 290e9)
     client = coordinator.client("a")
     assert client and 290 < client["hold_seconds_left"] <= 300
     assert coordinator.request(messages.Hold(client="b"))["running"] is False
@@ -87,7 +86,7 @@ def test_client_commands_succeed(
     assert "suspended" in say("status")
     assert say("resume", "b") == "b.ipynb: it takes part again\n"
     assert "not suspended" in say("resume", "b")
-    assert a.phase == IN, "nobody waits"
+    assert a.phase == IN, "a turn without waiting clients has ended"
     whole = "memory=none is all of the device's, 8 GiB"
     assert say("quota", "b") == f"b.ipynb: share=0 limit=1 memory=none resident=none class=online; {whole}\n"
     changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=none class=offline\nnote: share 0.25 counts in"

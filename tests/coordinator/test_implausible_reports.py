@@ -1,4 +1,4 @@
-"""Processes that report what nobody has: they are believed no more than can be, and others notice nothing."""
+"""Processes that report impossible values, which the coordinator bounds without an effect on other clients."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_details_carry_nothing_that_a_terminal_obeys(
 
 
 def test_resident_targets_use_one_sample_of_the_pages() -> None:
-    """A process that writes all the time says one thing when the sum is made, and another when its part is."""
+    """The page of a hostile process changes between the computation of the sum and that of its target."""
     random = Random(1)
     member = ClientRuntime("c", "t")
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Requests for room on a full device: each is answered by its own number, and refused only if nothing can leave."""
+"""Requests for room on a full device, which are answered by number and refused only if no memory can be evicted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEVICE = "GPU-one"  # of 1 GiB
 
 
 class Bench:
-    """The levels between real pages and a real scheduler, without sockets. `meanwhile` happens after each event."""
+    """Page sync between real pages and a real scheduler, without sockets. `meanwhile` runs after each event."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class Bench:
         self.meanwhile()
 
     def process(self, name: str, mib: int, pinned: int = 0, runs: bool = True) -> ProcessHandle:
-        """A client of one process that has so many MiB on the device."""
+        """Add a client with one process that has `mib` MiB on the device."""
         number = len(self.ports) + 1
         page = Page(create_memfd("gpushare_page"))
         hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=DEVICE)])
@@ -61,7 +61,7 @@ class Bench:
         return port
 
     def answer(self, port: ProcessHandle) -> int:
-        """Look for room for the port's request; returns the number of its last refused one, or 0."""
+        """Handle the process's request for room, and return the number of its last refused request, or 0."""
         self.levels.handle_memory_shortage([port])
         return int(port.page.control.refused_request_seq)
 
@@ -81,7 +81,7 @@ def holds(port: ProcessHandle, mib: int, pinned: int = 0) -> None:
 
 
 def asks(port: ProcessHandle, mib: int) -> int:
-    """Report in the page that an allocation of so many MiB finds the device full. Return the request's number."""
+    """Report in the page that an allocation of `mib` MiB finds the device full, and return the request's number."""
     port.page.report.allocated += mib * MIB
     port.page.report.resident += mib * MIB
     port.page.report.unmet_bytes = mib * MIB
@@ -90,7 +90,7 @@ def asks(port: ProcessHandle, mib: int) -> int:
 
 
 def test_a_request_that_comes_meanwhile_does_not_get_the_answer_to_the_one_before(bench: Bench) -> None:
-    """The first cannot be met. While the coordinator looks at it, its program gives up, frees memory, asks for less."""
+    """The first request cannot be met. While the coordinator handles it, the program frees memory and requests less."""
     port = bench.process("a", 400)
     bench.process("plain", 600, pinned=600, runs=False)
     bench.process("idle", 20, runs=False)
@@ -103,7 +103,7 @@ def test_a_request_that_comes_meanwhile_does_not_get_the_answer_to_the_one_befor
 
     bench.meanwhile = another
     assert bench.answer(port) == first
-    assert bench.answer(port) == first, "memory of the idle client can leave for the second"
+    assert bench.answer(port) == first, "the second request was refused, although the idle client can be evicted"
 
 
 def test_a_request_that_was_met_meanwhile_and_followed_by_another(bench: Bench) -> None:
@@ -129,11 +129,11 @@ def test_colocated_clients_are_separated_and_the_request_waits(bench: Bench) -> 
     assert bench.answer(port) == 0
     assert {name: client.phase for name, client in bench.scheduler.clients.items()} == {"a": "running", "b": "draining"}
     bench.feed(ev.TurnLeft(other.number, bench.scheduler.clients["b"].grant.turn))  # type: ignore[union-attr]
-    assert bench.answer(port) == 0, "b's memory has not left yet"
+    assert bench.answer(port) == 0, "the request was refused before the memory of b was evicted"
 
 
 def test_request_is_refused_if_evictions_do_not_suffice(bench: Bench) -> None:
-    """A program outside sharing has the rest of the device."""
+    """A foreign process has the rest of the device."""
     port, idle = bench.process("a", 400), bench.process("idle", 50, runs=False)
     number = asks(port, 100)
     assert bench.answer(port) == 0
@@ -163,7 +163,7 @@ def test_impossible_request_is_refused_at_once(bench: Bench) -> None:
 
 
 def test_request_is_refused_after_a_fresh_sample_of_the_pages(bench: Bench) -> None:
-    """The plain one has allocated since it was looked at last: then nothing can be had, and no turn need end."""
+    """The client in mode plain has allocated since the last sample, so nothing can be evicted and no turn must end."""
     port, plain = bench.process("a", 100), bench.process("plain", 0, runs=False)
     bench.process("b", 100)
     holds(plain, 700, pinned=700)
@@ -173,7 +173,7 @@ def test_request_is_refused_after_a_fresh_sample_of_the_pages(bench: Bench) -> N
 
 
 def test_nothing_is_refused_after_the_turn(bench: Bench) -> None:
-    """The process asks again in the next one."""
+    """The process repeats the request in its next turn."""
     port = bench.process("a", 400)
     bench.process("plain", 600, pinned=600, runs=False)
     bench.feed(ev.ReleaseRequested("a"))

@@ -1,4 +1,4 @@
-"""What is done in slices, of many clients, in virtual time: the work of each second, and snapshots."""
+"""Chunked work for many clients in virtual time: the tasks of each second, and snapshots."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_request_during_a_heartbeat_is_answered_before_its_end(
 ) -> None:
     daemon, asks = in_process.coordinator, in_process.connect(0)
     touch, look_at = daemon.settings_override.refresh, daemon.usage.sample_client
-    heard: list[int] = []  # lines, when a client was looked at
+    heard: list[int] = []  # number of handled lines at the sample of each client
 
     def begins() -> None:
         touch()
@@ -102,7 +102,7 @@ def test_failing_part_leaves_the_other_parts_working(
         before = daemon.usage.accumulator.totals_version
         in_process.pass_time(1.0)
         assert daemon.usage.accumulator.totals_version > before
-    assert caplog.text.count("ZeroDivisionError: ") == 1, "and not again"
+    assert caplog.text.count("ZeroDivisionError: ") == 1, "the exception was logged more than once"
 
 
 def test_failing_client_leaves_the_other_clients_working(
@@ -122,13 +122,13 @@ def test_failing_client_leaves_the_other_clients_working(
         patch.setattr(in_process.coordinator.usage, "sample_client", looks)
         in_process.pass_time(1.0)
     assert looked == [one.client for one in crowd]
-    assert "bug: client-0; story:" in caplog.text and "ClientRegistered" in caplog.text
+    assert "bug: client-0; event log:" in caplog.text and "ClientRegistered" in caplog.text
 
 
 def test_snapshot_of_many_clients_is_consistent(
     in_process: InProcessCoordinator, crowd: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that the snapshot has looked at already begins to wait."""
+    """A client begins to wait after the snapshot has built its fields."""
     looked: list[str] = []
 
     def notes(_: Any, client: Any) -> list[str]:

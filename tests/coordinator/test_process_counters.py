@@ -1,4 +1,4 @@
-"""What processes measure of themselves: shown, kept when they end, and believed only within reason."""
+"""Counters that processes report: in the snapshot, after their ends, and within bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 def drained(process: ProtocolProcess, *milliseconds: int) -> None:
-    """As the shim counts them."""
+    """Report drains of these lengths as the shim does."""
     report = process.report
     for taken in milliseconds:
         report.drains[min(taken.bit_length(), len(report.drains) - 1)] += 1

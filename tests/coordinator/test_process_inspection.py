@@ -1,4 +1,4 @@
-"""Looking into a process through its coordinator: who may, what comes back, what happens if it does not answer."""
+"""Inspection of a process through its coordinator: authorization, results and the timeout of the process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_simultaneous_inspections_are_both_answered(coordinator: CoordinatorProc
 def test_inspect_of_a_stopped_process_returns_its_page(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """It is stopped: then the page is all there is."""
+    """A stopped process sends no details, so the reply has only the page."""
     process = processes("a")
     found: list[Any] = []
     asking = threading.Thread(
@@ -63,7 +63,7 @@ def test_inspect_of_a_stopped_process_returns_its_page(
     asking.join(10)
     assert found and found[0]["details"] is None and found[0]["page"]["header"]["version"] == 1
     assert process.control.inspect_seq == 1
-    answer(process)  # too late, and to nobody's harm
+    answer(process)  # late, so the coordinator must ignore it
     process.start_waiting()
     wait_until(lambda: process.phase == 1)
 

@@ -1,4 +1,4 @@
-"""What is on a device, whose it is, and whether that is known or estimated: as processes report it."""
+"""Resident memory by device and client, exact or estimated from the reports of processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def used(coordinator: CoordinatorProcess) -> dict[str, tuple[int, bool]]:
 
 
 def test_exact_residency_is_marked_exact(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """Most of it is away, whatever the order of the turns says."""
+    """Most of the memory is evicted, independently of the order of the turns."""
     holds(processes("swaps"), SWAP, 6 * GIB + 5, GIB + 5)
     holds(processes("plain"), PLAIN, 2 * GIB)
     assert resident(coordinator, "swaps") == (GIB + 5, False)
@@ -41,7 +41,7 @@ def test_exact_residency_is_marked_exact(coordinator: CoordinatorProcess, proces
 
 
 def test_unified_memory_is_an_estimate(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """At most what it has not moved away itself, and what others leave; who ran last has most of it."""
+    """The estimate is bounded by the report and by the room on the device, which the last running client gets first."""
     holds(processes("plain"), PLAIN, 3 * GIB)
     holds(processes("earlier"), UNIFIED, 4 * GIB)
     later = holds(processes("later"), UNIFIED, 6 * GIB, 2 * GIB)
@@ -65,7 +65,7 @@ def test_residency_of_managed_or_unknown_memory_is_an_estimate(
 def test_several_devices_share_what_one_process_has_on_them(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """It tells one sum, exact or not; where that is nobody knows, and it is not counted twice."""
+    """The process reports one sum, which must be divided and not counted twice."""
     holds(processes("wide", ONE, TWO), PLAIN, 6 * GIB)
     wide = coordinator.client("wide") or {}
     assert (wide["resident"], wide["resident_is_estimate"]) == (6 * GIB, False)
@@ -86,7 +86,7 @@ def test_residency_estimate_moves_overflow_to_the_other_device(
 def test_residency_is_separate_for_processes_with_a_device_each(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """Ranks of one client."""
+    """The processes are the ranks of one client."""
     holds(processes("ranks", ONE), SWAP, 3 * GIB, GIB)
     holds(processes("ranks", TWO), SWAP, 5 * GIB)
     ranks = coordinator.client("ranks") or {}

@@ -1,4 +1,4 @@
-"""What is kept for a coordinator that comes later."""
+"""Saved state of clients, which a later coordinator restores."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def file_of(coordinator: CoordinatorProcess) -> Path:
 
 
 def kept(coordinator: CoordinatorProcess) -> dict[str, ClientRecord]:
-    """As another program reads it."""
+    """Return the clients in the state store's file."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{file_of(coordinator)}?mode=ro", uri=True)) as file:
             return {row[0]: ClientRecord(*row[1:]) for row in file.execute("SELECT * FROM clients")}
-    except sqlite3.OperationalError:  # it has not been made yet
+    except sqlite3.OperationalError:  # the file does not exist yet
         return {}
 
 
 def suspended(coordinator: CoordinatorProcess, client: str) -> bool:
-    """As the state store knows it."""
+    """Return whether the state store has the client as suspended."""
     record = kept(coordinator).get(client)
     return bool(record and record.suspended)
 
@@ -61,14 +61,14 @@ def shares(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
 
 
 def suspend_and_kill(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """The state store knows that a is suspended when the coordinator is killed."""
+    """Suspend a, wait until that is stored, and kill the coordinator."""
     processes.kernel("a")
     coordinator.request(messages.Suspend(client="a"))
     wait_until(lambda: suspended(coordinator, "a"))
     coordinator.stop(signal.SIGKILL)
 
 
-# --- what survives
+# --- restored state
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -95,7 +95,7 @@ def test_a_kernel_without_gpu_processes_stays_suspended(
 
 
 def test_change_during_shutdown_is_stored(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """And processes that talk meanwhile disturb nothing: see the log."""
+    """Messages of processes during the shutdown cause no error in the log."""
     for _ in range(3):
         processes.kernel("a")
         others = [processes(f"other-{number}") for number in range(4)]
@@ -112,7 +112,7 @@ def test_change_during_shutdown_is_stored(coordinator: CoordinatorProcess, proce
         assert coordinator.wait() == 0
         coordinator.start()
         processes.kernel("a")
-        # The last one may have been carried out, and its answer not have been sent any more.
+        # The coordinator may have executed the last request without a reply.
         assert (coordinator.client("a") or {})["quota"]["memory"] in (agreed, wanted)
         coordinator.request(messages.SetQuota(client="a", changes={"memory": 100 << 20}))
         for other in others:
@@ -144,13 +144,13 @@ def test_the_page_of_a_running_process_is_newer_than_the_journal(
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))
     wait_until(lambda: suspended(coordinator, "a"))
     os.kill(coordinator.pid, signal.SIGSTOP)
-    process.control.quota_flags &= ~16  # it was resumed, and the coordinator died before it was written
+    process.control.quota_flags &= ~16  # as if the coordinator had resumed the client and ended before it saved that
     process.control.share_ppm = 750_000
     coordinator.stop(signal.SIGKILL)
     process.disconnect()
     coordinator.start()
     processes.kernel("a")
-    assert (coordinator.client("a") or {})["suspended"], "as far as the state store knows"
+    assert (coordinator.client("a") or {})["suspended"], "the state of the store was not restored"
     process.send_hello()
     client = coordinator.client("a") or {}
     assert (client["suspended"], client["quota"]["share"]) == (False, 0.75)
@@ -229,7 +229,7 @@ def test_state_file_has_no_secrets_and_no_notebook_names(
         assert b"my-token" not in one.read_bytes() and b"diary" not in one.read_bytes()
 
 
-# --- what goes wrong
+# --- failures
 
 
 def test_locked_state_file_delays_no_request(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:

@@ -1,4 +1,4 @@
-"""What each user is told of a snapshot: everything of one's own clients, of others' no label and no process."""
+"""Visibility of the snapshot: a user sees its own clients whole, and other clients without labels and processes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_labels_and_processes_of_other_users_are_hidden(
     assert (theirs["own"], theirs["may_change"], theirs["label"]) == (True, True, "their/secret.ipynb")
     assert (mine["own"], mine["may_change"], mine["label"]) == (False, False, "")
     assert (mine["processes"], mine["kernel_pids"], mine["notes"]) == ([], [], [])
-    assert mine["user"] == user_name(str(ME)), "whose it is, is told"
+    assert mine["user"] == user_name(str(ME)), "the user of another client is hidden"
     assert "my/secret" not in json.dumps(seen)
-    assert ask(other, "release", client="mine") == "forbidden", "as it says"
+    assert ask(other, "release", client="mine") == "forbidden", "`may_change` is wrong"
 
     seen = coordinator.status()
     assert seen["viewer"] == {"user": user_name(str(ME)), "admin": True}
@@ -82,7 +82,7 @@ def test_each_subscriber_gets_the_view_of_its_user(
 
 
 def test_one_view_serves_all_of_a_user(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """Sixteen followers of one user get the same bytes."""
+    """Sixteen subscriptions of one user get the same bytes."""
     followers = [processes.connection() for _ in range(16)]
     for connection in followers:
         ask(connection, "subscribe")
@@ -108,7 +108,7 @@ def test_admins_see_processes_and_no_labels() -> None:
         "clients"
     ]
     assert seen == {**client, "limit_text": "", "own": True, "may_change": True}
-    assert client["label"] == "a.ipynb", "what others are told is not changed"
+    assert client["label"] == "a.ipynb", "the encoder has changed the whole snapshot"
 
 
 FOREIGN: dict[str, Any] = {

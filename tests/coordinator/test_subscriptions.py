@@ -1,4 +1,4 @@
-"""Snapshots: how often followers get one, and what happens while one is taken."""
+"""Subscriptions: the rate of their snapshots, and requests while a snapshot is in progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jupyter_gpushare.core.base.errors import Refused
 
 @pytest.mark.parametrize(("cost", "least", "most"), [(0.0, 2, 11), (0.02, 1, 4)])
 def test_snapshots_are_sent_after_turns(cost: float, least: int, most: int) -> None:
-    """Where a snapshot takes long, there are fewer of them, so that most of the coordinator's time is for turns."""
+    """Slow snapshots are sent less often, so that most of the coordinator's time is for turns."""
     taken = 0
 
     def take(touched: set[str]) -> SnapshotSteps:
@@ -85,16 +85,16 @@ def test_slow_subscriber_gets_its_snapshot_later_without_repeats_to_others() -> 
 
 
 def test_subscriptions_of_a_user_are_limited() -> None:
-    """A publication goes to all of them, and turns wait for it."""
+    """A publication goes to all subscriptions, and turns wait for the publication."""
 
     async def follow() -> None:
         followers = SnapshotSubscriptions(_nothing, dict)
         peers = [Mock(user="bob", admin=False) for _ in range(MAX_SUBSCRIPTIONS)]
         for peer in peers:
             followers.subscribe(peer, _ignore)
-        followers.subscribe(peers[0], _ignore)  # it asks again
+        followers.subscribe(peers[0], _ignore)  # a second request of one connection counts once
         one_more = Mock(user="bob", admin=False)
-        with pytest.raises(Refused, match="32 followers already"):
+        with pytest.raises(Refused, match="32 subscriptions already"):
             followers.subscribe(one_more, _ignore)
         followers.subscribe(Mock(user="ada", admin=False), _ignore)
         followers.subscribe(Mock(user="bob", admin=True), _ignore)
@@ -107,7 +107,7 @@ def test_subscriptions_of_a_user_are_limited() -> None:
 
 
 def test_request_during_a_snapshot_gets_the_next_one() -> None:
-    """And all who ask meanwhile get the same one."""
+    """All requests that come during one snapshot get the same next one."""
     began = 0
 
     def take(touched: set[str]) -> SnapshotSteps:

@@ -1,4 +1,4 @@
-"""Who belongs to which tenant."""
+"""Tenants of users and groups."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_tenant_by_user_precedes_group_and_default() -> None:
 @pytest.mark.parametrize(
     ("tenants", "said"),
     [
-        ({"a": []}, r"tenant 'a': \[\] is no object: allowed is for example"),
-        ({"a": {"users": "ada"}}, "tenant 'a': users='ada' is no list of names"),
+        ({"a": []}, r"tenant 'a': \[\] is not a dictionary: allowed is for example"),
+        ({"a": {"users": "ada"}}, "tenant 'a': users='ada' is not a list of names"),
         ({"a": {"users": ["ada"]}, "b": {"users": ["ada"]}}, "tenant 'b': users has 'ada', which is in tenant 'a'"),
         ({"a": {"memory": "much"}}, "tenant 'a': memory: 'much' is not a size"),
         ({"a": {"limit": "2"}}, "tenant 'a': limit=2 is out of range"),

@@ -27,7 +27,7 @@ def test_a_file_names_devices_by_uuid_or_index(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("{", "is not JSON"),
-        ("[]", "is no object: allowed is an object with a member for each node"),
+        ("[]", "not an object: allowed is an object with a member for each node"),
         ({"n": {"s": {"w": [True]}}}, "switch n/s/w is no list"),
         ({"n": {"s": {"w": [0, 0]}}}, "has device 0, which is at n/s/w/0 already"),
     ],
@@ -44,7 +44,7 @@ def test_invalid_file_is_refused_with_the_position(tmp_path: Path, content: Any,
     ("index", "devices", "said"), [(2, ["a", "b"], "allowed are 0 to 1"), (0, [], "no device is known at the start")]
 )
 def test_an_index_that_is_not_there_is_named(index: int, devices: list[str], said: str) -> None:
-    with pytest.raises(Refused, match=f"device {index} is not here: .*{said}"):
+    with pytest.raises(Refused, match=f"has no device {index}: .*{said}"):
         topology.resolve_uuids({"n": {"s": {"w": [index]}}}, devices)
 
 
@@ -54,7 +54,7 @@ def test_the_same_device_by_index_and_uuid_is_refused() -> None:
 
 
 def test_distances_become_switches_and_sockets() -> None:
-    """Two sockets; on the first two switches with two devices each, on the second one with one."""
+    """The first socket has two switches with two devices each; the second socket has one device."""
     near = {("a", "b"): 10, ("c", "d"): 20, ("a", "c"): 40, ("a", "d"): 40, ("b", "c"): 30, ("b", "d"): 40}
 
     def distance(one: str, other: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What has happened to a process, derived from two looks at its page."""
+"""Events of a process from two reads of its page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RAN = Turn(ONE, entered_ns=11 * S, closed_ns=12 * S, left_ns=13 * S, epoch=1)
 
 
 class Looks:
-    """A page, looked at once a second from second 10 on."""
+    """Page that is read once a second from second 10 on."""
 
     def __init__(self, turn: Turn | None = None) -> None:
         self.page = Page(create_memfd("gpushare_page"))
@@ -113,12 +113,11 @@ def test_threads_at_the_gate(looks: Looks) -> None:
     assert looks.look() == [ev.GateWaitEnded(1)]
     looks.process.is_waiting_at_gate = False
     looks.page.report.waiting, looks.is_stopped = 1, True
-    assert looks.look() == [], "a stopped client is passed over"
+    assert looks.look() == [], "a stopped client counts as waiting"
     looks.is_stopped = False
     assert looks.look() == [ev.GateWaitStarted(1)]
-    assert looks.look(Turn(ONE, entered_ns=15 * S, epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 15.0)], (
-        "it passes the gate"
-    )
+    # A thread that passes the open gate is no waiting thread.
+    assert looks.look(Turn(ONE, entered_ns=15 * S, epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 15.0)]
 
 
 @pytest.mark.parametrize(

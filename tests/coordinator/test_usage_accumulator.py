@@ -1,4 +1,7 @@
-"""Usage adds up: to what the devices were held, whoever is gone, whenever one looks, whatever the wall clock says."""
+"""Sums of usage, which equal the granted time of the devices.
+
+The sums are independent of removed clients, of the times of samples and of the wall clock.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ NOON = 490_000 * HOUR_SECONDS
 
 
 class Books:
-    """What an Accounts has told of a host, whose clocks go alike from `wall` on."""
+    """Recorder of the usage of a host. Its wall clock starts at `wall` and advances with virtual time."""
 
     def __init__(self, host: SimulatedHost, wall: float = NOON) -> None:
         self.world = host
@@ -48,12 +51,12 @@ class Books:
 
 @pytest.fixture
 def books() -> Books:
-    """The accounts of a host with the device "d"."""
+    """Provide the usage of a host with the device "d"."""
     return Books(host_of("d"))
 
 
 def test_totals_are_bounded_with_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Kubernetes, where each pod is one. Who uses a device now is among those that are told of."""
+    """On Kubernetes each pod may be a user. A user that uses a device at present must be in the totals."""
     monkeypatch.setattr(usage_accumulator, "MAX_OWNERS", 3)
     host = host_of("d1")
     books = Books(host)
@@ -70,7 +73,7 @@ def test_totals_are_bounded_with_many_users(monkeypatch: pytest.MonkeyPatch) -> 
     host.run(1.0)
     books.look()
     assert "stays" in {owner.user for owner in books.accumulator.totals} and len(books.accumulator.totals) == 3
-    assert len({key.owner.user for key in books.told}) > 3, "the state store has all"
+    assert len({key.owner.user for key in books.told}) > 3, "the state store lacks users"
 
 
 @pytest.mark.parametrize("sharing", ["exclusive", "packed"])
@@ -79,7 +82,7 @@ def test_granted_seconds_of_users_sum_to_those_of_devices(seed: int, sharing: st
     chance = random.Random(seed)
     host = SimulatedHost(baseline(sharing=sharing, time_quantum=0.7))
     devices = [host.add_device("d1"), host.add_device("d2")]
-    books = Books(host, wall=NOON - 20)  # an hour ends meanwhile
+    books = Books(host, wall=NOON - 20)  # an hour of the wall clock ends during the test
     waited: dict[str, float] = defaultdict(float)
 
     def forgotten(name: str) -> None:
@@ -130,7 +133,7 @@ def test_granted_seconds_of_users_sum_to_those_of_devices(seed: int, sharing: st
 
 
 def test_a_turn_over_hours_counts_in_each(books: Books) -> None:
-    """Also when nobody looked for hours, as while the coordinator was stopped."""
+    """The last sample is hours ago, as after a stop of the coordinator."""
     host = books.world
     books.wall -= 600
     books.look()
@@ -180,7 +183,7 @@ def test_busy_time_is_at_most_the_granted_time(books: Books) -> None:
         books.look()
     tally = books.total("d")
     assert tally.busy_seconds <= tally.gpu_seconds == 4.0
-    assert tally.evicted_bytes == 10**18, "what went down and up again is not counted twice"
+    assert tally.evicted_bytes == 10**18, "a counter that decreased and increased again was counted twice"
 
 
 def test_waits_and_switches_are_counted_once() -> None:
@@ -200,8 +203,8 @@ def test_waits_and_switches_are_counted_once() -> None:
     host.run(10.0)
     waits, switches = books.accumulator.waits.as_json(), books.accumulator.switches.as_json()
     turns = len(host.turns["d"])
-    assert sum(waits["buckets"]) == turns + 1, "each turn's wait, and that of the one that runs"
-    assert (sum(switches["buckets"]), switches["buckets"][2]) == (turns, turns), "below 4 ms"
+    assert sum(waits["buckets"]) == turns + 1  # one wait per ended turn, and that of the running turn
+    assert (sum(switches["buckets"]), switches["buckets"][2]) == (turns, turns)  # bucket 2 is below 4 ms
     assert switches["seconds"] == pytest.approx(turns * 0.003)
 
 

@@ -1,4 +1,4 @@
-"""Usage as it is asked for: counted, kept over restarts, one's own."""
+"""Queries of usage: sums, restarts, visibility and the command."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .protocol_process import UUID, wait_until
 from .test_restart_recovery import file_of
 from .test_status_and_config_commands import Run
 
-HOUR_OF_MINE = 24 * 20_000  # the first of a day
+HOUR_OF_MINE = 24 * 20_000  # the first hour of a day
 
 
 def usage(coordinator: CoordinatorProcess, since: float = 3600.0) -> dict[str, Any]:
-    """Of the only owner and device."""
+    """Return the usage of the only owner and device."""
     result = coordinator.request(messages.Usage(since=since))
     assert result["complete"]
     (row,) = result["rows"]
@@ -40,7 +40,7 @@ def usage(coordinator: CoordinatorProcess, since: float = 3600.0) -> dict[str, A
 
 
 def use(coordinator: CoordinatorProcess, processes: ProcessFactory) -> float:
-    """A turn of a, for which b waits meanwhile; returns for how long it was, as the coordinator says."""
+    """Let a have a turn while b waits, and return the GPU seconds of all clients in the snapshot."""
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.start_waiting()
@@ -131,7 +131,7 @@ def test_unreadable_state_store_is_reported(idle_coordinator: CoordinatorProcess
     assert result["rows"][0]["gpu_seconds"] == pytest.approx(held, abs=0.005)
     path.rmdir()
     wait_until(lambda: idle_coordinator.request(messages.Usage(since=3600))["complete"], 15)
-    assert usage(idle_coordinator)["gpu_seconds"] == pytest.approx(held, abs=0.005), "nothing was lost, nothing doubled"
+    assert usage(idle_coordinator)["gpu_seconds"] == pytest.approx(held, abs=0.005), "usage was lost or doubled"
 
 
 # --- the file
@@ -152,13 +152,13 @@ def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> Non
     before = file.usage(0, "")
     file.prune(now, days=1000)
     file.prune(now, days=1000)
-    assert file.usage(0, "") == before, "pruning changes no sum"
+    assert file.usage(0, "") == before, "pruning has changed a sum"
     assert file.usage(0, "1000") == {mine: UsageTotals(gpu_seconds=24 * 100 + 1.0, turns=24 * 100 + 1)}
     with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as rows:
         (count,) = rows.execute("SELECT count(*) FROM usage").fetchone()
-    assert count == 2 * (69 + 24 * 31 + 1), "69 days, and 31 by hours"
+    assert count == 2 * (69 + 24 * 31 + 1)  # 69 rows for days, then 31 days by hours
     start = first_hour((HOUR_OF_MINE + 30) * HOUR_SECONDS, now * HOUR_SECONDS)
-    assert start == HOUR_OF_MINE + 24, "the day of which it is a part"
+    assert start == HOUR_OF_MINE + 24  # the start of the day
     assert file.usage(start, "1000")[mine].turns == 24 * 99 + 1
     assert first_hour((now - 5) * HOUR_SECONDS + 1800, now * HOUR_SECONDS) == now - 5
     file.prune(now, days=10)
@@ -173,7 +173,7 @@ def test_absurd_figures_do_not_stop_the_query(tmp_path: Path) -> None:
     assert file.usage(0, "")[owner].evicted_bytes >= 1 << 62
 
 
-# --- asking
+# --- the command
 
 
 @pytest.mark.parametrize(

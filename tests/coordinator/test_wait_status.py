@@ -1,4 +1,4 @@
-"""Forecasts for a client that waits, also over its kernel's own connection."""
+"""Wait status of a client, also over its kernel's connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_wait_status_has_the_running_client_and_the_expected_wait(
     (running,) = told["running"]
     assert (running["client"], running["label"]) == ("a", "a.ipynb")
     assert 0 < running["seconds_left"] <= 60
-    # One second has the same moment in both, since the turn ends then.
+    # Both are times until the end of the turn.
     assert told["expected_wait"] == pytest.approx(running["seconds_left"], abs=0.1)
     told = outlook(idle_coordinator, "a")
     assert (told["waiting"], told["waited_seconds"], told["queue_position"], told["running"]) == (False, 0.0, None, [])
@@ -39,7 +39,7 @@ def test_a_kernel_asks_over_its_own_connection_between_its_cells(
     kernel.cell("start", "1")
     assert ask(kernel, "wait_status", client="b")["waiting"] is True
     kernel.cell("start", "2")
-    assert ask(kernel, "wait_status", client="nobody") == "unknown_client"
+    assert ask(kernel, "wait_status", client="unknown") == "unknown_client"
     client = idle_coordinator.client("b")
     assert client and client["cells"] == 2
 
