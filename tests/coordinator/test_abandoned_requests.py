@@ -96,13 +96,13 @@ def test_kernel_reports_the_outcome_of_its_request(tmp_path: Path) -> None:
             with connection:
                 connection.recv(4096)
                 connection.send(answer)
-                heard.wait(10)
+                answer_read.wait(10)
 
         for answer in (b"", b"what?\n"):
-            heard = threading.Event()
+            answer_read = threading.Event()
             reader = threading.Thread(target=read, args=(answer,))
             reader.start()
             with pytest.raises(KernelUnreachable, match="not known whether the request was carried out"):
                 kernel_request(path, suspend, 2.0)
-            heard.set()
+            answer_read.set()
             reader.join()

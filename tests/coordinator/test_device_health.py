@@ -42,12 +42,12 @@ def test_uncorrectable_errors_persist(nvml: FakeNvml, health: DeviceHealth) -> N
     assert health.poll() == [], "a device without an error counter has failed"
 
 
-@pytest.mark.parametrize(("xid", "told"), [(79, [("a", "Xid 79: fallen off the bus")]), (31, []), (13, [])])
+@pytest.mark.parametrize(("xid", "changes"), [(79, [("a", "Xid 79: fallen off the bus")]), (31, []), (13, [])])
 def test_hardware_errors_count_and_program_errors_do_not(
-    nvml: FakeNvml, health: DeviceHealth, xid: int, told: list[tuple[str, str]]
+    nvml: FakeNvml, health: DeviceHealth, xid: int, changes: list[tuple[str, str]]
 ) -> None:
     nvml.events = [("a", xid), ("elsewhere", 79)]
-    assert health.poll() == told
+    assert health.poll() == changes
     assert health.poll() == []
 
 

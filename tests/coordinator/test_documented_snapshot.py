@@ -39,9 +39,9 @@ def strict(schema: Any) -> Any:
     return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") is True else made
 
 
-def check(name: str, told: Any) -> None:
+def check(name: str, document: Any) -> None:
     components = strict(yaml.safe_load(DESCRIPTION.read_text())["components"])
-    jsonschema.validate(told, {"$ref": f"#/components/schemas/{name}", "components": components})
+    jsonschema.validate(document, {"$ref": f"#/components/schemas/{name}", "components": components})
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def refused(guest_processes: ProcessFactory, process: ProtocolProcess, descripto
 
 
 @pytest.mark.parametrize(
-    ("count", "changes", "said"),
+    ("count", "changes", "message"),
     [
         (0, {}, "came with 0 descriptors"),
         (1, {}, "came with 1 descriptors"),
@@ -51,9 +51,9 @@ def refused(guest_processes: ProcessFactory, process: ProtocolProcess, descripto
     ids=["no descriptor", "one descriptor", "no device", "more devices than the table has room for"],
 )
 def test_malformed_hello_is_refused(
-    guest_processes: ProcessFactory, process: ProtocolProcess, count: int, changes: dict[str, Any], said: str
+    guest_processes: ProcessFactory, process: ProtocolProcess, count: int, changes: dict[str, Any], message: str
 ) -> None:
-    assert said in refused(guest_processes, process, process.descriptors_of_hello()[:count], **changes)
+    assert message in refused(guest_processes, process, process.descriptors_of_hello()[:count], **changes)
 
 
 @pytest.mark.parametrize("count", [3, 60])
@@ -110,23 +110,23 @@ def test_hello_after_attach_is_refused(guest_processes: ProcessFactory, process:
 
 def test_as_many_processes_as_there_are_slots(guest_processes: ProcessFactory) -> None:
     first = guest_processes("crowd")
-    crowd = [guest_processes("crowd") for _ in range(63)]
+    others = [guest_processes("crowd") for _ in range(63)]
     extra = guest_processes("crowd", connect=False)
     connection = guest_processes.connection()
     connection.send(extra.hello(), extra.descriptors_of_hello())
     assert "has 64 processes already" in receive_refusal(connection)["message"]
-    assert len({process.control.slot for process in [first, *crowd]}) == 64
+    assert len({process.control.slot for process in [first, *others]}) == 64
 
 
 def test_a_quota_that_makes_no_sense_is_not_used(
     guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
 ) -> None:
     """The kernel starts nevertheless, and the log has the reason."""
-    for number, words in enumerate(("share=2", "memory=-1", "colour=red", "share", "memory=" + "9" * 400 + ".5")):
-        guest_processes(f"odd{number}", quota=words)
+    for number, quota in enumerate(("share=2", "memory=-1", "colour=red", "share", "memory=" + "9" * 400 + ".5")):
+        guest_processes(f"odd{number}", quota=quota)
         client = shared_coordinator.client(f"odd{number}")
         assert client and client["quota"]["memory"] is None and client["quota"]["share"] == 0
-        assert repr(words)[1:20] in shared_coordinator.log.read_text()
+        assert repr(quota)[1:20] in shared_coordinator.log.read_text()
 
 
 def test_pages_that_claim_absurd_quotas_and_slots(

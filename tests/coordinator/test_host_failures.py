@@ -52,8 +52,8 @@ def take_turns(coordinator: CoordinatorProcess, *names: str) -> None:
         second.wait_phase(IN)
 
 
-def said(coordinator: CoordinatorProcess, words: str) -> bool:
-    return words in coordinator.log.read_text()
+def is_logged(coordinator: CoordinatorProcess, text: str) -> bool:
+    return text in coordinator.log.read_text()
 
 
 def test_full_disk_keeps_turns_going(coordinator: CoordinatorProcess) -> None:
@@ -73,7 +73,7 @@ def test_full_disk_keeps_turns_going(coordinator: CoordinatorProcess) -> None:
 def test_settings_that_cannot_be_stored_apply_with_a_warning(coordinator: CoordinatorProcess) -> None:
     (Path(coordinator.path + ".settings.new")).mkdir()
     assert coordinator.request(messages.Config(changes={"max_wait": 99.0}))["max_wait"] == 99.0
-    wait_until(lambda: said(coordinator, "cannot write changed settings to"))
+    wait_until(lambda: is_logged(coordinator, "cannot write changed settings to"))
 
 
 def test_unwritable_folder_keeps_turns_going(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
@@ -111,11 +111,11 @@ def test_driver_failure_hang_and_lost_device_keep_turns_going(
 ) -> None:
     state = tmp_path / "state"
 
-    def turn(to: str) -> None:
+    def set_state(to: str) -> None:
         (tmp_path / "fresh").write_text(to)
         (tmp_path / "fresh").replace(state)
 
-    turn("well")
+    set_state("well")
     (tmp_path / "pynvml.py").write_text(NVML.format(root=str(PACKAGE.parent), file=str(state), uuid=UUID))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     idle_coordinator.by_command_line = True  # a new interpreter imports the module above
@@ -123,23 +123,23 @@ def test_driver_failure_hang_and_lost_device_keep_turns_going(
     (device,) = coordinator.status()["devices"]
     assert (device["memory_used"], device["memory_used_is_estimate"], device["failed"]) == (1 << 30, False, None)
 
-    turn("gone")
+    set_state("gone")
     wait_until(lambda: coordinator.status()["devices"][0]["memory_used"] == 0)
     take_turns(coordinator, "without", "it")
     assert coordinator.status()["devices"][0]["failed"] is None, "a failure of the library counts as one of the device"
 
-    turn("hangs")
+    set_state("hangs")
     take_turns(coordinator, "during", "this")
-    wait_until(lambda: said(coordinator, "NVML has not answered"), 15)
+    wait_until(lambda: is_logged(coordinator, "NVML has not answered"), 15)
     assert coordinator.status()["devices"][0]["utilisation_is_estimate"]
 
-    turn("lost")
-    wait_until(lambda: said(coordinator, "NVML, which answers again"))
+    set_state("lost")
+    wait_until(lambda: is_logged(coordinator, "NVML, which answers again"))
     wait_until(lambda: coordinator.status()["devices"][0]["failed"])
     assert coordinator.status()["devices"][0]["failed"] == "lost (error 15)"
-    assert said(coordinator, f"device {UUID}, which has failed: lost (error 15)")
+    assert is_logged(coordinator, f"device {UUID}, which has failed: lost (error 15)")
     take_turns(coordinator, "there", "still")
 
-    turn("well")
+    set_state("well")
     wait_until(lambda: coordinator.status()["devices"][0]["failed"] is None)
-    assert said(coordinator, f"device {UUID} again")
+    assert is_logged(coordinator, f"device {UUID} again")

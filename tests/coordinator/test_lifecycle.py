@@ -46,8 +46,8 @@ def test_coordinator_exits_some_time_after_its_last_client(
     idle_coordinator.start(exit_after=0.3)
     idle_coordinator.request(messages.Register(client="a", token="t"))
     process = processes("a", token="t")
-    began = time.monotonic()
-    wait_until(lambda: process.control.heartbeat_ns / 1e9 > began + 0.5)
+    started_at = time.monotonic()
+    wait_until(lambda: process.control.heartbeat_ns / 1e9 > started_at + 0.5)
     assert idle_coordinator.status(), "the coordinator ended while it had a client"
     idle_coordinator.request(messages.Unregister(client="a"))
     process.close()
@@ -62,8 +62,8 @@ def test_subscriber_keeps_the_coordinator_running(
     subscriber = processes.connection()
     subscriber.send({"type": "subscribe", "id": 1})
     subscriber.receive()
-    up = time.monotonic() + 0.8
-    wait_until(lambda: time.monotonic() > up)
+    deadline = time.monotonic() + 0.8
+    wait_until(lambda: time.monotonic() > deadline)
     assert idle_coordinator.status()
     subscriber.close()
     assert idle_coordinator.wait() == 0
@@ -147,10 +147,10 @@ def test_invalid_option_is_refused_with_a_clear_message(own_host: Path, command:
 
 
 def test_help_lists_all_settings(command: Run) -> None:
-    told = command("coordinator", "--help-all").stdout
+    received = command("coordinator", "--help-all").stdout
     for name in ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "device_memory", "simulate"):
-        assert f"GpuShare.{name}" in told
-    assert "must be" not in told
+        assert f"GpuShare.{name}" in received
+    assert "must be" not in received
 
 
 class TestDetached:
@@ -211,9 +211,9 @@ class TestSubscribers:
         subscriber.receive()
         self.snapshots(subscriber, 0.2)
         heartbeat = process.control.heartbeat_ns
-        told = self.snapshots(subscriber, 2.2)
+        received = self.snapshots(subscriber, 2.2)
         assert process.control.heartbeat_ns > heartbeat
-        assert told == []
+        assert received == []
 
     def test_a_slow_one_gets_the_newest_when_it_has_caught_up(
         self, coordinator: CoordinatorProcess, processes: ProcessFactory
@@ -227,8 +227,10 @@ class TestSubscribers:
         coordinator.request(messages.Register(client="last", token="t"))
         waited = time.monotonic() + 0.3
         wait_until(lambda: time.monotonic() > waited)
-        told = self.snapshots(subscriber, 1.0)
-        newest: Any = told[-1].get("status") or told[-1]["result"]  # a reply, if the last snapshot came before it
+        received = self.snapshots(subscriber, 1.0)
+        newest: Any = (
+            received[-1].get("status") or received[-1]["result"]
+        )  # a reply, if the last snapshot came before it
         assert newest["clients"][-1]["id"] == "last"
 
 
@@ -237,11 +239,13 @@ def test_descriptor_shortage_keeps_the_coordinator_reachable(
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    def few() -> None:
+    def limit_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 
     popen = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: popen(*args, preexec_fn=few, **options))
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args, **options: popen(*args, preexec_fn=limit_descriptors, **options)
+    )
     idle_coordinator.start()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
     first = processes("a")

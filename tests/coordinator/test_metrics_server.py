@@ -101,13 +101,13 @@ def everything() -> dict[str, Any]:
         "queue": [],
     }
     figures = ("gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes", "restored_bytes")
-    about: dict[str, Any] = {"uptime_seconds": 1, "refused": {"invalid": 1}}
-    about |= {name: {"buckets": [1], "seconds": 0.1} for name in ("drains", "waits", "switches")}
-    about["usage"] = [{"user": "ada", "tenant": None, "device": "u", **dict.fromkeys(figures, 1)}]
+    coordinator: dict[str, Any] = {"uptime_seconds": 1, "refused": {"invalid": 1}}
+    coordinator |= {name: {"buckets": [1], "seconds": 0.1} for name in ("drains", "waits", "switches")}
+    coordinator["usage"] = [{"user": "ada", "tenant": None, "device": "u", **dict.fromkeys(figures, 1)}]
     return {
         "devices": [{**device, "foreign_processes": [{"pid": 1, "memory": 1}]}],
         "clients": [],
-        "coordinator": about,
+        "coordinator": coordinator,
     }
 
 
@@ -116,14 +116,14 @@ def test_every_metric_is_documented_and_exported(exposed: str) -> None:
     documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", text, re.M))
     named = {f.name + ("_total" if f.type == "counter" else "") for f in prometheus.server_metrics(everything())}
     assert named == documented
-    here = {f.name for f in text_string_to_metric_families(exposed)}
-    assert here == {f.name for f in prometheus.snapshot_metrics(everything())}
+    exported_names = {f.name for f in text_string_to_metric_families(exposed)}
+    assert exported_names == {f.name for f in prometheus.snapshot_metrics(everything())}
 
 
 def test_processes_outside_of_sharing_are_counted() -> None:
     status = everything()
-    beside = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
-    status["devices"][0]["foreign_processes"] = beside
+    foreign = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
+    status["devices"][0]["foreign_processes"] = foreign
     values = {
         family.name: [sample.value for sample in family.samples] for family in prometheus.snapshot_metrics(status)
     }
@@ -143,10 +143,10 @@ def test_launch_limits_have_client_unit_and_reason() -> None:
 def test_dashboard_queries_existing_metrics() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    there = {sample.name for family in prometheus.snapshot_metrics(everything()) for sample in family.samples}
+    exported = {sample.name for family in prometheus.snapshot_metrics(everything()) for sample in family.samples}
     for query in queries:
         names = re.findall(r"gpushare_\w+", query)
-        assert names and set(names) <= there, query
+        assert names and set(names) <= exported, query
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 

@@ -85,24 +85,29 @@ def test_overrun_is_joined_and_reported(idle_coordinator: CoordinatorProcess, pr
 
 def test_eviction_overrun_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    edge = InProcessCoordinator(VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive")
-    stuck, waits = WellBehavedClient(edge, "stuck", "GPU-shared"), WellBehavedClient(edge, "waits", "GPU-shared")
+    in_process = InProcessCoordinator(
+        VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive"
+    )
+    stuck, waits = (
+        WellBehavedClient(in_process, "stuck", "GPU-shared"),
+        WellBehavedClient(in_process, "waits", "GPU-shared"),
+    )
     stuck.is_moving = lambda: True  # type: ignore[method-assign]
     for process in (stuck, waits):
         process.start_waiting()
-        edge.pass_time(0.1)
+        in_process.pass_time(0.1)
         process.run_step()
-        edge.pass_time(0.6)
+        in_process.pass_time(0.6)
     for _ in range(2):
         stuck.run_step()
-        edge.pass_time(0.1)
+        in_process.pass_time(0.1)
     assert stuck.phase == LEAVING
-    edge.pass_time(100.0)
+    in_process.pass_time(100.0)
     (client,) = [
-        one for one in edge.request(messages.Status(), uid=WELL_BEHAVED_UID)["clients"] if one["id"] == "stuck"
+        one for one in in_process.request(messages.Status(), uid=WELL_BEHAVED_UID)["clients"] if one["id"] == "stuck"
     ]
     assert (client["phase"], client["interrupt_asked"]) == ("overrun", False)
     assert client["notes"] == ["its turn is over, and its memory has not left the GPU: other clients wait for that"]
     for process in (stuck, waits):
         process.close()
-    edge.close()
+    in_process.close()

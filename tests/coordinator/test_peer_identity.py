@@ -43,9 +43,9 @@ def settings(**values: Any) -> GpuShare:
 @pytest.fixture
 def connection() -> Iterator[socket.socket]:
     """Provide one end of a connection whose other end is in this process."""
-    ours, other = socket.socketpair()
-    with contextlib.closing(ours), contextlib.closing(other):
-        yield ours
+    own, other = socket.socketpair()
+    with contextlib.closing(own), contextlib.closing(other):
+        yield own
 
 
 def test_a_peer_is_its_uid(connection: socket.socket) -> None:
@@ -54,8 +54,8 @@ def test_a_peer_is_its_uid(connection: socket.socket) -> None:
 
 def test_user_of_a_per_user_socket_overrides_the_uid(connection: socket.socket) -> None:
     sockets = {"ada": "/run/gpushare/users/ada/c.sock"}
-    here = PeerIdentifier(settings(identity="socket", sockets=sockets))
-    assert here.identify(connection, "ada") == Identity("ada", False, os.getpid(), ME)
+    identifier = PeerIdentifier(settings(identity="socket", sockets=sockets))
+    assert identifier.identify(connection, "ada") == Identity("ada", False, os.getpid(), ME)
     named = PeerIdentifier(settings(identity="socket", sockets=sockets, admins=["ada"]))
     assert named.identify(connection, "ada").admin
 
@@ -68,7 +68,7 @@ def test_process_in_the_coordinators_cgroup_is_identified_by_uid(connection: soc
 @pytest.mark.skipif(not peer_identity._has_peer_pidfd(), reason="needs Linux 6.5")
 def test_exited_process_has_no_user(tmp_path: Path) -> None:
     """The pid may belong to another process soon, or already."""
-    here = PeerIdentifier(settings(identity="cgroup"))
+    identifier = PeerIdentifier(settings(identity="cgroup"))
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
@@ -79,10 +79,10 @@ def test_exited_process_has_no_user(tmp_path: Path) -> None:
         with contextlib.closing(listener.accept()[0]) as accepted:
             os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
             with pytest.raises(IdentificationFailed, match=f"process {child} .*connect again"):
-                here.identify(accepted)
+                identifier.identify(accepted)
             os.waitpid(child, 0)
             with pytest.raises(IdentificationFailed, match=f"process {child} "):
-                here.identify(accepted)
+                identifier.identify(accepted)
 
 
 def test_cgroup_identity_is_refused_without_pidfds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,15 +148,15 @@ def test_unknown_user_has_its_identifier_as_name() -> None:
 def test_a_database_that_was_out_of_reach_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a second query, a user would have no groups, and so no ceilings, until the coordinator's end."""
     user_database._look_up.cache_clear()
-    tenancy = TenantLookup({"mine": {"groups": [str(pwd.getpwuid(ME).pw_gid)]}})
+    lookup = TenantLookup({"mine": {"groups": [str(pwd.getpwuid(ME).pw_gid)]}})
 
     def out_of_reach(uid: int) -> NoReturn:
         raise KeyError(f"getpwuid(): uid not found: {uid}")
 
     with monkeypatch.context() as context:
         context.setattr(pwd, "getpwuid", out_of_reach)
-        assert tenancy.tenant_of(str(ME)) == ""
-    assert tenancy.tenant_of(str(ME)) == ""  # no query yet, because each may hang
+        assert lookup.tenant_of(str(ME)) == ""
+    assert lookup.tenant_of(str(ME)) == ""  # no query yet, because each may hang
     later = time.monotonic() + 11
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert tenancy.tenant_of(str(ME)) == "mine"
+    assert lookup.tenant_of(str(ME)) == "mine"

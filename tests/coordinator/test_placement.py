@@ -52,9 +52,9 @@ def test_placement_options_choose_the_device(two: CoordinatorProcess) -> None:
     assert register(two, "b", "affinity=pair") == pair
     assert register(two, "d", f"device={B}") == [B]
     assert (two.client("a") or {})["labels"] == {"affinity": "pair"}
-    reason, said = refused(two, "e", "affinity=pair share=0.6")
+    reason, message = refused(two, "e", "affinity=pair share=0.6")
     assert reason == "placement_failed"
-    assert "has 0.5 of its share left" in said
+    assert "has 0.5 of its share left" in message
 
 
 @pytest.mark.parametrize("half", ["0.5", "50%"])
@@ -121,8 +121,8 @@ def test_guest_is_preempted_when_the_owner_registers(
     guest.end_turn()
     owner.wait_phase(IN)
     assert (two.client("guest") or {})["is_preemptible_guest"]
-    (seen,) = [one for one in ask(as_other_user(), "status")["clients"] if one["id"] == "guest"]
-    assert "guaranteed to tenant mine: the client runs only while that tenant is idle" in seen["notes"][0]
+    (visible,) = [one for one in ask(as_other_user(), "status")["clients"] if one["id"] == "guest"]
+    assert "guaranteed to tenant mine: the client runs only while that tenant is idle" in visible["notes"][0]
 
 
 def test_a_topology_is_read_from_a_file(

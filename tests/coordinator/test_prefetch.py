@@ -1,6 +1,5 @@
 """Limits of the prefetch of the next client's memory, as far as the device has room."""
 
-
 from __future__ import annotations
 
 from jupyter_gpushare.wire.page import CLOSING, IN, OUT
@@ -52,9 +51,9 @@ def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, pr
     runs, first, second = processes("a"), processes("b"), processes("b")
     runs.run_turn()
     runs.allocate(2 * GIB)
-    for process, there in ((first, 0), (second, 2 * GIB)):
+    for process, resident in ((first, 0), (second, 2 * GIB)):
         process.allocate(4 * GIB)
-        process.report.resident = there
+        process.report.resident = resident
     room = 4 * GIB  # of 8 GiB, 2 are used by a and 2 by b
     first.start_waiting()
     wait_until(lambda: first.control.prefetch_limit == room * 2 // 3)

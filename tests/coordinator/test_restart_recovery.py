@@ -26,7 +26,7 @@ def file_of(coordinator: CoordinatorProcess) -> Path:
     return store_path(coordinator.path, address.state_directory())
 
 
-def kept(coordinator: CoordinatorProcess) -> dict[str, ClientRecord]:
+def stored_clients(coordinator: CoordinatorProcess) -> dict[str, ClientRecord]:
     """Return the clients in the state store's file."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{file_of(coordinator)}?mode=ro", uri=True)) as file:
@@ -37,7 +37,7 @@ def kept(coordinator: CoordinatorProcess) -> dict[str, ClientRecord]:
 
 def suspended(coordinator: CoordinatorProcess, client: str) -> bool:
     """Return whether the state store has the client as suspended."""
-    record = kept(coordinator).get(client)
+    record = stored_clients(coordinator).get(client)
     return bool(record and record.suspended)
 
 
@@ -54,7 +54,7 @@ def in_status(coordinator: CoordinatorProcess) -> str:
     return "\n".join(problems)
 
 
-def shares(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def take_turn(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("works")
     process.run_turn()
     process.close()
@@ -99,21 +99,21 @@ def test_change_during_shutdown_is_stored(coordinator: CoordinatorProcess, proce
     for _ in range(3):
         processes.kernel("a")
         others = [processes(f"other-{number}") for number in range(4)]
-        agreed = wanted = 100 << 20
+        accepted = requested = 100 << 20
         with contextlib.suppress(Unreachable, OSError), Client(coordinator.path) as connection:
             while True:
-                wanted += 1 << 20
-                connection.request(messages.SetQuota(client="a", changes={"memory": wanted}))
-                agreed = wanted
+                requested += 1 << 20
+                connection.request(messages.SetQuota(client="a", changes={"memory": requested}))
+                accepted = requested
                 for other in others:
                     other.start_waiting()
-                if agreed == 120 << 20:
+                if accepted == 120 << 20:
                     os.kill(coordinator.pid, signal.SIGTERM)
         assert coordinator.wait() == 0
         coordinator.start()
         processes.kernel("a")
         # The coordinator may have executed the last request without a reply.
-        assert (coordinator.client("a") or {})["quota"]["memory"] in (agreed, wanted)
+        assert (coordinator.client("a") or {})["quota"]["memory"] in (accepted, requested)
         coordinator.request(messages.SetQuota(client="a", changes={"memory": 100 << 20}))
         for other in others:
             other.disconnect()
@@ -178,7 +178,7 @@ def test_refused_returning_client_keeps_its_stored_state(
     with pytest.raises(CoordinatorError, match="64"):
         coordinator.request(messages.Register(client="a", token="secret", gpus=64))
     processes.kernel("b")
-    wait_until(lambda: "b" in kept(coordinator))
+    wait_until(lambda: "b" in stored_clients(coordinator))
     assert suspended(coordinator, "a")
     processes.kernel("a")
     assert (coordinator.client("a") or {})["suspended"]
@@ -191,14 +191,14 @@ def test_client_with_another_token_starts_without_stored_state(
     coordinator.start()
     processes.kernel("a", "another")
     assert not (coordinator.client("a") or {})["suspended"]
-    wait_until(lambda: hash_token("another") in str(kept(coordinator).get("a")))
+    wait_until(lambda: hash_token("another") in str(stored_clients(coordinator).get("a")))
 
 
 def test_name_of_a_disconnected_client_stays_reserved(
     coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     processes.kernel("a")
-    wait_until(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in stored_clients(coordinator))
     coordinator.stop(signal.SIGKILL)
     coordinator.start()
     Path(coordinator.path).chmod(0o666)
@@ -220,11 +220,11 @@ def test_state_file_has_no_secrets_and_no_notebook_names(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     coordinator.request(messages.Register(client="a", token="my-token", label="diary.ipynb"))
-    wait_until(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in stored_clients(coordinator))
     path = file_of(coordinator)
-    beside = [one for one in path.parent.iterdir() if one.name.startswith(path.name)]
-    assert path in beside
-    for one in beside:
+    files = [one for one in path.parent.iterdir() if one.name.startswith(path.name)]
+    assert path in files
+    for one in files:
         assert stat.S_IMODE(one.stat().st_mode) == 0o600, one
         assert b"my-token" not in one.read_bytes() and b"diary" not in one.read_bytes()
 
@@ -234,12 +234,12 @@ def test_state_file_has_no_secrets_and_no_notebook_names(
 
 def test_locked_state_file_delays_no_request(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     processes.kernel("a")
-    wait_until(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in stored_clients(coordinator))
     other = sqlite3.connect(file_of(coordinator), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     coordinator.request(messages.Suspend(client="a"))
     assert "locked" in in_status(coordinator)
-    shares(coordinator, processes)
+    take_turn(coordinator, processes)
     other.execute("ROLLBACK")
     other.close()
     wait_until(lambda: suspended(coordinator, "a"), 15)

@@ -134,7 +134,7 @@ def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "made",
+    "script",
     [
         "PRAGMA user_version = 2;",  # no tables
         "CREATE TABLE clients (id TEXT NOT NULL UNIQUE);",  # tables of no version
@@ -142,11 +142,11 @@ def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_pa
         "PRAGMA user_version = -1;",
     ],
 )
-def test_foreign_file_is_set_aside(tmp_path: Path, made: str) -> None:
+def test_foreign_file_is_set_aside(tmp_path: Path, script: str) -> None:
     """No retry could make such a file usable."""
     path = tmp_path / "journal.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
-        other.executescript(made)
+        other.executescript(script)
     file = StateDatabase(path)
     with pytest.raises(DatabaseCorrupt, match="broken-1"):
         file.write({"a": RECORD}, {})
@@ -199,15 +199,15 @@ def test_clients_that_come_and_go_while_the_disk_is_full_fill_no_memory(
 
 
 def test_hanging_disk_delays_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on, told = threading.Event(), threading.Event()
-    monkeypatch.setattr(StateDatabase, "clients", lambda file: goes_on.wait(30) and {"a": RECORD})
-    store = StateStore(tmp_path / "journal.db", lambda call, *words: (call(*words), told.set()))
+    disk_answers, loaded = threading.Event(), threading.Event()
+    monkeypatch.setattr(StateDatabase, "clients", lambda file: disk_answers.wait(30) and {"a": RECORD})
+    store = StateStore(tmp_path / "journal.db", lambda call, *words: (call(*words), loaded.set()))
     found: list[dict[str, ClientRecord]] = []
     store.load(found.append, wait=0.01)
     store.save_client("b", RECORD)
     assert not found
-    goes_on.set()
-    assert told.wait(10)
+    disk_answers.set()
+    assert loaded.wait(10)
     assert found == [{"a": RECORD}]
     store.close()
     monkeypatch.undo()

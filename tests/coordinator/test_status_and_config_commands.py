@@ -216,9 +216,9 @@ def test_status_marks_simulated_devices_of_programs(
 
 def test_version_and_help(command: Run) -> None:
     assert command("--version").stdout.strip() == "0.1.0"
-    told = command("--help").stdout
+    output = command("--help").stdout
     for name in ("coordinator", "status", "config", "run", "kernelspec", "doctor", "demo", "bench"):
-        assert name in told
+        assert name in output
 
 
 def test_the_environment_names_the_socket(coordinator: CoordinatorProcess) -> None:

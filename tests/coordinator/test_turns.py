@@ -29,10 +29,10 @@ def test_page_has_permit_quota_and_limits(idle_coordinator: CoordinatorProcess, 
     assert control.memory_backing > 0
     assert abs(control.heartbeat_ns / 1e9 - time.monotonic()) < 2
     b = processes("b", quota="service=offline")
-    began = time.monotonic()
+    started_at = time.monotonic()
     b.start_waiting()
     wait_until(lambda: a.contended)
-    assert began < a.permit.deadline_ns / 1e9 <= time.monotonic() + quantum
+    assert started_at < a.permit.deadline_ns / 1e9 <= time.monotonic() + quantum
     assert b.control.memory_limit == b.control.memory_total == 8 << 30
     assert b.control.quota_flags == 1 | 4
 
@@ -102,12 +102,12 @@ def test_turn_ends_with_the_cell_or_the_kernel(
     a.run_turn()
     b.start_waiting()
     wait_until(lambda: a.contended)
-    began = time.monotonic()
+    started_at = time.monotonic()
     if end == "cell":
         kernel.cell("end", "m1")
     else:
         processes.disconnect()
-    assert a.wait_phase(CLOSING) - began < 0.5
+    assert a.wait_phase(CLOSING) - started_at < 0.5
     assert (long_quantum_coordinator.client("a") or {})["cells"] == 0
     a.drain()
     b.wait_phase(IN)

@@ -54,9 +54,9 @@ def use(coordinator: CoordinatorProcess, processes: ProcessFactory) -> float:
 
 
 def test_usage_includes_the_present_turn(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    held = use(coordinator, processes)
+    gpu_seconds = use(coordinator, processes)
     row = usage(coordinator)
-    assert row["gpu_seconds"] == pytest.approx(held, abs=0.005)
+    assert row["gpu_seconds"] == pytest.approx(gpu_seconds, abs=0.005)
     assert (row["device"], row["device_name"], row["turns"], row["waits"]) == (UUID, "Simulated GPU", 2, 2)
     assert (row["busy_seconds"], row["evicted_bytes"], row["restored_bytes"]) == (0.01, 3 << 20, 1 << 20)
     assert row["wait_seconds"] > 0.1
@@ -125,13 +125,13 @@ def test_unreadable_state_store_is_reported(idle_coordinator: CoordinatorProcess
     path = file_of(idle_coordinator)
     path.mkdir(parents=True)
     idle_coordinator.start()
-    held = use(idle_coordinator, processes)
+    gpu_seconds = use(idle_coordinator, processes)
     result = idle_coordinator.request(messages.Usage(since=3600))
     assert not result["complete"]
-    assert result["rows"][0]["gpu_seconds"] == pytest.approx(held, abs=0.005)
+    assert result["rows"][0]["gpu_seconds"] == pytest.approx(gpu_seconds, abs=0.005)
     path.rmdir()
     wait_until(lambda: idle_coordinator.request(messages.Usage(since=3600))["complete"], 15)
-    assert usage(idle_coordinator)["gpu_seconds"] == pytest.approx(held, abs=0.005), "usage was lost or doubled"
+    assert usage(idle_coordinator)["gpu_seconds"] == pytest.approx(gpu_seconds, abs=0.005), "usage was lost or doubled"
 
 
 # --- the file
@@ -212,14 +212,14 @@ def test_invalid_time_is_refused_with_a_reason(written: str, words: str) -> None
 
 def test_usage_command_prints_a_table(coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run) -> None:
     nothing = command("usage", "--socket", coordinator.path)
-    assert nothing.stdout.startswith("Nobody has used a GPU since") and nothing.returncode == 0
+    assert nothing.stdout.startswith("No user has used a GPU since") and nothing.returncode == 0
     use(coordinator, processes)
     row = usage(coordinator)
     table = command("usage", "--socket", coordinator.path, "--since", "1h")
     for words in (row["user"], UUID, "Simulated GPU", "3 MiB", "moved out"):
         assert words in table.stdout, table
-    told = json.loads(command("usage", "--socket", coordinator.path, "--json").stdout)
-    assert told["rows"] == [row] and told["complete"] is True
+    output = json.loads(command("usage", "--socket", coordinator.path, "--json").stdout)
+    assert output["rows"] == [row] and output["complete"] is True
     (line,) = csv.DictReader(io.StringIO(command("usage", "--socket", coordinator.path, "--csv").stdout))
     assert line == {name: "" if value is None else str(value) for name, value in row.items()}
     wrong = command("usage", "--socket", coordinator.path, "--since", "soon")

@@ -81,18 +81,18 @@ class HostileClient:
         )
 
     def _send_lines(self) -> None:
-        said = self._unfinished + b"\n".join(
+        data = self._unfinished + b"\n".join(
             self._next_line() for _ in range(self._random.randrange(1, MAX_LINES_AT_ONCE))
         )
         self._unfinished = b""
         if self._random.random() < 0.3:  # the rest follows later or never
-            cut = self._random.randrange(len(said) + 1)
-            said, self._unfinished = said[:cut], said[cut:] + b"\n"
+            cut = self._random.randrange(len(data) + 1)
+            data, self._unfinished = data[:cut], data[cut:] + b"\n"
         else:
-            said += b"\n"
+            data += b"\n"
         assert self.connection
-        while said:
-            said = said[self.connection.socket.send(said) :]
+        while data:
+            data = data[self.connection.socket.send(data) :]
 
     def _read_answers(self) -> None:
         """Read and discard replies."""

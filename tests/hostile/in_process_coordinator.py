@@ -63,23 +63,25 @@ class InProcessCoordinator:
         self.stops += 1
 
     def connect(self, uid: int) -> ConnectedPair:
-        ours, theirs = socket.socketpair()
-        self.loop.run_until_complete(self._accept(ours, uid))
-        return ConnectedPair(theirs)
+        own_end, peer_end = socket.socketpair()
+        self.loop.run_until_complete(self._accept(own_end, uid))
+        return ConnectedPair(peer_end)
 
     async def _accept(self, end: socket.socket, uid: int) -> None:
         # The identity is invented, because a real connection of another user would need root.
-        peer = Connection(end, Identity(str(uid), uid in (0, os.getuid()), os.getpid(), uid), self._line, self._closed)
-        self.connections.add(peer)
-        self.dispatcher.on_connected(peer)
+        connection = Connection(
+            end, Identity(str(uid), uid in (0, os.getuid()), os.getpid(), uid), self._line, self._closed
+        )
+        self.connections.add(connection)
+        self.dispatcher.on_connected(connection)
 
-    def _line(self, peer: Connection, line: bytes) -> None:
+    def _line(self, connection: Connection, line: bytes) -> None:
         self.lines += 1
-        self.dispatcher.on_line(peer, line)
+        self.dispatcher.on_line(connection, line)
 
-    def _closed(self, peer: Connection) -> None:
-        self.connections.discard(peer)
-        self.dispatcher.on_closed(peer)
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self.dispatcher.on_closed(connection)
 
     def handle_pending(self) -> None:
         """Handle all messages that were sent."""
@@ -112,8 +114,8 @@ class InProcessCoordinator:
         asyncio.set_event_loop(None)
 
     async def _close(self) -> None:
-        for peer in list(self.connections):
-            peer.drop()
+        for connection in list(self.connections):
+            connection.drop()
         self.coordinator.close()
 
 

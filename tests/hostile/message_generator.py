@@ -62,13 +62,13 @@ class MessageGenerator:
         self.devices = ["GPU-made-up"]
         self._made: dict[type, Callable[[Any], Any]] = {
             inspect.IntType: self._integer,
-            inspect.FloatType: lambda about: self.random.choice(_FLOATS),
-            inspect.BoolType: lambda about: self.random.random() < 0.5,
-            inspect.NoneType: lambda about: None,
+            inspect.FloatType: lambda declared: self.random.choice(_FLOATS),
+            inspect.BoolType: lambda declared: self.random.random() < 0.5,
+            inspect.NoneType: lambda declared: None,
             inspect.StrType: self._text,
-            inspect.LiteralType: lambda about: self.random.choice(about.values),
-            inspect.UnionType: lambda about: self._value(self.random.choice(about.types)),
-            inspect.ListType: lambda about: [self._value(about.item_type) for _ in range(self._small_count())],
+            inspect.LiteralType: lambda declared: self.random.choice(declared.values),
+            inspect.UnionType: lambda declared: self._value(self.random.choice(declared.types)),
+            inspect.ListType: lambda declared: [self._value(declared.item_type) for _ in range(self._small_count())],
             inspect.DictType: self._dictionary,
             inspect.StructType: self._struct,
         }
@@ -95,34 +95,34 @@ class MessageGenerator:
 
     # --- valid values
 
-    def _value(self, about: Any) -> Any:
-        if isinstance(about, inspect.Metadata):
-            return self._value(about.type)
-        make = self._made.get(type(about))
-        return make(about) if make else self.anything()
+    def _value(self, declared: Any) -> Any:
+        if isinstance(declared, inspect.Metadata):
+            return self._value(declared.type)
+        make = self._made.get(type(declared))
+        return make(declared) if make else self.anything()
 
     def _small_count(self) -> int:
         return self.random.choice((0, 1, 1, 1, 2, 3, 64))
 
-    def _integer(self, about: inspect.IntType) -> int:
-        lowest = about.ge if about.ge is not None else about.gt + 1 if about.gt is not None else -(1 << 70)
-        highest = about.le if about.le is not None else about.lt - 1 if about.lt is not None else 1 << 70
+    def _integer(self, declared: inspect.IntType) -> int:
+        lowest = declared.ge if declared.ge is not None else declared.gt + 1 if declared.gt is not None else -(1 << 70)
+        highest = declared.le if declared.le is not None else declared.lt - 1 if declared.lt is not None else 1 << 70
         found = self.random.choice((lowest, highest, *_NUMBERS))
         return int(min(max(found, lowest), highest))
 
-    def _text(self, about: inspect.StrType) -> str:
+    def _text(self, declared: inspect.StrType) -> str:
         pool = self.random.choice((self.clients, self.clients, self.tokens, self.devices, _TEXTS))
         found = self.random.choice(pool)
-        if about.pattern and not re.search(about.pattern, found):
+        if declared.pattern and not re.search(declared.pattern, found):
             return self.random.choice(self.clients)
-        return (found or "x" * (about.min_length or 0))[: about.max_length]
+        return (found or "x" * (declared.min_length or 0))[: declared.max_length]
 
-    def _dictionary(self, about: inspect.DictType) -> dict[str, Any]:
-        return {self.random.choice(_KEYS): self._value(about.value_type) for _ in range(self.random.randrange(4))}
+    def _dictionary(self, declared: inspect.DictType) -> dict[str, Any]:
+        return {self.random.choice(_KEYS): self._value(declared.value_type) for _ in range(self.random.randrange(4))}
 
-    def _struct(self, about: inspect.StructType) -> dict[str, Any]:
-        made = {} if about.tag is None else {typing.cast(str, about.tag_field): about.tag}
-        for field in about.fields:
+    def _struct(self, declared: inspect.StructType) -> dict[str, Any]:
+        made = {} if declared.tag is None else {typing.cast(str, declared.tag_field): declared.tag}
+        for field in declared.fields:
             if field.required or self.random.random() < 0.6:
                 made[field.encode_name] = self._field(field)
         return made
@@ -164,19 +164,19 @@ class MessageGenerator:
 
     def _corrupted(self, line: bytes) -> bytes:
         """Return the line with bytes changed, removed or repeated."""
-        bent = bytearray(line)
+        corrupted = bytearray(line)
         for _ in range(self.random.randrange(1, 4)):
-            at = self.random.randrange(len(bent) + 1)
+            at = self.random.randrange(len(corrupted) + 1)
             how = self.random.randrange(4)
             if how == 0:
-                bent[at : at + 1] = self.random.randbytes(1)
+                corrupted[at : at + 1] = self.random.randbytes(1)
             elif how == 1:
-                del bent[at : at + self.random.randrange(1, 20)]
+                del corrupted[at : at + self.random.randrange(1, 20)]
             elif how == 2:
-                bent[at:at] = bent[self.random.randrange(len(bent) + 1) :][:20]
+                corrupted[at:at] = corrupted[self.random.randrange(len(corrupted) + 1) :][:20]
             else:
-                del bent[at:]
-        return bytes(bent)
+                del corrupted[at:]
+        return bytes(corrupted)
 
     def _too_long(self, kind: Kind) -> bytes:
         """Return a line near the maximum length, or one with the deepest nesting that fits."""

@@ -22,11 +22,11 @@ def corrupt_page(random: Random, descriptor: int, *structs: str) -> None:
         _report(random, descriptor)
     for _ in range(random.choice((1, 3, 30))):
         if random.random() < 0.2:
-            at, what = random.randrange(constants["GPUSHARE_PAGE_BYTES"]), random.randbytes(8)
+            at, data = random.randrange(constants["GPUSHARE_PAGE_BYTES"]), random.randbytes(8)
         else:
             at, size = random.choice(FIELDS[random.choice(structs)])
-            what = (random.choice(_VALUES) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
-        os.pwrite(descriptor, what[: constants["GPUSHARE_PAGE_BYTES"] - at], at)
+            data = (random.choice(_VALUES) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+        os.pwrite(descriptor, data[: constants["GPUSHARE_PAGE_BYTES"] - at], at)
 
 
 def _report(random: Random, descriptor: int) -> None:
@@ -42,8 +42,8 @@ def _fields(struct: str, base: int = 0) -> list[tuple[int, int]]:
     """Return (offset, size) in bytes of every number in a struct of `page.h`."""
     ffi, _ = pages.layout()
     found = []
-    for _, about in ffi.typeof(struct).fields:
-        at, kind = base + about.offset, about.type
+    for _, declared in ffi.typeof(struct).fields:
+        at, kind = base + declared.offset, declared.type
         if kind.kind == "struct":
             found += _fields(kind.cname, at)
         elif kind.kind == "array":
@@ -64,7 +64,7 @@ class ChangingPage:
         object.__setattr__(self, "_block", block)
         object.__setattr__(self, "_random", random)
         ffi, _ = pages.layout()
-        types = {name: about.type for name, about in ffi.typeof(block).fields}
+        types = {name: declared.type for name, declared in ffi.typeof(block).fields}
         arrays = {name: kind.length for name, kind in types.items() if kind.kind == "array"}
         bits = {name: 8 * ffi.sizeof(kind.item if name in arrays else kind) for name, kind in types.items()}
         object.__setattr__(self, "_bits", bits)

@@ -182,8 +182,8 @@ def test_message_generator_follows_the_declarations() -> None:
     lines = MessageGenerator(randoms.Random(1))
     decoder = msgspec.json.Decoder(messages.Incoming)
     for kind in KINDS:
-        taken = 0
+        valid = 0
         for _ in range(100):
             with contextlib.suppress(msgspec.ValidationError):
-                taken += isinstance(decoder.decode(lines.message(kind)), kind)
-        assert taken > 50, kind
+                valid += isinstance(decoder.decode(lines.message(kind)), kind)
+        assert valid > 50, kind
