@@ -41,7 +41,7 @@ class LaunchOptions(NamedTuple):
 
 
 def parse(arguments: list[str], python: str) -> LaunchOptions:
-    """Split the launcher's options from the command, which `python` runs if it is a module. Raise LauncherUsageError."""
+    """Split the launcher's options from the command, whose module `python` runs. Raise LauncherUsageError."""
     options: dict[str, str] = {}
     simulate: bool | None = None
     rest = list(arguments)

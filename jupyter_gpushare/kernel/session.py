@@ -22,9 +22,7 @@ class Session:
         self.note = env.get("GPUSHARE_NOTE", "")
         self.connection: KernelConnection | None = None
         if self.client and not _shim_is_loaded(env):
-            self.note = (
-                "unshared: this kernel has not loaded the library in LD_PRELOAD, so it uses the GPU without turns"
-            )
+            self.note = "unshared: the library in LD_PRELOAD is not loaded, so this kernel uses the GPU without turns"
         if env.get("GPUSHARE_DISABLE") == "1":
             self.note = "unshared: GPUSHARE_DISABLE=1 turns sharing off, so this kernel uses the GPU without turns"
         if self.client and self.path:

@@ -55,7 +55,7 @@ def _memory(report: Report, client: dict[str, Any]) -> str:
     resident, evicted = client["resident"], max(0, client["allocated"] - client["resident"])
     parts = [
         Part(resident / limit, COLOURS["own"], f"on the device: {format_size(resident)}"),
-        Part(evicted / limit, "rgba(47,127,209,.5)", f"moved off the device: {format_size(evicted)}"),
+        Part(evicted / limit, "rgba(47,127,209,.5)", f"moved out: {format_size(evicted)}"),
     ]
     text = f"{line}; may allocate {format_size(limit)}"
     return bar(parts, text) + element("div", "margin-top:2px", escape(text))
