@@ -1,10 +1,9 @@
 """Simulated host: processes with the compiled rule and real lock files, under coordinators with random permits.
 
-The invariants for all permits are:
-a device works for one turn at a time, and for no process without the lock;
-a process follows no permit that the coordinator has not written;
-a process ends no turn without a reason;
-no device is idle while a process may enter.
+These invariants hold for all permits.
+A device works for one turn at a time, and for no process without the lock.
+A process follows no permit that the coordinator has not written, and ends no turn without a reason.
+No device is idle while a process may enter.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from .simulated_sockets import CoordinatorSocket
 
 
 class NoNvml(Nvml):
-    """Stand-in for NVML on a host without it, where the coordinator gets its devices from processes."""
+    """NVML of a host without it: the coordinator gets its devices from processes."""
 
     def __init__(self) -> None:
         self._nvml = None
