@@ -1,4 +1,4 @@
-"""Tests of turns by permits and by the devices' locks: how processes enter, stay and leave."""
+"""Tests of entering, staying in and leaving turns, by permits and by the devices' locks."""
 
 from __future__ import annotations
 
