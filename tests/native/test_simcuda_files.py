@@ -1,4 +1,4 @@
-"""The files of the simulated machine: its parameters, its state, the execution log; and what they say of devices."""
+"""Tests of the files of the simulated machine: its parameters, its state and the execution log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from ..driver_facts.harness import MIB, MS, Cuda, environment, run_test_program
 from . import simlog
-from .test_simcuda_multiprocess import FAST, read_line, say
+from .test_simcuda_multiprocess import FAST, read_line, send
 
 
 def logged(cuda: Cuda) -> None:
@@ -23,7 +23,7 @@ def logged(cuda: Cuda) -> None:
         cuda.launch("spin", 0)
     cuda.launch("spin", 20 * MS)
     cuda.cuCtxSynchronize()
-    say("ready")
+    send("ready")
     input()
 
 
@@ -59,7 +59,7 @@ def test_overlap_is_found() -> None:
 
 
 def describe(variables: dict[str, str]) -> tuple[int, object]:
-    """What simcuda_describe says in a process with these variables."""
+    """Return the code and the description of simcuda_describe in a process with these variables."""
     code = """if True:
         import ctypes, json, os, threading
         buffer = ctypes.create_string_buffer(65536)
@@ -89,7 +89,7 @@ def test_description_is_readable_without_using_the_devices(tmp_path: Path) -> No
 
 def visible(cuda: Cuda) -> None:
     count = cuda.cuDeviceGetCount()
-    say(json.dumps([bytes(cuda.cuDeviceGetUuid(cuda.cuDeviceGet(i)).bytes).hex() for i in range(count)]))
+    send(json.dumps([bytes(cuda.cuDeviceGetUuid(cuda.cuDeviceGet(i)).bytes).hex() for i in range(count)]))
 
 
 def test_visible_devices(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_visible_devices(tmp_path: Path) -> None:
     ("text", "line"),
     [("memory = 1", 1), ("[device]\nmemory = lots", 2), ("time_scale 3", 1), ("[device]\ncolour = red", 2)],
 )
-def test_parameters_that_make_no_sense_are_named(tmp_path: Path, text: str, line: int) -> None:
+def test_the_error_has_the_line_of_an_invalid_parameter(tmp_path: Path, text: str, line: int) -> None:
     (tmp_path / "bad.conf").write_text(text)
     code, error = describe(environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "bad.conf")))
     assert code == -1
@@ -127,14 +127,14 @@ def two_devices(cuda: Cuda) -> None:
     cuda.cuMemAlloc(16 * MIB)
     assert cuda.cuMemGetInfo()[0] == free - 16 * MIB
     cuda.cuCtxSetCurrent(cuda.context)
-    say(
+    send(
         json.dumps([total, cuda.cuDeviceGetName(32, cuda.cuDeviceGet(1)).split(b"\0")[0].decode(), cuda.cuMemGetInfo()])
     )
 
 
 def test_parameters_of_several_devices(tmp_path: Path) -> None:
     (tmp_path / "machine.conf").write_text(
-        "# two of them\nslice = 1 ms\n[device]\nmemory = 64 MiB\n[device]\nname = Big # one\nmemory = 3 GiB\n"
+        "# two devices\nslice = 1 ms\n[device]\nmemory = 64 MiB\n[device]\nname = Big # one\nmemory = 3 GiB\n"
         "fault_bandwidth = 4 GiB/s\nlaunch_overhead = 10 us\ncontext_memory = 0\n"
     )
     variables = environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
@@ -144,7 +144,7 @@ def test_parameters_of_several_devices(tmp_path: Path) -> None:
     assert info == [48 * MIB, 64 * MIB]
 
 
-def test_the_shared_file_is_private_and_others_are_refused(tmp_path: Path) -> None:
+def test_the_shared_file_is_private_and_a_readable_one_is_refused(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with run_test_program(visible, environment(state)) as process:
         assert read_line(process) != "[]"
@@ -157,13 +157,13 @@ def test_the_shared_file_is_private_and_others_are_refused(tmp_path: Path) -> No
 
 def test_devices_of_every_user_are_identified_by_their_file(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    everybodys = environment(state, GPUSHARE_SIM_SHARED="1")
-    uuid = "GPU-53494d00-0000-0000"  # nobody's uid
-    assert str(describe(everybodys)[1]).count(uuid) == 1
-    with run_test_program(visible, everybodys) as process:
+    of_all_users = environment(state, GPUSHARE_SIM_SHARED="1")
+    uuid = "GPU-53494d00-0000-0000"  # uid 0 for the devices of all users
+    assert str(describe(of_all_users)[1]).count(uuid) == 1
+    with run_test_program(visible, of_all_users) as process:
         assert uuid.replace("GPU-", "").replace("-", "") in read_line(process)
     assert state.stat().st_mode & 0o777 == 0o666
-    with run_test_program(visible, environment(state)) as process:  # for whom they are to be private, they are not
+    with run_test_program(visible, environment(state)) as process:  # a driver for one user refuses the file of all users
         assert read_line(process) == ""
     code, error = describe(environment(tmp_path / "other", GPUSHARE_SIM_SHARED="yes"))
     assert code == -1 and error == {"error": "GPUSHARE_SIM_SHARED=yes: 0 or 1 is needed"}
