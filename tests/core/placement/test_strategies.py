@@ -53,7 +53,7 @@ def test_a_share_can_be_raised_up_to_what_is_left() -> None:
     place_client(placement, "a", share=0.4)
     place_client(placement, "b", share=0.4)
     placement.change("a", PlacementRequest(share=0.6))
-    with pytest.raises(Refused, match=r"share=0.7 is not to be had: device 0 .* has 0.6 of its share left"):
+    with pytest.raises(Refused, match=r"share=0.7 is not available: device 0 .* has 0.6 of its share left"):
         placement.change("a", PlacementRequest(share=0.7))
     assert placement.placed["a"].request.share == 0.6
 
@@ -182,7 +182,7 @@ def test_a_gang_never_spans_nodes() -> None:
     placement = make_placement(4, PlacementSettings(topology=two_nodes))
     place_client(placement, "a", gpus=2, share=0.6)
     assert place_client(placement, "b", gpus=2, share=0.6) == ("d2", "d3")
-    with pytest.raises(Refused, match="is free, but not enough others beside it are"):
+    with pytest.raises(Refused, match="is free, but too few other devices are"):
         place_client(placement, "c", gpus=3)
 
 
