@@ -65,7 +65,7 @@ def configuration() -> str:
 def _settings(table: dict[str, Setting]) -> str:
     rows = []
     for name, setting in table.items():
-        choices = "<br>".join(f"`{word}`: {meaning}" for word, meaning in setting.choices.items())
+        choices = "<br>".join(f"`{word}`: {meaning}." for word, meaning in setting.choices.items())
         default = "none" if setting.default is None else f"`{setting.default!r}`"
         live = "yes" if setting.live else "no"
         meaning = f"{setting.help} {setting.more}"
