@@ -1,4 +1,4 @@
-"""Settings, live: what admins may change, and what is refused with the state unchanged."""
+"""Changes of settings by admins while a coordinator runs, and the refusal of invalid changes."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_default_quota_applies_to_new_clients(coordinator: CoordinatorProcess, p
         ({"time_quantum": None}, "time_quantum"),
         ({"default_quota": "memory=="}, "memory: '=' is not a size"),
         ({"default_quota": "{'memory': null}"}, "default_quota"),
-        ({"device_memory": "1GiB"}, "fixed while running"),
-        ({"parent": 1}, "unknown or fixed"),
+        ({"device_memory": "1GiB"}, "cannot change while the coordinator runs"),
+        ({"parent": 1}, "unknown or cannot change"),
         ({"time_quantum": 5, "colour": "red"}, "'colour' is unknown"),
         ({"idle_release": 1, "time_quantum": -5}, "allowed are 0.001 to 86400 seconds"),
     ],
@@ -76,7 +76,7 @@ def test_invalid_setting_changes_nothing(
     assert change(shared_coordinator) == before
 
 
-# For every setting: values that cannot be, and what is said about them.
+# For each setting: invalid values, each with a part of its error message.
 BAD: dict[str, list[tuple[Any, str]]] = {
     "time_quantum": [(0, "0.001 to 86400"), ("soon", "'auto'"), (True, "True"), (math.nan, "nan")],
     "idle_release": [(86401, "0.001 to 86400"), (True, "True"), ("later", "'auto'")],
@@ -116,7 +116,11 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "max_processes": [(-1, "1 to 1000000"), (True, "True"), ("many", "many")],
     "max_clients": [(-1, "1 to 1000000"), (-1.0, "1 to 1000000"), (1e300, "1 to 1000000"), (True, "True")],
     "max_messages": [(-1, "1 to 1000000"), (10**9, "1000000")],
-    "tenants": [({"a": {"cells": {"rack": 1}}}, "allowed are device, switch"), ({"a": 1}, "no object"), (5, "5")],
+    "tenants": [
+        ({"a": {"cells": {"rack": 1}}}, "allowed are device, switch"),
+        ({"a": 1}, "is not a dictionary"),
+        (5, "5"),
+    ],
     "topology": [("/nowhere.json", "No such file"), (5, "5")],
     "simulate": [("perhaps", "perhaps")],
     "coordinator": [("relative", "is not an absolute path")],
@@ -125,7 +129,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
 
 @pytest.mark.parametrize("name", sorted(GpuShare.class_trait_names(config=True)))
 def test_invalid_setting_is_refused_with_a_reason(name: str) -> None:
-    """Wherever it comes from: a configuration file, options, a running coordinator's clients."""
+    """The check is the same for a configuration file, an option and a request."""
     for value, words in BAD[name]:
         with pytest.raises((TraitError, Refused)) as error:
             LiveSettings(GpuShare(config=Config({"GpuShare": {name: value}})))

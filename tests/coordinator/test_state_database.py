@@ -1,4 +1,4 @@
-"""The state store's file: of any version, broken, in a place that is full or closed; nothing about it stops sharing."""
+"""File of the state store: of any version, corrupt, on a full disk or unusable, without an effect on turns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import wait_until
 from .test_restart_recovery import RECORD, file_of, in_status, kept, shares, warnings
 
-# What files of each version were like, by the statements that made them; 0: just made, and nothing in it yet.
+# Statements that create a file of each version; version 0 is an empty file.
 _CLIENTS = f"""
     CREATE TABLE clients (
         id TEXT NOT NULL UNIQUE, user TEXT NOT NULL, token TEXT NOT NULL,
@@ -65,15 +65,15 @@ def test_corrupt_file_is_set_aside(idle_coordinator: CoordinatorProcess, process
 def test_unusable_state_path_is_reported_until_it_works(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """Even for root, whom no mode keeps out."""
+    """A directory at the path fails also for root, unlike a file mode."""
     path = file_of(idle_coordinator)
     path.mkdir(parents=True)
     idle_coordinator.start()
-    assert "restart would forget it: Is a directory" in in_status(idle_coordinator)
+    assert "suspensions and usage: Is a directory" in in_status(idle_coordinator)
     shares(idle_coordinator, processes)
     path.rmdir()
     wait_until(lambda: not idle_coordinator.status()["coordinator"]["problems"], 15)
-    assert "works" in kept(idle_coordinator), "all that was said meanwhile"
+    assert "works" in kept(idle_coordinator), "a change during the failure was lost"
     assert len(warnings(idle_coordinator)) == 1
 
 
@@ -93,12 +93,12 @@ def test_sharing_goes_on_beside_a_journal_of_a_later_version(
         file.executescript(f"CREATE TABLE new (x); PRAGMA user_version = {len(MIGRATIONS) + 1};")
     before = path.read_bytes()
     idle_coordinator.start()
-    assert "written by a later coordinator" in in_status(idle_coordinator)
+    assert "a later coordinator has written the file" in in_status(idle_coordinator)
     shares(idle_coordinator, processes)
     assert not idle_coordinator.request(messages.Usage(since=3600.0))["complete"]
     assert len(warnings(idle_coordinator)) == 1
     idle_coordinator.stop()
-    assert path.read_bytes() == before, "it is there for who knows it"
+    assert path.read_bytes() == before, "the file of a later version was changed"
 
 
 @pytest.mark.parametrize("version", OF_VERSION)
@@ -119,7 +119,7 @@ def test_migration_keeps_the_stored_state(tmp_path: Path, version: int) -> None:
 
 
 def test_migration_from_every_version_is_tested() -> None:
-    assert list(OF_VERSION) == list(range(len(MIGRATIONS) + 1)), "add what a file of the new version looks like"
+    assert list(OF_VERSION) == list(range(len(MIGRATIONS) + 1)), "add the statements for a file of the new version"
 
 
 def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_path: Path) -> None:
@@ -134,19 +134,19 @@ def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "made",
+    "script",
     [
         "PRAGMA user_version = 2;",  # no tables
-        "CREATE TABLE clients (id TEXT NOT NULL UNIQUE);",  # of no version
+        "CREATE TABLE clients (id TEXT NOT NULL UNIQUE);",  # tables of no version
         "CREATE TABLE clients (id, user); CREATE TABLE usage (hour); PRAGMA user_version = 2;",
         "PRAGMA user_version = -1;",
     ],
 )
-def test_foreign_file_is_set_aside(tmp_path: Path, made: str) -> None:
-    """However often it was tried, it would not get any better."""
+def test_foreign_file_is_set_aside(tmp_path: Path, script: str) -> None:
+    """No retry could make such a file usable."""
     path = tmp_path / "journal.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
-        other.executescript(made)
+        other.executescript(script)
     file = StateDatabase(path)
     with pytest.raises(DatabaseCorrupt, match="broken-1"):
         file.write({"a": RECORD}, {})
@@ -199,15 +199,15 @@ def test_clients_that_come_and_go_while_the_disk_is_full_fill_no_memory(
 
 
 def test_hanging_disk_delays_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on, told = threading.Event(), threading.Event()
-    monkeypatch.setattr(StateDatabase, "clients", lambda file: goes_on.wait(30) and {"a": RECORD})
-    store = StateStore(tmp_path / "journal.db", lambda call, *words: (call(*words), told.set()))
+    disk_answers, loaded = threading.Event(), threading.Event()
+    monkeypatch.setattr(StateDatabase, "clients", lambda file: disk_answers.wait(30) and {"a": RECORD})
+    store = StateStore(tmp_path / "journal.db", lambda call, *words: (call(*words), loaded.set()))
     found: list[dict[str, ClientRecord]] = []
     store.load(found.append, wait=0.01)
     store.save_client("b", RECORD)
     assert not found
-    goes_on.set()
-    assert told.wait(10)
+    disk_answers.set()
+    assert loaded.wait(10)
     assert found == [{"a": RECORD}]
     store.close()
     monkeypatch.undo()

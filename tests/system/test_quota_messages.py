@@ -7,7 +7,7 @@ from collections.abc import Callable
 from .notebook_client import Notebook
 from .system_host import SystemHost
 
-HEEDED = "among clients that run at the same time"
+HEEDED = "among colocated clients"
 
 
 def said(notebook: Notebook, line: str) -> str:

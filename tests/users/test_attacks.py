@@ -173,7 +173,7 @@ def test_lock_file_of_another_user_is_not_used(bare_host: Host, made: str) -> No
     bare_host.run("bob", f"import os\n{made}", path=f"/dev/shm/gpushare/{uuid}.lock")
     bare_host.coordinator("--simulate")
     (problem,) = bare_host.request(messages.Status())["coordinator"]["problems"]
-    assert "not everybody can lock device" in problem and f"uid {bare_host.uid('bob')} made it" in problem
+    assert "cannot take turns on device" in problem and f"which uid {bare_host.uid('bob')} created" in problem
 
 
 @pytest.mark.usefixtures("goes_on")
@@ -281,7 +281,7 @@ for number in range(1000):
         connection.close()
 """, path=SOCKET)  # fmt: skip
     said = host.log.read_text()
-    assert 0 < said.count(f"user {host.uid('bob')}") <= 300 and "is left out" in said
+    assert 0 < said.count(f"user {host.uid('bob')}") <= 300 and "similar records are suppressed" in said
 
 
 def test_runtime_folder_of_another_user_is_not_used(bare_host: Host) -> None:

@@ -184,7 +184,7 @@ class GrantTable:
         )
 
     def set_lock_contended(self, device: Device, contended: bool, now: float) -> None:
-        """Note whether a client that this coordinator does not know waits for the device."""
+        """Note whether a client unknown to this coordinator waits for the device."""
         if not contended:
             device.lock_contended_since = device.yielded_until = None  # such a client runs now, or waits no more
         elif device.lock_contended_since is None:

@@ -12,7 +12,7 @@ from ..state.model import Client, Device, Grant
 from .grant_table import FIRST_TURN, GrantTable
 from .self_tuning import SettingsTuner
 
-_MIN_YIELD_SECONDS = 0.05  # in which a device is left to clients that this coordinator does not know
+_MIN_YIELD_SECONDS = 0.05  # in which a device is left to clients unknown to this coordinator
 _MAX_YIELD_SECONDS = 0.2
 
 

@@ -214,7 +214,7 @@ class TurnScheduler(TurnStarter):
     def _is_start_unbounded(self, device: Device, head: Client) -> bool:
         """Return whether another device of the head is taken for a time without bound.
 
-        A client of a better class, a client that this coordinator does not know, or an overrun takes it.
+        A client of a better class, a client unknown to this coordinator, or an overrun takes it.
         """
         return any(
             (other is not device and (other.taken_by_other_since is not None or other.yielded_until is not None))
