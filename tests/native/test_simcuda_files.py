@@ -163,7 +163,9 @@ def test_devices_of_every_user_are_identified_by_their_file(tmp_path: Path) -> N
     with run_test_program(visible, of_all_users) as process:
         assert uuid.replace("GPU-", "").replace("-", "") in read_line(process)
     assert state.stat().st_mode & 0o777 == 0o666
-    with run_test_program(visible, environment(state)) as process:  # a driver for one user refuses the file of all users
+    with run_test_program(
+        visible, environment(state)
+    ) as process:  # a driver for one user refuses the file of all users
         assert read_line(process) == ""
     code, error = describe(environment(tmp_path / "other", GPUSHARE_SIM_SHARED="yes"))
     assert code == -1 and error == {"error": "GPUSHARE_SIM_SHARED=yes: 0 or 1 is needed"}
