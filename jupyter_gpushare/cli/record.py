@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """0, or 1 when no coordinator answers or the file cannot be written. What was seen is written in any case."""
-    from ..simulation import traces
-    from ..simulation.recorder import Recorder
+    from ..simulation.workloads import traces
+    from ..simulation.workloads.recorder import Recorder
 
     recorder = Recorder()
     status = 0

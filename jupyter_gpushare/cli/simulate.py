@@ -14,7 +14,7 @@ from .. import units
 from ..config.arguments import count, number, size
 
 if TYPE_CHECKING:
-    from ..simulation.workload import DeviceModel, Workload
+    from ..simulation.workloads.workload import DeviceModel, Workload
 
 DEFAULT_DEVICES, DEFAULT_MEMORY_BYTES, DEFAULT_LINK_GB_PER_SECOND, DEFAULT_HOURS, DEFAULT_SEED = (
     1,
@@ -66,7 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """0; 1 when the report cannot be written; 2 when the arguments or the trace are not allowed."""
-    from ..simulation import experiment, html_report, text_report
+    from ..simulation import experiment
+    from ..simulation.reports import html_report, text_report
 
     try:
         settings, own = _split_settings(args.set)
@@ -127,8 +128,8 @@ def _workload_factory(
     """What makes the workload of a seed; for how many seconds; and what the figures say of it."""
     from dataclasses import replace
 
-    from ..simulation import openb_trace, synthetic_notebooks, traces
-    from ..simulation.workload import Costs, DeviceModel, Workload, with_outages
+    from ..simulation.workloads import openb_trace, synthetic_notebooks, traces
+    from ..simulation.workloads.workload import Costs, DeviceModel, Workload, with_outages
 
     costs = Costs() if window is None else replace(Costs(), drain=0.65 * window)
     overlap = args.memory_mode == "swap"

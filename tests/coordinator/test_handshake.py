@@ -46,7 +46,7 @@ def refused(guest_processes: ProcessFactory, process: ProtocolProcess, descripto
         (0, {}, "came with 0 descriptors"),
         (1, {}, "came with 1 descriptors"),
         (2, {"devices": []}, "one or more devices"),
-        (2, {"devices": [{"uuid": f"GPU-hoard-{number}"} for number in range(64)]}, "no room for device"),
+        (2, {"devices": [{"uuid": f"GPU-hoard-{number}"} for number in range(64)]}, "no room in the table of devices"),
     ],
     ids=["no descriptor", "one descriptor", "no device", "more devices than the table has room for"],
 )

@@ -107,7 +107,7 @@ def test_invalid_quota_is_refused_with_the_allowed_values(
 ) -> None:
     for words, message in (
         (("share=2",), "allowed is a fraction from 0 to 1"),
-        (("class=online", "service=online"), "two names of the same thing"),
+        (("class=online", "service=online"), "two names of the same option"),
         (("class=vip",), "class='vip' is unknown: allowed are online, offline"),
     ):
         done = command("quota", "a", *words, "--socket", coordinator.path)

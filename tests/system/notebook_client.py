@@ -15,7 +15,7 @@ from .system_host import HERE, WAIT
 SETUP = f"""
 import sys, threading, time
 sys.path.insert(0, {str(HERE)!r})
-from program import *
+from gpu_program import *
 cuda = Cuda()
 def work(seconds, launch=0.005):
     for _ in range(max(1, round(seconds / launch))):

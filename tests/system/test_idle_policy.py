@@ -28,7 +28,7 @@ def seen(host: SystemHost, notebook: Notebook, **fields: Any) -> dict[str, Any]:
 
 def test_suspended_notebook_continues_with_its_memory(long_quantum_host: SystemHost, start: Start) -> None:
     notebook = start()
-    notebook.run("from program import *\n" + FILL + FIRST)
+    notebook.run("from gpu_program import *\n" + FILL + FIRST)
     seen(long_quantum_host, notebook, resident=64 << 20)
     long_quantum_host.ask(messages.Config(changes={"idle_evict": 1}))
     evicted = seen(long_quantum_host, notebook, evicted_by_policy=True, resident=0, phase="idle")

@@ -40,7 +40,7 @@ def test_stop_button_interrupts_a_waiting_cell(
     """Three times, at different moments of the wait; then without the coordinator."""
     other = neighbour(long_quantum_host)
     notebook = start(long_quantum_host.launcher_spec() if launcher else "python3-gpushare", setup=False)
-    notebook.run(f"import sys; sys.path.insert(0, {str(HERE)!r}); from program import *; cuda = Cuda()")
+    notebook.run(f"import sys; sys.path.insert(0, {str(HERE)!r}); from gpu_program import *; cuda = Cuda()")
     label = next(c["label"] for c in long_quantum_host.clients().values() if c["label"] != "neighbour")
     for _ in range(3):
         request = notebook.start(WORK)

@@ -24,7 +24,7 @@ MOST = 200 << 20  # bytes, of 256 MiB: what two clients have does not fit togeth
 SETUP = f"""
 import ctypes, sys
 sys.path[:0] = {[str(HERE), str(built_extension(include_folder() or Path()).parent)]}
-from program import *
+from gpu_program import *
 import raising
 from cuda.bindings import driver
 cuda = Cuda()

@@ -93,12 +93,12 @@ def test_another_users_client_with_its_token(host: Host) -> None:
 from tests.coordinator.protocol_process import RawConnection, ProtocolProcess
 result = []
 for message in ({"type": "attach"}, {"type": "register", "id": 1}):
-    connection = Connection(path)
+    connection = RawConnection(path)
     connection.send({**message, "client": "adas", "token": "secret"})
     result.append(connection.receive()["reason"])
     connection.close()
-process = FakeProcess(path, "adas")
-connection = Connection(path)
+process = ProtocolProcess(path, "adas")
+connection = RawConnection(path)
 connection.send(process.hello(), process.descriptors_of_hello())
 result.append(connection.receive()["reason"])
 """, path=SOCKET)  # fmt: skip
@@ -188,8 +188,8 @@ result = {"clients": 0, "processes": 0, "connections": 0, "said": []}
 processes = []
 with Client(path) as client:
     for number in range(12):
-        process = FakeProcess(path, "bobs")
-        connection = Connection(path)
+        process = ProtocolProcess(path, "bobs")
+        connection = RawConnection(path)
         connection.send(process.hello(), process.descriptors_of_hello())
         answer = connection.receive()
         processes.append((process, connection))
@@ -206,7 +206,7 @@ with Client(path) as client:
         result["clients"] += 1
     others = []
     for _ in range(200):
-        connection = Connection(path)
+        connection = RawConnection(path)
         with contextlib.suppress(BrokenPipeError):  # it may be sent away before
             connection.send({"type": "status", "id": 1})
         answer = connection.receive()
@@ -275,7 +275,7 @@ for number in range(1000):
         {"type": "cell", "state": "end", "request": "1"},
         {"type": "hello", "client": "x", "token": "y", "pid": 1},
     ):
-        connection = Connection(path)
+        connection = RawConnection(path)
         connection.send(line)
         connection.receive()
         connection.close()
