@@ -91,9 +91,9 @@ def test_unwritable_audit_log_is_reported_once(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "audit.log").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "audit.log").symlink_to(tmp_path / "target")
     AuditLog(tmp_path).record(AdminConnection(), "quota", "a", 0, 1)  # type: ignore[arg-type]
-    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "target").exists()
 
 
 def test_many_changes_of_one_user_keep_the_records_of_others(tmp_path: Path) -> None:

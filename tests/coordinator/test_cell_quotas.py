@@ -70,7 +70,7 @@ def test_another_coordinator_finds_the_clients_own_quota_or_that_of_the_cell(fou
     assert later.end() == Quota()
 
 
-def test_another_coordinator_leaves_what_was_set_meanwhile() -> None:
+def test_later_coordinator_keeps_a_value_that_was_set_meanwhile() -> None:
     later = QuotaWithCells(share=0.4)
     later.begin(1, {"share": 0.0}, share=0.3)
     assert later.quota.share == 0.4 and later.end() == Quota(share=0.4)

@@ -46,7 +46,7 @@ def test_uncorrectable_errors_persist(nvml: FakeNvml, health: DeviceHealth) -> N
 def test_hardware_errors_count_and_program_errors_do_not(
     nvml: FakeNvml, health: DeviceHealth, xid: int, changes: list[tuple[str, str]]
 ) -> None:
-    nvml.events = [("a", xid), ("elsewhere", 79)]
+    nvml.events = [("a", xid), ("other", 79)]
     assert health.poll() == changes
     assert health.poll() == []
 

@@ -42,7 +42,7 @@ def test_lock_and_bell_files_are_usable_by_every_user() -> None:
 
 @pytest.mark.parametrize("end", ["lock", "bell"])
 @pytest.mark.parametrize("kind", ["folder", "link", "private"])
-def test_what_another_user_has_made_there_is_left_alone(end: str, kind: str, tmp_path: Path) -> None:
+def test_file_of_another_kind_is_refused(end: str, kind: str, tmp_path: Path) -> None:
     file, target = path(end), tmp_path / "target"
     target.write_text("")
     target.chmod(0o600)

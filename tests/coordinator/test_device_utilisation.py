@@ -64,7 +64,7 @@ def _samples(fraction: float, nvml: Any = None, simulated: bool = False, clients
 
 
 @pytest.mark.parametrize(("fraction", "clients", "found"), [(0.0, 1, 0.0), (0.3, 2, 0.6), (0.8, 2, 1.0)])
-def test_clients_that_run_together_are_added_up(fraction: float, clients: int, found: float) -> None:
+def test_busy_time_of_colocated_clients_is_added_up(fraction: float, clients: int, found: float) -> None:
     assert _samples(fraction, clients=clients).of_device("gpu").fraction == pytest.approx(found)
 
 
@@ -79,7 +79,7 @@ def test_nvml_returns_percent_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1", without=("MIG-1",)))
     nvml = Nvml()
     assert [found.uuid for found in nvml.devices()] == ["GPU-0", "MIG-1"]
-    devices = ("GPU-0", "MIG-1", "GPU-elsewhere")
+    devices = ("GPU-0", "MIG-1", "GPU-other")
     nvml.sample()
     assert [nvml.utilisation(uuid) for uuid in devices] == [0.37, None, None]
     assert [nvml.memory_used(uuid) for uuid in devices] == [1 << 30, 1 << 30, None]

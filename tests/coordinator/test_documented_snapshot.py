@@ -81,7 +81,7 @@ def test_a_snapshot(busy: CoordinatorProcess) -> None:
             check("Status", broken)
 
 
-def test_a_device_that_others_use(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_device_with_foreign_processes(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     coordinator = idle_coordinator.start()
     process = processes("a")
     descriptor = open_lock(UUID)

@@ -118,7 +118,7 @@ def test_as_many_processes_as_there_are_slots(guest_processes: ProcessFactory) -
     assert len({process.control.slot for process in [first, *others]}) == 64
 
 
-def test_a_quota_that_makes_no_sense_is_not_used(
+def test_invalid_quota_of_a_hello_is_ignored(
     guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
 ) -> None:
     """The kernel starts nevertheless, and the log has the reason."""

@@ -43,7 +43,7 @@ def test_a_part_of_a_device_that_has_no_memory(
     assert client and client["quota"]["memory"] is None
 
 
-def test_names_of_devices_carry_nothing_that_a_terminal_obeys(
+def test_device_names_have_no_control_characters(
     guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
 ) -> None:
     process = guest_processes("named", "GPU-named", connect=False)
@@ -52,9 +52,7 @@ def test_names_of_devices_carry_nothing_that_a_terminal_obeys(
     assert shown["GPU-named"] == " ]0;owned GPU "
 
 
-def test_details_carry_nothing_that_a_terminal_obeys(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_details_have_no_control_characters(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process, inspector = processes("asked"), processes.connection()
     inspector.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
     wait_until(lambda: process.control.inspect_seq)

@@ -132,7 +132,7 @@ def test_client_registers_once_with_a_valid_quota(shared_coordinator: Coordinato
     assert shared_coordinator.client("fresh") is None
 
 
-def test_labels_carry_nothing_that_a_terminal_obeys(shared_coordinator: CoordinatorProcess) -> None:
+def test_labels_have_no_control_characters(shared_coordinator: CoordinatorProcess) -> None:
     shared_coordinator.request(messages.Register(client="escapes", token="secret", label="a\x1b[31m\nred\u202e"))
     client = shared_coordinator.client("escapes")
     assert client and client["label"] == "a [31m red "

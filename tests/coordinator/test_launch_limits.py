@@ -67,7 +67,7 @@ def test_each_launch_rule_has_its_text(rate: float, unit: str, reason: str, text
     assert launch_limits.describe_limits([limit], str) == f"at most {text}"
 
 
-def test_only_the_owner_of_both_clients_reads_the_label_of_the_one_beside() -> None:
+def test_label_of_a_colocated_client_is_visible_to_the_owner_of_both() -> None:
     clients = [
         {"id": "a", "label": "a.ipynb", "user": "me", "limits": [SHARE | {"colocated_with": ["b", "c", "d"]}]},
         {"id": "b", "label": "b.ipynb", "user": "me", "limits": []},

@@ -69,7 +69,7 @@ def test_subscriber_keeps_the_coordinator_running(
     assert idle_coordinator.wait() == 0
 
 
-def test_signals_and_stop_end_it_and_remove_the_socket(
+def test_signals_and_stop_end_the_coordinator_and_remove_the_socket(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +84,7 @@ def test_signals_and_stop_end_it_and_remove_the_socket(
     assert process.phase == phase, "the client did not run on"
 
 
-def test_a_second_one_at_the_same_socket_is_refused(coordinator: CoordinatorProcess) -> None:
+def test_second_coordinator_at_a_socket_is_refused(coordinator: CoordinatorProcess) -> None:
     second = run(coordinator)
     assert second.returncode == 2
     assert f"another coordinator runs at {coordinator.path}" in second.stderr
@@ -108,7 +108,7 @@ def test_file_that_is_no_socket_is_not_removed(idle_coordinator: CoordinatorProc
     assert Path(idle_coordinator.path).read_text() == "my thesis"
 
 
-def test_what_the_lock_file_s_name_points_to_is_not_touched(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
+def test_link_at_the_lock_path_is_refused(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
     (folder / "thesis").write_text("my thesis")
     Path(idle_coordinator.path + ".lock").symlink_to(folder / "thesis")
     refused = run(idle_coordinator)
@@ -215,7 +215,7 @@ class TestSubscribers:
         assert process.control.heartbeat_ns > heartbeat
         assert received == []
 
-    def test_a_slow_one_gets_the_newest_when_it_has_caught_up(
+    def test_slow_subscriber_gets_the_newest_snapshot(
         self, coordinator: CoordinatorProcess, processes: ProcessFactory
     ) -> None:
         subscriber = processes.connection()

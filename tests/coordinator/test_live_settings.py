@@ -154,14 +154,14 @@ def test_sizes_may_be_numbers_of_bytes() -> None:
     assert LiveSettings(GpuShare(device_memory=4 << 30)).cap_memory(DeviceInfo("u", memory=8 << 30)).memory == 4 << 30
 
 
-def test_part_of_a_card_is_kept_out_of_sharing(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_memory_of_a_device_can_be_capped(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     idle_coordinator.start("--device-memory=4GiB")
     a = processes("a")
     assert (a.control.memory_limit, a.control.memory_total) == (4 << 30, 4 << 30)
     assert idle_coordinator.status()["devices"][0]["memory_total"] == 4 << 30
 
 
-def test_a_cap_above_the_card_is_the_card() -> None:
+def test_cap_above_the_device_memory_has_no_effect() -> None:
     settings = LiveSettings(GpuShare(device_memory="16GiB"))
     assert settings.cap_memory(DeviceInfo("u", memory=8 << 30)).memory == 8 << 30
     assert settings.cap_memory(DeviceInfo("u", memory=32 << 30)).memory == 16 << 30
@@ -180,7 +180,7 @@ def test_options_for_another_coordinator_mean_the_same() -> None:
         assert getattr(again, name) == getattr(traits, name), name
 
 
-def test_quotas_as_people_write_them() -> None:
+def test_quotas_with_units() -> None:
     assert parse_quota({"share": "50%", "memory": "8GiB", "resident": "unlimited", "limit": 1}) == {
         "share": 0.5, "memory": 8 << 30, "resident": None, "limit": 1.0
     }  # fmt: skip

@@ -89,7 +89,7 @@ def request_room(handle: ProcessHandle, mib: int) -> int:
     return int(handle.page.report.unmet_request_seq)
 
 
-def test_a_request_that_comes_meanwhile_does_not_get_the_answer_to_the_one_before(harness: PageSyncHarness) -> None:
+def test_later_request_does_not_get_an_earlier_answer(harness: PageSyncHarness) -> None:
     """The first request cannot be met. While the coordinator handles it, the program frees memory and requests less."""
     handle = harness.process("a", 400)
     harness.process("plain", 600, unmovable=600, runs=False)
@@ -106,7 +106,7 @@ def test_a_request_that_comes_meanwhile_does_not_get_the_answer_to_the_one_befor
     assert harness.answer(handle) == first, "the second request was refused, although the idle client can be evicted"
 
 
-def test_a_request_that_was_met_meanwhile_and_followed_by_another(harness: PageSyncHarness) -> None:
+def test_request_after_a_met_request_is_not_refused(harness: PageSyncHarness) -> None:
     handle = harness.process("a", 480)
     harness.process("b", 500)
     request_room(handle, 16)

@@ -120,7 +120,7 @@ def test_every_metric_is_documented_and_exported(exposed: str) -> None:
     assert exported_names == {f.name for f in prometheus.snapshot_metrics(everything())}
 
 
-def test_processes_outside_of_sharing_are_counted() -> None:
+def test_foreign_processes_are_counted() -> None:
     status = everything()
     foreign = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
     status["devices"][0]["foreign_processes"] = foreign

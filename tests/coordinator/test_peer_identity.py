@@ -145,7 +145,7 @@ def test_unknown_user_has_its_identifier_as_name() -> None:
     assert user_account("9" * 40) == (("9" * 40,), ())
 
 
-def test_a_database_that_was_out_of_reach_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_database_is_queried_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a second query, a user would have no groups, and so no ceilings, until the coordinator's end."""
     user_database._look_up.cache_clear()
     lookup = TenantLookup({"mine": {"groups": [str(pwd.getpwuid(ME).pw_gid)]}})

@@ -136,9 +136,7 @@ def test_short_client_leaves_no_stored_state(coordinator: CoordinatorProcess, pr
     assert (coordinator.client("a") or {})["quota"]["share"] == 0.0
 
 
-def test_the_page_of_a_running_process_is_newer_than_the_journal(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_page_overrides_the_state_store(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))

@@ -63,7 +63,7 @@ def test_status_as_json(scene: CoordinatorProcess, command: Run) -> None:
     assert idle["queue_position"] is None
 
 
-def test_status_for_people(scene: CoordinatorProcess, command: Run) -> None:
+def test_status_as_text(scene: CoordinatorProcess, command: Run) -> None:
     done = command("status", "--socket", scene.path)
     assert done.returncode == 0, done.stderr
     for words in (
@@ -142,7 +142,7 @@ def test_status_is_followed_also_by_another_coordinator(scene: CoordinatorProces
     assert (watching.returncode, errors) == (130, "")
 
 
-def test_following_goes_through_pipes(scene: CoordinatorProcess) -> None:
+def test_watch_ends_with_its_reader(scene: CoordinatorProcess) -> None:
     """`status --watch | head` prints each state at once, and no error when the reader ends."""
     argv = f"{sys.executable} -m jupyter_gpushare status --watch --socket {scene.path} | head -4"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", argv], capture_output=True, text=True, timeout=20)

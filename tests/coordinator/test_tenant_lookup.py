@@ -16,7 +16,7 @@ from jupyter_gpushare.core.placement import Tenant
 GIB = 1 << 30
 
 
-def test_ceilings_are_read_as_people_write_them() -> None:
+def test_ceilings_with_units() -> None:
     (tenant,) = TenantLookup(
         {"lab": {"share": "150%", "limit": "0.5", "memory": "8GiB", "cells": {"socket": 1}}}
     ).tenants

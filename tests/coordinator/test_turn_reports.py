@@ -93,7 +93,7 @@ def test_event_times_are_between_two_reports(reader: PageReader, claimed: int) -
 
 
 @pytest.mark.parametrize("number", [0, 1, FIRST_TURN - 1])
-def test_a_number_that_no_turn_has_is_none(reader: PageReader, number: int) -> None:
+def test_invalid_turn_number_is_ignored(reader: PageReader, number: int) -> None:
     assert reader.read(Turn(number, entered_ns=S, epoch=1, phase=IN)) == []
 
 
@@ -129,7 +129,7 @@ def test_threads_at_the_gate(reader: PageReader) -> None:
         (RAN._replace(phase=LEAVING), ReportedTurn(ONE, False)),
     ],
 )
-def test_the_turn_that_a_process_brings_with_it_is_no_news(turn: Turn | None, reported: ReportedTurn | None) -> None:
+def test_turn_at_join_causes_no_event(turn: Turn | None, reported: ReportedTurn | None) -> None:
     reader = PageReader(turn)
     assert reader.reported == reported
     assert reader.read() == []

@@ -110,7 +110,7 @@ def test_users_see_their_own_and_admins_all(
     assert usage(coordinator)["turns"] == 2
 
 
-def test_a_user_asks_the_disk_only_so_much_at_once(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_usage_queries_of_a_user_are_limited(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     connection = processes.connection()
     connection.send(b"".join(b'{"type":"usage","id":%d,"since":1}\n' % number for number in range(10)))
     answers = [connection.receive() or {} for _ in range(10)]
@@ -137,8 +137,8 @@ def test_unreadable_state_store_is_reported(idle_coordinator: CoordinatorProcess
 # --- the file
 
 
-def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> None:
-    file = StateDatabase(tmp_path / "journal.db")
+def test_old_usage_is_summed_by_days_and_then_deleted(tmp_path: Path) -> None:
+    file = StateDatabase(tmp_path / "state.db")
     mine, other = UsageOwner("1000", "", "d"), UsageOwner("1001", "lab", "d")
     now = HOUR_OF_MINE + 24 * 100
     for hour in range(HOUR_OF_MINE, now + 1):
@@ -154,7 +154,7 @@ def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> Non
     file.prune(now, days=1000)
     assert file.usage(0, "") == before, "pruning has changed a sum"
     assert file.usage(0, "1000") == {mine: UsageTotals(gpu_seconds=24 * 100 + 1.0, turns=24 * 100 + 1)}
-    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as rows:
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as rows:
         (count,) = rows.execute("SELECT count(*) FROM usage").fetchone()
     assert count == 2 * (69 + 24 * 31 + 1)  # 69 rows for days, then 31 days by hours
     start = first_hour((HOUR_OF_MINE + 30) * HOUR_SECONDS, now * HOUR_SECONDS)
@@ -166,7 +166,7 @@ def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> Non
 
 
 def test_absurd_figures_do_not_stop_the_query(tmp_path: Path) -> None:
-    file = StateDatabase(tmp_path / "journal.db")
+    file = StateDatabase(tmp_path / "state.db")
     owner = UsageOwner("1000", "", "d")
     for hour in (1, 1, 2, 3):
         file.write({}, {UsageKey(hour, owner): UsageTotals(evicted_bytes=1 << 62)})

@@ -38,10 +38,10 @@ class Host:
 
     def __init__(self, in_process: InProcessCoordinator, random: randoms.Random, admins: bool = False) -> None:
         self.in_process, self.random, self.admins = in_process, random, admins
-        self.well_behaved = [WellBehavedClient(in_process, f"correct-{name}", DEVICE) for name in "ab"]
+        self.well_behaved = [WellBehavedClient(in_process, f"well-behaved-{name}", DEVICE) for name in "ab"]
         self.hostile_clients: list[HostileClient] = []
         self.lines = MessageGenerator(random)
-        self.lines.clients += ["correct-a", "correct-b", *(f"stranger-{number}" for number in range(9))]
+        self.lines.clients += ["well-behaved-a", "well-behaved-b", *(f"hostile-{number}" for number in range(9))]
         self.lines.tokens += ["secret", "t"]
         self.lines.devices += [DEVICE, *OTHERS]
 
@@ -80,9 +80,9 @@ class Host:
         for _ in range(100):  # until the coordinator has read all sent messages
             self.in_process.handle_pending()
         assert len(self.in_process.connections) == len(self.well_behaved)
-        correct = {process.client for process in self.well_behaved}
+        well_behaved_ids = {process.client for process in self.well_behaved}
         for client in list(self.in_process.coordinator.runtimes):
-            if client not in correct:
+            if client not in well_behaved_ids:
                 self.in_process.request(messages.Unregister(client=client))
         turns = [process.turns for process in self.well_behaved]
         for _ in range(400):
@@ -92,9 +92,9 @@ class Host:
             assert process.turns >= before + 2, (
                 f"{process.client} gets no turns: {self.in_process.coordinator.scheduler.event_log()}"
             )
-        assert set(self.in_process.coordinator.runtimes) == correct
+        assert set(self.in_process.coordinator.runtimes) == well_behaved_ids
         shown = {client["id"]: client for client in self.in_process.request(messages.Status())["clients"]}
-        for client in correct:
+        for client in well_behaved_ids:
             assert not shown[client]["suspended"] and shown[client]["hold_seconds_left"] is None
             assert shown[client]["quota"]["share"] == 0 and shown[client]["quota"]["memory"] is None
 
@@ -162,8 +162,8 @@ def test_few_random_messages_of_a_process_are_handled(
 ) -> None:
     """Hypothesis shrinks a failing sequence."""
     lines = MessageGenerator(random)
-    lines.clients += ["correct-a"]
-    with bugs() as found, contextlib.closing(WellBehavedClient(in_process, "correct-a", DEVICE)) as process:
+    lines.clients += ["well-behaved-a"]
+    with bugs() as found, contextlib.closing(WellBehavedClient(in_process, "well-behaved-a", DEVICE)) as process:
         process.act()
         in_process.handle_pending()
         connection = process.link.connection
