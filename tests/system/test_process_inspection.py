@@ -1,4 +1,4 @@
-"""`jupyter gpushare doctor --pid`: a live program under the shim, with its coordinator and without one."""
+"""Tests of `jupyter gpushare doctor --pid` for a live program, with its coordinator and without one."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def test_inspection_shows_a_program_without_a_coordinator(long_quantum_host: Sys
 
 def test_inspection_of_an_unshared_process_fails(long_quantum_host: SystemHost) -> None:
     long_quantum_host.program("one")
-    assert long_quantum_host.coordinator  # has the pages of others
-    for pid, said in (
+    assert long_quantum_host.coordinator  # has mapped pages of other processes
+    for pid, text in (
         (os.getpid(), f"process {os.getpid()} ({inspection.process_name(os.getpid())}) does not share the GPU"),
         (long_quantum_host.coordinator.pid, "does not share the GPU"),
         (0x7FFFFFF0, "there is no process"),
         (-4, "there is no process"),
     ):
         done = doctor(long_quantum_host, pid)
-        assert (done.returncode, done.stdout) == (1, "") and said in done.stderr
+        assert (done.returncode, done.stdout) == (1, "") and text in done.stderr
 
 
 def findings(host: SystemHost, *words: str, **more: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -83,7 +83,7 @@ def findings(host: SystemHost, *words: str, **more: str) -> tuple[int, dict[str,
 
 
 def test_doctor_checks_the_simulated_driver_of_the_coordinator(long_quantum_host: SystemHost) -> None:
-    """Without --simulate: there need be no real one."""
+    """`doctor` runs without --simulate here, and the machine need not have a real driver."""
     status, found = findings(long_quantum_host, GPUSHARE_SIMULATE="")
     assert (status, found["simulation"]["level"]) == (0, "warning"), found
     assert "SIMULATED" in found["simulation"]["message"]

@@ -1,4 +1,4 @@
-"""No coordinator answers and none can be started: kernels start all the same, say so, and take turns."""
+"""Test of kernels when no coordinator can start: they start all the same, report that, and take turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_kernels_take_turns_without_a_coordinator(
     assert "sharing isn't working" in one.errors
     assert host.socket in one.errors
     one.run(SETUP)
-    assert one.errors == ""  # once
+    assert one.errors == ""  # the kernel reports it once
     one.run("work(0.01)")
     assert "isn't working" in one.run("%gpushare").replace("’", "'")
     other = start(setup=False)
@@ -30,8 +30,8 @@ def test_kernels_take_turns_without_a_coordinator(
     moment = time.monotonic_ns()
     request = one.start("for _ in range(300): work(0.002, 0.002)")
     wait_until(lambda: host.worked_since(moment, one.pid))
-    began = time.monotonic()
+    start_time = time.monotonic()
     other.run("work(0.01)")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - start_time < 5
     assert one.finish(request)["status"] == "ok"
     assert host.overlap([one.pid], [other.pid]) == 0
