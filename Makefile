@@ -216,7 +216,7 @@ FUZZ_MESSAGES ?= 1000000
 FUZZ_SEED := $(or $(GPUSHARE_TEST_SEED),$(shell echo $$RANDOM))
 
 fuzz: env
-	$(call say,'Tests: random input for the parsers ($(FUZZ_SECONDS) s each), new examples for the core')
+	$(call say,'Tests: random input for the parsers ($(FUZZ_SECONDS) s each) and new examples for the core')
 	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest --hypothesis-profile=default tests/fuzz tests/core $(ARGS)
 	$(call say,'Tests: $(FUZZ_MESSAGES) random messages for the coordinator (GPUSHARE_TEST_SEED=$(FUZZ_SEED))')
 	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --hypothesis-profile=default -s tests/hostile $(ARGS)
