@@ -76,7 +76,7 @@ async def test_interrupt_without_a_coordinator_is_only_logged(
     kernel = await start("message", interrupt_mode="message", env={"GPUSHARE_CLIENT": "by-message"})
     answer = await jp_fetch("api", "kernels", kernel, "interrupt", method="POST", body="")
     assert answer.code == 204
-    await wait_until(lambda: f"interrupt of kernel {kernel} not passed on" in caplog.text, "a line in the log")
+    await wait_until(lambda: f"could not interrupt the GPU calls of kernel {kernel}" in caplog.text, "a line in the log")
 
 
 class FakeKernel:

@@ -87,7 +87,7 @@ async def test_overrun_is_interrupted_once_a_turn(wait_until: Any, caplog: pytes
     follow("c1", "c2")
     follow("c1", "c2")
     await wait_until(lambda: kernels.interrupted == ["k1", "k2"], "both, once")
-    await wait_until(lambda: "k2 could not be interrupted: it has just ended" in caplog.text, "a line in the log")
+    await wait_until(lambda: "could not interrupt kernel k2: it has just ended" in caplog.text, "a line in the log")
     follow()
     follow("c1")
     await wait_until(lambda: kernels.interrupted == ["k1", "k2", "k1"], "again, in another turn")

@@ -159,7 +159,7 @@ async def test_running_coordinator_with_other_settings_is_logged_once(
         await wait_until(lambda: extension.supervisor.status is None, "noticed")
     await wait_until(lambda: coordinator.pid not in (0, old), "another one")
     assert len(warnings()) == 1
-    assert "time_quantum is 7.0 here" in warnings()[0] and "30.0" in warnings()[0]
+    assert "time_quantum is 7.0 in this server" in warnings()[0] and "30.0" in warnings()[0]
 
 
 @pytest.mark.parametrize(

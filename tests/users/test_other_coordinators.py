@@ -117,7 +117,7 @@ def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> N
     assert QUANTUM / 2 < statistics.median(lengths) < 2 * QUANTUM, lengths
     for mine in programs["ada"]:
         assert executions(bare_host, [mine])
-    assert re.search("coordinators of [2-9] users run here", said), said
+    assert re.search("coordinators of [2-9] users run on this host", said), said
     assert "without sharing it" not in said, said  # bob's program shares, only by another coordinator
     assert "coordinator --system" in said
 
