@@ -176,7 +176,7 @@ class Notebook:
 
 @pytest.fixture
 def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create Jupyter's and IPython's folders with the shared kernelspec, and return the folder for other kernelspecs."""
+    """Create Jupyter's and IPython's folders with the shared kernelspec, and return the folder of kernelspecs."""
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     kernels = tmp_path / "share" / "kernels"

@@ -176,9 +176,7 @@ def test_options_after_the_command_belong_to_the_command(coordinator: Any) -> No
         (["--shares", "1", "--", "true"], "--shares"),
     ],
 )
-def test_invalid_values_are_refused_with_the_allowed_values(
-    no_coordinator: str, words: list[str], complaint: str
-) -> None:
+def test_invalid_values_are_refused(no_coordinator: str, words: list[str], complaint: str) -> None:
     done = run([*RUN, *words])
     assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
 
