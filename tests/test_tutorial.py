@@ -141,7 +141,7 @@ EXPECTED = [
     ("gpushare quota explore.ipynb", ["share=0.4"]),
     ("%gpushare hold", ["keep"]),
     ("%gpushare release", ["."]),
-    ("jupyter gpushare suspend", ["gets no turns", "takes part again"]),
+    ("jupyter gpushare suspend", ["gets no turns", "takes turns again"]),
     ("%gpushare history", ["waited"]),
     ("GpuShareView", ["GpuShareView: "]),
     ("time_quantum 5", ["time_quantum", "5"]),

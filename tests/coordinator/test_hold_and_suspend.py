@@ -78,26 +78,26 @@ def test_client_commands_succeed(
         return done.stdout
 
     a, _ = pair
-    assert run("hold", "a.ipynb", "5min") == "a.ipynb: it keeps the GPU for 5 min\n"
+    assert run("hold", "a.ipynb", "5min") == "a.ipynb: the client keeps the GPU for 5 min, also between cells\n"
     assert "held for" in run("status")
-    assert run("hold", "a", "0") == "a.ipynb: it holds the GPU no longer\n"
-    assert run("suspend", "b") == "b.ipynb: it gets no turns until it is resumed\n"
+    assert run("hold", "a", "0") == "a.ipynb: the client no longer holds the GPU\n"
+    assert run("suspend", "b") == "b.ipynb: the client gets no turns until you resume it\n"
     assert "already" in run("suspend", "b")
     assert "suspended" in run("status")
-    assert run("resume", "b") == "b.ipynb: it takes part again\n"
+    assert run("resume", "b") == "b.ipynb: the client takes turns again\n"
     assert "not suspended" in run("resume", "b")
     assert a.phase == IN, "a turn without waiting clients has ended"
-    whole = "memory=none is all of the device's, 8 GiB"
+    whole = "memory=none is all of the device's memory, 8 GiB"
     assert run("quota", "b") == f"b.ipynb: share=0 limit=1 memory=none resident=none class=online; {whole}\n"
     changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=none class=offline\nnote: share 0.25 counts in"
     assert run("quota", "b", "share=25%", "memory=2GiB", "class=Offline").startswith(changed)
     assert run("quota", "b").startswith(changed)
-    assert run("evict", "b") == "b.ipynb: it has no memory on the device that could leave\n"
+    assert run("evict", "b") == "b.ipynb: the client has no memory on the device that can be moved\n"
     a.allocate(512 << 20)
-    assert run("evict", "a") == "a.ipynb: 512 MiB leave the device, and come back with its next turn\n"
+    assert run("evict", "a") == "a.ipynb: 512 MiB move off the device and return with the next turn\n"
     run("hold", "b", "1min")
-    assert run("release", "b") == "b.ipynb: its hold ends; it has no turn now\n"
-    assert run("release", "b") == "b.ipynb: it has no turn now, and holds nothing\n"
+    assert run("release", "b") == "b.ipynb: its hold ends; the client has no turn at present\n"
+    assert run("release", "b") == "b.ipynb: the client has no turn and no hold\n"
     assert run("release", "a") == "a.ipynb: its turn ends\n"
     a.wait_phase(CLOSING)
 
@@ -121,10 +121,10 @@ def test_command_for_no_or_several_clients_lists_the_clients(
     for name in ("ka", "kb"):
         coordinator.request(messages.Register(client=name, token="secret", label="same.ipynb"))
     for words, message in (
-        (("release", "other"), "'other' is no client"),
-        (("release", "same.ipynb"), "'same.ipynb' is several clients"),
-        (("suspend", "k"), "'k' is several clients"),
-        (("resume", ""), "'' is no client"),
+        (("release", "other"), "no client has the label or id 'other'"),
+        (("release", "same.ipynb"), "'same.ipynb' matches several clients"),
+        (("suspend", "k"), "'k' matches several clients"),
+        (("resume", ""), "no client has the label or id ''"),
     ):
         done = command(*words, "--socket", coordinator.path)
         assert (done.returncode, done.stdout) == (2, "")

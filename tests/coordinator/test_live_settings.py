@@ -188,7 +188,7 @@ def test_quotas_with_units() -> None:
         ({"limit": "none"}, "limit needs a value"),
         ({"share": None}, "share needs a value"),
         ({"memory": "many"}, "'many' is not a size (examples: 8GiB"),
-        ({"memory": "9" * 400 + ".5GiB"}, "beyond any size"),
+        ({"memory": "9" * 400 + ".5GiB"}, "too large for a size"),
         ({"share": "lots"}, "share: 'lots' is not a fraction"),
         ({"share": [0.5]}, "is not a fraction"),
     ):

@@ -138,7 +138,7 @@ def test_a_topology_is_read_from_a_file(
 def test_a_device_is_taken_out_of_use_by_command(two: CoordinatorProcess, command: Any) -> None:
     (uuid,) = register(two, "a")
     done = command("device", uuid, "--fail", "fan [broken]", "--socket", two.path)
-    assert (done.returncode, done.stdout) == (0, f"{uuid}: out of use; clients there: a\n")
+    assert (done.returncode, done.stdout) == (0, f"{uuid}: out of use; clients on the device: a\n")
     shown = command("status", "--socket", two.path).stdout
     assert "FAILED: fan [broken]" in shown
     assert "restart the kernel to get another device" in shown
@@ -163,7 +163,7 @@ def test_a_program_that_cannot_be_placed_does_not_start(
     assert (done.returncode, done.stdout) == (2, "")
     assert "has a client with anti_affinity=rank" in done.stderr
     done = command("run", "--place", "rank=1", "--", "echo", "started")
-    assert (done.returncode, "label 'rank=1' is none: allowed are device=NAME" in done.stderr) == (2, True)
+    assert (done.returncode, "label 'rank=1' is invalid: allowed are device=NAME" in done.stderr) == (2, True)
 
 
 @pytest.fixture

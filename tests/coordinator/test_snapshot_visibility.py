@@ -125,4 +125,4 @@ def test_client_without_a_label_is_shown_by_user() -> None:
         select_client("other", [FOREIGN])
     (finding,) = findings({"clients": [FOREIGN], "devices": []})
     assert "a client of ada does not end its turn" in finding.message
-    assert "ada, whose client it is, can interrupt it" in finding.remedy
+    assert "ask ada to interrupt the client" in finding.remedy

@@ -105,9 +105,9 @@ def test_status_shows_that_a_turn_may_end_early(scene: CoordinatorProcess) -> No
 
     assert "up to 9 s left" in shown(3.0)
     assert "9 s left" in shown(9.0) and "up to" not in shown(9.0)
-    assert "holds it" not in shown(9.0)
+    assert "holds the device" not in shown(9.0)
     device["grants"][0]["held"] = True
-    assert "holds it, 9 s left" in shown(9.0)
+    assert "holds the device, 9 s left" in shown(9.0)
 
 
 def test_status_shows_idle_policy_and_limits(scene: CoordinatorProcess) -> None:

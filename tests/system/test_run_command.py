@@ -49,8 +49,8 @@ def test_a_coordinator_that_was_killed_comes_back_with_the_next_program(host: Sy
     for command in ("status", "config"):
         done = wait_until(lambda command=command: (done := host.command(command)).returncode and done)  # type: ignore[misc]
         assert done.returncode == 1
-        assert f"programs take turns by lock files meanwhile: {program.pid} (python" in done.stderr
-        assert "'jupyter gpushare run' starts a coordinator, and they find it by themselves" in done.stderr
+        assert f"these programs take turns by lock files meanwhile: {program.pid} (python" in done.stderr
+        assert "'jupyter gpushare run' starts a coordinator, and the programs reconnect by themselves" in done.stderr
     assert f"{program.pid} (python" in host.command("doctor", "--simulate").stdout
     assert program.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
 
@@ -62,7 +62,7 @@ def test_a_coordinator_that_was_killed_comes_back_with_the_next_program(host: Sy
 def test_run_without_a_coordinator_is_unshared(host: SystemHost) -> None:
     done = host.command("status")
     assert done.returncode == 1
-    assert "no program of yours shares a GPU there now" in done.stderr
+    assert "none of your programs shares a GPU now" in done.stderr
 
 
 def test_run_inside_a_client_belongs_to_that_client(long_quantum_host: SystemHost) -> None:
@@ -87,4 +87,4 @@ def test_run_options_inside_a_client_are_refused(long_quantum_host: SystemHost) 
     )
     assert nested.process.wait(20) == 2
     errors = nested.end()
-    assert "--memory, --label: this runs inside of 'outer'" in errors and "--new" in errors
+    assert "--memory, --label: the program would run inside the client 'outer'" in errors and "--new" in errors

@@ -117,7 +117,7 @@ def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> N
     assert QUANTUM / 2 < statistics.median(lengths) < 2 * QUANTUM, lengths
     for mine in programs["ada"]:
         assert executions(bare_host, [mine])
-    assert re.search("coordinators of [2-9] users run here", output), output
+    assert re.search("coordinators of [2-9] users run on this host", output), output
     assert "without sharing it" not in output, output  # bob's program shares the device by another coordinator
     assert "coordinator --system" in output
 
