@@ -1,4 +1,4 @@
-"""What placement strategies leave unusable, on a trace of the openb form."""
+"""Unusable part of a cluster by placement strategy, on a trace of the openb form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(folder: Path, pods: list[tuple[int, int]], nodes: list[int]) -> None:
 
 @pytest.fixture
 def sample(tmp_path: Path) -> fragmentation.Trace:
-    """Made up, in proportions like the published trace's."""
+    """Return an invented trace with the proportions of the published trace."""
     draw = random.Random(7)
     pods = [draw.choice(SIZES) for _ in range(400)]
     write(tmp_path, [*pods, (0, 0)], [2, 2, 4, 8, 8, 8, 8, 0])

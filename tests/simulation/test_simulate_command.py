@@ -1,4 +1,4 @@
-"""`jupyter gpushare simulate`, `record` and `bench scale`, as people and programs use them."""
+"""Commands `jupyter gpushare simulate`, `record` and `bench scale`, as users and programs use them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_missing_plotly_is_reported_with_the_remedy(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--policy", "nobody"], "policy='nobody' is unknown: allowed are"),
+        (["--policy", "unknown_policy"], "policy='unknown_policy' is unknown: allowed are"),
         (["--policy", "fcfs:speed=3"], "setting 'speed' is unknown here: allowed are time_quantum"),
         (["--policy", "fcfs:speed"], "not of the form setting=value"),
         (["--set", "time_quantum=-1"], "time_quantum=-1 is out of range"),
@@ -143,5 +143,5 @@ def test_scale_measures_decisions() -> None:
 
 
 def test_bench_scale_refuses_an_unknown_policy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "scale", "--policy", "nobody"]) == 1
+    assert main(["bench", "scale", "--policy", "unknown_policy"]) == 1
     assert "allowed are" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Traces: what is written can be read and simulated; what is wrong is said with its line."""
+"""Traces: a written trace can be read and simulated, and an error has the line of the problem."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_recorded_trace_has_no_names(tmp_path: Path) -> None:
     assert (trace.seconds, client.memory, client.departs) == (40.0, 130, 40.0)
     first, second = client.cells
     assert first.think == pytest.approx(5.0)
-    # Ten seconds long, of which it waited two; half a second of GPU time was reported late.
+    # The cell took ten seconds with two of waiting, and half a second of GPU time was reported late.
     assert list(first.phases) == pytest.approx([1.75, 4.5, 1.75])
     assert (second.think, sum(second.phases)) == (pytest.approx(15.0), pytest.approx(10.0))
 

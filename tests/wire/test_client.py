@@ -1,4 +1,4 @@
-"""The clients of the coordinator, blocking and asyncio, against a listener that says what a test wants."""
+"""Python clients of the coordinator, blocking and asyncio, against a listener with the answers of a test."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def ask(request: pytest.FixtureRequest, listener: Listener) -> Ask:
-    """One request over a connection of its own, with either client."""
+    """Send one request over a connection of its own, with either client."""
 
     def blocking(message: Any, timeout: float = TIMEOUT) -> Any:
         with Client(listener.path, timeout) as client:
