@@ -129,7 +129,7 @@ PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript
 # Parts run at the same time, and the output of each part stays in one piece.
 PARALLEL_PARTS := --jobs=$(or $(filter-out 0,$(JOBS)),1) --output-sync=target
 # The browser tests mostly wait, so one more part than processors keeps all processors busy.
-# The last part has the tests that compare times, so no other part runs beside it.
+# The last part has the tests that compare times, so no other part runs at the same time.
 BEFORE_PYTEST := ui sanitize-short jest $(PARTS_OF_LINT)
 
 test: env
@@ -216,7 +216,7 @@ FUZZ_MESSAGES ?= 1000000
 FUZZ_SEED := $(or $(GPUSHARE_TEST_SEED),$(shell echo $$RANDOM))
 
 fuzz: env
-	$(call say,'Tests: random input for the parsers ($(FUZZ_SECONDS) s each), new examples for the core')
+	$(call say,'Tests: random input for the parsers ($(FUZZ_SECONDS) s each) and new examples for the core')
 	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest --hypothesis-profile=default tests/fuzz tests/core $(ARGS)
 	$(call say,'Tests: $(FUZZ_MESSAGES) random messages for the coordinator (GPUSHARE_TEST_SEED=$(FUZZ_SEED))')
 	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --hypothesis-profile=default -s tests/hostile $(ARGS)

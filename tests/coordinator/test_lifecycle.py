@@ -127,7 +127,7 @@ NONSENSE = [
     ("--socket=relative/path", "is not an absolute path"),
     ("--quantom=1", "unknown options: --quantom"),
     ("--GpuShare.default_quota={'share': 3}", "share=3 is out of range"),
-    ("--socket=/tmp/" + "x" * 200, "longer than 107 bytes"),
+    ("--socket=/tmp/" + "x" * 200, "exceeds 107 bytes"),
     ("--socket=/proc/nowhere/c.sock", "/proc/nowhere"),
     ("--GpuShare.quantom=1", "unknown options: --GpuShare.quantom"),
     ("start", "unknown options: start"),

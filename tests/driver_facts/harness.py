@@ -97,7 +97,7 @@ def on_driver(**variables: str) -> Callable[[Callable[..., Any]], Callable[[Path
 
 
 @contextmanager
-def test_program(
+def running_process(
     test: Callable[..., Any], variables: dict[str, str], *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a process as `start` does, and end it afterwards. The process reports by lines of standard output."""

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from ..support.polling import wait_until
-from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, test_program
+from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, running_process
 from .vmm import free_bytes, mapped
 
 HELD = 256 * MIB
@@ -296,7 +296,7 @@ def spinner(cuda: Cuda, milliseconds: str) -> None:
 
 def beside_holder(cuda: Cuda, state: str, kind: str) -> None:
     before = free_bytes(cuda)
-    with test_program(holder, environment(Path(state)), kind) as other:
+    with running_process(holder, environment(Path(state)), kind) as other:
         assert other.stdout and other.stdout.readline() == "holding\n"
         assert free_bytes(cuda) <= before - HELD
         other.kill()
@@ -307,7 +307,7 @@ def beside_holder(cuda: Cuda, state: str, kind: str) -> None:
 def beside_spinner(cuda: Cuda, state: str) -> None:
     cuda.launch("spin", MS)
     cuda.cuCtxSynchronize()
-    with test_program(spinner, environment(Path(state)), "1500") as other:
+    with running_process(spinner, environment(Path(state)), "1500") as other:
         assert other.stdout and other.stdout.readline() == "running\n"
         began = time.monotonic()
         cuda.launch("spin", MS)
@@ -318,7 +318,7 @@ def beside_spinner(cuda: Cuda, state: str) -> None:
 
 def run(test: Callable[..., Any], tmp_path: Path, *arguments: str) -> None:
     state = tmp_path / "state"
-    with test_program(test, environment(state), str(state), *arguments) as process:
+    with running_process(test, environment(state), str(state), *arguments) as process:
         process.wait(timeout=60)
         assert process.returncode == 0
 

@@ -32,10 +32,10 @@ def reserve(cuda: Cuda, size: int, hint: int = 0) -> int:
 
 def allow(cuda: Cuda, address: int, size: int, flags: int = READ_WRITE) -> int:
     """Call cuMemSetAccess, and return its status."""
-    wanted = cuda.driver.CUmemAccessDesc()
-    wanted.location = properties(cuda).location
-    wanted.flags = cuda.driver.CUmemAccess_flags(flags)
-    return cuda.code("cuMemSetAccess", address, size, [wanted], 1)
+    access = cuda.driver.CUmemAccessDesc()
+    access.location = properties(cuda).location
+    access.flags = cuda.driver.CUmemAccess_flags(flags)
+    return cuda.code("cuMemSetAccess", address, size, [access], 1)
 
 
 def map_at(cuda: Cuda, address: int, handle: Any, size: int = GRANULE) -> None:

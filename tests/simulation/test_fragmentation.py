@@ -80,12 +80,12 @@ def test_the_same_seed_gives_the_same_figures(sample: fragmentation.Trace) -> No
 
 
 @pytest.mark.parametrize(
-    ("pods", "said"),
+    ("pods", "error"),
     [([(1001, 1)], "gpu_milli=1001 is out of range: allowed are 0 to 1000"), ([(-1, 1)], "gpu_milli='-1' is not a")],
 )
-def test_invalid_value_in_a_trace_is_refused(tmp_path: Path, pods: list[tuple[int, int]], said: str) -> None:
+def test_invalid_value_in_a_trace_is_refused(tmp_path: Path, pods: list[tuple[int, int]], error: str) -> None:
     write(tmp_path, pods, [1])
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=error):
         fragmentation.read(tmp_path)
 
 

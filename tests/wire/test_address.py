@@ -49,7 +49,7 @@ def test_the_length_limit_is_the_kernel_s_in_bytes(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as probe, pytest.raises(FileNotFoundError):
         probe.connect(longest)
     for too_long in (longest + "x", "/tmp/" + "é" * 52):
-        with pytest.raises(address.BadAddress, match="longer than 107 bytes"):
+        with pytest.raises(address.BadAddress, match="exceeds 107 bytes"):
             address.socket_path(too_long)
 
 
