@@ -117,7 +117,7 @@ def test_invalid_argument_is_refused_with_a_reason(
 def test_invalid_numbers_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*QUICK, *arguments])
-    assert words[0] in capsys.readouterr().err
+    assert arguments[0] in capsys.readouterr().err
 
 
 def test_a_recorded_trace_brings_its_devices_and_its_length(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
