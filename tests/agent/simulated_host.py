@@ -27,7 +27,7 @@ RECOVERY_SECONDS = 10.0
 class FaultSource(EventOwner):
     """Source of faults."""
 
-    counts = False
+    is_counted = False
 
 
 class SimulatedHost(TurnAudit):

@@ -23,7 +23,7 @@ def main() -> int:
         help="events of the coordinator between two checks of its state",
     )
     parser.add_argument("--kinds", help="only these faults, separated by commas")
-    parser.add_argument("--story", action="store_true", help="print the events of each seed, even without a failure")
+    parser.add_argument("--log", action="store_true", help="print the events of each seed, even without a failure")
     options = parser.parse_args()
     kinds = tuple(options.kinds.split(",")) if options.kinds else None
     failed = events = turns = coordinators = 0
@@ -35,7 +35,7 @@ def main() -> int:
         while True:
             episode = Episode(seed, kinds, options.every)
             outcome = episode.run()
-            if outcome.failure or options.story:
+            if outcome.failure or options.log:
                 print(outcome.failure or "\n".join(f"{at:.6f} {what}" for at, what in episode.host.event_log))
             failed += bool(outcome.failure)
             events += outcome.events

@@ -69,7 +69,7 @@ class CoordinatorLog(logging.Handler):
 class ShortOverrunSettings(LiveSettings):
     """Settings with which a drain of more than 0.2 s is an overrun."""
 
-    def core(self) -> Settings:
+    def core_settings(self) -> Settings:
         return replace(super().core_settings(), overrun_after=0.2, evicting_overrun_after=0.3)
 
 

@@ -25,7 +25,7 @@ __all__ = ["FaultHost", "Violation"]
 class Kernel(EventOwner):
     """Owner of the entries that carry bytes, which do not count as events."""
 
-    counts = False
+    is_counted = False
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class FaultHost(TurnAudit):
     `shared` is true if clients may be colocated.
     """
 
-    rings = True
+    rings_doorbell = True
 
     def __init__(self, seed: int, folder: Path, settings: LiveSettings, devices: int, shared: bool) -> None:
         super().__init__(seed, devices)

@@ -44,8 +44,8 @@ c.Spawner.environment.update({environment!r})
 
 def proxy() -> str:
     """Return the path of `configurable-http-proxy` from npm or pip, which a hub needs, or an empty text."""
-    beside = Path(sys.executable).with_name("configurable-http-proxy")
-    return shutil.which("configurable-http-proxy") or (str(beside) if beside.exists() else "")
+    installed = Path(sys.executable).with_name("configurable-http-proxy")
+    return shutil.which("configurable-http-proxy") or (str(installed) if installed.exists() else "")
 
 
 def free_ports(number: int) -> list[int]:
