@@ -1,4 +1,4 @@
-# The first `make demo`, `make lab` or `make test` makes its own environment in .venv; later ones find it up to date.
+# The first `make demo`, `make lab` or `make test` creates an environment in .venv, which later ones use.
 # Prerequisites: Linux, Python >= 3.10 (with venv), a C compiler, make; Node.js for the JupyterLab extension.
 
 PYTHON ?= python3
@@ -16,7 +16,7 @@ SHELL := bash
 # jlpm, the labextension's scripts and `jupyter` find one another through PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Bytecode is kept: else each of the thousand programs that the tests start would compile the package anew.
+# Bytecode is kept, because each of the thousand programs that the tests start would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 say = @printf '\n\033[1m== %s\033[0m\n' $(1)
@@ -32,30 +32,30 @@ help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
 	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
-	@echo 'make nightly             all of that at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
+	@echo 'make nightly             all tests at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
 	@echo 'make test-gpu            the tests that need a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
-	@echo 'make sanitize | fuzz     the C parts under sanitizers | with any input (in `make test`: a short form of both)'
+	@echo 'make sanitize | fuzz     the C parts under sanitizers | with random input (in `make test`: a short form of both)'
 	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'
 	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
 	@echo 'make chaos               200 kills of the coordinator, 500 kills and stops of programs (4 minutes); SEED=n'
 	@echo 'make lint | format       check | fix the style of Python, C and TypeScript'
-	@echo 'make jest | pytest | ui  one part of the tests (ARGS="-k name" is passed to pytest, files to ui)'
-	@echo '                         JOBS=n: 2n tests of pytest at a time; JOBS=0: one after the other'
+	@echo 'make jest | pytest | ui  one part of the tests (pytest gets ARGS="-k name", ui gets files)'
+	@echo '                         JOBS=n: 2n tests of pytest at a time; JOBS=0: one at a time'
 	@echo 'make pictures            the pictures of README and docs, from JupyterLab on the simulated device'
 	@echo 'make docs                the documents as a site in docs/_build'
 	@echo 'make reference           the generated documents: docs/reference/configuration.md and cli.md'
 	@echo 'make env | native        only the environment | only the C parts, in place'
 	@echo 'make wheel               an sdist and a wheel in dist/'
-	@echo 'make clean | distclean   remove what was built | the environment and node_modules as well'
+	@echo 'make clean | distclean   remove the built files | the environment and node_modules as well'
 	@echo
-	@echo 'DEVICE=sim (default) is a simulated device, DEVICE=gpu the real one. PYTHON=python3 makes the environment.'
+	@echo 'DEVICE=sim (default) is a simulated device, DEVICE=gpu the real GPU. PYTHON=python3 creates the environment.'
 
 # --- the environment ----------------------------------------------------------------------------------------
 
 env: $(VENV)/.installed native $(VENV)/.labextension
 
-# The package with extras. SKIP_JUPYTER_BUILDER: the labextension has a rule of its own below, with its progress visible
-# and its own stamps.
+# Installs the package with extras. SKIP_JUPYTER_BUILDER is set because the labextension has a rule of its own below,
+# with visible progress and its own stamps.
 comma := ,
 define install
 rm -rf $(VENV)/share/jupyter/labextensions/jupyter-gpushare $(VENV)/.labextension
@@ -85,9 +85,9 @@ native: $(VENV)/.installed
 
 ifeq ($(shell command -v node),)
 $(VENV)/.labextension: $(VENV)/.installed
-	@printf '\n\033[1;33m== Node.js was not found: the JupyterLab extension is NOT built; everything else works.\033[0m\n'
+	@printf '\n\033[1;33m== Node.js was not found: the JupyterLab extension is NOT built; all other parts work.\033[0m\n'
 labextension/node_modules/.yarn-state.yml:
-	@echo 'Node.js (>= 20) is needed for this.' >&2; exit 1
+	@echo 'This target needs Node.js (>= 20), which was not found.' >&2; exit 1
 else
 labextension/node_modules/.yarn-state.yml: labextension/package.json labextension/yarn.lock | $(VENV)/.installed
 	$(call say,'TypeScript packages')
@@ -101,7 +101,7 @@ jupyter_gpushare/labextension/package.json: labextension/node_modules/.yarn-stat
 	cd labextension && jlpm build:prod
 	@touch $@
 
-# What `jupyter labextension develop` does: JupyterLab sees every later build at once.
+# Links the extension as `jupyter labextension develop` does, so that JupyterLab loads every later build.
 $(VENV)/.labextension: jupyter_gpushare/labextension/package.json $(VENV)/.installed
 	@mkdir -p $(VENV)/share/jupyter/labextensions
 	@rm -rf $(VENV)/share/jupyter/labextensions/jupyter-gpushare
@@ -123,12 +123,12 @@ lab: env
 
 # --- tests --------------------------------------------------------------------------------------------------
 
-# All parts run even if one fails; the exit status is that of the worst.
+# All parts run even if one fails, and the exit status is not 0 then.
 PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript
 
-# Parts run side by side, and the output of each part stays in one piece.
-SIDE_BY_SIDE := --jobs=$(or $(filter-out 0,$(JOBS)),1) --output-sync=target
-# The browser tests mostly wait, so one part more than there are processors keeps all processors busy.
+# Parts run at the same time, and the output of each part stays in one piece.
+PARALLEL_PARTS := --jobs=$(or $(filter-out 0,$(JOBS)),1) --output-sync=target
+# The browser tests mostly wait, so one more part than processors keeps all processors busy.
 # The last part has the tests that compare times, so no other part runs beside it.
 BEFORE_PYTEST := ui sanitize-short jest $(PARTS_OF_LINT)
 
@@ -149,7 +149,7 @@ nightly: $(VENV)/.hub env
 	exit $$status
 
 lint: env
-	@$(MAKE) --no-print-directory --keep-going $(SIDE_BY_SIDE) $(PARTS_OF_LINT)
+	@$(MAKE) --no-print-directory --keep-going $(PARALLEL_PARTS) $(PARTS_OF_LINT)
 
 lint-python: env
 	$(call say,'Lint: Python')
@@ -181,8 +181,9 @@ else
 	cd labextension && CHROMIUM='$(CHROMIUM)' jlpm test:ui:server $(ARGS)
 endif
 
-# Several tests at a time, each worker with a host of its own; those marked `exclusive` run by themselves (tests/support/exclusive.py).
-# A test waits for about half of its time, so two workers for each processor keep it busy.
+# Several tests run at a time, and each worker has a host of its own.
+# Tests marked `exclusive` run while no other test does (tests/support/exclusive.py).
+# A test waits for about half of its time, so two workers keep a processor busy.
 PARALLEL := --numprocesses $(shell echo $$((2 * $(JOBS)))) --dist worksteal
 
 pictures: env labextension/node_modules/.yarn-state.yml
@@ -215,11 +216,11 @@ FUZZ_MESSAGES ?= 1000000
 FUZZ_SEED := $(or $(GPUSHARE_TEST_SEED),$(shell echo $$RANDOM))
 
 fuzz: env
-	$(call say,'Tests: any input for what reads text ($(FUZZ_SECONDS) s each) and other examples for the core than `make test` has')
+	$(call say,'Tests: random input for the parsers ($(FUZZ_SECONDS) s each), new examples for the core')
 	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest --hypothesis-profile=default tests/fuzz tests/core $(ARGS)
-	$(call say,'Tests: any $(FUZZ_MESSAGES) messages for the coordinator (GPUSHARE_TEST_SEED=$(FUZZ_SEED))')
+	$(call say,'Tests: $(FUZZ_MESSAGES) random messages for the coordinator (GPUSHARE_TEST_SEED=$(FUZZ_SEED))')
 	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --hypothesis-profile=default -s tests/hostile $(ARGS)
-	$(call say,'Tests: any requests for the REST interface')
+	$(call say,'Tests: random requests for the REST interface')
 	GPUSHARE_TEST_EXAMPLES=200 GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --hypothesis-profile=default tests/server/test_openapi.py $(ARGS)
 
 FAULTS ?= 1e8

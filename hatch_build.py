@@ -1,11 +1,12 @@
-"""Builds the native parts: the shim, the simulated driver, the bench program.
+"""Build of the native parts: the shim, the simulated driver, the agent rule for Python, the bench program.
 
-Two ways in. Hatchling runs `NativeBuildHook` for `pip install` and `python -m build`; `make native` runs
-this file as a program (`python hatch_build.py`), which needs nothing but Python and a C compiler. `--check`
-compiles nothing and treats every warning as an error.
+Hatchling runs `NativeBuildHook` for `pip install` and `python -m build`.
+`make native` runs this file as a program (`python hatch_build.py`), which needs only Python and a C compiler.
+`--check` compiles without output and treats every warning as an error.
 
-The wheel's tag is `py3-none-<platform>`: nothing here links against Python. On a machine like the one it was
-built on, any Python runs it; for an index, `auditwheel repair` turns `linux_x86_64` into a `manylinux` tag.
+The wheel's tag is `py3-none-<platform>`, because no native part links against Python.
+On a machine like the build machine, any Python can use the wheel.
+For an index, `auditwheel repair` replaces the tag `linux_x86_64` by a `manylinux` tag.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from typing import Any, NamedTuple
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # run as a program by a Python without hatchling
+except ImportError:  # this file runs as a program, with a Python without hatchling
     BuildHookInterface = object  # type: ignore[assignment,misc]
 
 OUTPUT = Path("jupyter_gpushare/native")
 LABEXTENSION = Path("jupyter_gpushare/labextension")
-INSTALLER = Path("jupyter-config/labextension")  # tells JupyterLab how the extension came here
+INSTALLER = Path("jupyter-config/labextension")  # JupyterLab reads from it how the extension was installed
 KERNELSPEC = Path("jupyter_gpushare/kernelspec/python3-gpushare")
 
 _STRICT = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
 
 
 class BuildError(Exception):
-    """The native parts cannot be built; the message says what to do about it."""
+    """Error about native parts that cannot be built. The message has the remedy."""
 
 
 class Program(NamedTuple):  # not a dataclass: hatchling loads this file outside of sys.modules
-    """One output of the compiler, made of all `sources` (patterns) in one call."""
+    """Output of one call of the compiler with all `sources` (patterns)."""
 
     output: str
     sources: str
@@ -66,7 +67,7 @@ PROGRAMS = [
         "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1",
         "-ldl -lm -lrt",
     ),
-    # The rule of turns by itself, for processes in Python (jupyter_gpushare/agent).
+    # The agent rule without the rest of the shim, for processes in Python (jupyter_gpushare/agent).
     Program(
         "libagent.so",
         "native/shim/agent/agent_step.c native/shim/agent/turn_lock.c",
@@ -76,7 +77,7 @@ PROGRAMS = [
     Program("gpushare-bench", "native/bench/*.c", "-std=gnu11 -O2 -pthread", "-ldl", optional=True),
 ]
 
-# Python reads layouts from the shim's own headers; programs load the built-in functions from PTX.
+# Python reads layouts from the shim's headers, and programs load the built-in functions from PTX.
 COPIES = {
     "page.h": "native/shim/base/page.h",
     "agent_step.h": "native/shim/agent/agent_step.h",
@@ -85,18 +86,18 @@ COPIES = {
 
 
 def build(root: Path) -> list[Path]:
-    """Bring everything below `jupyter_gpushare/native` up to date; return what was made anew.
+    """Bring all files in `jupyter_gpushare/native` up to date, and return the new ones. Raises `BuildError`.
 
-    Raises `BuildError` if there is no compiler or it fails. Several builds may run at the same time, and
-    programs may have the old outputs mapped: each is replaced in one step.
+    Several builds may run at the same time, and programs may have old files mapped, so each file is replaced in
+    one step.
     """
     output = root / OUTPUT
     output.mkdir(parents=True, exist_ok=True)
     with _locked(output / ".build.lock"):
-        # The copies first: Python needs the page's layout even where nothing can be compiled.
+        # The copies come first, because Python needs the page's layout even without a compiler.
         made = [output / name for name, source in COPIES.items() if _copy(root / source, output / name)]
         stamps = output / ".build.json"
-        known: dict[str, str] = json.loads(stamps.read_text()) if stamps.exists() else {}
+        digests: dict[str, str] = json.loads(stamps.read_text()) if stamps.exists() else {}
         errors = []
         for program in PROGRAMS:
             try:
@@ -104,15 +105,15 @@ def build(root: Path) -> list[Path]:
                 if command is None:
                     continue
                 target = output / program.output
-                wanted = _digest(root, program, command)
-                if target.exists() and known.get(program.output) == wanted:
+                digest = _digest(root, program, command)
+                if target.exists() and digests.get(program.output) == digest:
                     continue
                 _compile(root, command, target)
             except BuildError as error:
                 errors.append(str(error))
                 continue
-            known[program.output] = wanted
-            stamps.write_text(json.dumps(known, indent=1))
+            digests[program.output] = digest
+            stamps.write_text(json.dumps(digests, indent=1))
             made.append(target)
         if errors:
             raise BuildError("\n".join(dict.fromkeys(errors)))
@@ -120,7 +121,7 @@ def build(root: Path) -> list[Path]:
 
 
 def check(root: Path) -> None:
-    """Compile every program without output, every warning an error. Raises `BuildError`."""
+    """Compile every program without output, with every warning as an error. Raises `BuildError`."""
     for program in PROGRAMS:
         command = _command(root, program)
         if command is not None:
@@ -128,7 +129,7 @@ def check(root: Path) -> None:
 
 
 def _command(root: Path, program: Program) -> list[str] | None:
-    """The compiler's command line without `-o`, or None when an optional program has no sources."""
+    """Return the compiler's command line without `-o`, or None if an optional program has no sources."""
     patterns = program.sources.split()
     sources = sorted(str(path.relative_to(root)) for pattern in patterns for path in root.glob(pattern))
     if not sources:
@@ -143,14 +144,14 @@ def _compiler() -> list[str]:
     if shutil.which(command[0]) is None:
         raise BuildError(
             f"No C compiler: {command[0]!r} was not found, and the preloaded library is built from C."
-            " Install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc), name yours in"
-            " the CC environment variable, or install a wheel instead of the sources."
+            " Install a C compiler (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc),"
+            " name your compiler in the environment variable CC, or install a wheel instead of the sources."
         )
     return command
 
 
 def _digest(root: Path, program: Program, command: list[str]) -> str:
-    """What the output depends on: the command line and every native source, headers and tables included."""
+    """Return a digest of the command line and of every native source, with headers and tables."""
     digest = hashlib.sha256("\0".join(command).encode())
     for folder in sorted({"/".join(program.sources.split("/")[:2]), "native/shim"}):
         for path in sorted((root / folder).rglob("*")):
@@ -191,10 +192,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def build_labextension(target_name: str, version: str, **kwargs: Any) -> None:
-    """Called by hatch-jupyter-builder: jlpm, if the TypeScript sources are newer than the built extension.
+    """Build the extension with jlpm if its TypeScript sources are newer; hatch-jupyter-builder calls this.
 
-    An unpacked sdist (it has a PKG-INFO) holds the built extension; not everything that unpacks one restores
-    the times by which to compare, and Node.js is not to be needed there.
+    An unpacked sdist, which has a PKG-INFO, contains the built extension and must not need Node.js.
+    Its modification times cannot be compared, because not every tool restores them.
     """
     if Path("PKG-INFO").exists() and LABEXTENSION.is_dir():
         return
@@ -204,12 +205,12 @@ def build_labextension(target_name: str, version: str, **kwargs: Any) -> None:
 
 
 class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Called by hatchling before it packs a wheel; an sdist has the sources only."""
+    """Build hook that hatchling calls before it packs a wheel. An sdist has the sources only."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """`version` is "standard" or "editable". The latter warns and goes on without what fails."""
+        """Build the native parts. An "editable" `version` warns and goes on without the parts that fail."""
         if self.target_name != "wheel":
             return
         root = Path(self.root)

@@ -1,4 +1,4 @@
-"""Sizes, durations, fractions and pairs as people write and read them."""
+"""Sizes, durations, fractions and pairs as users write and read them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A process with the shim, in Python: the compiled rule of turns, and the edge around it."""
+"""Process of a client in Python: the compiled agent rule with an edge that does input and output."""

@@ -1,4 +1,4 @@
-"""The contact of a process with its coordinator: connect, hello and its answer, doorbells, the heartbeat's age."""
+"""Link of a process with its coordinator: connection, hello and its answer, doorbells, age of the heartbeat."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .process import Process
+from .pages import Page
 
 DISCONNECTED, CONNECTING, CONNECTED = "disconnected", "connecting", "connected"
 DOORBELL = b"\0\n"
@@ -22,21 +21,44 @@ MAX_BACKOFF_NS = 16 * SECOND_NS
 
 
 class Connection(Protocol):
-    """One end of a connection, as a process uses it."""
+    """End of a connection, as a process uses it."""
 
     def send(self, line: bytes, descriptors: list[int] | None = None) -> int:
-        """Return 1: sent; 0: there is no room; -1: the other end is closed."""
+        """Return 1 if the line was sent, 0 if there is no room, -1 if the other end is closed."""
 
     def receive(self) -> tuple[bytes, list[int]] | None:
-        """Return what has arrived with its descriptors; empty bytes: the end; None: nothing."""
+        """Return the bytes that have arrived and their descriptors, or None; empty bytes are the end."""
 
     def close(self) -> None: ...
 
 
+class LinkOwner(Protocol):
+    """The process of a link."""
+
+    page: Page
+
+    def now(self) -> int: ...
+
+    def connect(self) -> Connection | None: ...
+
+    def new_page(self) -> None: ...
+
+    def hello(self) -> dict[str, Any]: ...
+
+    def descriptors_of_hello(self) -> list[int]: ...
+
+    def join(self, descriptor: int) -> bool: ...
+
+    def on_welcome(self) -> None: ...
+
+    def on_refused(self, message: dict[str, Any]) -> None: ...
+
+
 class SocketConnection:
-    """A real connection to a coordinator. Raises OSError where none listens, or too many wait to be accepted."""
+    """Connection to a coordinator through a Unix socket."""
 
     def __init__(self, path: str) -> None:
+        """Connect. Raises OSError where no coordinator listens, or where its queue of new connections is full."""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         try:
@@ -68,13 +90,13 @@ class SocketConnection:
 
 
 class Link:
-    """The contact of one process."""
+    """Link of one process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: LinkOwner) -> None:
         self._process = process
         self.state = DISCONNECTED
         self.connection: Connection | None = None
-        self.away_since = 0  # 0: there is contact
+        self.away_since = 0  # ns; 0 while the coordinator is not away
         self.messages: list[dict[str, Any]] = []  # received, apart from answers to hello
         self._doorbell_due = False
         self._received_descriptors: list[int] = []
@@ -85,7 +107,7 @@ class Link:
 
     @property
     def descriptors(self) -> int:
-        """Return how many files have arrived that no message has claimed."""
+        """Return the number of descriptors that have arrived and that no message has claimed."""
         return len(self._received_descriptors)
 
     def send(self, message: dict[str, Any], descriptors: list[int] | None = None) -> int:
@@ -134,7 +156,7 @@ class Link:
         self._backoff_ns = min(self._backoff_ns * 2 or SECOND_NS, MAX_BACKOFF_NS)
 
     def step(self, now: int) -> Iterator[None]:
-        """Read what has arrived, and connect or give up when that is due."""
+        """Read the messages that have arrived, and connect or disconnect when that is due."""
         if self.connection:
             yield from self._read_lines(now)
         self._flush()
@@ -147,7 +169,7 @@ class Link:
             self.disconnect()
 
     def next_step_at(self) -> int:
-        """Return when to step again, if nothing arrives before."""
+        """Return the time of the next step in nanoseconds, unless a message arrives before."""
         if self.state == DISCONNECTED:
             return self._connect_at
         return (
@@ -173,8 +195,8 @@ class Link:
             self.disconnect()
 
     def _read_lines(self, now: int) -> Iterator[None]:
-        while self.connection and (part := self.connection.receive()) is not None:
-            data, descriptors = part
+        while self.connection and (received := self.connection.receive()) is not None:
+            data, descriptors = received
             self._received_descriptors += descriptors
             if not data:
                 self.disconnect()
@@ -209,7 +231,7 @@ class Link:
 
 
 def connect(path: str) -> SocketConnection | None:
-    """Return a real connection; None: no coordinator accepts one there now."""
+    """Return a connection to the coordinator at `path`, or None if no coordinator accepts one."""
     with contextlib.suppress(OSError):
         return SocketConnection(path)
     return None

@@ -14,30 +14,35 @@ REFUSED, ENTERED = 0, 1
 
 
 def open_lock(uuid: str) -> int:
-    """Return an open file description of the device's lock file, which is made if need be."""
+    """Return an open file description of the device's lock file, and create the file if it is missing."""
     folder = address.lock_directory()
     folder.mkdir(mode=0o1777, parents=True, exist_ok=True)
-    return _shared(os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
+    return _allow_all_users(
+        os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    )
 
 
 def open_bell(uuid: str) -> int:
-    """Return the device's bell, a FIFO, which is made if need be."""
+    """Return the device's bell, and create the FIFO if it is missing."""
     path = address.lock_directory() / f"{uuid}.bell"
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path, 0o666)
-    bell = _shared(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))
-    assert stat.S_ISFIFO(os.fstat(bell).st_mode), f"{path} is no FIFO"
+    bell = _allow_all_users(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))
+    assert stat.S_ISFIFO(os.fstat(bell).st_mode), f"{path} is not a FIFO"
     return bell
 
 
-def _shared(descriptor: int) -> int:
+def _allow_all_users(descriptor: int) -> int:
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != 0o666:
         os.fchmod(descriptor, 0o666)
     return descriptor
 
 
 class LockFiles:
-    """Those of one process. `entered`: the devices on which it is in a turn, in the order of their UUIDs."""
+    """Lock files and bells of one process.
+
+    `entered` has the devices on which the process is in a turn, in the order of their UUIDs.
+    """
 
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -79,11 +84,11 @@ class LockFiles:
             self._native.turn_show_waiting(self.lock(uuid), waits)
 
     def ring(self, uuid: str) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: it has rung enough
+        with contextlib.suppress(BlockingIOError):  # a full FIFO wakes the waiting processes anyway
             os.write(self.bell(uuid), b"\n")
 
     def take_ring(self, uuid: str) -> bool:
-        """Return whether the bell has rung, and read it empty."""
+        """Read all bytes from the bell's FIFO, and return whether the bell has rung."""
         try:
             return bool(os.read(self.bell(uuid), 4096))
         except BlockingIOError:
@@ -91,11 +96,11 @@ class LockFiles:
 
     @property
     def descriptors(self) -> int:
-        """Return how many files are open."""
+        """Return the number of open files."""
         return len(self._locks) + len(self._bells)
 
     def close(self) -> None:
-        """Close all, as the kernel does at the end of a process: the locks go, and no bell rings."""
+        """Close all files as the Linux kernel does at the end of a process: this frees the locks and rings no bell."""
         for descriptor in (*self._locks.values(), *self._bells.values()):
             os.close(descriptor)
         self._locks.clear()

@@ -1,4 +1,4 @@
-"""The memfds that a process shares with its coordinator and its siblings, as the process has them."""
+"""Memfds that a process shares with its coordinator and its siblings, as the process maps them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ PERMIT = slice(_PERMIT_OFFSET, _PERMIT_OFFSET + ffi.sizeof("struct gpushare_perm
 
 
 def create_memfd(struct: str, seals: int = SEALS, size: int | None = None, magic: int | None = None) -> int:
-    """Return a memfd for `gpushare_page` or `gpushare_client` as the shim makes it, or a bad one."""
+    """Return a memfd for `gpushare_page` or `gpushare_client` as the shim makes it.
+
+    Tests pass other `seals`, `size` (bytes) or `magic` to get an invalid one.
+    """
     size = SIZES[struct] if size is None else size
     descriptor = os.memfd_create(struct, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)
@@ -36,7 +39,7 @@ def create_memfd(struct: str, seals: int = SEALS, size: int | None = None, magic
 
 
 class Page(pages.Page):
-    """The page of a process for one connection. A page made from the page before keeps all but the permit."""
+    """Page of a process for one connection. A page made from the page `before` keeps all its fields but the permit."""
 
     def __init__(self, before: Page | None = None) -> None:
         super().__init__(create_memfd("gpushare_page"))
@@ -49,7 +52,7 @@ class Page(pages.Page):
 
 
 class ClientPage(pages.ClientPage):
-    """The page of a client, made by its first process (`new`) or received with "join"."""
+    """Page of a client, made by its first process (`new`) or received with the message "join"."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -67,7 +70,7 @@ class ClientPage(pages.ClientPage):
         return page
 
     def refresh_devices(self) -> list[str]:
-        """Return the UUIDs in the table, to which the coordinator appends."""
+        """Return the UUIDs in the table; read it again if the coordinator has appended a device."""
         if self.view.device_count != len(self.devices):
             self.devices = self.table()
         return self.devices

@@ -1,7 +1,8 @@
-"""The edge of a process, in Python around the compiled rule: what native/shim/agent/agent.c is in a real one.
+"""Edge around the compiled agent rule in Python, in the place of native/shim/agent/agent.c.
 
-Pages, lock files and bells are real, so processes exclude one another by the kernel's own locks: each simulated process
-has open file descriptions of its own. Time, connections and the work on the device come from a subclass.
+Pages, lock files and bells are real, so the Linux kernel's locks exclude processes from each other's turns.
+Each simulated process has open file descriptions of its own.
+A subclass provides the time, the connections and the work on the device.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from .rule import ffi
 
 MS_NS = 1_000_000
 SECOND_NS = 1000 * MS_NS
-MAX_SIBLING_SILENCE_SECONDS = 2  # seconds: a sibling that has not looked for longer has ended, or is stopped
+MAX_SIBLING_SILENCE_SECONDS = 2  # a sibling that has not written its slot for longer has ended or is stopped
 MAX_PAUSE_NS = 1000 * MS_NS  # between two steps
-RING_DELAY_NS = MS_NS  # after a handoff: the coordinator would take the next program's processor
+RING_DELAY_NS = MS_NS  # after a handoff, because the coordinator would occupy the processor of the next program
 NEVER = (1 << 64) - 1
-MAX_STEPS = 20  # that may follow one another at once
+MAX_STEPS = 20  # without a pause between them
 
 
 class Process:
-    """One process of a client. `gate` and `opening` are its gate word; `waiting` counts its threads at the gate."""
+    """Process of a client. `gate` and `opening` are its gate word; `waiting` counts its threads at the gate."""
 
     def __init__(
         self,
@@ -54,9 +55,9 @@ class Process:
         self.gate, self.opening = rules.CLOSED_GATE, 0
         self.waiting = 0
         self.submissions = 0
-        self.polled_bell = ""  # the device whose bell it polls
+        self.polled_bell = ""  # UUID of the device with the bell that the process polls
         self.wake_at = 0
-        self._next_client_page: ClientPage | None = None  # that it takes when it is out
+        self._next_client_page: ClientPage | None = None  # page that replaces `client_page` when the process is out
         self._agent = ffi.new("struct agent *")
         self._in = ffi.new("struct agent_inputs *")
         self._out = ffi.new("struct agent_outputs *")
@@ -75,7 +76,7 @@ class Process:
         raise NotImplementedError
 
     def connect(self) -> Connection | None:
-        """Return a new connection to the coordinator; None: none listens."""
+        """Return a new connection to the coordinator, or None if no coordinator listens."""
         return None
 
     def is_quiet(self) -> bool:
@@ -83,36 +84,36 @@ class Process:
         return True
 
     def poll_delay(self) -> int:
-        """Return how long to wait before the next look for quiet, or for memory that has left."""
+        """Return the nanoseconds between two checks for the end of the work or of the eviction."""
         return MS_NS // 2
 
     def on_drained(self) -> None:
-        """The work has finished: what must leave begins to move."""
+        """Begin to evict memory, because the submitted work has finished."""
 
     def is_moving(self) -> bool:
-        """Return whether memory that must leave before the turn ends is still there."""
+        """Return whether memory that must be evicted before the turn ends is still resident."""
         return False
 
     def wake_threads(self) -> None:
         """Wake the threads at the gate."""
 
     def on_bell(self, uuid: str) -> None:
-        """A bell rings: processes that listen to it wake."""
+        """Wake the processes that poll this bell, because it rings."""
 
     def on_entered(self, turn: int) -> None:
-        """The process is in the turn, by its locks; its gate has not opened."""
+        """Do what follows from entering the turn; the locks are held and the gate is still closed."""
 
     def on_leaving(self, turn: int) -> None:
-        """The process is about to give its locks up."""
+        """Do what must precede the release of the locks."""
 
     def on_refused(self, message: dict[str, Any]) -> None:
-        """The coordinator has refused the process."""
+        """Handle the coordinator's refusal of the process."""
 
     # --- the page and the client page
 
     @property
     def stepped_at(self) -> int:
-        """Return the time of the last step in nanoseconds."""
+        """The time of the last step in nanoseconds."""
         return int(self._in.now)
 
     @property
@@ -121,21 +122,21 @@ class Process:
 
     @property
     def turn(self) -> Any:
-        """Return the report about the turn, as the rule has it."""
+        """The rule's report about the turn."""
         return self._agent.report
 
     @property
     def permit(self) -> Any:
-        """Return the last whole permit of the connection that was welcomed last."""
+        """The last permit with a correct check, from the connection that was welcomed last."""
         return self._permit
 
     @property
     def is_without_coordinator(self) -> bool:
-        """Return whether the rule without a coordinator was in force at the last step."""
+        """True if the process took turns without a coordinator at the last step."""
         return bool(self._out.without_coordinator)
 
     def new_page(self) -> None:
-        """Make the page of a new connection; the page before is mapped no more, and the last permit stands."""
+        """Make the page of a new connection and unmap the page before; the last permit stays valid."""
         before = self.page
         self.page = Page(before)
         before.close()
@@ -156,7 +157,7 @@ class Process:
         return [self.page.descriptor, (self._next_client_page or self.client_page).descriptor]
 
     def join(self, descriptor: int) -> bool:
-        """Take this client page, at once or when the process is out. Return False if its table lacks a device."""
+        """Replace the client page, at once or when the process is out. Return False if its table lacks a device."""
         found = ClientPage(descriptor)
         if not set(self.devices) <= set(found.refresh_devices()):
             found.close()
@@ -167,7 +168,7 @@ class Process:
         return True
 
     def on_welcome(self) -> None:
-        """Take slot and permits from the coordinator that has answered hello; the last permit ends."""
+        """Take slot and permits from the coordinator that has answered hello, and discard the last permit."""
         self._take_permit(ffi.new("struct gpushare_permit *"))
         self.rule.agent_new_connection(self._agent)
         self._take_client_page()
@@ -199,7 +200,7 @@ class Process:
     # --- inputs
 
     def _read_permit(self) -> None:
-        """Take the permit over if it is whole. Without contact, the last permit stands."""
+        """Copy the permit from the page if its check is correct. Without a connection, the last permit stays valid."""
         found = self.page.permit_bytes()
         self._permit_is_torn = False
         if found == self.permit_bytes or self.link.state != CONNECTED:
@@ -218,7 +219,7 @@ class Process:
 
     def _fill_inputs(self, now: int, tried: int) -> None:
         given, control, client = self._in, self.page.control, self.client_page.view
-        phase, alone = self.phase, bool(self.link.away_since)
+        phase, is_away = self.phase, bool(self.link.away_since)
         given.now, given.tried = now, tried
         given.quantum_ns, given.idle_release_ns = control.quantum_ns, control.idle_release_ns
         given.away_since = self.link.away_since
@@ -226,12 +227,12 @@ class Process:
         given.client_devices = (1 << min(client.device_count, 64)) - 1
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
-        looks = self._polls_drain or phase == CLOSING
-        given.polled = rules.NOT_POLLED if not looks else rules.QUIET if self.is_quiet() else rules.BUSY
+        polls = self._polls_drain or phase == CLOSING
+        given.polled = rules.NOT_POLLED if not polls else rules.QUIET if self.is_quiet() else rules.BUSY
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()
         given.bell = bool(self.polled_bell) and self.locks.take_ring(self.polled_bell)
         given.client_in = (
-            alone and self.waiting > 0 and self.locks.has_others(self._uuids_of(given.client_devices), client.turn)
+            is_away and self.waiting > 0 and self.locks.has_others(self._uuids_of(given.client_devices), client.turn)
         )
         given.sibling_turn = given.sibling_since = given.closing_siblings = 0
         if self.waiting or self._agent.keeps or phase in (CLOSING, STEP):
@@ -264,13 +265,13 @@ class Process:
         return self.client_page.bits(self.devices)
 
     def _uuids_of(self, bits: int) -> list[str]:
-        known = self.client_page.refresh_devices()
-        return [known[number] for number in range(len(known)) if bits >> number & 1]
+        uuids = self.client_page.refresh_devices()
+        return [uuids[number] for number in range(len(uuids)) if bits >> number & 1]
 
-    # --- one look at everything
+    # --- one step
 
     def step(self) -> Iterator[None]:
-        """Look at everything once. Yield where others may act in between; `wake_at` says when to look again."""
+        """Read all inputs once and act on them. Yield where other processes may act; `wake_at` is the next step."""
         now = self.now()
         yield from self.link.step(now)
         tried = rules.NOT_TRIED
@@ -285,7 +286,7 @@ class Process:
             if tried == rules.NOT_TRIED and self._out.wake_at > now:
                 break
         else:
-            raise AssertionError(f"{self} was to step again at once {MAX_STEPS} times")
+            raise AssertionError(f"the agent rule asked {self} for another step without a pause {MAX_STEPS} times")
         if self._ring_at != NEVER:
             self._ring_coordinator(self._ring_at, self.now())
         self.wake_at = min(self._out.wake_at, self.link.next_step_at(), self._ring_at, now + MAX_PAUSE_NS)
@@ -295,12 +296,12 @@ class Process:
             self.wake_at = min(self.wake_at, now + MS_NS)
 
     def run_step(self) -> None:
-        """Step without an interruption."""
+        """Do one step without an interruption."""
         for _ in self.step():
             pass
 
     def _carry_out(self, now: int) -> Generator[None, None, int]:
-        """Return what became of an attempt to enter."""
+        """Act on the rule's outputs and return the result of an attempt to enter."""
         out = self._out
         acts, turn = out.acts, out.turn
         if acts & rules.LEAVE:
@@ -340,7 +341,10 @@ class Process:
         self.write_slot()
 
     def _show_waiting(self, tried: int) -> None:
-        """Show on byte 0 that a thread waits, once a try was refused: a coordinator then ends its client's turn."""
+        """Show on byte 0 of the lock file that a thread waits, after a refused attempt to enter.
+
+        The coordinator of the client that has the device then ends that client's turn.
+        """
         waits = self.is_without_coordinator and self.waiting > 0 and self.phase == OUT
         shows = waits and (self._shows_waiting or tried == rules.REFUSED)
         if shows != self._shows_waiting:
@@ -348,7 +352,7 @@ class Process:
             self.locks.show_waiting(self.devices, shows)
 
     def _is_handoff(self) -> bool:
-        """Return whether the turn is about to pass to the next client, or has just come from another one."""
+        """Return whether the next client is about to get the device, or this process has just got it from another."""
         if self._out.gate == rules.CLOSED_GATE:
             return bool(self._permit.flags & RELIEVED)
         return bool(self._out.acts & rules.WAKE and self._permit.flags & CONTENDED)
@@ -375,11 +379,11 @@ class Process:
 
     @property
     def descriptors(self) -> int:
-        """Return how many files are open, the connection aside."""
-        return 4 + self.locks.descriptors + self.link.descriptors + 2 * bool(self._next_client_page)  # each map has one
+        """The number of open files without the connection; each mapping has one besides its memfd."""
+        return 4 + self.locks.descriptors + self.link.descriptors + 2 * bool(self._next_client_page)
 
     def close(self) -> None:
-        """End, as the kernel ends a process: its locks go, and no report is written."""
+        """End the process as the Linux kernel does: this frees the locks and writes no report."""
         self.locks.close()
         self.link.close()
         if self._next_client_page:

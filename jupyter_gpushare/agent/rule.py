@@ -1,4 +1,4 @@
-"""The rule of turns as the shim has it, `agent_step.c` and `turn_lock.c`, compiled and called through cffi."""
+"""Agent rule and turn locks of the shim, `agent_step.c` and `turn_lock.c`, compiled and called through cffi."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ PERMIT_WORDS, TURN_WORDS = 4, 6
 
 @cache
 def native() -> Any:
-    """Return the functions of both files. Raises OSError where the native parts are not built."""
+    """Return the functions of both C files. Raises OSError if the native parts are not built."""
     return load(Path(__file__).resolve().parent.parent / "native" / "libagent.so")
 
 
 def load(path: Path) -> Any:
-    """Return the functions of a library that was built from both files."""
+    """Return the functions of a library that was built from both C files."""
     return ffi.dlopen(str(path))
 
 
 def check_of(struct: Any, words: int) -> int:
-    """Return the `check` that belongs to the words of a permit or a turn."""
+    """Return the checksum that belongs in the field `check` of a permit or a turn."""
     return pages.checksum(*ffi.cast("uint64_t *", ffi.addressof(struct))[0:words])

@@ -1,4 +1,4 @@
-"""What an allocation costs: nanoseconds per small one and its release, bare and under the shim."""
+"""Cost of a small allocation and its release in nanoseconds, without and with the shim."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ _BATCHES = "2000"
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """Medians over `rounds` runs of each, in nanoseconds: `{"bare_ns", "shim_ns", "ratio", "managed_ns", …}`.
+    """Return medians over `rounds` runs in nanoseconds: `{"bare_ns", "shim_ns", "ratio", "managed_ns", …}`.
 
-    A run takes the least over many batches of 16 allocations of 4 KiB and their releases. `shim_ns` is in the default
-    mode, which asks the driver for unified memory instead: what that costs by itself is `managed_ns`. `plain_ns` is
-    with `GPUSHARE_MEMORY_MODE=plain`, where the shim only counts: the ledger and the account are all there is.
+    A run takes the minimum over many batches of 16 allocations of 4 KiB and their releases.
+    `bare_ns` is the time without the shim, and `shim_ns` the time with the shim in the default memory mode.
+    The default mode asks the driver for unified memory, which costs `managed_ns` without the shim.
+    `plain_ns` is the time with `GPUSHARE_MEMORY_MODE=plain`, in which the shim only keeps its ledger.
     """
     rounds = rounds or _ROUNDS
     figures: dict[str, list[float]] = {name: [] for name in ("bare", "shim", "managed", "plain")}
     with harness.running_coordinator(device) as environment:
-        for _ in progress.report_steps(range(rounds), lambda _: "allocations, bare and under the shim"):
+        for _ in progress.report_steps(range(rounds), lambda _: "allocations without and with the shim"):
             bare = harness.read_result(harness.start_bench_program(["alloc", _BATCHES], environment, shared=False))
             shim = harness.read_result(harness.start_bench_program(["alloc", _BATCHES], environment, shared=True))
             mode = {**environment, "GPUSHARE_MEMORY_MODE": "plain"}

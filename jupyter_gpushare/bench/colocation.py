@@ -1,4 +1,4 @@
-"""Two bursty clients that fit on the device together: sharing it, against nobody scheduling anything."""
+"""Two bursty clients that fit on the device together, with the coordinator against without a scheduler."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ _SECONDS = 4.0
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"ratio", "shared_s", "unscheduled_s", "moved_bytes"}`: each client uses the device for 50 ms, then thinks for
-    50 ms. Real seconds until both are done."""
+    """Return `{"ratio", "shared_s", "unscheduled_s", "moved_bytes"}` with real seconds until both clients are done.
+
+    Each client alternates between 50 ms of work on the device and 50 ms without work.
+    """
     seconds = float(rounds or _SECONDS)
     ways = progress.report_steps((True, False), lambda shared: "shared" if shared else "not scheduled")
     (shared, moved), (bare, _) = (_run(device, seconds, shared=way) for way in ways)

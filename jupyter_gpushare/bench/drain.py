@@ -1,4 +1,4 @@
-"""How long the end of a turn takes: two training loops, with launches queued as far ahead as the driver lets them."""
+"""Time of drains with two training loops, which submit launches as far ahead as the driver allows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 
 from . import harness, progress
 
-_QUANTUM = 0.1
+_QUANTUM = 0.1  # seconds
 _SECONDS = 10.0
 _LAUNCH_NS = 500_000
-_WINDOW = 0.02
+_WINDOW = 0.02  # seconds
 _DRAINED = re.compile(r"drained, epoch \d+, ([0-9.]+) ms")
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"p50_ms", "p99_ms", "window_ms", "drains", "first_ms", "unbounded_p50_ms", "throughput_ratio"}`.
+    """Return `{"p50_ms", "p99_ms", "window_ms", "drains", "first_ms", "unbounded_p50_ms", "throughput_ratio"}`.
 
-    From closing to drained, with the default window and, `unbounded`, without one; `rounds` seconds each (0: 10).
-    The very first is told apart: it has to work off what was queued before anybody else was there.
-    `throughput_ratio` is launches per second with the window over those without: below 1, what the window costs.
+    A drain lasts from the closing of the gate to the end of the submitted work.
+    The bench measures `rounds` seconds (0: 10) with the default in-flight window and as long without a window.
+    `first_ms` is the first drain, which finishes the work that was submitted before the other client came.
+    `throughput_ratio` is the launches per second with the window over those without it.
     """
     seconds = float(rounds or _SECONDS)
     windows = progress.report_steps(
@@ -42,16 +43,16 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 
 
 def _run(device: str, seconds: float, window: float) -> tuple[list[float], float]:
-    """Milliseconds of each drain, and launches per second of both programs together."""
+    """Return the milliseconds of each drain, and the launches per second of both programs together."""
     options = ("--time-quantum", str(_QUANTUM), f"--GpuShare.inflight_window={window}")
     with harness.running_coordinator(device, *options) as environment:
         log = Path(environment["XDG_STATE_HOME"]) / "shim.log"
-        told = {**environment, "GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
+        logging = {**environment, "GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
         arguments = ["drain", str(seconds), str(_LAUNCH_NS)]
-        programs = [harness.start_bench_program(arguments, told, shared=True) for _ in range(2)]
+        programs = [harness.start_bench_program(arguments, logging, shared=True) for _ in range(2)]
         results = [harness.read_result(program) for program in programs]
         drains = [float(taken) for taken in _DRAINED.findall(log.read_text())]
     if len(drains) < 5:
         raise RuntimeError(f"only {len(drains)} turns ended in {seconds:g} s: the two programs did not take turns")
-    passed = max(result["end"] for result in results) - min(result["begin"] for result in results)
-    return drains, sum(result["launches"] for result in results) / passed * 1e9
+    elapsed_ns = max(result["end"] for result in results) - min(result["begin"] for result in results)
+    return drains, sum(result["launches"] for result in results) / elapsed_ns * 1e9

@@ -1,4 +1,4 @@
-"""What the gate costs: nanoseconds per launch, bare and under an open gate."""
+"""Cost of the gate: nanoseconds per launch, without the shim and with an open gate."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ _ROUNDS = 9
 
 
 def measure(device: str, rounds: int, threads: int = 4) -> dict[str, Any]:
-    """Medians over `rounds` pairs of runs, in nanoseconds: `{"bare_ns", "gated_ns", "overhead_ns", …}`.
+    """Return medians over `rounds` pairs of runs in nanoseconds: `{"bare_ns", "gated_ns", "overhead_ns", …}`.
 
-    `bare_ns` and `gated_ns` are of launches into a queue with room, each the least over many batches of a run.
-    Their difference drowns in the noise of the launch itself, so `overhead_ns` is taken from launches that the
-    driver refuses at once, `bare_call_ns` and `gated_call_ns`: they pass the same gate and do nothing behind it.
-    `threads_overhead_ns` is the same for the median one of so many threads that launch at the same time.
+    `bare_ns` and `gated_ns` are the minima over many batches of launches into a queue with room.
+    The noise of a launch exceeds the difference of `bare_ns` and `gated_ns`.
+    `overhead_ns` therefore is the difference of `gated_call_ns` and `bare_call_ns`.
+    Those are times of launches that pass the gate and that the driver refuses at once.
+    `threads_overhead_ns` is the median thread's overhead if `threads` threads launch at the same time.
     """
     rounds = rounds or _ROUNDS
     with harness.running_coordinator(device) as environment:
@@ -24,10 +25,10 @@ def measure(device: str, rounds: int, threads: int = 4) -> dict[str, Any]:
         pairs = [
             _pair(environment, count) for count in progress.report_steps(each, lambda n: f"launches of {n} thread(s)")
         ]
-    alone, together = pairs[:rounds], pairs[rounds:]
-    medians = {name: round(statistics.median(pair[name] for pair in alone), 2) for name in alone[0]}
+    single, threaded = pairs[:rounds], pairs[rounds:]
+    medians = {name: round(statistics.median(pair[name] for pair in single), 2) for name in single[0]}
     for name in ("bare_call_ns", "gated_call_ns", "overhead_ns"):
-        medians[f"threads_{name}"] = round(statistics.median(pair[name] for pair in together), 2)
+        medians[f"threads_{name}"] = round(statistics.median(pair[name] for pair in threaded), 2)
     return {**medians, "threads": threads, "rounds": rounds}
 
 

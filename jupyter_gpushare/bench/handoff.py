@@ -1,4 +1,4 @@
-"""How long nobody runs when the turn changes: two busy clients, nothing to move."""
+"""Time of handoffs between two busy clients without memory to move."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SECONDS = 10.0
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"p50_us", "p99_us", "handoffs", "wake_us", "parts_us"}`: from a client's last launch to the next one's first.
+    """Return `{"p50_us", "p99_us", "handoffs", "wake_us", "parts_us"}` in microseconds.
 
+    A handoff lasts from a client's last launch to the next client's first.
     Two programs launch and wait for each launch in a tight loop, with turns of 20 ms, for `rounds` seconds (0: 10).
-    `parts_us` has the medians of the parts: until the gate has closed, the work has drained and the turn is left, the
-    next client has entered, and its first launch is made. `wake_us` is what this machine takes, right then, to wake one
-    sleeping process; a handoff has three such steps.
+    `parts_us` has the medians of a handoff's four parts, see `handoff_parts`.
+    `wake_us` is the time in which this machine wakes a sleeping process; a handoff has three such steps.
     """
     seconds = float(rounds or _SECONDS)
     with harness.running_coordinator(device, "--time-quantum", str(_QUANTUM_SECONDS)) as environment:
@@ -42,7 +42,11 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 
 
 def handoff_parts(results: list[dict[str, Any]]) -> dict[str, float]:
-    """Return how long each part of a handoff takes in microseconds; medians of those whose turns are known."""
+    """Return the median of each part of a handoff in microseconds, from the handoffs with known turns.
+
+    The first part ends when the gate has closed, the second when the client has drained and left the turn.
+    The third ends when the next client has entered, the fourth with its first launch.
+    """
     runs = sorted((first, last, number) for number, result in enumerate(results) for first, last in result["runs"])
     turns = [result["turns"] for result in results]
     found: list[list[int]] = []
@@ -60,30 +64,30 @@ def handoff_parts(results: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def handoffs(programs: list[list[list[int]]]) -> list[int]:
-    """Nanoseconds between the last launch of a program's run and the first of another's that follows it."""
+    """Return the nanoseconds of each handoff, from a program's last launch to the other program's first launch."""
     runs = sorted((first, last, number) for number, rows in enumerate(programs) for first, last in rows)
     return [later[0] - run[1] for run, later in itertools.pairwise(runs) if run[2] != later[2]]
 
 
 def wake_up_ns(times: int = 100) -> float:
-    """Nanoseconds, median, from writing to a pipe to the return of the read of a process that slept for a turn."""
-    told, tell = multiprocessing.Pipe(duplex=False)
+    """Return the median nanoseconds between a write to a pipe and the reader's return, after a sleep of one quantum."""
+    calls, call = multiprocessing.Pipe(duplex=False)
     answers, answer = multiprocessing.Pipe(duplex=False)
-    sleeper = multiprocessing.get_context("spawn").Process(target=_answer_wake_ups, args=(told, answer), daemon=True)
+    sleeper = multiprocessing.get_context("spawn").Process(target=_answer_wake_ups, args=(calls, answer), daemon=True)
     sleeper.start()
     taken: list[int] = []
     answers.recv()
     for _ in range(times):
         time.sleep(_QUANTUM_SECONDS)
-        tell.send_bytes(time.monotonic_ns().to_bytes(8, "little"))
+        call.send_bytes(time.monotonic_ns().to_bytes(8, "little"))
         taken.append(answers.recv())
     sleeper.terminate()
     sleeper.join()
     return statistics.median(taken)
 
 
-def _answer_wake_ups(told: Connection, answer: Connection) -> None:
+def _answer_wake_ups(calls: Connection, answer: Connection) -> None:
     answer.send(0)
     while True:
-        written = told.recv_bytes()
+        written = calls.recv_bytes()
         answer.send(time.monotonic_ns() - int.from_bytes(written, "little"))

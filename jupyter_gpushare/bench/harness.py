@@ -1,4 +1,4 @@
-"""A coordinator and a device of a bench's own, so that nobody else's work is measured or disturbed."""
+"""Coordinator and device of a bench's own, so that a measurement neither includes nor disturbs other work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..launch.kernel_env import SIMULATED_DRIVER, native_part
 from ..wire import messages, program
 from ..wire.client import Client, ensure_coordinator
 
-# One client after the other, whatever they do: what most benches measure.
+# Turns of one client at a time, which most benches measure.
 EXCLUSIVE_TURNS = ("--policy", "fcfs", "--sharing", "exclusive", "--idle-release", "0.25")
 
 
@@ -23,9 +23,10 @@ EXCLUSIVE_TURNS = ("--policy", "fcfs", "--sharing", "exclusive", "--idle-release
 def running_coordinator(
     device: str, *options: str, sharing_options: tuple[str, ...] = EXCLUSIVE_TURNS
 ) -> Iterator[dict[str, str]]:
-    """Run a coordinator with `options` that shares as `sharing_options` have it (empty: as it does by default).
+    """Run a coordinator with `options` and `sharing_options`, and stop it at the end.
 
-    Yields the environment that leads to it. It is stopped at the end.
+    Empty `sharing_options` stand for the default settings.
+    Yields the environment of programs that use this coordinator.
     """
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
         directory = Path(name)
@@ -60,15 +61,15 @@ def environment_variables(environment: dict[str, str]) -> Iterator[None]:
 
 
 def start_bench_program(arguments: list[str], environment: dict[str, str], *, shared: bool) -> subprocess.Popen[str]:
-    """Start the measuring program, as a client of its own or bare."""
+    """Start the measuring program, with `shared` as a client, or else without the shim."""
     command = [str(native_part("gpushare-bench")), *arguments]
     return start_program(command, environment, shared=shared)
 
 
 def start_program(command: list[str], environment: dict[str, str], *, shared: bool) -> subprocess.Popen[str]:
-    """Start any program that prints its figures as JSON, as a client of its own or bare.
+    """Start a program that prints its figures as JSON, with `shared` as a client, or else without the shim.
 
-    Its standard input ends when `result` asks for its figures.
+    `read_result` closes the standard input of the program.
     """
     if shared:
         command = program.argv("jupyter_gpushare", "run", "--label", "bench", "--", *command)
@@ -78,7 +79,7 @@ def start_program(command: list[str], environment: dict[str, str], *, shared: bo
 
 
 def read_result(started: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what the program printed. Raises RuntimeError when the program failed."""
+    """Return the figures that the program prints. Raises RuntimeError if the program fails."""
     output, _ = started.communicate(timeout=120)
     if started.returncode:
         raise RuntimeError(f"gpushare-bench ended with status {started.returncode}")

@@ -1,7 +1,7 @@
-"""A coordinator with many notebooks for a long time: does it keep the time, and what does it take?
+"""Deadlines, processor time and memory of a coordinator with many notebooks for a long time.
 
-The notebooks exist only on the wire (`notebooks.py`). They are faster than real ones, so the coordinator has more to do
-than the same number of people would give it.
+The notebooks exist only on the wire (`synthetic_processes.py`).
+They run more cells than real users, so the coordinator has more work than the same number of users would cause.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ PROCESSES = 4
 SUBSCRIBERS = 10
 LATE_SECONDS = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
-_SAMPLES = 10  # looks at the coordinator's memory
+_SAMPLES = 10  # of the coordinator's memory
 
 
 def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seconds: float = 600.0) -> dict[str, Any]:
-    """Times in milliseconds, `coordinator_cpu` in parts of one processor. Always on the simulated device, and once.
+    """Return times in milliseconds and `coordinator_cpu` as a fraction of one processor. Raises RuntimeError.
 
-    `missed` turns were over by their deadline, and the next one's began more than 50 ms later. `late` is that time,
-    `handoff` the same after turns that ended before a deadline. The first tenth of the time counts as the beginning.
-    There are no such figures where nothing ended that way. Raises RuntimeError when a part fails.
+    The bench runs once and always on the simulated device.
+    `late` is the time from a turn's deadline to the begin of the next turn, and `missed` counts times above 50 ms.
+    `handoff` is the time from the end of a turn without a deadline, or before its deadline, to the next turn.
+    Turns in the first tenth of the time do not count, and a kind without turns has no figures.
     """
     given = {"GPUSHARE_SIM_DEVICES": str(devices)}
     with harness.environment_variables(given), harness.running_coordinator("sim", sharing_options=()) as environment:
@@ -71,17 +72,17 @@ def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seco
 def _start_workers(environment: dict[str, str], clients: int, memory: int) -> list[subprocess.Popen[str]]:
     bounds = [clients * number // PROCESSES for number in range(PROCESSES + 1)]
     argv = program.argv("jupyter_gpushare.bench.synthetic_processes", environment["GPUSHARE_SOCKET"])
-    parts = [(first, end - first, 0) for first, end in itertools.pairwise(bounds)]
-    parts.append((0, 0, SUBSCRIBERS))  # by themselves: to read what they get would delay notebooks in the same process
+    loads = [(first, end - first, 0) for first, end in itertools.pairwise(bounds)]
+    loads.append((0, 0, SUBSCRIBERS))  # in a process of their own, because snapshots would delay notebooks in theirs
     workers = []
-    for first, count, subscribers in parts:
-        words = (first, count, subscribers, memory)
-        workers.append(harness.start_program([*argv, *map(str, words)], environment, shared=False))
+    for first, count, subscribers in loads:
+        numbers = (first, count, subscribers, memory)
+        workers.append(harness.start_program([*argv, *map(str, numbers)], environment, shared=False))
     return workers
 
 
 def _await_clients(socket: str, workers: Sequence[subprocess.Popen[str]], clients: int) -> None:
-    """Return when the coordinator knows all clients. Raises RuntimeError when a worker fails."""
+    """Wait until the coordinator has all clients. Raises RuntimeError if a worker fails."""
     with Client(socket) as client:
         while len(client.request(messages.Status())["clients"]) < clients:
             _check_workers(workers)
@@ -90,13 +91,16 @@ def _await_clients(socket: str, workers: Sequence[subprocess.Popen[str]], client
 
 def _check_workers(workers: Sequence[subprocess.Popen[str]]) -> None:
     if any(worker.poll() for worker in workers):
-        raise RuntimeError("a part of the load has failed")
+        raise RuntimeError("a process with notebooks of the bench has failed")
 
 
 def _sample_coordinator(
     pid: int, workers: Sequence[subprocess.Popen[str]], seconds: float
 ) -> tuple[list[int], float, float]:
-    """Bytes of memory at each step after the first, the part of a processor since then, and when that was."""
+    """Return the coordinator's memory at each sample in bytes, its processor use, and the time of the first sample.
+
+    The processor use is a fraction of one processor from the first sample to the last but one.
+    """
     sizes: list[int] = []
     used = began = 0.0
     for step in progress.report_steps(range(_SAMPLES), lambda _: f"{seconds / _SAMPLES:g} s of load"):
@@ -118,13 +122,16 @@ def _processor_time(pid: int) -> float:
 
 
 def _turn_delays(turns: Sequence[Turn]) -> tuple[list[float], list[float]]:
-    """Seconds from the deadlines of turns, and from the ends of those without, to the next turn of somebody waiting."""
+    """Return the seconds from deadlines to the next turns, and from ends without a deadline to the next turns.
+
+    A next turn counts if its client waited before.
+    """
     late: list[float] = []
     handoffs: list[float] = []
-    of: dict[str, list[Turn]] = defaultdict(list)
+    turns_by_device: dict[str, list[Turn]] = defaultdict(list)
     for turn in turns:
-        of[turn.device].append(turn)
-    for rows in of.values():
+        turns_by_device[turn.device].append(turn)
+    for rows in turns_by_device.values():
         for turn, later in itertools.pairwise(sorted(rows, key=lambda turn: turn.entered_at)):
             if turn.deadline and turn.left_at >= turn.deadline and later.waiting_since < turn.deadline:
                 late.append(max(0.0, later.entered_at - turn.deadline))

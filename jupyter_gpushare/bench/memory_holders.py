@@ -1,4 +1,4 @@
-"""Programs that hold memory on a device of a bench's own, and the card that the simulated device stands for."""
+"""Programs that allocate memory on a bench's own device, and the model of the card that is simulated."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..wire.client import Client
 from . import harness
 
 CARD_NAME = "A100 40GB PCIe 4.0 x16"  # its link: 25 GB/s each way (field figures), pageable copies about half
-GPU_SHARED_BYTES = 16 << 30  # on a real card: what is shared of it
-SIZE_DIVISOR = 256  # the simulated card holds so much less than that, and turns are as much shorter: the same ratios
-TIME_FACTOR = 100  # real seconds for a modelled one: what this machine takes for the data itself must not show
+GPU_SHARED_BYTES = 16 << 30  # part of a real card that clients share
+SIZE_DIVISOR = 256  # divides the simulated card's memory and the turns, which keeps the ratios
+TIME_FACTOR = 100  # real seconds per modelled second, so that the host's own copies are negligible
 SIMULATED_BYTES = GPU_SHARED_BYTES // SIZE_DIVISOR
 
 _PARAMETERS = f"""\
@@ -36,7 +36,7 @@ memory_bandwidth = 1448GiB/s
 
 
 class MemoryHolder:
-    """A `memory_program`; `shared`: as a client of its own, with `options` of `jupyter gpushare run`."""
+    """Process with `memory_program`, with `shared` as a client that has `options` of `jupyter gpushare run`."""
 
     def __init__(self, environment: dict[str, str], name: str, *options: str, shared: bool = True) -> None:
         command = program.argv("jupyter_gpushare.bench.memory_program")
@@ -49,13 +49,13 @@ class MemoryHolder:
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def send_command(self, *words: object) -> None:
+    def send_command(self, *command: object) -> None:
         assert self._process.stdin
-        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.write(" ".join(map(str, command)) + "\n")
         self._process.stdin.flush()
 
     def read_answer(self) -> dict[str, Any]:
-        """The answer. Raises RuntimeError when the program has failed."""
+        """Read the answer to a command. Raises RuntimeError if the program has failed."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
@@ -63,8 +63,8 @@ class MemoryHolder:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def run_command(self, *words: object) -> dict[str, Any]:
-        self.send_command(*words)
+    def run_command(self, *command: object) -> dict[str, Any]:
+        self.send_command(*command)
         return self.read_answer()
 
     def close(self) -> None:
@@ -79,7 +79,10 @@ class MemoryHolder:
 def two_holders(
     environment: dict[str, str], size: int, piece: int, *options: str, shared: bool = True
 ) -> Iterator[list[MemoryHolder]]:
-    """Two clients, each with `size` bytes on the device in pieces of `piece`; `options`, `shared` as of `Holder`."""
+    """Run two programs with `size` bytes each in allocations of `piece` bytes.
+
+    `options` and `shared` are those of `MemoryHolder`.
+    """
     pair = [MemoryHolder(environment, name, *options, shared=shared) for name in ("one", "two")]
     try:
         for holder in pair:
@@ -91,20 +94,20 @@ def two_holders(
             holder.close()
 
 
-def run_together(holders: list[MemoryHolder], *words: object) -> list[dict[str, Any]]:
-    """Return the answers of all programs, which work at the same time."""
+def run_together(holders: list[MemoryHolder], *command: object) -> list[dict[str, Any]]:
+    """Send a command to all programs, let them work at the same time, and return their answers."""
     for holder in holders:
-        holder.send_command(*words)
+        holder.send_command(*command)
     return [holder.read_answer() for holder in holders]
 
 
 def elapsed_seconds(ran: list[dict[str, Any]]) -> float:
-    """Real seconds from the first launch to the last."""
+    """Return the real seconds from the first launch to the last."""
     return float(max(one["ended"] for one in ran) - min(one["began"] for one in ran))
 
 
 def shared_bytes_and_time_factor(device: str) -> tuple[int, float]:
-    """What the shared part of the device holds, in bytes, and real seconds for one of the device's."""
+    """Return the shared bytes of the device, and the real seconds per modelled second."""
     return (SIMULATED_BYTES, float(TIME_FACTOR)) if device == "sim" else (GPU_SHARED_BYTES, 1.0)
 
 
@@ -112,7 +115,7 @@ def shared_bytes_and_time_factor(device: str) -> tuple[int, float]:
 def bench_host(
     device: str, *options: str, sharing_options: tuple[str, ...] = harness.EXCLUSIVE_TURNS
 ) -> Iterator[dict[str, str]]:
-    """A coordinator with `options`, and the device. `sharing_options`: see `harness.coordinator`."""
+    """Run a coordinator with `options`, and the device; `sharing_options` as in `harness.running_coordinator`."""
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as name:
         file = Path(name) / "card"
         file.write_text(_PARAMETERS)
@@ -127,7 +130,7 @@ def bench_host(
 
 
 def transferred(environment: dict[str, str], label: str) -> dict[str, float]:
-    """What the client of that label has moved so far: bytes and seconds, out and in."""
+    """Return the bytes and seconds of evictions and restores of the client with this label."""
     with Client(environment["GPUSHARE_SOCKET"]) as client:
         status = client.request(messages.Status())
     found = next(client for client in status["clients"] if client["label"] == label)
@@ -139,7 +142,7 @@ def transferred(environment: dict[str, str], label: str) -> dict[str, float]:
 
 
 def release_turn(environment: dict[str, str], label: str) -> None:
-    """End the client's turn."""
+    """End the turn of the client with this label."""
     with Client(environment["GPUSHARE_SOCKET"]) as client:
         status = client.request(messages.Status())
         found = next(client for client in status["clients"] if client["label"] == label)

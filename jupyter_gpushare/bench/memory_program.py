@@ -1,13 +1,13 @@
-"""A program that holds device memory, for the benches.
+"""Program of the benches that allocates device memory and works on it.
 
-Reads commands from standard input, one a line, and answers each with a line of JSON:
+The program reads commands from standard input, one a line, and answers each with a line of JSON:
 
-    hold BYTES PIECE                allocate as many arrays of PIECE bytes
-    sweep SECONDS                   one launch on each array, SECONDS of the device's time in all; wait for it
-    job SECONDS SWEEP PAUSE         sweeps of SWEEP seconds each, with pauses, until SECONDS of device time
-    copies BYTES TIMES              bytes a second of pinned copies: `{"to_host", "to_device"}`
+    hold BYTES PIECE                allocate BYTES in arrays of PIECE bytes
+    sweep SECONDS                   make one launch on each array, with SECONDS of device time in all, and wait for it
+    job SECONDS SWEEP PAUSE         repeat sweeps of SWEEP seconds and pauses until SECONDS of device time
+    copies BYTES TIMES              return bytes a second of pinned copies: `{"to_host", "to_device"}`
 
-Times are the device's (the simulated one has a scale of its own), answers in real seconds.
+Times in commands are device time, which the simulated device scales; times in answers are real seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from ..launch.kernel_env import native_part
 
 
 class MemoryProgram:
+    """Context with arrays on the first device. A public method is a command of the program."""
+
     def __init__(self) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self._arrays: list[int] = []
@@ -65,7 +67,7 @@ class MemoryProgram:
         return {"began": began, "ended": time.monotonic()}
 
     def copies(self, size: int, times: int) -> dict[str, Any]:
-        """On memory of its own, which it gives back."""
+        """Measure pinned copies with memory that is allocated and freed here."""
         host, device = ctypes.c_void_p(), ctypes.c_uint64()
         self._check(self.cuda.cuMemHostAlloc(ctypes.byref(host), ctypes.c_size_t(size), 1))
         self._check(self.cuda.cuMemAlloc_v2(ctypes.byref(device), ctypes.c_size_t(size)))
@@ -90,8 +92,8 @@ def main() -> None:
     program = MemoryProgram()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        name, *words = line.split()
-        values = [int(word) if word.isdigit() else float(word) for word in words]
+        name, *arguments = line.split()
+        values = [int(text) if text.isdigit() else float(text) for text in arguments]
         print(json.dumps(getattr(program, name)(*values)), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What sharing costs a program that is alone: a training loop bare and under the shim."""
+"""Cost of sharing for a program without other clients: a training loop without and with the shim."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ _LAUNCH_NS = 100_000  # on the simulated device
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"bare_per_s", "shared_per_s", "ratio", "what", "rounds"}`: medians over pairs of runs, one after the other.
+    """Return `{"bare_per_s", "shared_per_s", "ratio", "what", "rounds"}` as medians over pairs of runs.
 
-    On a GPU steps of a training loop in PyTorch; on the simulated device launches of 100 µs, queued as far ahead as
-    the driver lets them. `ratio` is the median of each pair's own: 1 when sharing costs nothing. Raises RuntimeError
-    without PyTorch.
+    On a GPU, the loop has training steps in PyTorch.
+    On the simulated device, it has launches of 100 µs, submitted as far ahead as the driver allows.
+    `ratio` is the median of the pairs' ratios, which is 1 if sharing costs nothing.
+    Raises RuntimeError on a GPU without PyTorch.
     """
     rounds = rounds or _ROUNDS
     if device == "gpu" and importlib.util.find_spec("torch") is None:
-        raise RuntimeError("PyTorch is not installed here, which the training loop is written in: pip install torch")
+        raise RuntimeError("the training loop of this bench needs PyTorch, which is not installed: pip install torch")
     pairs = []
     with harness.running_coordinator(device) as environment:
-        for number in progress.report_steps(range(rounds), lambda _: "a training loop, bare and shared"):
+        for number in progress.report_steps(range(rounds), lambda _: "a training loop without and with the shim"):
             ways = (False, True) if number % 2 == 0 else (True, False)
             speeds = {shared: _speed(device, environment, shared) for shared in ways}
             pairs.append((speeds[False], speeds[True]))

@@ -1,4 +1,4 @@
-"""Two clients that hold 1.8 times what the device has: both at once, against one after the other."""
+"""Two clients with 1.8 times the device's memory that take turns, against one after the other."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from . import memory_holders, progress
 
-_JOB_SECONDS = 30.0  # of the device, for each client's job on a whole card: six quanta, and three uses of 10 s
+_JOB_SECONDS = 30.0  # device time of each client's job on a whole card: six quanta of 5 s, or three sweeps of 10 s
 _QUANTA_SECONDS = (5, 30)
 
 
 class Run(NamedTuple):
-    """`quantum` 0: one after the other; `half`: clients that use the device half of the time."""
+    """Run of both clients with turns of `quantum` seconds, or one after the other if `quantum` is 0."""
 
     quantum: int
     is_half_busy: bool
@@ -22,11 +22,13 @@ class Run(NamedTuple):
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"q5_busy", "q5_half", "q5_aim", …}`: total time over one after the other, for quanta of 5 s, with clients that
-    are always busy and clients that use the device for 10 s and then not for 10 s; `q5_aim` is what the link allows the
-    busy ones.
+    """Return `{"q5_busy", "q5_half", "q5_aim", …}`: the total time over that of one client after the other.
 
-    `rounds`: seconds of each job (0: 30). From 90 on the same for quanta of 30 s, `q30_busy` …: jobs of three quanta.
+    `q5` figures are for quanta of 5 s.
+    In `q5_busy`, clients are always busy; in `q5_half`, they alternate between 10 s with and 10 s without work.
+    `q5_aim` is the smallest value of `q5_busy` that the link allows.
+    `rounds` is the seconds of each job (0: 30).
+    Jobs of 90 s and more, three quanta of 30 s, add the same figures for quanta of 30 s (`q30_busy` …).
     """
     mode, seconds = "swap", rounds or _JOB_SECONDS
     figures: dict[str, Any] = {
@@ -50,7 +52,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 
 
 def _run(device: str, run: Run, mode: str, job: float) -> float:
-    """Real seconds from the first launch to the last."""
+    """Return the real seconds from the first launch to the last."""
     cap, slowed = memory_holders.shared_bytes_and_time_factor(device)
     shrunk = memory_holders.SIZE_DIVISOR if device == "sim" else 1
     piece = cap // 32
@@ -63,11 +65,11 @@ def _run(device: str, run: Run, mode: str, job: float) -> float:
         "--pinned-memory",
         f"{size >> 20}MiB",
     ]
-    words = ("job", seconds, sweep, sweep * slowed if run.is_half_busy else 0)
+    command = ("job", seconds, sweep, sweep * slowed if run.is_half_busy else 0)
     with (
         memory_holders.bench_host(device, *options) as environment,
         memory_holders.two_holders(environment, size, piece, "--memory-mode", mode) as programs,
     ):
         if run.quantum:
-            return memory_holders.elapsed_seconds(memory_holders.run_together(programs, *words))
-        return memory_holders.elapsed_seconds([program.run_command(*words) for program in programs])
+            return memory_holders.elapsed_seconds(memory_holders.run_together(programs, *command))
+        return memory_holders.elapsed_seconds([program.run_command(*command) for program in programs])

@@ -1,7 +1,7 @@
-"""What an update of JupyterLab's panel costs the browser with 50 clients on 4 devices, and how large the extension is.
+"""Cost of an update of JupyterLab's panel in the browser, with 50 clients on 4 devices, and size of the extension.
 
-The built extension in a real JupyterLab and a real Chromium; the coordinator behind the server is a fake one that sends
-changing snapshots, eight a second.
+The built extension runs in a real JupyterLab and a real Chromium.
+A synthetic coordinator behind the server sends changing snapshots, eight a second.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ _REQUIREMENTS = {
     "jupyter_gpushare/labextension/static": "the built extension ('make labextension')",
 }
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-_MAX_SECONDS = 300.0  # seconds for all of it
+_MAX_SECONDS = 300.0  # for the browser's part of the measurement
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"clients", "devices", "updates", "arrived", "script_ms", "main_ms", "idle_ms", "bundle_bytes"}`
+    """Return `{"clients", "devices", "updates", "arrived", "script_ms", "main_ms", "idle_ms", "bundle_bytes"}`.
 
-    Milliseconds per update as `{"p50", "p95"}`: `script_ms` from a message's arrival until the page's tree has changed;
-    `main_ms` all processor time of the page's main thread from one message to the next, drawing included; `idle_ms` the
-    same where nothing arrives. `bundle_bytes`: all scripts of the extension, gzipped. `rounds`: updates to send.
-    Raises RuntimeError where there is no clone, Node.js, Chromium or built extension, or the browser fails.
+    Times are milliseconds per update as `{"p50", "p95"}`, and `rounds` is the number of updates.
+    `script_ms` is the time from a message's arrival until the document has changed.
+    `main_ms` is the processor time of the page's main thread between two messages, with drawing.
+    `idle_ms` is the same without messages, and `bundle_bytes` has all scripts of the extension, gzipped.
+    Raises RuntimeError without a clone, Node.js, Chromium or the built extension, and if the browser fails.
     """
     node, chromium = _find_tools()
     updates = rounds or UPDATES
@@ -62,31 +63,32 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 
 
 def bundle_bytes(folder: Path = _BUILT_EXTENSION) -> int:
-    """All scripts that the extension can load, each gzipped as servers do."""
+    """Return the bytes of all scripts that the extension can load, each gzipped as servers do."""
     return sum(len(gzip.compress(path.read_bytes(), 6)) for path in folder.glob("*.js"))
 
 
 def format_figures(figures: dict[str, Any]) -> list[str]:
-    """For people to read."""
+    """Format the figures as lines of text."""
     text = [f"{figures['arrived']} updates of {figures['clients']} clients on {figures['devices']} devices"]
     for name, what in (
         ("script_ms", "scripts of an update"),
-        ("main_ms", "all of the main thread, drawing included"),
-        ("idle_ms", "the same when nothing arrives"),
+        ("main_ms", "main thread with drawing"),
+        ("idle_ms", "main thread without updates"),
     ):
         text.append(f"{what:>42}  p50 {figures[name]['p50']:6.2f} ms   p95 {figures[name]['p95']:6.2f} ms")
     return [*text, f"{'the extension, gzipped':>42}  {figures['bundle_bytes'] / 1000:.1f} kB"]
 
 
 def _find_tools() -> tuple[str, str]:
-    """Where Node.js and Chromium are. Raises RuntimeError."""
-    wanted = os.environ.get("CHROMIUM")
-    chromium = next(filter(None, map(shutil.which, [wanted] if wanted else _BROWSERS)), None)
+    """Return the paths of Node.js and Chromium. Raises RuntimeError."""
+    configured = os.environ.get("CHROMIUM")
+    chromium = next(filter(None, map(shutil.which, [configured] if configured else _BROWSERS)), None)
     if chromium is None:
-        raise RuntimeError(f"no browser: {wanted or ', '.join(_BROWSERS)} was not found (set CHROMIUM=/path/of/one)")
+        names = configured or ", ".join(_BROWSERS)
+        raise RuntimeError(f"this bench needs Chromium: {names} was not found (set CHROMIUM=/path/of/chromium)")
     node = shutil.which("node")
     if node is None:
-        raise RuntimeError("Node.js was not found: this bench needs it (>= 20)")
+        raise RuntimeError("this bench needs Node.js (>= 20): node was not found")
     for path, needed in _REQUIREMENTS.items():
         if not (_ROOT / path).exists():
             raise RuntimeError(f"{_ROOT / path} is missing: this bench needs {needed}")
@@ -94,17 +96,17 @@ def _find_tools() -> tuple[str, str]:
 
 
 def _run_browser(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
-    """What the browser's side has measured. Raises RuntimeError."""
+    """Run the browser and return its figures. Raises RuntimeError."""
     program = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         output, _ = program.communicate(timeout=_MAX_SECONDS)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"the browser did not come to an end within {_MAX_SECONDS:g} s") from None
+        raise RuntimeError(f"the measurement in the browser did not end within {_MAX_SECONDS:g} s") from None
     finally:
         if program.poll() is None:
-            program.terminate()  # it ends its server and its browser
+            program.terminate()  # the program then ends its server and its browser
             program.wait()
     if program.returncode:
-        raise RuntimeError(f"the browser's side ended with status {program.returncode}")
+        raise RuntimeError(f"the measurement in the browser ended with status {program.returncode}")
     figures: dict[str, Any] = json.loads(output.splitlines()[-1])
     return figures

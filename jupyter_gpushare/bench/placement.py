@@ -1,4 +1,4 @@
-"""`bench placement`: what the placement strategies leave unusable on the openb trace, in simulation."""
+"""Unusable part of a cluster by placement strategy, in a simulation of the openb trace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ TRACES_VARIABLE = "GPUSHARE_TRACES"
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """Each strategy fills the trace's cluster, `rounds` times with other draws (3). Simulated: no device is used.
+    """Fill the trace's cluster with each strategy, `rounds` times (0: 3) with other draws, without using a device.
 
-    Raises RuntimeError when `$GPUSHARE_TRACES` names no folder with the trace.
+    Raises RuntimeError if `$GPUSHARE_TRACES` is not a folder with the trace.
     """
     folder = os.environ.get(TRACES_VARIABLE, "")
     if not folder:
         raise RuntimeError(
-            f"{TRACES_VARIABLE} is not set: allowed is a folder with {fragmentation.PODS}, {fragmentation.NODES}"
+            f"{TRACES_VARIABLE} is not set: set it to a folder with {fragmentation.PODS} and {fragmentation.NODES}"
         )
     try:
         trace = fragmentation.read(Path(folder))

@@ -1,4 +1,4 @@
-"""Progress of a bench on standard error; standard output has the figures alone."""
+"""Progress of a bench on standard error, because standard output has the figures only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-MIN_REPORT_SECONDS = 5.0  # seconds between two lines, at least: short steps need none each
+MIN_REPORT_SECONDS = 5.0  # between two lines
 
 Step = TypeVar("Step")
 
 
 def report_steps(steps: Sequence[Step], what: Callable[[Step], str]) -> Iterator[Step]:
-    """The steps of a measurement, one after the other. Print `what` of a step when it begins, and which one it is."""
-    said = -MIN_REPORT_SECONDS
+    """Yield the steps of a measurement, and print number and description (`what`) of a step that begins."""
+    reported_at = -MIN_REPORT_SECONDS
     for number, step in enumerate(steps, start=1):
-        if time.monotonic() >= said + MIN_REPORT_SECONDS:
+        if time.monotonic() >= reported_at + MIN_REPORT_SECONDS:
             print(f"{number} of {len(steps)}: {what(step)}", file=sys.stderr, flush=True)
-            said = time.monotonic()
+            reported_at = time.monotonic()
         yield step

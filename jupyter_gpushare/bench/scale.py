@@ -1,4 +1,4 @@
-"""What a decision costs with 10 to 10,000 clients, and how many events a second a simulation has. No device is used."""
+"""Cost of a decision with 10 to 10,000 clients, and events a second of a simulation, without a device."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from ..simulation import experiment, scale
 
 
 def measure(device: str, rounds: int, policies: Sequence[str] = ()) -> dict[str, Any]:
-    """`{POLICY: {"one_device": [{"clients", "devices", "p50", "p99", "mean"}], "many_devices": …, "simulation": …}}`
+    """Return `{POLICY: {"one_device": [{"clients", "devices", "p50", "p99", "mean"}], "many_devices": …, …}}`.
 
-    Microseconds per decision, in a crowd where nearly everybody always wants a device. `rounds`: decisions measured.
+    The figures are microseconds per decision, while nearly every client always waits for a device.
+    `rounds` is the number of measured decisions.
     Raises RuntimeError for an unknown policy.
     """
     try:
@@ -22,17 +23,17 @@ def measure(device: str, rounds: int, policies: Sequence[str] = ()) -> dict[str,
 
 
 def format_figures(figures: dict[str, Any]) -> list[str]:
-    """For people to read."""
+    """Format the figures as lines of text."""
     text = []
-    for policy, of in figures.items():
+    for policy, costs in figures.items():
         text.append(f"{policy}: µs per decision, p50 / p99")
-        for one, many in zip(of["one_device"], of["many_devices"], strict=True):
+        for one, many in zip(costs["one_device"], costs["many_devices"], strict=True):
             devices = f"{many['devices']:,} device{'s' * (many['devices'] > 1)}"
             text.append(
                 f"{one['clients']:>8,} clients   on one device {one['p50']:>7,.1f} / {one['p99']:<9,.1f}"
                 f"on {devices} {many['p50']:>7,.1f} / {many['p99']:,.1f}"
             )
-        whole = of["simulation"]
+        whole = costs["simulation"]
         text.append(
             f"   a whole simulation: {whole['events_per_second']:,} events a second ({whole['events']:,} events)"
         )

@@ -1,4 +1,4 @@
-"""How much longer a shared kernel takes to start, from asking for it to its first answer; and any program."""
+"""Additional start time of a shared kernel, from the request to its first answer, and of any other program."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PROGRAMS = 300
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """`{"plain_ms", "shared_ms", "extra_ms", "preload_ms", "rounds"}`: medians of plain and shared starts in turn.
+    """Return `{"plain_ms", "shared_ms", "extra_ms", "preload_ms", "rounds"}` as medians of alternating starts.
 
-    `preload_ms` is what the shim adds to a program that never touches the device (`/bin/true`, 300 times each way).
+    `preload_ms` is the shim's cost for a program that never uses the device (`/bin/true`, 300 runs each way).
     """
     rounds = rounds or _ROUNDS
     plain, shared = [], []
@@ -41,7 +41,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 
 
 def preload_seconds(times: int = _PROGRAMS) -> float:
-    """Seconds that the preloaded shim adds to the life of `/bin/true`."""
+    """Return the seconds that the preloaded shim adds to a run of `/bin/true`."""
     bare = {"PATH": "/bin"}
     shared = bare | {"LD_PRELOAD": str(SHIM)}
     return statistics.median(_program_seconds(shared) - _program_seconds(bare) for _ in range(times))
@@ -54,7 +54,7 @@ def _program_seconds(environment: dict[str, str]) -> float:
 
 
 def _kernel_start_seconds(name: str, environment: dict[str, str]) -> float:
-    """Seconds until a kernel of this spec answers."""
+    """Return the seconds until a kernel of this kernel spec answers."""
     manager = KernelManager(kernel_name=name)
     began = time.perf_counter()
     with harness.environment_variables(environment):

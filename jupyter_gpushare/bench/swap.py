@@ -1,4 +1,4 @@
-"""How fast memory leaves and comes back when turns change, against plain pinned copies in the same run."""
+"""Speed of eviction and restore at changes of turns, against plain pinned copies in the same run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ _MEMORY_KINDS = {"swap_pinned": "swap", "swap_pageable": "swap", "unified": "uni
 
 
 def measure(device: str, rounds: int) -> dict[str, Any]:
-    """Two clients of 0.7 of the device take turns. For each kind of memory, GB/s of the device's own time:
-    `…_out`, `…_in` from the second change of turns on, `…_first_out`, and their fractions of `copy_out`, `copy_in`."""
+    """Return GB/s of device time for each kind of memory, while two clients with 0.7 of the device take turns.
+
+    `…_first_out` is the first eviction, and `…_out` and `…_in` are the evictions and restores after it.
+    `…_fraction` figures are fractions of the pinned copies `copy_out` and `copy_in`.
+    """
     rounds = max(2, rounds or _ROUNDS)
     figures: dict[str, Any] = {"card": f"simulated, {memory_holders.CARD_NAME}" if device == "sim" else "real"}
     for kind, mode in progress.report_steps(list(_MEMORY_KINDS.items()), lambda kind: f"memory of the kind {kind[0]}"):
@@ -57,5 +60,5 @@ def _measure(device: str, mode: str, pinned: bool, rounds: int) -> dict[str, flo
 def _rate(before: dict[str, float], after: dict[str, float], way: str) -> float:
     seconds = after[f"{way}_seconds"] - before[f"{way}_seconds"]
     if seconds <= 0:
-        raise RuntimeError("nothing was moved: the turns did not change, or all of it fits")
+        raise RuntimeError("no memory was moved: the turns did not change, or the memory of both clients fits")
     return (after[f"{way}_bytes"] - before[f"{way}_bytes"]) / seconds

@@ -1,4 +1,4 @@
-"""A busy host that exists only on the wire: what a front end is shown when many notebooks share some devices."""
+"""Busy host that exists only on the wire: snapshots and history of many notebooks that share some devices."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import msgspec
 from ..wire import messages
 from ..wire.client import encode
 
-SNAPSHOTS_PER_SECOND = 8.0  # snapshots a second; servers pass on at most ten
+SNAPSHOTS_PER_SECOND = 8.0  # below ten, the most that servers send to front ends
 _GIB = 1 << 30
 _QUOTA = {"share": 0.1, "limit": 1.0, "memory": 8 * _GIB, "resident": None, "service": "online"}
-_OWN_CLIENTS = 10  # so many of the clients are the asking user's
-_HISTORY_SECONDS = 600.0  # seconds of history, all that a coordinator keeps
-_TURN_SECONDS = 5.0  # seconds of each turn of it
-_MAX_ENTRIES = 500  # entries of an answer
+_OWN_CLIENTS = 10  # clients of the user that the snapshot is for
+_HISTORY_SECONDS = 600.0  # as long as a coordinator keeps
+_TURN_SECONDS = 5.0
+_MAX_ENTRIES = 500  # in an answer
 
 _decoder = msgspec.json.Decoder(messages.Incoming)
 
 
 class SyntheticHost:
-    """`clients` notebooks on `devices` devices, all of which want more than there is. No randomness, no clock.
+    """Notebooks on some devices, all of them running or waiting, without randomness and without a clock.
 
-    `advance` makes something happen, `snapshot` and `history` tell of it as `docs/reference/wire.md` says.
+    `advance` changes the state, and `snapshot` and `history` return it in the form of `docs/reference/wire.md`.
     """
 
     def __init__(self, clients: int, devices: int) -> None:
@@ -40,25 +40,25 @@ class SyntheticHost:
         self._entries: list[dict[str, Any]] = []
         self._steps = 0
         for number in range(int(_HISTORY_SECONDS / _TURN_SECONDS)):
-            for place in range(devices):
-                self._change_turn(place, number * _TURN_SECONDS)
+            for device in range(devices):
+                self._change_turn(device, number * _TURN_SECONDS)
 
     def advance(self) -> None:
-        """A turn of one device passes on."""
+        """Change the turn on one device."""
         self._change_turn(self._steps % len(self._queues), _HISTORY_SECONDS + self._steps / SNAPSHOTS_PER_SECOND)
         self._steps += 1
 
-    def _change_turn(self, place: int, now: float) -> None:
-        queue = self._queues[place]
+    def _change_turn(self, device: int, now: float) -> None:
+        queue = self._queues[device]
         ended = queue[0]
         queue.rotate(-1)
         self._seconds[ended] += _TURN_SECONDS
-        happened = [(ended, "cell_ended"), (ended, "idle"), (queue[0], "running")]
-        happened += [(queue[-1], "cell_started"), (queue[-1], "waiting")]
-        self._entries += [{"at": now, "client": client, "what": what} for client, what in happened]
+        events = [(ended, "cell_ended"), (ended, "idle"), (queue[0], "running")]
+        events += [(queue[-1], "cell_started"), (queue[-1], "waiting")]
+        self._entries += [{"at": now, "client": client, "what": what} for client, what in events]
 
     def history(self, after: int) -> dict[str, Any]:
-        """What follows the entry number `after`, at most 500 of it."""
+        """Return the entries after the number `after`, 500 at most."""
         upto = min(len(self._entries), after + _MAX_ENTRIES)
         return {
             "run": "synthetic",
@@ -71,7 +71,7 @@ class SyntheticHost:
 
     def snapshot(self) -> dict[str, Any]:
         return {
-            "devices": [self._device(place) for place in range(len(self._uuids))],
+            "devices": [self._device(number) for number in range(len(self._uuids))],
             "clients": [self._client(number) for number in range(len(self._names))],
             "viewer": {"user": "ada", "admin": True},
             "config": {
@@ -83,10 +83,10 @@ class SyntheticHost:
             "coordinator": {"pid": 0, "socket": "", "version": "0", "uptime_seconds": _HISTORY_SECONDS},
         }
 
-    def _device(self, place: int) -> dict[str, Any]:
-        running, *waiting = self._queues[place]
+    def _device(self, number: int) -> dict[str, Any]:
+        running, *waiting = self._queues[number]
         return {
-            "uuid": self._uuids[place],
+            "uuid": self._uuids[number],
             "name": "Simulated GPU",
             "simulated": True,
             "memory_total": 80 * _GIB,
@@ -101,8 +101,8 @@ class SyntheticHost:
         }
 
     def _client(self, number: int) -> dict[str, Any]:
-        name, place = self._names[number], number % len(self._uuids)
-        position = self._queues[place].index(name)
+        name, device = self._names[number], number % len(self._uuids)
+        position = self._queues[device].index(name)
         own = number < _OWN_CLIENTS
         allocated = (4 + (number + self._steps) % 8) * _GIB
         resident = allocated if position < 5 else allocated // 2
@@ -120,7 +120,7 @@ class SyntheticHost:
             "evicted_by_policy": False,
             "suspended_by_policy": False,
             "hold_seconds_left": None,
-            "devices": [self._uuids[place]],
+            "devices": [self._uuids[device]],
             "quota": _QUOTA,
             "limit_text": "",
             "labels": {},
@@ -130,7 +130,7 @@ class SyntheticHost:
             "allocated": allocated,
             "resident": resident,
             "resident_is_estimate": False,
-            "resident_by_device": {self._uuids[place]: resident},
+            "resident_by_device": {self._uuids[device]: resident},
             "resident_by_device_is_estimate": False,
             "host_pinned": 0,
             "host_pageable": allocated - resident,
@@ -148,9 +148,9 @@ class SyntheticHost:
 
 
 class SyntheticCoordinator:
-    """Answers what a Jupyter server asks a coordinator, out of a Crowd.
+    """Coordinator that answers the requests of a Jupyter server with the state of a SyntheticHost.
 
-    The setting `updates` (a change of it, by REST for example) is how many changing snapshots to send from then on.
+    A change of the setting `updates`, for example by REST, starts that many changing snapshots.
     """
 
     def __init__(self, host: SyntheticHost) -> None:
@@ -216,7 +216,7 @@ class SyntheticCoordinator:
 
 @contextlib.contextmanager
 def serving(path: str, host: SyntheticHost) -> Iterator[None]:
-    """Serve a host at the socket `path`, in a thread of this process. Raises OSError if that is not possible."""
+    """Serve a host at the socket `path` in a thread of this process. Raises OSError."""
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stopping = asyncio.Event()
     failed: list[OSError] = []

@@ -1,6 +1,6 @@
-"""Notebooks that exist only on the wire: many of them in one process, by the compiled rule of turns, without a shim.
+"""Notebooks that exist only on the wire: many in one process, with the compiled agent rule and without a shim.
 
-As a program, this module runs some as its arguments say and prints what turns they had.
+As a program, this module runs the notebooks that its arguments describe and prints their turns.
 """
 
 from __future__ import annotations
@@ -21,27 +21,25 @@ from ..wire import messages
 from ..wire.client import AsyncClient
 from ..wire.page import IN, OUT, RELIEVED
 
-MEAN_WORK_SECONDS, MEAN_THINK_SECONDS = (
-    0.5,
-    10.0,
-)  # seconds that a cell's work takes, and that its user thinks then; exponentially distributed
-WAIT_STATUS_SECONDS = 1.0  # seconds between two looks at how long a cell has to wait still
-MEMORY_FRACTION = 0.6  # of a device: no two run there together
-MIN_REMAINING_SECONDS = 1e-3  # seconds of work that a turn's end leaves over
+# Means of exponential distributions: work of a cell, and time from a cell's end to the next cell.
+MEAN_WORK_SECONDS, MEAN_THINK_SECONDS = 0.5, 10.0
+WAIT_STATUS_SECONDS = 1.0  # between two requests for the present wait
+MEMORY_FRACTION = 0.6  # of a device, so that no two clients are colocated
+MIN_REMAINING_SECONDS = 1e-3  # of work after the end of a turn
 
 
 class Turn(NamedTuple):
-    """Times in monotonic seconds."""
+    """Turn of a process; times in seconds of the monotonic clock."""
 
     device: str
     waiting_since: float
     entered_at: float
-    deadline: float  # 0: none
+    deadline: float  # 0 if the turn had none
     left_at: float
 
 
 class Process(process.Process):
-    """A process with the shim, on the event loop. Its work on the device stops as soon as its gate closes."""
+    """Process on the event loop. Its work on the device stops as soon as its gate closes."""
 
     def __init__(self, path: str, client: str, device: str, memory: int, turns: list[Turn]) -> None:
         super().__init__(client, (device,), token=client, memory=int(memory / MEMORY_FRACTION))
@@ -50,14 +48,14 @@ class Process(process.Process):
         self._allocated = self.page.report.allocated = memory
         self._waiting_since = self._entered_at = self._deadline = 0.0
         self._was_welcomed = self._ran = False
-        self._remaining_seconds = 0.0  # seconds of work
-        self._working_since = 0.0  # 0: it does not work
+        self._remaining_seconds = 0.0  # of work
+        self._working_since = 0.0  # 0 while the process does not work
         self._work_done: asyncio.Future[None] = self._loop.create_future()
         self._work_timer = self._step_timer = self._loop.call_soon(self.run_step)
         self._bell = -1
 
     async def work(self, seconds: float) -> None:
-        """Have the device for so long, in as many turns as it takes."""
+        """Use the device for this time, in as many turns as necessary."""
         self._remaining_seconds, self._work_done = seconds, self._loop.create_future()
         if self.gate == CLOSED_GATE:
             self._waiting_since, self.waiting = time.monotonic(), 1
@@ -66,12 +64,12 @@ class Process(process.Process):
             self._start_work()
         await self._work_done
 
-    # --- when the edge looks
+    # --- steps of the edge
 
     def run_step(self) -> None:
         super().run_step()
         if self._was_welcomed and self.link.state == link.DISCONNECTED:
-            raise RuntimeError("the coordinator has gone")
+            raise RuntimeError("the coordinator has closed the connection")
         if self.phase == OUT:
             self._evict()
         elif self.phase == IN:
@@ -86,7 +84,7 @@ class Process(process.Process):
         self._step_timer.cancel()
         self._step_timer = self._loop.call_at(self.wake_at / 1e9, self.run_step)
 
-    # --- what the edge needs
+    # --- methods that the edge calls
 
     def now(self) -> int:
         return time.monotonic_ns()
@@ -133,7 +131,7 @@ class Process(process.Process):
         if self._remaining_seconds:
             self._waiting_since = time.monotonic()
 
-    # --- its work
+    # --- work on the device
 
     def _start_work(self) -> None:
         self.submissions += 1
@@ -141,7 +139,7 @@ class Process(process.Process):
         self._work_timer = self._loop.call_at(self._working_since + self._remaining_seconds, self._finish_work)
 
     def _stop_work(self) -> None:
-        """Stop working; what is left waits at the gate."""
+        """Stop working; the rest of the work waits at the gate."""
         if not self._working_since:
             return
         self._work_timer.cancel()
@@ -166,20 +164,20 @@ class Process(process.Process):
 
 
 async def register_notebook(path: str, name: str) -> tuple[AsyncClient, str]:
-    """Return the connection of a notebook's kernel, and the device on which the notebook is to run."""
+    """Return the connection of a notebook's kernel, and the device on which the coordinator places the notebook."""
     kernel = await AsyncClient.connect(path, 30)
-    where = await kernel.request(messages.Register(client=name, token=name, label=name), 30)
+    result = await kernel.request(messages.Register(client=name, token=name, label=name), 30)
     kernel.send(messages.Attach(client=name, token=name, label=name))
-    return kernel, where["devices"][0]
+    return kernel, result["devices"][0]
 
 
-async def run_notebook(kernel: AsyncClient, name: str, process: Process, chance: random.Random) -> None:
-    """Run a cell, think, run the next one, for ever. Kernel and process are connected as real ones are."""
+async def run_notebook(kernel: AsyncClient, name: str, process: Process, rng: random.Random) -> None:
+    """Run cells with pauses between them, for ever. Kernel and process have connections like real ones."""
     for number in itertools.count():
-        await asyncio.sleep(chance.expovariate(1 / MEAN_THINK_SECONDS))
+        await asyncio.sleep(rng.expovariate(1 / MEAN_THINK_SECONDS))
         kernel.send(messages.Cell(state="start", request=str(number)))
         work = asyncio.ensure_future(
-            process.work(min(20 * MEAN_WORK_SECONDS, 0.02 + chance.expovariate(1 / MEAN_WORK_SECONDS)))
+            process.work(min(20 * MEAN_WORK_SECONDS, 0.02 + rng.expovariate(1 / MEAN_WORK_SECONDS)))
         )
         while not (await asyncio.wait([work], timeout=WAIT_STATUS_SECONDS))[0]:
             await kernel.request(messages.WaitStatus(client=name), 30)
@@ -187,15 +185,15 @@ async def run_notebook(kernel: AsyncClient, name: str, process: Process, chance:
 
 
 async def subscribe_to_snapshots(path: str) -> None:
-    """What a Jupyter server is to a coordinator while its panel is open."""
+    """Read snapshots as a Jupyter server with an open panel does."""
     async for _ in (await AsyncClient.connect(path, 30)).subscribe(30):
         pass
 
 
 async def run(args: argparse.Namespace) -> None:
-    """Print the turns until the end of standard input, and end all of it with this process.
+    """Run the notebooks until the end of standard input, print their turns, and end this process.
 
-    Raises what ended one of the notebooks.
+    Raises the error that has ended one of the notebooks.
     """
     turns: list[Turn] = []
     loop = asyncio.get_running_loop()
@@ -206,13 +204,13 @@ async def run(args: argparse.Namespace) -> None:
             broken.set_exception(RuntimeError(str(context)))
 
     loop.set_exception_handler(report)
-    chance = random.Random(args.first)
+    rng = random.Random(args.first)
     names = [f"notebook{number}" for number in range(args.first, args.first + args.count)]
-    parts = [subscribe_to_snapshots(args.socket) for _ in range(args.subscribers)]
+    coroutines = [subscribe_to_snapshots(args.socket) for _ in range(args.subscribers)]
     connected = await asyncio.gather(*(register_notebook(args.socket, name) for name in names))
     for name, (kernel, device) in zip(names, connected, strict=True):
-        parts.append(run_notebook(kernel, name, Process(args.socket, name, device, args.memory, turns), chance))
-    tasks = [asyncio.ensure_future(part) for part in (*parts, asyncio.to_thread(sys.stdin.read))]
+        coroutines.append(run_notebook(kernel, name, Process(args.socket, name, device, args.memory, turns), rng))
+    tasks = [asyncio.ensure_future(one) for one in (*coroutines, asyncio.to_thread(sys.stdin.read))]
     done, _ = await asyncio.wait([broken, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

@@ -1,7 +1,7 @@
-"""A training loop for `bench overhead`, as a program with one argument, SECONDS.
+"""Training loop for `bench overhead`, a program in PyTorch with one argument, SECONDS.
 
-PyTorch; a small transformer with mixed precision and a new batch from the host at every step. Prints
-`{"steps", "seconds"}`; what compiles or warms up lies before the measured time.
+The loop trains a small transformer with mixed precision and a new batch from the host at every step.
+The program prints `{"steps", "seconds"}`; compilation and warm-up precede the measured time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 
 BATCH, LENGTH, WIDTH, LAYERS = 32, 256, 512, 6
-WARM_UP = 10
+WARM_UP = 10  # steps
 
 
 def main(seconds: float) -> None:

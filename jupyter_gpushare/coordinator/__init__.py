@@ -1,1 +1,1 @@
-"""The daemon that schedules: one file per edge around `core`."""
+"""Coordinator: the daemon that schedules, with the input and output around `core`."""

@@ -1,4 +1,4 @@
-"""`jupyter gpushare coordinator`: read the configuration, take the socket, serve until told to stop."""
+"""Command `jupyter gpushare coordinator`, which reads the configuration and serves a socket until a signal stops it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _READY_TIMEOUT_SECONDS = 10.0
 
 
 class CoordinatorApp(JupyterApp):
-    """The host daemon that decides which notebook kernel runs on the GPU, and until when."""
+    """Application of the daemon that decides which notebook kernel runs on the GPU, and until when."""
 
     name = "jupyter-gpushare-coordinator"
     version = __version__
     description = __doc__
     examples = "jupyter gpushare coordinator --time-quantum 10 --socket /tmp/gpushare.sock"
     _read_config_as_system = False
-    # What traitlets declares as attributes of instances is overridden on the class, as it expects.
+    # traitlets declares these as attributes of instances, and expects that a subclass overrides them on the class.
     classes = [GpuShare]  # noqa: RUF012
     aliases = {  # noqa: RUF012
         **base_aliases,
@@ -63,7 +63,7 @@ class CoordinatorApp(JupyterApp):
         **base_flags,
         "detach": (
             {"CoordinatorApp": {"detach": True}},
-            "Return as soon as it answers; run on in the background.",
+            "Return as soon as the coordinator accepts connections; the coordinator runs on in the background.",
         ),
         "debug": ({"CoordinatorApp": {"debug": True}}, "Log every unusual path."),
         "system": (
@@ -74,16 +74,21 @@ class CoordinatorApp(JupyterApp):
     }
 
     debug = Bool(False, help="Log every unusual path.").tag(config=True)
-    detach = Bool(False, help="Return as soon as it answers; run on in the background.").tag(config=True)
+    detach = Bool(
+        False,
+        help="Return as soon as the coordinator accepts connections; the coordinator runs on in the background.",
+    ).tag(config=True)
     system = Bool(
         False,
-        help="Serve all users of this host at /run/gpushare/coordinator.sock, until told to stop. The configuration is "
-        "read from /etc/jupyter and /usr/local/etc/jupyter only, if nobody but root can change it; state is kept in "
-        "/var/lib/gpushare. See docs/how-to/multiuser.md.",
+        help="Serve all users of this host at /run/gpushare/coordinator.sock, until a signal or an admin stops the "
+        "coordinator. The configuration is read from /etc/jupyter and /usr/local/etc/jupyter only, and only root may "
+        "have write access to them. State is kept in /var/lib/gpushare. See docs/how-to/multiuser.md.",
     ).tag(config=True)
-    exit_after = Float(help="Seconds after its last client at which it ends; 0: never.").tag(config=True)
-    log_file = Unicode(help="Where a detached coordinator logs.").tag(config=True)
-    state_directory = Unicode(help="Where it keeps what is to outlive it.").tag(config=True)
+    exit_after = Float(
+        help="Seconds for which the coordinator runs on after its last client has gone; 0: without end."
+    ).tag(config=True)
+    log_file = Unicode(help="Log file of a detached coordinator.").tag(config=True)
+    state_directory = Unicode(help="Directory of the state that outlives the coordinator.").tag(config=True)
 
     @default("config_file_name")
     def _config_file_name(self) -> str:
@@ -106,7 +111,11 @@ class CoordinatorApp(JupyterApp):
         return system_config.config_directories() if self.system else super().config_file_paths
 
     def load_config_file(self, suppress_errors: bool = True) -> None:  # type: ignore[override]  # as JupyterApp's is
-        """For all users: nothing that a user could have written, and nothing passed over because it is wrong."""
+        """Read the configuration.
+
+        A system coordinator reads only files that root alone can change. An invalid file ends it, because without the
+        ceilings in the file users could have more than the administrator allows.
+        """
         try:
             self._read_config_as_system = self.system
             self.raise_config_file_errors = self.raise_config_file_errors or self.system
@@ -119,19 +128,19 @@ class CoordinatorApp(JupyterApp):
             self.fail(str(error))
 
     def migrate_config(self) -> None:
-        """Nothing: what an old IPython left behind is not ours to move, and may not be readable."""
+        """Do nothing: files of an old IPython belong to the user, and may not be readable."""
 
     def start(self) -> None:
         super().start()
         if unknown := [*self.extra_args, *self.unknown_settings(self.cli_config)]:
-            self.fail(f"unknown options: {', '.join(unknown)} (--help-all tells what there is)")
+            self.fail(f"unknown options: {', '.join(unknown)} (--help-all lists the options)")
         if self.system and (
             unknown := [name for name in self.unknown_settings(self.config) if self.resembles_own_section(name)]
         ):
             names = ", ".join(f"c.{name.removeprefix('--')}" for name in unknown)
-            self.fail(f"unknown settings: {names} (--help-all tells what there is)")
+            self.fail(f"unknown settings: {names} (--help-all lists the settings)")
         if self.system and not self._read_config_as_system:
-            self.fail("c.CoordinatorApp.system: it is an option of the command line, --system")
+            self.fail("c.CoordinatorApp.system works only as an option of the command line: use --system")
         try:
             traits = GpuShare(parent=self)
             settings, identifier = LiveSettings(traits), PeerIdentifier(traits)
@@ -141,26 +150,26 @@ class CoordinatorApp(JupyterApp):
         try:
             sockets.prepare()
         except (address.BadAddress, OSError) as error:
-            self.fail(f"no coordinator can serve {sockets.path}: {error}")
+            self.fail(f"the coordinator cannot serve {sockets.path}: {error}")
         if self.detach and not daemonize(sockets.path):
             return
         start_logging(self.log_file if self.detach else "", logging.DEBUG if self.debug else logging.INFO)
         try:
             if not sockets.acquire(wait=2.0 if self.detach else 0.0):
                 if self.detach:
-                    os._exit(0)  # the other one answers, or will; our parent watches the socket
+                    os._exit(0)  # the parent process waits for the socket, which the other coordinator serves
                 self.fail(f"another coordinator runs at {sockets.path}")
             allow_many_descriptors()
             asyncio.run(serve(settings, identifier, sockets, self.exit_after, Path(self.state_directory)))
         except OSError as error:
-            log.error("no coordinator can serve %s: %s", sockets.path, error)
+            log.error("the coordinator cannot serve %s: %s", sockets.path, error)
             self.exit(2)
         except Exception:
-            log.exception("a bug ends this coordinator; clients run on and look for another one")
+            log.exception("a bug ends this coordinator; clients run on and connect to the next coordinator")
             self.exit(1)
 
     def unknown_settings(self, config: Config) -> list[str]:
-        """What means nothing here: a mistyped option, or a ceiling, must not go unnoticed."""
+        """Return the names without a meaning here, because a mistyped option or ceiling must be noticed."""
         known = {cls.__name__: cls.class_trait_names(config=True) for cls in self._classes_inc_parents()}
         unknown = []
         for name, value in config.items():
@@ -170,7 +179,7 @@ class CoordinatorApp(JupyterApp):
         return unknown
 
     def resembles_own_section(self, name: str) -> bool:
-        """Whether that, in a file that may be for other programs too, is meant for this one."""
+        """Return whether a section is meant for this program, in a file that other programs may read too."""
         section = name.removeprefix("--").partition(".")[0]
         return bool(
             difflib.get_close_matches(section, [cls.__name__ for cls in self._classes_inc_parents()], cutoff=0.8)
@@ -182,14 +191,20 @@ class CoordinatorApp(JupyterApp):
 
 
 def allow_many_descriptors() -> None:
-    """Each process of a client takes half a dozen; the usual soft limit is for programs that use select()."""
+    """Raise the soft limit of descriptors to the hard limit.
+
+    Each process of a client takes half a dozen descriptors, and the usual soft limit is for programs that use select().
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def daemonize(path: str) -> bool:
-    """Fork into the background. In the parent: wait until the socket answers, then return False."""
+    """Fork into the background and return True there.
+
+    In the parent, wait until the socket accepts connections, then return False.
+    """
     read_end, write_end = os.pipe()
     if os.fork():
         os.close(write_end)
@@ -199,7 +214,8 @@ def daemonize(path: str) -> bool:
             ended = not _is_running(read_end) and not address.is_accepting(path)
             if ended or time.monotonic() > deadline:
                 print(
-                    f"jupyter gpushare coordinator: it ended at once; see {address.state_directory()}",
+                    "jupyter gpushare coordinator: the coordinator ended before it served its socket; "
+                    f"see its log in {address.state_directory()}",
                     file=sys.stderr,
                 )
                 sys.exit(1)
@@ -218,7 +234,7 @@ def daemonize(path: str) -> bool:
 
 
 def _is_running(read_end: int) -> bool:
-    """Whether the background process still holds the other end of the pipe (or another coordinator may answer soon)."""
+    """Return whether the background process still has the other end of the pipe."""
     os.set_blocking(read_end, False)
     try:
         return os.read(read_end, 1) != b""
@@ -233,7 +249,7 @@ def start_logging(path: str, level: int) -> None:
             Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handler = RotatingFileHandler(path, maxBytes=4 << 20, backupCount=2)
         except OSError:
-            handler = logging.NullHandler()  # no place for a log is no reason not to share
+            handler = logging.NullHandler()  # sharing works without a log
     handler.addFilter(LogThrottle())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -245,7 +261,7 @@ async def serve(
     """Serve the sockets until stopped, or until `exit_after` seconds after the last client (0: never)."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):  # from before it can be found, or one might leave the socket behind
+    for number in (signal.SIGTERM, signal.SIGINT):  # before the socket exists, or a signal might leave it behind
         loop.add_signal_handler(number, stopped.set)
     coordinator = Coordinator(settings, sockets.path, state)
     acceptor = ConnectionAcceptor(
@@ -263,11 +279,11 @@ async def serve(
             loop.call_later(min(1.0, exit_after or 1.0), check)
 
     check()
-    gc.freeze()  # what was imported stays; a collection that walks all of it would delay a turn by milliseconds
-    log.info("coordinator %s answers at %s, %s", __version__, sockets.path, settings.as_json())
+    gc.freeze()  # a collection that walks all imported modules would delay a turn by milliseconds
+    log.info("serving at %s: coordinator %s, %s", sockets.path, __version__, settings.as_json())
     try:
         await stopped.wait()
-        await asyncio.sleep(0)  # lets the answer to a stop request go out
+        await asyncio.sleep(0)  # sends the reply to a stop request
     finally:
         acceptor.close()
         if metrics_server:
@@ -278,11 +294,14 @@ async def serve(
 
 
 def serve_metrics(coordinator: Coordinator) -> MetricsServer | None:
-    """Serve them where the settings say so; where that cannot be, sharing goes on, and the status says why."""
+    """Serve metrics at the address in the settings; return None without one.
+
+    If the address cannot be used, add that to the coordinator's problems and go on without metrics.
+    """
     where = coordinator.settings.traits.metrics
     try:
         return MetricsServer(address.metrics_address(where), coordinator.subscriptions.request) if where else None
     except OSError as error:
-        coordinator.problems.append(f"no metrics are told at {where}: {error.strerror or error}")
+        coordinator.problems.append(f"metrics are not served at {where}: {error.strerror or error}")
         log.warning("%s", coordinator.problems[-1])
         return None

@@ -1,4 +1,7 @@
-"""The scheduler: decisions only, no input or output. `Scheduler.handle(event, now) -> [command]` is its one door."""
+"""Scheduler that takes events and returns commands, without input, output or a clock.
+
+`Scheduler.handle(event, now) -> [command]` is the only way in.
+"""
 
 from .scheduler import Scheduler
 

@@ -1,9 +1,9 @@
-"""The scheduler's one door: `handle(event, now) -> [command]` and `next_deadline()`.
+"""Interface of the scheduler: `handle(event, now) -> [command]` and `next_deadline()`.
 
-A client is idle, waiting, running or draining. It waits from the first thread that stands at the gate. The first client
-in the line has a permit: its processes enter the turn by themselves, on all its devices at once (a gang), as soon as
-the devices' locks admit them, and report that. A turn ends when every process has drained and left. The rule
-and the tables are in docs/explanation/turns.md.
+A client is idle, waiting, running or draining. A client waits from the first thread that waits at the gate. The first
+client in the queue has a permit. Its processes enter the turn by themselves, on all devices of the client at once (a
+gang). A process enters as soon as the turn locks of the devices admit it, and reports that. A turn ends when every
+process has drained and left. The rule and the tables are in docs/explanation/turns.md.
 """
 
 from __future__ import annotations
@@ -33,10 +33,16 @@ _MAX_LOGGED_EVENTS = 200
 
 
 class Scheduler:
-    """Decides who runs on which device and until when. Deterministic; keeps no clock and does no input or output."""
+    """Deterministic scheduler that decides which client runs on which device and until when.
+
+    A scheduler has no clock and does no input or output.
+    """
 
     def __init__(self, settings: Settings | None = None, first_turn: int = FIRST_TURN) -> None:
-        """Turns have numbers from `first_turn` on, which no other coordinator's turns may have."""
+        """Number turns from `first_turn` on.
+
+        The turns of no other coordinator may have these numbers.
+        """
         self.registry = EntityRegistry()
         self.clients, self.devices, self.processes = (
             self.registry.clients,
@@ -49,8 +55,8 @@ class Scheduler:
         self.turns = TurnScheduler(settings or Settings(), self.devices, self._out, first_turn)
         self.residency = ResidencyPlanner(self.clients, self.devices)
         self.placement_adapter = PlacementAdapter(self.settings.placement, self.clients, self.turns, self._out)
-        wishes = UserRequests(self.registry, self.turns, self._out)
-        self.idle_policy = IdlePolicy(self.clients, self.turns, wishes, self._out)
+        user_requests = UserRequests(self.registry, self.turns, self._out)
+        self.idle_policy = IdlePolicy(self.clients, self.turns, user_requests, self._out)
         self._event_log: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_MAX_LOGGED_EVENTS)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ClientRegistered: self._on_client_registered,
@@ -67,16 +73,16 @@ class Scheduler:
             ev.SettingsChanged: self._on_settings_changed,
             ev.Tick: lambda event, now: None,
             **ProcessEventHandlers(self.registry, self.turns).handlers,
-            **wishes.handlers,
+            **user_requests.handlers,
         }
 
-    # --- the door
+    # --- interface
 
     def handle(self, event: ev.Event, now: float) -> list[Command]:
-        """What to do about `event` at time `now` (seconds, never decreasing).
+        """Return the commands that follow from `event` at time `now` (seconds, never decreasing).
 
-        Raises Refused for a request that cannot be granted and IllegalEvent for an event that cannot happen in this
-        state; either has changed nothing.
+        Raises Refused for a request that cannot be granted, and IllegalEvent for an event that cannot happen in this
+        state. An event that raises changes nothing.
         """
         if now < self._now:
             raise IllegalEvent(f"time went back from {self._now} to {now}")
@@ -89,24 +95,24 @@ class Scheduler:
         self._now = now
         self.idle_policy.apply(now)
         touched = self.turns.advance(now)
-        self.idle_policy.update(now)  # a turn that has begun without a permit is found there
-        # First: a process whose gate closes looks at what it may keep.
+        self.idle_policy.update(now)  # finds turns that have begun without a permit
+        # The residency commands come first, because a process whose gate closes reads its resident target.
         commands = [*self.residency.plan(touched, now), *self._out]
         self._out.clear()
         self._event_log.append((now, event, tuple(commands)))
         return commands
 
     def next_deadline(self) -> float | None:
-        """When to send Tick, unless something else happens before; None: not at all."""
-        dues = (self.turns.next_deadline(), self.idle_policy.next_deadline())
-        return min((due for due in dues if due is not None), default=None)
+        """Return when to send Tick if no other event comes before; None: no Tick is needed."""
+        deadlines = (self.turns.next_deadline(), self.idle_policy.next_deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
     def settings(self) -> Settings:
         return self.turns.settings
 
     def queue(self, device: str, now: float) -> list[Client]:
-        """The clients that wait for `device`, the next one first."""
+        """Return the clients that wait for `device`, the next client first."""
         return self.devices[device].queue.in_order(now)
 
     def quantum(self, client: Client) -> float:
@@ -116,7 +122,7 @@ class Scheduler:
         return self.turns.idle_release(client)
 
     def event_log(self) -> list[str]:
-        """The last events and what was decided, for error reports."""
+        """Return the last events with their commands, for error reports."""
         return [
             f"{now:.6f} {event} -> {', '.join(map(str, commands)) or 'nothing'}"
             for now, event, commands in self._event_log
@@ -181,7 +187,10 @@ class Scheduler:
         self.turns.permits.on_process_joined(client)
 
     def _set_devices(self, client: Client, now: float) -> None:
-        """A client's devices are what its processes use, in one order for all so that gangs lock without deadlock."""
+        """Set the client's devices to the devices that its processes use.
+
+        All clients have their devices in one order, so that gangs lock devices without deadlock.
+        """
         devices = tuple(sorted({uuid for process in client.processes.values() for uuid in process.devices}))
         if devices and devices != client.devices:
             self.turns.set_devices(client, devices, now)
@@ -220,7 +229,7 @@ class Scheduler:
         self._out.append(UpdateQuota(client.id))
 
     def _on_settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
-        policy_of(event.settings)  # raises, before anything has changed
+        policy_of(event.settings)  # raises before anything has changed
         self.placement_adapter.placement.configure(event.settings.placement)
         self.turns.configure(event.settings, now)
         self.idle_policy.on_settings_changed()

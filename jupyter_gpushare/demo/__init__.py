@@ -1,4 +1,4 @@
-"""`jupyter gpushare demo`: three real notebooks in three real kernels share one device, with a report."""
+"""Command `jupyter gpushare demo`: three real notebooks in three real kernels share one device, with a report."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `demo` sub-command."""
-    parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device, or the real one")
+    """Add the arguments of the sub-command `demo` to its parser."""
+    parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device or the real GPU")
     parser.add_argument("--output", default="demo-report", help="directory of report.html and report.json")
-    parser.add_argument("--quantum", type=float, default=2.0, help="seconds of a turn while others wait (default 2)")
+    parser.add_argument(
+        "--quantum", type=float, default=2.0, help="seconds of a turn while other clients wait (default 2)"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
-    """0 when results are right and turns never overlapped, else 1."""
+    """Run the demo and return the exit status: 0 if results are right and turns never overlapped, else 1."""
     try:
         from . import runner
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The demo's report: a timeline for the terminal, and a page with the same picture."""
+"""Report of the demo: a timeline for the terminal, and an HTML page with the same picture."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from ..kernel.display.turn_history import STATE_SYMBOLS, History
 from .phase_recorder import PhaseRecorder, intervals
 
-_STATE_OF_PHASE = {"overrun": "draining"}  # of phases that have no state of their own in a history
+_STATE_OF_PHASE = {"overrun": "draining"}  # of phases that a history shows as another state
 _COLOURS = {"running": "#2e7d32", "draining": "#81c784", "overrun": "#c62828", "waiting": "#f9a825", "idle": "#cfd8dc"}
 _LANE_HEIGHT, _LABEL_WIDTH, _WIDTH = 34, 130, 860
 
 
 def timeline(recorder: PhaseRecorder, end: float, columns: int = 72) -> list[str]:
-    """One line per client, one character per `end / columns` seconds: the phase that it was in."""
+    """Return one line per client with its phases, one character per `end / columns` seconds."""
     width = max((len(label) for label in recorder.lanes), default=0)
     lines = []
     for label, lane in recorder.lanes.items():
@@ -26,17 +26,17 @@ def timeline(recorder: PhaseRecorder, end: float, columns: int = 72) -> list[str
         )
         lines.append(f"{label:>{width}} {''.join(STATE_SYMBOLS[state] for state in history.columns(columns))}")
     lines.append(f"{'':>{width}} 0 s{f'{end:.0f} s':>{columns - 3}}")
-    lines.append(f"{'':>{width}} █ has the GPU   ░ waits for it   · idle")
+    lines.append(f"{'':>{width}} █ has the GPU   ░ waits for the GPU   · idle")
     return lines
 
 
 def svg(recorder: PhaseRecorder, end: float) -> str:
-    """The timeline as a picture."""
+    """Return the timeline as SVG."""
     height = _LANE_HEIGHT * len(recorder.lanes) + 46
     scale = (_WIDTH - _LABEL_WIDTH - 10) / end
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        'aria-label="Who had the GPU when" font-family="sans-serif" font-size="13">',
+        'aria-label="Turns of the clients by time" font-family="sans-serif" font-size="13">',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
     ]
     for row, (label, lane) in enumerate(recorder.lanes.items()):
@@ -53,10 +53,10 @@ def svg(recorder: PhaseRecorder, end: float) -> str:
         parts.append(
             f'<text x="{_LABEL_WIDTH + tick * scale:.1f}" y="{y}" text-anchor="middle" fill="#555">{tick} s</text>'
         )
-    for number, (phase, words) in enumerate((("running", "has the GPU"), ("waiting", "waits"), ("idle", "idle"))):
+    for number, (phase, text) in enumerate((("running", "has the GPU"), ("waiting", "waits"), ("idle", "idle"))):
         x = _LABEL_WIDTH + number * 140
         parts.append(f'<rect x="{x}" y="{y + 10}" width="14" height="14" fill="{_COLOURS[phase]}"/>')
-        parts.append(f'<text x="{x + 20}" y="{y + 22}">{words}</text>')
+        parts.append(f'<text x="{x + 20}" y="{y + 22}">{text}</text>')
     return "".join([*parts, "</svg>"])
 
 

@@ -1,7 +1,8 @@
-"""A few functions on one GPU, through the CUDA driver API: what the demo's notebooks compute with.
+"""Functions of the demo's notebooks on one GPU, through the CUDA driver API.
 
-The same code runs on a real driver and on the simulated one: `builtins.ptx` is compiled by the former, and the
-latter has functions of those names. Every `work` launch has the device write down when it began and ended.
+The same code runs on a real driver, which compiles `builtins.ptx`, and on the simulated driver, which has built-in
+functions of these names.
+In every `work` launch, the device records the times at which the launch began and ended.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _MAX_LAUNCHES = 1 << 16
 
 
 class CudaError(RuntimeError):
-    """A driver call that failed."""
+    """Error of a driver call. The message is the name of the status."""
 
 
 def checked(answer: tuple[Any, ...]) -> Any:
-    """The result of a driver call without its status. Raises CudaError."""
+    """Return the result of a driver call without its status. Raises CudaError."""
     status, *values = answer
     if status != driver.CUresult.CUDA_SUCCESS:
         raise CudaError(status.name)
@@ -32,20 +33,20 @@ def checked(answer: tuple[Any, ...]) -> Any:
 
 
 class Array:
-    """`length` float32 numbers in device memory."""
+    """Array of `length` float32 numbers in device memory."""
 
     def __init__(self, length: int) -> None:
         self.length = length
         self.pointer = int(checked(driver.cuMemAlloc(length * 4)))
 
     def numpy(self) -> Any:
-        """A copy on the host, float32 of shape (length,)."""
+        """Return a copy on the host, float32 of shape (length,)."""
         copy = np.empty(self.length, dtype=np.float32)
         checked(driver.cuMemcpyDtoH(copy.ctypes.data, self.pointer, copy.nbytes))
         return copy
 
     def wrong(self, expected: float) -> int:
-        """How many elements are not `expected`."""
+        """Return the number of elements that differ from `expected`."""
         return int(np.count_nonzero(self.numpy() != np.float32(expected)))
 
     def free(self) -> None:
@@ -53,7 +54,7 @@ class Array:
 
 
 class Gpu:
-    """The first device that this process sees."""
+    """First device of this process, with the functions of the demo."""
 
     def __init__(self) -> None:
         checked(driver.cuInit(0))
@@ -69,30 +70,30 @@ class Gpu:
         self._launches = 0
 
     def full(self, length: int, value: float) -> Array:
-        """A new array of `length` times `value`."""
+        """Return a new array of `length` elements, all equal to `value`."""
         array = Array(length)
         self._launch("fill_f32", length, (array.pointer, value, length), (_POINTER, ctypes.c_float, ctypes.c_uint64))
         return array
 
     def axpy(self, y: Array, x: Array, a: float) -> None:
-        """y += a * x"""
+        """Add `a * x` to `y`."""
         arguments = (y.pointer, x.pointer, a, y.length)
         self._launch("axpy_f32", y.length, arguments, (_POINTER, _POINTER, ctypes.c_float, ctypes.c_uint64))
 
     def work(self, array: Array, seconds: float, launch: float = 0.02) -> int:
-        """Keep the device busy for about `seconds`, in launches of `launch` seconds that each add 1 to every element.
+        """Keep the device busy for about `seconds`, and return the number of launches.
 
-        Returns the number of launches.
+        Each launch takes about `launch` seconds and adds 1 to every element.
         """
         launches = max(1, round(seconds / launch))
         if self._launches + launches > _MAX_LAUNCHES:
-            raise CudaError(f"more than {_MAX_LAUNCHES} launches of work have no place for their times")
+            raise CudaError(f"{_MAX_LAUNCHES} launches of work are the maximum of this notebook: restart its kernel")
         types = (_POINTER, ctypes.c_uint64, ctypes.c_uint64, _POINTER)
         for number in range(launches):
             stamps = self._stamps + 16 * self._launches
             self._launch("work_f32", array.length, (array.pointer, array.length, int(launch * 1e9), stamps), types)
             self._launches += 1
-            if number % 4 == 3:  # as training loops do, now and then look at the result
+            if number % 4 == 3:  # as training loops do to read a result
                 self.synchronize()
         self.synchronize()
         return launches
@@ -101,7 +102,7 @@ class Gpu:
         checked(driver.cuCtxSynchronize())
 
     def report(self, wrong: int) -> None:
-        """Print what the demo reads: the device's own time stamps of each launch of work, and wrong elements."""
+        """Print the device's time stamps of each launch of work and the number of wrong elements, for the demo."""
         stamps = np.empty((self._launches, 2), dtype=np.uint64)
         if self._launches:
             checked(driver.cuMemcpyDtoH(stamps.ctypes.data, self._stamps, stamps.nbytes))

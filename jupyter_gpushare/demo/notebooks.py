@@ -1,4 +1,4 @@
-"""The demo's three notebooks: one that trains for long, one explored in short cells, one with bursts of inference."""
+"""Three notebooks of the demo: a long training, an exploration in short cells, and bursts of inference."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _EXPLORE = "launches += gpu.work(x, 0.4)"
 _INFER = """\
 for request in range(6):
     launches += gpu.work(x, 0.3)
-    time.sleep(0.7)   # the CPU's part"""
+    time.sleep(0.7)   # work on the CPU"""
 
 
 @dataclass(frozen=True)
 class DemoNotebook:
-    """A notebook and how long its user thinks between cells, in seconds."""
+    """Notebook of the demo; `think` is the time between two cells in seconds."""
 
     name: str
     cells: tuple[str, ...]
@@ -47,7 +47,7 @@ class DemoNotebook:
 
 
 def demo_notebooks(bytes_each: int) -> list[DemoNotebook]:
-    """The three notebooks, each with two arrays of together `bytes_each`."""
+    """Return the three notebooks, each with two arrays of `bytes_each` bytes together."""
     setup = _SETUP.format(elements=bytes_each // 8)
     return [
         DemoNotebook("train.ipynb", (setup, _TRAIN, _CHECK), 0.0),

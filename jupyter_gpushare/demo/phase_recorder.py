@@ -1,4 +1,4 @@
-"""Who was in which phase when, from the coordinator's snapshots."""
+"""Record of the phases of all clients, from the coordinator's snapshots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..wire.client import Unreachable
 
 
 class PhaseRecorder:
-    """Collects lanes `{label: [(seconds since `began`, phase)]}`, and the last that was heard of each client."""
+    """Recorder of lanes `{label: [(seconds since began, phase)]}` and of the last snapshot of each client."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -20,7 +20,7 @@ class PhaseRecorder:
         self.peak_allocated = 0
 
     async def record(self, snapshots: AsyncIterator[dict[str, Any]]) -> None:
-        """Record until the coordinator goes away."""
+        """Record until the connection ends."""
         try:
             async for status in snapshots:
                 self.on_snapshot(status)
@@ -45,7 +45,7 @@ class PhaseRecorder:
 
 
 def intervals(lane: list[tuple[float, str]], end: float) -> list[tuple[float, float, str]]:
-    """(from, to, phase) of a lane that goes on until `end`."""
+    """Return (from, to, phase) of a lane that goes on until `end`, in seconds."""
     following = [*lane[1:], (end, "gone")]
     return [
         (begin, until, phase) for (begin, phase), (until, _) in zip(lane, following, strict=True) if phase != "gone"
@@ -53,7 +53,7 @@ def intervals(lane: list[tuple[float, str]], end: float) -> list[tuple[float, fl
 
 
 def overlap_seconds(spans: dict[str, list[tuple[int, int]]]) -> float:
-    """Seconds during which launches of two different clients were on the device, from (begin, end) in nanoseconds."""
+    """Return the seconds in which launches of two clients were on the device, from (begin, end) in nanoseconds."""
     edges = sorted(
         (time, kind, label) for label, lane in spans.items() for s in lane for time, kind in zip(s, (1, 0), strict=True)
     )

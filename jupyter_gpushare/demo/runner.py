@@ -1,4 +1,4 @@
-"""Runs the demo's notebooks at the same time and draws up the account."""
+"""Runner of the demo: it executes the notebooks at the same time and checks turns and results."""
 
 from __future__ import annotations
 
@@ -22,18 +22,23 @@ from .notebooks import DemoNotebook, demo_notebooks
 from .phase_recorder import PhaseRecorder, overlap_seconds
 
 SIMULATED_MEMORY = 512 << 20
-REAL_MEMORY = 4 << 30  # a cap: the card itself is never overcommitted
-MEMORY_FRACTION = 0.62  # of the device's memory, so that any one fits and no two do
+REAL_MEMORY = 4 << 30  # shared part of a real card, so that the card itself is never oversubscribed
+MEMORY_FRACTION = 0.62  # of the device's memory, so that each notebook fits and no two do
 
 
 async def run(device: str, output: str, quantum: float) -> int:
-    """Run the demo and write its report. Returns the exit status."""
+    """Run the demo, write its report and return the exit status."""
     memory = SIMULATED_MEMORY if device == "sim" else REAL_MEMORY
     with tempfile.TemporaryDirectory(prefix="gpushare-demo-") as directory:
         environment = _environment(Path(directory), device, memory)
         os.environ.update(environment)
         argv = program.argv("jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum))
-        argv += ["--policy", "fcfs", "--sharing", "exclusive"]  # it is about turns, so that one can follow them
+        argv += [
+            "--policy",
+            "fcfs",
+            "--sharing",
+            "exclusive",
+        ]  # simple turns, which a reader can follow in the timeline
         argv += ["--simulate"] if device == "sim" else ["--device-memory", f"{memory >> 20}MiB"]
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
         coordinator = await AsyncClient.connect(socket)
@@ -84,7 +89,7 @@ async def _run_notebooks(
 
 
 async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, Any]:
-    """Run one notebook cell by cell. Returns what its last cell reported."""
+    """Run one notebook cell by cell, and return the report of its last cell."""
     notebook = script.notebook()
     client = NotebookClient(notebook, timeout=300, kernel_name="python3-gpushare")
     environment = {**os.environ, "JPY_SESSION_NAME": script.name}
@@ -104,7 +109,7 @@ async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, A
     printed = "".join(output.get("text", "") for output in notebook.cells[-1].outputs)
     line = next((line for line in printed.splitlines() if line.startswith("REPORT ")), None)
     if line is None:
-        raise RuntimeError(f"the last cell did not report: {printed[-300:]!r}")
+        raise RuntimeError(f"the last cell has printed no REPORT line: {printed[-300:]!r}")
     reported: dict[str, Any] = json.loads(line.removeprefix("REPORT "))
     return reported
 

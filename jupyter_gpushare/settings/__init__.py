@@ -1,4 +1,4 @@
-"""The tables of settings and of quotas, from which traits, checks, schemas and documentation come."""
+"""Tables of settings and of quota fields, from which traits, checks, schemas and documentation are made."""
 
 from .setting import AUTO, Setting, schema
 from .table import SETTINGS

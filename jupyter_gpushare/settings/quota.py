@@ -1,4 +1,4 @@
-"""The table of a quota's words, and quotas as people write them."""
+"""Table of the fields of a quota, and the parser of quotas that users write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import units
 from ..wire import quotas
 from .setting import Setting
 
-SERVICE_CLASSES = {"online": "before offline ones", "offline": "when no other wants the GPU"}
+SERVICE_CLASSES = {"online": "runs before offline clients", "offline": "runs when no online client waits"}
 
 QUOTA = {
     row.name: row
@@ -19,38 +19,46 @@ QUOTA = {
             "share",
             "fraction",
             0.0,
-            "Part of the time that is guaranteed under the policy 'fair'.",
+            "Fraction of the device's time that is guaranteed to the client under the policy 'fair'.",
             range=(0.0, 1.0),
             live=True,
         ),
-        Setting("limit", "fraction", 1.0, "Largest part of the time.", range=(0.001, 1.0), live=True),
+        Setting(
+            "limit",
+            "fraction",
+            1.0,
+            "Largest fraction of the device's time that the client may run.",
+            range=(0.001, 1.0),
+            live=True,
+        ),
         Setting(
             "memory",
             "size",
             None,
-            "Memory that the client may allocate, also as a part of the device (50%).",
+            "Memory that the client may allocate, as a size or as a fraction of the device (50%).",
             live=True,
         ),
         Setting(
             "resident",
             "size",
             None,
-            "Memory that may stay on the GPU while others wait.",
+            "Memory that the client may keep on its devices while other clients wait.",
             live=True,
         ),
-        Setting("service", "choice", "online", "Service class.", choices=SERVICE_CLASSES, live=True, title="Class"),
+        Setting("service", "choice", "online", "Class of service.", choices=SERVICE_CLASSES, live=True, title="Class"),
     )
 }
 
 
-def read(words: Mapping[str, Any], parts: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a quota from what people or programs wrote ("8GiB", 0.5, "50%", None).
+def read(options: Mapping[str, Any], parts: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a quota from the values that users or programs wrote ("8GiB", 0.5, "50%", None).
 
-    A size named in `parts` may be a part of the device, and is then left as it is. An unknown word is left to
-    `core.Quota`. Raises ValueError, which begins with the word and says what is allowed.
+    A size named in `parts` may be a fraction of the device; such a fraction is returned unchanged.
+    An unknown option is returned unchanged, because `core.Quota` reports it.
+    Raises ValueError with a message that begins with the option and names the allowed values.
     """
     try:
-        known = quotas.canonical_quota(words)
+        known = quotas.canonical_quota(options)
     except ValueError as error:
         raise ValueError(f"quota: {error}") from None
     fields: dict[str, Any] = {}
@@ -66,14 +74,14 @@ def read(words: Mapping[str, Any], parts: Collection[str] = ()) -> dict[str, Any
                     f"{name}={value} is out of range: allowed is a fraction above 0 and up to 1, or a size"
                 )
         elif setting:
-            spelled = name if name in words else "class"  # as people wrote it, for what the error names
+            spelled = name if name in options else "class"  # the message names the option as the user wrote it
             value = replace(setting, name=spelled).read(value)
         fields[name] = value
     return fields
 
 
 def check(fields: Mapping[str, Any]) -> None:
-    """Check fields of a quota, also against each other; None: no bound. Raises ValueError as `read` does."""
+    """Check fields of a quota, also against each other; None is no bound. Raises ValueError as `read` does."""
     for name, value in fields.items():
         if value is not None:
             QUOTA[name].check(value)

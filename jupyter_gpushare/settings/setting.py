@@ -1,4 +1,4 @@
-"""One row of a table of settings: type, range, default and help, and the check of a value."""
+"""Row of a table of settings: type, range, default and help, with the check of a value."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ _PART_OF_DEVICE = r"^([0-9]+(\.[0-9]*)?%|[01]?\.[0-9]+)$"
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting.
+    """One setting or one field of a quota.
 
-    `type` is number, seconds, days, count, fraction, size, switch, choice, text, object or list. `more` continues
-    `help` where there is room for details. `zero` is the meaning of 0 where 0 lies outside of the range; `auto` permits
-    the word "auto". `choices` maps each word to its meaning. A `live` setting can be changed while a coordinator runs.
+    `type` is number, seconds, days, count, fraction, size, switch, choice, text, object or list.
+    `more` continues `help` where there is room for details.
+    `zero` is the meaning of 0 where 0 lies outside of the range, and `auto` permits the word "auto".
+    `choices` maps each word to its meaning.
+    A `live` setting can be changed while a coordinator runs.
     """
 
     name: str
@@ -49,7 +51,7 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """The allowed values in words; empty for a type without a range."""
+        """The description of the allowed values; empty for a type without a range."""
         if self.type == "fraction":
             return f"a fraction from {self.range[0]:g} to {self.range[1]:g}, for example 0.5 or 50%"
         if self.type == "size":
@@ -60,14 +62,14 @@ class Setting:
             return ", ".join(self.choices)
         unit = f" {self.type}" if self.type in _UNITS else ""
         low, high = (f"{bound:.15g}" for bound in self.range)
-        words = [f"{'whole numbers from ' if self.type == 'count' else ''}{low} to {high}{unit}"]
-        words += [f"0 for {self.zero}"] if self.zero else []
-        words += [f"'{AUTO}'"] if self.auto else []
-        return ", or ".join((", ".join(words[:-1]), words[-1])) if words[1:] else words[0]
+        texts = [f"{'whole numbers from ' if self.type == 'count' else ''}{low} to {high}{unit}"]
+        texts += [f"0 for {self.zero}"] if self.zero else []
+        texts += [f"'{AUTO}'"] if self.auto else []
+        return ", or ".join((", ".join(texts[:-1]), texts[-1])) if texts[1:] else texts[0]
 
     @property
     def full_help(self) -> str:
-        """All that there is to know about the setting, as `--help-all` shows it."""
+        """The help with the allowed values and the details, as `--help-all` shows it."""
         meanings = ", ".join(f"'{word}' ({meaning})" for word, meaning in self.choices.items())
         allowed = "" if self.type == "switch" else meanings or self.allowed
         return " ".join(
@@ -75,9 +77,9 @@ class Setting:
         )
 
     def read(self, value: Any) -> Any:
-        """Return what `value`, a text as people write it or the value itself, stands for.
+        """Return the checked value for `value`, which is a text that a user wrote or the value itself.
 
-        Raises ValueError, which begins with the name and says what is allowed.
+        Raises ValueError with a message that begins with the name and names the allowed values.
         """
         parse: Callable[[Any], Any] | None = {"fraction": units.parse_fraction, "size": units.parse_size}.get(self.type)
         if parse:
@@ -104,7 +106,7 @@ class Setting:
         return value
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the setting's values, with what a form needs to ask for one."""
+        """Return the JSON schema of the setting's values, with the texts that a form shows."""
         about: dict[str, Any] = {"title": self.title or self.name.capitalize().replace("_", " ")}
         about |= {"description": self.help, "default": self.default, "readOnly": not self.live}
         if self.choices:
@@ -155,5 +157,5 @@ class Setting:
 
 
 def schema(table: Iterable[Setting]) -> dict[str, Any]:
-    """The JSON schema of an object with the settings of `table`."""
+    """Return the JSON schema of an object with the settings of `table`."""
     return {"type": "object", "properties": {setting.name: setting.schema() for setting in table}}

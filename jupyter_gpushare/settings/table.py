@@ -1,7 +1,7 @@
-"""The table of settings: every trait of `c.GpuShare`.
+"""Table of settings: every trait of `c.GpuShare`.
 
-The traits, their checks, the settings that can be changed live, the schema that the REST interface serves and
-docs/reference/configuration.md come from these rows.
+The traits, their checks, the list of live settings, the schema of the REST interface
+and docs/reference/configuration.md are made from these rows.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ NO_BOUND = "no bound"
 _IDLE = (1.0, 7 * DAY)
 _COUNT = (1.0, 1e6)
 
-# Changed while a coordinator runs; in the order of the documentation and of `jupyter gpushare config`.
+# Settings that can be changed while a coordinator runs, in the order of the documents and of `jupyter gpushare config`.
 _LIVE = (
     Setting(
         "time_quantum",
         "seconds",
         AUTO,
         "Length of a turn while other clients wait.",
-        "'auto': from min_quantum to 30 seconds, so that switching costs 5 % of the time. Under the policy "
-        "'interactive' a turn goes on while all waiting clients have used the GPU for longer, and ends earlier for a "
-        "client that has used the GPU for less. Without waiting clients a turn has no end.",
+        "'auto': from min_quantum to 30 seconds, so that changes of turns cost 5 % of the time. Under the policy "
+        "'interactive' a turn goes on while all waiting clients have used the GPU for longer. It ends earlier for a "
+        "waiting client that has used the GPU for less. Without waiting clients a turn has no end.",
         range=(0.001, DAY),
         auto=True,
     ),
@@ -33,15 +33,15 @@ _LIVE = (
         "policy",
         "choice",
         "interactive",
-        "Choice of the client that is next, and for how long.",
+        "Rule that orders the waiting clients and sets the length of their turns.",
         "See docs/how-to/policies.md.",
         choices={
-            "interactive": "short cells overtake long ones",
-            "fair": "by the shares in quotas",
-            "best_effort": "equal parts for all clients that ask",
+            "interactive": "short cells run before long ones",
+            "fair": "time by the shares in quotas",
+            "best_effort": "equal time for all clients that ask for the GPU",
             "fixed_share": "the share, and no more",
             "burst_share": "the share, and idle time",
-            "weighted": "in proportion to the shares",
+            "weighted": "time in proportion to the shares",
             "fcfs": "first come, first served",
         },
     ),
@@ -49,8 +49,8 @@ _LIVE = (
         "idle_release",
         "seconds",
         AUTO,
-        "Time without GPU work, within a cell, after which the GPU passes on to waiting clients.",
-        "'auto': about as long as it takes to pass the GPU on and to get it back.",
+        "Time without GPU work, within a cell, after which a waiting client gets the GPU.",
+        "'auto': about as long as two changes of turns take.",
         range=(0.001, DAY),
         auto=True,
     ),
@@ -58,8 +58,8 @@ _LIVE = (
         "cell_linger",
         "seconds",
         0.05,
-        "Time after the end of a cell before the GPU passes on.",
-        "'Run All' sends the next cell at once.",
+        "Time between the end of a cell and the end of the turn.",
+        "'Run All' sends the next cell within this time, so the turn goes on.",
         range=(0.0, 60.0),
     ),
     Setting(
@@ -76,8 +76,8 @@ _LIVE = (
         "idle_evict",
         "seconds",
         AUTO,
-        "Time without use after which a client's memory leaves the GPU, until the client's next turn.",
-        "'auto': half an hour, where the GPU has too little memory for all clients that share it.",
+        "Time without use after which a client's memory is evicted from the GPU, until the client's next turn.",
+        "'auto': half an hour, if the memory of all clients on the GPU exceeds the GPU's memory.",
         range=_IDLE,
         zero=NEVER,
         auto=True,
@@ -94,10 +94,10 @@ _LIVE = (
         "sharing",
         "choice",
         AUTO,
-        "Clients at the same time on one GPU.",
+        "Colocation: several clients run on one GPU at the same time.",
         choices={
             "exclusive": "never",
-            AUTO: "if their memory fits together and that is faster than turns",
+            AUTO: "if their memory fits together and colocation is faster than turns",
             "packed": "whenever their memory fits together",
         },
     ),
@@ -105,23 +105,23 @@ _LIVE = (
         "tuning",
         "switch",
         False,
-        "Trials by the scheduler, which keep what makes people wait least.",
-        "The trials vary the time that switching may take, where time_quantum is 'auto', and the wait for more work, "
-        "where idle_release is 'auto'.",
+        "Trials of settings by the scheduler, which keeps the values with the shortest waits.",
+        "If time_quantum is 'auto', the trials vary the time that changes of turns may cost. If idle_release is "
+        "'auto', they vary the time without GPU work.",
     ),
     Setting(
         "min_quantum",
         "seconds",
         0.1,
-        "Shortest turn while it is used.",
-        "Online clients do not wait for it.",
+        "Shortest turn of a client that uses the GPU.",
+        "An online client preempts an offline one before this time is over.",
         range=(0.001, 30.0),
     ),
     Setting(
         "max_wait",
         "seconds",
         300.0,
-        "Time after which a waiting client goes first within its service class, however much it used the GPU before.",
+        "Time after which a waiting client is first within its class of service, whatever it has used before.",
         range=(1.0, DAY),
     ),
     Setting(
@@ -135,27 +135,28 @@ _LIVE = (
         "overrun",
         "choice",
         "wait",
-        "Treatment of a turn that is over and whose GPU work does not end while others wait.",
-        "No process is ever ended.",
+        "Treatment of an overrun: a turn should have ended, its GPU work goes on, and other clients wait.",
+        "The coordinator never ends a process.",
         choices={
-            "wait": "for the end of the work",
-            "join": "after overrun_patience, clients whose memory fits run beside it",
-            "interrupt": "after overrun_patience, its kernel is asked, once, to interrupt its cell",
+            "wait": "wait for the end of the work",
+            "join": "after overrun_patience, run clients that fit into the free memory at the same time",
+            "interrupt": "after overrun_patience, ask the client's kernel once to interrupt its cell",
         },
     ),
     Setting(
         "overrun_patience",
         "seconds",
         30.0,
-        "Time between the report of an overrun, about 10 seconds after the turn should have ended, and its treatment.",
+        "Time between the report of an overrun and its treatment.",
+        "The report comes about 10 seconds after the turn should have ended.",
         range=(0.0, DAY),
     ),
     Setting(
         "inflight_window",
         "seconds",
         0.02,
-        "GPU work that a client may have outstanding while others wait, so that queued work does not delay the end of "
-        "its turn.",
+        "GPU work that a client may have submitted and unfinished while other clients wait. The bound keeps submitted "
+        "work from delaying the end of the turn.",
         "A single launch may take longer.",
         range=(0.001, 10.0),
         zero=NO_BOUND,
@@ -164,28 +165,28 @@ _LIVE = (
         "exempt_launches",
         "seconds",
         0.0,
-        "Launches of functions that take less time pass by the rate that holds an offline client back beside online "
-        "ones; 0: none.",
-        "Endless short launches then pass too.",
+        "Longest launch of an offline client that the launch budget does not delay; 0: every launch counts.",
+        "The launch budget bounds an offline client that is colocated with online clients. Short launches then pass "
+        "without any bound.",
         range=(0.0, 0.1),
     ),
     Setting(
         "placement",
         "choice",
         "spread",
-        "Device of a new client, where there are several.",
+        "Choice of the device for a new client.",
         choices={
-            "spread": "the one with the fewest clients",
-            "pack": "the one with the least room that is enough",
-            "fgd": "the one where the least room becomes unusable for later clients",
+            "spread": "the device with the fewest clients",
+            "pack": "the device with the least free room that is enough",
+            "fgd": "the device on which the least free room becomes unusable for later clients",
         },
     ),
     Setting(
         "oversubscription",
         "number",
         0.0,
-        "How often a device's memory may be promised to clients that ask for a share of it with `memory`.",
-        "Devices on which the memory fits are preferred in any case.",
+        "Largest sum of the memory quotas on a device, as a multiple of the device's memory.",
+        "Placement prefers devices on which the memory fits in any case.",
         range=(1.0, 1000.0),
         zero=NO_BOUND,
     ),
@@ -193,7 +194,7 @@ _LIVE = (
         "tenants",
         "object",
         {},
-        "Groups of users with ceilings and devices of their own, by name.",
+        "Groups of users with ceilings and guaranteed devices, by name.",
         "For example {'students': {'groups': ['students'], 'share': 1.5, 'limit': 0.5, 'memory': '8GiB', "
         "'max_clients': 20, 'cells': {'socket': 1}}}. See docs/how-to/placement.md.",
     ),
@@ -208,20 +209,19 @@ _LIVE = (
         "memory_mode",
         "choice",
         "unified",
-        "How clients that name no mode hold device memory.",
+        "Memory mode of clients that choose none.",
         "See docs/explanation/memory.md.",
         choices={
-            "unified": "may exceed the device",
-            "swap": "copied out and in with the turns, at the speed of the link",
-            "plain": "never moved; for programs that pass device memory between processes",
+            "unified": "memory may exceed the device",
+            "swap": "memory is evicted and restored with the turns, at the speed of the link",
+            "plain": "memory never moves; for programs that pass device memory between processes",
         },
     ),
     Setting(
         "pinned_memory",
         "size",
         "",
-        "Host memory that each process in memory mode 'swap' may pin for memory that has left the device; empty: none "
-        "but two small buffers.",
+        "Host memory that each process in memory mode 'swap' may pin for its evicted memory; empty: two small buffers.",
         "Copies to pinned memory are as fast as the link.",
     ),
     Setting(
@@ -237,7 +237,7 @@ _LIVE = (
         "count",
         512,
         "Processes of one user that use the GPU at the same time.",
-        "Further ones go by lock files.",
+        "Further processes take turns without the coordinator, by lock files.",
         range=_COUNT,
         zero=NO_BOUND,
     ),
@@ -253,59 +253,59 @@ _LIVE = (
         "max_messages",
         "count",
         1000,
-        "Messages a second that the coordinator takes from one connection.",
+        "Messages a second that the coordinator reads from one connection.",
         "Further messages wait.",
         range=_COUNT,
         zero=NO_BOUND,
     ),
 )
 
-# Fixed while a coordinator runs, and shown to every user.
+# Settings that are fixed while a coordinator runs and that every user sees.
 _PUBLIC = (
     Setting(
         "topology",
         "text",
         "",
-        "JSON file that says which devices are behind which PCIe switch on which socket; empty: as NVML says.",
+        "JSON file with the PCIe switch and the socket of each device; empty: the coordinator asks NVML.",
         "See docs/how-to/placement.md.",
     ),
     Setting(
         "device_memory",
         "size",
         "",
-        "Memory that each device is taken to hold at most; empty: all of it.",
-        "A part of a card can so be kept out of sharing.",
+        "Memory of each device that clients share; empty: all of it.",
+        "The rest of the device's memory is then left to programs that are no clients.",
     ),
     Setting(
         "simulate",
         "switch",
         False,
         "Use the simulated CUDA driver instead of a real one.",
-        "Every view says so; no GPU is touched.",
+        "Every view marks the device as simulated. No GPU is used.",
     ),
 )
 
-# Fixed while a coordinator runs, and shown to no user.
+# Settings that are fixed while a coordinator runs and that no user sees.
 _PRIVATE = (
     Setting(
         "identity",
         "choice",
         "uid",
-        "How the coordinator knows the user of a client.",
+        "Property of a process that identifies the user of a client.",
         "In containers all processes have the same uid. See docs/how-to/multiuser.md.",
         choices={
-            "uid": "of the process, as the kernel says",
-            "socket": "one socket per user, see sockets",
-            "cgroup": "of the process, see cgroup_user",
+            "uid": "its uid, from the Linux kernel",
+            "socket": "the socket that it connects to, see sockets",
+            "cgroup": "its cgroup, see cgroup_user",
         },
     ),
     Setting(
         "sockets",
         "object",
         {},
-        "With identity 'socket': the socket of each user.",
-        "For example {'ada': '/run/gpushare/users/ada/coordinator.sock'}. Every process that can connect to it is that "
-        "user's.",
+        "Socket of each user, with identity 'socket'.",
+        "For example {'ada': '/run/gpushare/users/ada/coordinator.sock'}. Every process that can connect to the socket "
+        "belongs to that user.",
     ),
     Setting(
         "cgroup_user",
@@ -313,16 +313,16 @@ _PRIVATE = (
         r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})"  # Kubernetes
         r"|(?:docker|libpod|crio|cri-containerd)-([0-9a-f]{64})|/docker/([0-9a-f]{64})"
         r"|/jupyter-([^/]+)\.service|/user-(\d+)\.slice",  # systemdspawner; logins
-        "With identity 'cgroup': a regular expression; the match of its first group in the path of a process's cgroup "
+        "Regular expression for the path of a process's cgroup, with identity 'cgroup'. Its first group that matches "
         "is the user.",
-        "Of several matches the one nearest to the root counts.",
+        "If there are several matches, the match nearest to the root counts.",
     ),
     Setting(
         "admins",
         "list",
         [],
-        "Users, by name or uid, who may change everybody's clients and the settings, beside root and the coordinator's "
-        "own user.",
+        "Users, by name or uid, that may change every client and the settings. Root and the coordinator's own user "
+        "are admins too.",
         "For example ['ada'].",
     ),
     Setting("admin_groups", "list", [], "Unix groups whose members are admins.", "For example ['gpu-admins']."),
@@ -330,7 +330,7 @@ _PRIVATE = (
         "metrics",
         "text",
         "",
-        "Address where the coordinator itself serves /metrics to Prometheus; empty: nowhere.",
+        "Address at which the coordinator serves /metrics to Prometheus; empty: it does not.",
         "'127.0.0.1:9400', '[::1]:9400', 'unix:/path', or, for other hosts, 'open:0.0.0.0:9400'. "
         "See docs/reference/metrics.md.",
     ),
@@ -338,14 +338,16 @@ _PRIVATE = (
         "usage_kept",
         "days",
         400.0,
-        "Time for which the coordinator keeps the use of the GPUs by user; the last month by hours.",
+        "Time for which the coordinator keeps the usage of the GPUs by user.",
+        "The last month is kept by hours.",
         range=(1.0, 36500.0),
     ),
     Setting(
         "coordinator",
         "text",
         "",
-        "Socket address of the coordinator, /path or unix:/path; empty: found, or started on demand.",
+        "Socket address of the coordinator, /path or unix:/path; empty: the system's coordinator, or one that is "
+        "started on demand.",
     ),
 )
 

@@ -1,1 +1,1 @@
-"""The scheduler in virtual time: one more edge around the same core. See docs/explanation/simulator.md."""
+"""Scheduler in virtual time: another edge around the same core. See docs/explanation/simulator.md."""

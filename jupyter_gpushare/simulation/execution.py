@@ -1,21 +1,23 @@
-"""What clients do on devices, how fast, and how long they wait for it."""
+"""Work of clients on devices: its speed with and without colocation, and the waits before it."""
 
 from __future__ import annotations
 
 from ..core.interface import events as ev
 from ..core.interface.launch_budget import BLOCKS, LaunchBudget
 from ..core.interface.settings import EXCLUSIVE, Settings
-from .event_queue import SAMPLE, WORK, SimClient, SimDevice
+from .entities import SAMPLE, WORK, SimClient, SimDevice
 from .memory_transfers import MemoryTransfers
-from .report_data import TimelineData
-from .results import Results
-from .workload import Costs
+from .reports.report_data import TimelineData
+from .reports.results import Results
+from .workloads.workload import Costs
 
-_SAMPLE_SECONDS = 1.0  # seconds
-_BLOCKS_PER_LAUNCH = 1024  # of one launch
+_SAMPLE_SECONDS = 1.0
+_BLOCKS_PER_LAUNCH = 1024
 
 
 class ExecutionModel(MemoryTransfers):
+    """Model of the execution on devices, on top of the memory transfers."""
+
     def __init__(self, costs: Costs, settings: Settings, details: TimelineData | None) -> None:
         super().__init__(costs)
         self.results = Results()
@@ -27,13 +29,13 @@ class ExecutionModel(MemoryTransfers):
             return
         self.end_wait(client)
         client.accounted_until = self.now
-        alone = True
+        is_exclusive = True
         for device in client.devices:
             if not device.working_clients:
                 device.busy_since = self.now
             device.working_clients[client.index] = client
-            alone = alone and len(device.working_clients) == 1
-        if alone and client.max_rate == 1.0:
+            is_exclusive = is_exclusive and len(device.working_clients) == 1
+        if is_exclusive and client.max_rate == 1.0:
             client.rate = 1.0
             self.schedule(self.now + client.remaining_gpu_seconds, WORK, client)
         else:
@@ -47,16 +49,16 @@ class ExecutionModel(MemoryTransfers):
         self._account_work(client)
         client.accounted_until = -1.0
         client.timers[WORK] = -1
-        shared = False
+        was_colocated = False
         for device in client.devices:
             del device.working_clients[client.index]
             if device.working_clients:
-                shared = True
+                was_colocated = True
             else:
                 device.busy_seconds += self.now - device.busy_since
                 if self.timeline:
                     self.timeline.add_work(device.busy_since, self.now)
-        if shared:
+        if was_colocated:
             self._update_rates(client)
 
     def remaining_work(self, client: SimClient) -> float:
@@ -77,17 +79,17 @@ class ExecutionModel(MemoryTransfers):
             for device in client.devices:
                 self.timeline.add_turn(client.id, device.uuid, client.turn_entered_at, self.now)
 
-    # --- clients beside each other
+    # --- colocated clients
 
     def _account_work(self, client: SimClient) -> None:
-        did = min((self.now - client.accounted_until) * client.rate, client.remaining_gpu_seconds)
+        done = min((self.now - client.accounted_until) * client.rate, client.remaining_gpu_seconds)
         client.busy_seconds += self.now - client.accounted_until
-        client.remaining_gpu_seconds -= did
-        client.gpu_seconds += did
+        client.remaining_gpu_seconds -= done
+        client.gpu_seconds += done
         client.accounted_until = self.now
 
     def _update_rates(self, changed: SimClient) -> None:
-        """Somebody came to work on devices, or went, or may work at another rate: how fast everybody there is now."""
+        """Update the rates of all clients on the devices of a client that began, ended or got another `max_rate`."""
         for client in {
             one.index: one for device in changed.devices for one in device.working_clients.values()
         }.values():
@@ -99,7 +101,10 @@ class ExecutionModel(MemoryTransfers):
                 client.timers[WORK] = -1
 
     def _rate(self, device: SimDevice, client: SimClient) -> float:
-        """Clients who together could use more than the device has get the same part of what they could use."""
+        """Return the rate of a client on one device.
+
+        If all clients together ask for more than the device has, each gets the same fraction of what it asks for.
+        """
         if len(device.working_clients) == 1:
             return client.max_rate
         asked = sum(one.spec.intensity * one.max_rate for one in device.working_clients.values())
@@ -113,10 +118,10 @@ class ExecutionModel(MemoryTransfers):
         if client.accounted_until >= 0:
             self._update_rates(client)
 
-    # --- the meter
+    # --- reports to the scheduler
 
     def sample(self, client: SimClient) -> None:
-        """Once a second the agent of a client that has its gate open says what it has done so far."""
+        """Report the progress of a client with an open gate, once a second as its agent does."""
         if client.is_gate_open:
             self.schedule(self.now + _SAMPLE_SECONDS, SAMPLE, client)
             self.report_progress(client)

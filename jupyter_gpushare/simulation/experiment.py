@@ -1,4 +1,4 @@
-"""Policies compared on the same workloads."""
+"""Comparison of policies on the same workloads."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from ..core.base.errors import Refused
 from ..core.interface.settings import Settings, parse_setting
 from ..core.placement import PlacementSettings
 from ..core.queueing.policies import policy_of
-from .report_data import TimelineData
-from .results import Results
+from .reports.report_data import TimelineData
+from .reports.results import Results
 from .simulation import Simulation
-from .workload import Workload
+from .workloads.workload import Workload
 
 DEFAULT_POLICY = Settings().policy
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A policy with settings: `name` is what was asked for, such as "fcfs:idle_release=5"."""
+    """Policy with settings; `name` is the user's text, such as "fcfs:idle_release=5"."""
 
     name: str
     settings: Settings
 
 
 def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant:
-    """`POLICY[:SETTING=VALUE,…]`, over `common` settings. Raises ValueError for a name or value that is not allowed."""
+    """Parse `POLICY[:SETTING=VALUE,…]`, with `common` settings below. Raises ValueError."""
     policy, _, own = name.partition(":")
     values = dict(common or {})
     for pair in filter(None, own.split(",")):
@@ -45,13 +45,13 @@ def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant
 
 
 def with_settings(settings: Settings, values: Mapping[str, str]) -> Settings:
-    """`settings` with some replaced by what people wrote. Raises Refused."""
-    known = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name != "policy"}
+    """Return `settings` with some replaced by texts that a user wrote. Raises Refused."""
+    present = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name != "policy"}
     parsed: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in known:
-            raise Refused(f"setting {name!r} is unknown here: allowed are {', '.join(known)}")
-        parsed[name] = _parse(name, value, known[name])
+        if name not in present:
+            raise Refused(f"setting {name!r} is unknown here: allowed are {', '.join(present)}")
+        parsed[name] = _parse(name, value, present[name])
     return replace(settings, **parsed)
 
 
@@ -61,7 +61,11 @@ def _parse(name: str, value: str, present: object) -> object:
 
 @dataclass
 class Comparison:
-    """`figures` of docs/explanation/simulator.md; `pooled` results by policy, of all seeds; `details` of the first."""
+    """Results of a comparison by policy.
+
+    `figures` are described in docs/explanation/simulator.md.
+    `pooled` has the results of all seeds, and `timelines` has data of the first seed.
+    """
 
     figures: dict[str, Any]
     pooled: dict[str, Results]
@@ -76,19 +80,19 @@ def compare(
     on_progress: Callable[[float], None] | None = None,
     parameters: Mapping[str, object] | None = None,
 ) -> Comparison:
-    """Run every variant on the workload of every seed; the figures of the seeds are put together.
+    """Run every variant on the workload of every seed, and pool the figures of all seeds.
 
-    `watch` is told how much simulated time has passed since it was told last. `parameters` are told with the figures.
+    `on_progress` gets the simulated seconds since its last call, and the figures include `parameters`.
     """
     began = time.perf_counter()
     pooled = {one.name: Results() for one in variants}
-    details: dict[str, TimelineData] = {}
+    timelines: dict[str, TimelineData] = {}
     name = ""
     for seed in seeds:
         workload = make_workload(seed)
         name = workload.name
         for one in variants:
-            first = None if one.name in details else details.setdefault(one.name, TimelineData(seconds))
+            first = None if one.name in timelines else timelines.setdefault(one.name, TimelineData(seconds))
             pooled[one.name] += run(workload, one.settings, seconds, on_progress, first)
     took = time.perf_counter() - began
     events = sum(results.events for results in pooled.values())
@@ -102,7 +106,7 @@ def compare(
         "wall_seconds": round(took, 3),
         "events_per_second": round(events / took) if took else None,
     }
-    return Comparison(figures, pooled, details)
+    return Comparison(figures, pooled, timelines)
 
 
 def run(
@@ -112,15 +116,15 @@ def run(
     on_progress: Callable[[float], None] | None = None,
     timeline: TimelineData | None = None,
 ) -> Results:
-    """One simulation. `watch` as for `compare`."""
-    told = 0.0
+    """Run one simulation, with `on_progress` as in `compare`."""
+    reported = 0.0
 
-    def tell(now: float) -> None:
-        nonlocal told
+    def report(now: float) -> None:
+        nonlocal reported
         if on_progress:
-            on_progress(now - told)
-            told = now
+            on_progress(now - reported)
+            reported = now
 
-    results = Simulation(workload, settings, details=timeline).run(seconds, tell if on_progress else None)
-    tell(seconds)
+    results = Simulation(workload, settings, details=timeline).run(seconds, report if on_progress else None)
+    report(seconds)
     return results

@@ -1,9 +1,10 @@
-"""How much of a cluster each placement strategy leaves unusable, on the openb trace (or any of its form).
+"""Unusable part of a cluster by placement strategy, on the openb trace or a trace of the same form.
 
-The experiment of Weng et al. (USENIX ATC'23, section 6): requests are drawn at random from the trace, with
-replacement, and placed until so many devices have been asked for as the cluster has (or more); nothing ends. What was
-asked for and could not be placed is lost to fragmentation. Here only devices count; processors and host memory, which
-the trace has as well, are taken to be enough.
+The experiment is that of Weng et al. (USENIX ATC'23, section 6).
+Requests are drawn at random from the trace, with replacement, and placed.
+The experiment ends when all requests together ask for at least as many devices as the cluster has; no request ends.
+The requests that could not be placed are lost to fragmentation.
+Only devices count: processors and host memory, which the trace has as well, are assumed to be sufficient.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ NODES = "openb_node_list_gpu_node.csv"
 
 
 class Trace(NamedTuple):
-    """`pods`: thousandths of each device, and how many devices; `nodes`: devices of each."""
+    """Trace of a cluster.
+
+    `pods` has the thousandths of each device and the number of devices, and `nodes` the number of devices of each node.
+    """
 
     pods: list[tuple[int, int]]
     nodes: list[int]
 
 
 def read(path: Path) -> Trace:
-    """The trace in the folder `path`: two files named as the published ones. Raises ValueError, or OSError."""
+    """Read the trace in the folder `path`, two files with the published names. Raises ValueError, OSError."""
     pods = [_pod(row) for row in _rows(path / PODS, ("num_gpu", "gpu_milli"))]
     nodes = [_integer(row, "gpu") for row in _rows(path / NODES, ("gpu",))]
     return Trace([pod for pod in pods if pod[0] and pod[1]], [count for count in nodes if count])
@@ -42,7 +46,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterable[dict[str, str]]:
         reader = csv.DictReader(file)
         for column in columns:
             if column not in (reader.fieldnames or ()):
-                raise ValueError(f"{path.name} has no column {column!r}: needed are {', '.join(columns)}")
+                raise ValueError(f"{path.name} has no column {column!r}: the simulation needs {', '.join(columns)}")
         yield from reader
 
 
@@ -61,7 +65,7 @@ def _integer(row: dict[str, str], column: str) -> int:
 
 
 def cluster(nodes: Sequence[int], strategy: str) -> Placement:
-    """Nodes with so many devices each, empty."""
+    """Return the placement of an empty cluster with these numbers of devices."""
     topology = {f"n{n}": {"s": {"w": [f"{n}-{d}" for d in range(count)]}} for n, count in enumerate(nodes)}
     placement = Placement(PlacementSettings(strategy=strategy, topology=topology))
     for number, count in enumerate(nodes):
@@ -71,31 +75,31 @@ def cluster(nodes: Sequence[int], strategy: str) -> Placement:
 
 
 def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[str, Any]:
-    """Ask for `upto` times the devices there are.
+    """Place requests for `upto` times the devices of the cluster, and return the figures.
 
-    `allocated`: the part of all devices that was given away; `failed`: the part of requests that found no place;
-    `fragmented`: the part of all devices that the next request is expected not to be able to use; `microseconds`: mean
-    time of one decision.
+    `allocated` is the fraction of all devices that has been allocated, and `failed` the fraction of refused requests.
+    `fragmented` is the fraction of all devices that the next request is expected to find unusable.
+    `microseconds` is the mean time of one decision.
     """
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     placement = cluster(trace.nodes, strategy)
     capacity = 1000 * sum(trace.nodes)
-    asked = given = failures = number = 0
+    requested = allocated = failures = number = 0
     began = time.perf_counter()
-    while asked < upto * capacity:
-        size, gpus = draw.choice(trace.pods)
+    while requested < upto * capacity:
+        size, gpus = rng.choice(trace.pods)
         number += 1
-        asked += size * gpus
+        requested += size * gpus
         try:
             placement.place(f"p{number}", PlacementRequest(gpus=gpus, share=size / 1000))
         except Refused:
             failures += 1
         else:
-            given += size * gpus
+            allocated += size * gpus
     seconds = time.perf_counter() - began
     return {
         "requests": number,
-        "allocated": round(given / capacity, 4),
+        "allocated": round(allocated / capacity, 4),
         "failed": round(failures / number, 4),
         "fragmented": round(unusable_share(placement, trace) / capacity, 4),
         "microseconds": round(seconds / number * 1e6, 1),
@@ -103,10 +107,10 @@ def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[s
 
 
 def unusable_share(placement: Placement, trace: Trace) -> float:
-    """Thousandths that the next request, any of the trace, is expected not to be able to use."""
+    """Return the free thousandths that a random request of the trace is expected to find unusable."""
     nodes: dict[str, list[int]] = {}
-    for book in placement.allocations.values():
-        nodes.setdefault(book.node, []).append(book.free_thousandths)
+    for device in placement.allocations.values():
+        nodes.setdefault(device.node, []).append(device.free_thousandths)
     counts: dict[tuple[int, int], int] = {}
     for pod in trace.pods:
         counts[pod] = counts.get(pod, 0) + 1

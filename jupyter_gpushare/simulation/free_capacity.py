@@ -1,8 +1,9 @@
-"""How much free room nobody can use, after FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
+"""Fragmentation of free capacity, after FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
 
-A device's free fraction is fragmented for a client that needs more than it. The measure is the free capacity that a
-client drawn at random from the workload could not use, over all free capacity, averaged over time. What a client needs
-of a device is its memory over the device's.
+A device's free fraction is fragmented for a client that needs more than this fraction.
+The measure is the free capacity that a random client of the workload could not use, over all free capacity.
+It is averaged over time.
+The need of a client is its memory over the device's memory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Iterable
 
 
 class FreeCapacity:
+    """Integrals over time of the free and the unusable capacity, in device seconds."""
+
     def __init__(self, needs: Iterable[float], devices: int) -> None:
         self._needs = sorted(needs)
         self._free = [1.0] * devices
@@ -19,10 +22,10 @@ class FreeCapacity:
         self._since = 0.0
         self._sum_free = float(devices)
         self._sum_lost = sum(self._lost)
-        self.free = self.unusable = 0.0  # device seconds
+        self.free = self.unusable = 0.0
 
     def update(self, device: int, need: float, now: float) -> None:
-        """A client with this `need` came to the device; negative: it went."""
+        """Record a client with this `need` that arrives on the device, or departs if `need` is negative."""
         self.advance(now)
         self._free[device] -= need
         lost = self._unusable(self._free[device])
@@ -37,7 +40,7 @@ class FreeCapacity:
         self._since = now
 
     def _unusable(self, free: float) -> float:
-        """Free fraction times the part of all clients that need more."""
+        """Return the free fraction times the fraction of all clients that need more."""
         if free <= 1e-9 or not self._needs:
             return 0.0
         return free * (1.0 - bisect_right(self._needs, free + 1e-9) / len(self._needs))

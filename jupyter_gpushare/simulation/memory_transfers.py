@@ -1,23 +1,27 @@
-"""Memory on devices, and its way over their links.
+"""Memory on devices, and its transfers over their links.
 
-Each direction of a link carries one transfer after the other. Bytes count as resident until they have left and from
-when they have come, so that what is on a device never exceeds it.
+Each direction of a link carries one transfer after the other.
+Evicted bytes count as resident until the eviction has ended, and restored bytes from the end of the restore.
+The resident bytes of a device therefore never exceed its memory.
 """
 
 from __future__ import annotations
 
 from ..core.interface import events as ev
 from ..wire.page import LEAVING, OUT
-from .event_queue import EVICT, RESTORE, EventQueue, SimClient, SimDevice
-from .workload import Costs
+from .entities import EVICT, RESTORE, SimClient, SimDevice
+from .event_queue import EventQueue
+from .workloads.workload import Costs
 
 
 class MemoryTransfers(EventQueue):
+    """Evictions, restores and prefetches of simulated clients."""
+
     def __init__(self, costs: Costs) -> None:
         super().__init__()
         self.costs = costs
         self.bytes_out = self.bytes_in = 0
-        self.bytes_faulted = 0  # of these, by page faults
+        self.bytes_faulted = 0  # part of the bytes above that moved by page faults
 
     def handle_event(self, event: ev.Event) -> None:
         raise NotImplementedError
@@ -25,10 +29,10 @@ class MemoryTransfers(EventQueue):
     def report_memory(self, client: SimClient) -> None:
         self.handle_event(ev.MemoryReported(client.id, client.allocated, client.resident))
 
-    # --- out
+    # --- eviction
 
     def start_eviction(self, client: SimClient) -> None:
-        """Begin to move what is beyond the client's target; an EVICT appointment is its end."""
+        """Begin to evict the memory above the client's resident target; a timer EVICT ends the eviction."""
         target = client.resident_target
         assert target is not None
         count = len(client.devices)
@@ -44,11 +48,11 @@ class MemoryTransfers(EventQueue):
         self.schedule(client.eviction_end, EVICT, client)
 
     def finish_eviction(self, client: SimClient) -> None:
-        """All that was moving has left."""
+        """End a complete eviction."""
         self._end_eviction(client, client.evicting_bytes)
 
     def stop_eviction(self, client: SimClient) -> None:
-        """It needs its memory again: what has left by now has left."""
+        """Stop an eviction, because the client needs its memory again; the bytes moved so far are evicted."""
         if not client.evicting_bytes:
             return
         took = client.eviction_end - client.eviction_start
@@ -75,20 +79,20 @@ class MemoryTransfers(EventQueue):
             device.resident_bytes -= part
 
     def evict_when_out(self, client: SimClient) -> bool:
-        """Whether it is to give memory up now, having no turn; begins to, if so."""
+        """Begin to evict memory of a client without a turn if the client is above its target. Return whether it is."""
         if client.phase == OUT and client.resident_target is not None and client.resident_target < client.resident:
             self.start_eviction(client)
             return True
         return False
 
-    # --- in
+    # --- restore
 
     def missing_bytes(self, client: SimClient) -> int:
         room = sum(device.memory for device in client.devices)
         return min(client.allocated, room) - client.resident
 
     def start_restore(self, client: SimClient, begins: float) -> float:
-        """Begin to move back what is missing; returns when all of it will be there."""
+        """Begin to restore the missing memory, and return the time at which all of it will be resident."""
         self.stop_restore(client)
         client.restoring_bytes = self.missing_bytes(client)
         client.restore_start = client.restore_end = begins
@@ -102,7 +106,7 @@ class MemoryTransfers(EventQueue):
             if short > device.evicting_bytes:
                 self._stop_prefetches(device, client)
                 short = device.resident_bytes + device.restoring_bytes + part - device.memory
-            if short > 0:  # the last byte cannot come before room for it has been made
+            if short > 0:  # the last byte needs room that an eviction must free first
                 ends = max(ends, device.evict_link_free_at)
             device.restore_link_free_at = ends
             device.restoring_bytes += part
@@ -110,8 +114,10 @@ class MemoryTransfers(EventQueue):
         return client.restore_end
 
     def room_available_at(self, client: SimClient) -> float:
-        """When there is room for what moves in: later than now if it must wait for those who are leaving, or if nobody
-        was told to."""
+        """Return the time at which the device has room for the restored memory.
+
+        The time is in the future if an eviction is under way, or if page faults must move memory of other clients.
+        """
         part = client.restoring_bytes // len(client.devices)
         time = self.now
         for device in client.devices:
@@ -123,35 +129,35 @@ class MemoryTransfers(EventQueue):
         return time
 
     def finish_restore(self, client: SimClient) -> None:
-        """All that was moving has come."""
+        """End a complete restore."""
         self._end_restore(client, client.restoring_bytes)
 
     def stop_restore(self, client: SimClient) -> None:
-        """What has come by now has come."""
+        """Stop a restore; the bytes moved so far are resident."""
         if client.restoring_bytes:
             took = client.restore_end - client.restore_start
-            come = 1.0 if took <= 0 else min(1.0, max(0.0, (self.now - client.restore_start) / took))
+            done = 1.0 if took <= 0 else min(1.0, max(0.0, (self.now - client.restore_start) / took))
             count = len(client.devices)
             for device in client.devices:
                 if device.restore_link_free_at == client.restore_end:
                     device.restore_link_free_at = max(self.now, client.restore_start)
-            self._end_restore(client, int(client.restoring_bytes * come) // count * count)
+            self._end_restore(client, int(client.restoring_bytes * done) // count * count)
             client.timers[RESTORE] = -1
 
-    def _end_restore(self, client: SimClient, come: int) -> None:
+    def _end_restore(self, client: SimClient, restored: int) -> None:
         count = len(client.devices)
         for device in client.devices:
             device.restoring_bytes -= client.restoring_bytes // count
-            short = device.resident_bytes + come // count - device.memory
+            short = device.resident_bytes + restored // count - device.memory
             if short > 0:
                 self._evict_by_faults(device, short, client)
-            device.resident_bytes += come // count
+            device.resident_bytes += restored // count
         client.restoring_bytes = 0
-        client.resident += come
-        self.bytes_in += come
+        client.resident += restored
+        self.bytes_in += restored
 
     def start_prefetch(self, client: SimClient) -> None:
-        """In the background, as far as there is room now."""
+        """Begin to restore memory in the background, as far as the devices have room now."""
         count = len(client.devices)
         room = min(device.memory - device.resident_bytes - device.restoring_bytes for device in client.devices) * count
         amount = min(self.missing_bytes(client), room) // count * count
@@ -167,14 +173,17 @@ class MemoryTransfers(EventQueue):
         self.schedule(client.restore_end, RESTORE, client)
 
     def _stop_prefetches(self, device: SimDevice, user: SimClient) -> None:
-        """Who has a turn comes before those whose memory is brought back ahead of theirs."""
+        """Stop the prefetches of other clients, because a client with a turn needs the room."""
         for other in list(device.clients.values()):
             if other.restoring_bytes and other.phase == OUT and other is not user:
                 self.stop_restore(other)
                 self.report_memory(other)
 
     def _evict_by_faults(self, device: SimDevice, short: int, user: SimClient) -> int:
-        """Nobody was told to leave, so the driver makes room, page by page: from those who have no turn first."""
+        """Evict memory by page faults as the driver does, from clients without a turn first. Return the bytes.
+
+        The driver does so if the scheduler has not evicted enough.
+        """
         taken = 0
         others = [one for one in device.clients.values() if one is not user and one.resident > 0]
         others.sort(key=lambda one: (one.phase not in (OUT, LEAVING), one.turn_entered_at))
@@ -193,7 +202,7 @@ class MemoryTransfers(EventQueue):
         return max(taken, 0)
 
     def free_memory(self, client: SimClient) -> None:
-        """Its process has ended."""
+        """Free all memory of a client, because its process has ended."""
         self.stop_eviction(client)
         self.stop_restore(client)
         for device in client.devices:

@@ -1,6 +1,7 @@
-"""What a decision costs, by how many clients there are: the scheduler under a crowd that always wants more.
+"""Cost of a decision by the number of clients, while the devices are always contended.
 
-Times are the processor's, so that other work on the machine does not count."""
+Times are processor time, so that other work on the machine does not count.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +14,40 @@ from typing import Any
 
 from ..core.interface import commands as cmd
 from ..core.interface import events as ev
-from . import synthetic_notebooks
 from .experiment import Variant
-from .results import quantile
+from .reports.results import quantile
 from .simulation import Simulation
-from .workload import Cell, DeviceModel, Participant, Workload
+from .workloads import synthetic_notebooks
+from .workloads.workload import Cell, DeviceModel, Participant, Workload
 
 CLIENT_COUNTS = (10, 100, 1_000, 10_000)
-CLIENTS_PER_DEVICE = 10  # clients, where there are many devices
-MEASURED_DECISIONS = 20_000  # decisions
-MAX_SECONDS = 20.0  # seconds for each of the two parts of a measurement: it ends then with what it has
+CLIENTS_PER_DEVICE = 10  # in the measurements with many devices
+MEASURED_DECISIONS = 20_000
+MAX_SECONDS = 20.0  # for the warm-up and for the measurement, which then ends with fewer decisions
 DEVICE = DeviceModel(80 * 10**9, 50e9)
 
 
 class _TimedSimulation(Simulation):
-    """`taken`: nanoseconds of each decision, together with the look at the next deadline that follows it."""
+    """Simulation that measures each decision in nanoseconds, with the query of the next deadline after it."""
 
     durations_ns = array("q")
     _step = 0.001
     _previous_decisions = 0
 
     def measure(self, decisions: int, warm_up: int) -> Sequence[int]:
-        """After `settle` decisions that are not counted. Collections of garbage are not either."""
+        """Return the durations of `decisions` decisions in nanoseconds, after `warm_up` decisions that do not count.
+
+        Garbage collections do not count either.
+        """
         self.run_decisions(warm_up)
-        taken = self.durations_ns = array("q")
+        durations = self.durations_ns = array("q")
         handle, next_deadline = self.scheduler.handle, self.scheduler.next_deadline
 
         def timed(event: ev.Event, now: float) -> list[cmd.Command]:
             began = thread_time_ns()
             commands = handle(event, now)
             next_deadline()
-            taken.append(thread_time_ns() - began)
+            durations.append(thread_time_ns() - began)
             return commands
 
         self._handle = timed
@@ -53,21 +57,24 @@ class _TimedSimulation(Simulation):
             self.run_decisions(decisions)
         finally:
             gc.enable()
-        return taken
+        return durations
 
     def run_decisions(self, count: int) -> None:
         until, late = self.decisions + count, perf_counter_ns() + MAX_SECONDS * 1e9
         while self.decisions < until and perf_counter_ns() < late:
             self.run_until(self.now + self._step)
-            # About a hundred decisions between two looks at the clock, however many clients there are.
+            # About a hundred decisions between two reads of the clock, for any number of clients.
             self._step *= 0.5 if self.decisions - self._previous_decisions > 200 else 2.0
             self._previous_decisions = self.decisions
 
 
 def contended_workload(clients: int, devices: int, seed: int = 1) -> Workload:
-    """Nearly everybody wants a device all the time: cells of about half a second, and as long to think."""
+    """Return a workload in which nearly every client always waits.
+
+    Cells and the pauses between them last about half a second.
+    """
     memory = int(synthetic_notebooks.OVERSUBSCRIPTION * DEVICE.memory * devices / clients)
-    people = tuple(
+    participants = tuple(
         Participant(
             f"n{number}",
             _CellSequence(seed, number),
@@ -77,26 +84,28 @@ def contended_workload(clients: int, devices: int, seed: int = 1) -> Workload:
         )
         for number in range(clients)
     )
-    return Workload("contended", (DEVICE,) * devices, people)
+    return Workload("contended", (DEVICE,) * devices, participants)
 
 
 class _CellSequence:
+    """Endless cells of one client, the same in each iteration."""
+
     def __init__(self, seed: int, number: int) -> None:
         self._seed = f"{seed} {number}"
 
     def __iter__(self) -> Iterator[Cell]:
-        draw = Random(self._seed)
+        rng = Random(self._seed)
         while True:
-            yield Cell(draw.expovariate(2.0), (0.0, draw.expovariate(2.0)))
+            yield Cell(rng.expovariate(2.0), (0.0, rng.expovariate(2.0)))
 
 
 def measure_decisions(
     variant: Variant, clients: int, devices: int, measured: int = MEASURED_DECISIONS
 ) -> dict[str, Any]:
-    """`p50`, `p99` and `mean` in microseconds, of so many `measured`."""
+    """Return `p50`, `p99` and `mean` of a decision in microseconds, and the number of `measured` decisions."""
     simulation = _TimedSimulation(contended_workload(clients, devices), variant.settings)
-    taken = simulation.measure(measured, warm_up=max(2 * clients * 4, 2000))
-    ordered = sorted(nanoseconds / 1e3 for nanoseconds in taken)
+    durations_ns = simulation.measure(measured, warm_up=max(2 * clients * 4, 2000))
+    ordered = sorted(nanoseconds / 1e3 for nanoseconds in durations_ns)
     return {
         "clients": clients,
         "devices": devices,
@@ -108,7 +117,7 @@ def measure_decisions(
 
 
 def measure_day(variant: Variant, seconds: float = 86400.0) -> dict[str, Any]:
-    """A day of `notebooks:20` on one device, at a load of 0.8: events a second of this machine's time."""
+    """Measure the events a second of processor time, for a day of `notebooks:20` on one device at a load of 0.8."""
     workload = synthetic_notebooks.generate_workload(20, load=0.8, seconds=seconds, devices=(DEVICE,), seed=1)
     began = thread_time_ns()
     results = Simulation(workload, variant.settings).run(seconds)
@@ -124,7 +133,7 @@ def measure_day(variant: Variant, seconds: float = 86400.0) -> dict[str, Any]:
 def measure(
     variant: Variant, clients: Sequence[int] = CLIENT_COUNTS, measured: int = MEASURED_DECISIONS
 ) -> dict[str, Any]:
-    """Microseconds per decision, all on one device and ten to a device; and events a second of a simulation."""
+    """Measure the cost of decisions on one device and with ten clients to a device, and the speed of a simulation."""
     return {
         "one_device": [measure_decisions(variant, count, 1, measured) for count in clients],
         "many_devices": [

@@ -1,8 +1,8 @@
-"""The edge: hands events to the scheduler and carries out its commands on simulated processes, as the coordinator's
-daemon does on real ones.
+"""Edge of the simulation, in the place of the coordinator and the agents.
 
-The compiled rule decides what a process does about turns. It steps when one of its inputs changes: its permit, the
-thread at its gate, the devices' locks, its work, its memory.
+The edge sends events to the scheduler and executes the scheduler's commands on simulated processes.
+The compiled agent rule decides how a process enters and leaves turns.
+The rule steps when one of its inputs changes: the permit, the thread at the gate, the locks, the work, the memory.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..core.interface import commands as cmd
 from ..core.interface import events as ev
 from ..core.interface.settings import Settings
 from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
-from .event_queue import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
+from .entities import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
 from .execution import ExecutionModel
-from .report_data import TimelineData
-from .workload import Workload
+from .reports.report_data import TimelineData
+from .workloads.workload import Workload
 
 NEVER = float("inf")
-_NO_WAKE_NS = (1 << 64) - 1  # of `wake_at`
+_NO_WAKE_NS = (1 << 64) - 1  # value of the rule's `wake_at` for no further step
 _TIME_PASSED = ev.Tick()
 
 
 class SimulatedAgent(ExecutionModel):
-    """A scheduler, and the processes that heed its permits by the rule of turns."""
+    """Scheduler with processes that follow its permits by the agent rule."""
 
     def __init__(self, workload: Workload, settings: Settings, *, details: TimelineData | None) -> None:
         super().__init__(workload.costs, settings, details)
@@ -53,12 +53,12 @@ class SimulatedAgent(ExecutionModel):
             cmd.SetBudget: self._on_set_budget,
         }
 
-    # --- the door
+    # --- events
 
     def handle_event(self, event: ev.Event) -> None:
-        """Hand an event to the scheduler and carry out what it decides, including what follows from that.
+        """Send an event to the scheduler and execute its commands, with all events that follow from them.
 
-        Raises Refused for a client that cannot be had.
+        Raises Refused for a client that the scheduler does not admit.
         """
         self._events.append(event)
         if self._is_handling:
@@ -81,7 +81,7 @@ class SimulatedAgent(ExecutionModel):
         self._next_deadline = NEVER if due is None else due
 
     def run_until(self, end: float, on_progress: Callable[[float], None] | None = None) -> None:
-        """Let everything up to `end` happen. `watch` is told the time now and then."""
+        """Run all timers and deadlines up to `end`, and call `on_progress` with the time now and then."""
         heap, actions = self._heap, self._actions
         count = 0
         while True:
@@ -94,8 +94,8 @@ class SimulatedAgent(ExecutionModel):
             else:
                 if planned > end:
                     break
-                _, made, kind, client = heappop(heap)
-                if client.timers[kind] != made:
+                _, sequence, kind, client = heappop(heap)
+                if client.timers[kind] != sequence:
                     continue
                 client.timers[kind] = -1
                 self.now = planned
@@ -143,22 +143,22 @@ class SimulatedAgent(ExecutionModel):
             self.report_memory(client)
 
     def _prefetch_if_running(self, client: SimClient) -> None:
-        """After all else that was decided: whoever is granted the device comes first."""
+        """Begin a prefetch. It follows all other commands, because the client that gets the device has priority."""
         if client.process_number:
             self.start_prefetch(client)
 
     def _on_set_budget(self, command: cmd.SetBudget) -> None:
         self.limit_rate(self.clients[command.client], command.budget)
 
-    # --- what processes do
+    # --- processes
 
     def step(self, client: SimClient, drained: bool = False) -> None:
-        """Let the rule decide what the process does, and do that. `drained`: what was submitted has finished."""
+        """Step the rule and act on its outputs. `drained` is true if the submitted work has finished."""
         state, inputs, out = client.agent.state, client.agent.inputs, self._outputs
         before, turn = client.phase, client.turn_number
         freed: tuple[SimDevice, ...] = ()
         inputs.now = now = round(1e9 * self.now)
-        inputs.waiting = before == OUT  # no drain waits for the thread at the gate, so no step is to let it through
+        inputs.waiting = before == OUT  # a drain never waits for a thread at the gate, so no step may open the gate
         inputs.tried = rule.NOT_TRIED
         if before == IN and client.permit and client.permit.contended:
             inputs.idle_release_ns = round(1e9 * self.idle_release(client))
@@ -181,7 +181,7 @@ class SimulatedAgent(ExecutionModel):
         self.admit_waiting(freed)
 
     def _report_step(self, client: SimClient, before: int, turn: int, changed: bool) -> None:
-        """Report what has become of the turn, and go on by that."""
+        """Send the events of a step, and begin or end what the step asks for."""
         after = client.phase
         if before == after == IN:
             self._report_idleness(client)
@@ -205,17 +205,17 @@ class SimulatedAgent(ExecutionModel):
             self.handle_event(ev.TurnLeft(client.process_number, turn))
 
     def _locks_admit(self, client: SimClient) -> bool:
-        """Return whether the locks of the client's devices admit the turn that it is permitted."""
+        """Return whether the locks of the client's devices admit the turn of its permit."""
         permit = client.permit
         return permit is not None and permit.may and all(one.turn_number in (0, permit.turn) for one in client.devices)
 
     def _try_to_enter(self, client: SimClient) -> None:
-        """Step, unless the try would be refused."""
+        """Step, unless the locks would refuse the attempt to enter."""
         if client.phase == OUT and client.is_waiting_at_gate and self._locks_admit(client):
             self.step(client)
 
     def _enter(self, client: SimClient, turn: int) -> int:
-        """Return what has become of the try."""
+        """Enter a turn if the locks admit it, and return the rule's input about the attempt."""
         if not self._locks_admit(client):
             return rule.REFUSED
         client.turn_number = turn
@@ -228,7 +228,7 @@ class SimulatedAgent(ExecutionModel):
         return rule.ENTERED
 
     def leave_turn(self, client: SimClient) -> tuple[SimDevice, ...]:
-        """Leave the turn, if the client is in one; returns the devices that are free now."""
+        """Leave the turn, if the client is in one, and return the devices that have become free."""
         if not client.turn_number:
             return ()
         client.turn_number, client.phase, client.is_restoring = 0, OUT, False
@@ -240,20 +240,20 @@ class SimulatedAgent(ExecutionModel):
         return tuple(device for device in client.devices if not device.turn_number)
 
     def admit_waiting(self, freed: tuple[SimDevice, ...]) -> None:
-        """Let a permitted client that waits enter."""
+        """Let waiting clients with a permit enter on devices that have become free."""
         for device in freed:
             for client in list(device.clients.values()):
                 self._try_to_enter(client)
 
     def wait_at_gate(self, client: SimClient) -> None:
-        """Its thread stands at the gate."""
+        """Begin to wait at the gate, and enter if the permit and the locks allow it."""
         if not client.is_waiting_at_gate:
             client.is_waiting_at_gate = True
             self.handle_event(client.gate_wait_started)
             self._try_to_enter(client)
 
     def update_idleness(self, client: SimClient) -> None:
-        """Step if the rule has to know that work has begun, or ended."""
+        """Step if the work has begun or ended and the rule must be informed."""
         contended = client.permit is not None and client.permit.contended
         if client.is_gate_open and contended and client.is_quiet != (client.activity != ON_GPU):
             self.step(client)
@@ -273,29 +273,29 @@ class SimulatedAgent(ExecutionModel):
         return self.scheduler.idle_release(self.scheduler.clients[client.id])
 
     def _on_gate_timer(self, client: SimClient) -> None:
-        """Its memory has come, what it had submitted has finished, or its memory leaves for long."""
+        """Handle the timer GATE: the end of a restore or a drain, or the next step of a process that leaves."""
         if client.is_restoring:
             self._on_opened(client)
         elif client.phase == LEAVING:
             self.step(client)
         elif client.activity == ON_GPU and not client.is_waiting_at_gate:
-            # All of its phase had been submitted, and a client beside it has slowed it down since.
+            # The whole phase had been submitted, and a colocated client has slowed it down since.
             self.schedule(self.now + self.remaining_work(client) / client.rate, GATE, client)
         else:
             self.step(client, drained=True)
 
     def _on_opened(self, client: SimClient) -> None:
-        came = client.restoring_bytes > 0
-        if came and (later := self.room_available_at(client)) > self.now:
+        was_restored = client.restoring_bytes > 0
+        if was_restored and (later := self.room_available_at(client)) > self.now:
             self.schedule(later, GATE, client)
             return
-        if came:
+        if was_restored:
             self.finish_restore(client)
         client.is_restoring = False
         self.continue_work(client)
-        if client.phase == CLOSING:  # while its memory came: the call that brought it back goes ahead
+        if client.phase == CLOSING:  # during the restore: the call that caused the restore is still submitted
             self._begin_drain(client, client.spec.launch)
-        if came:
+        if was_restored:
             self.report_memory(client)
             self.handle_event(ev.RestoreFinished(client.process_number))
 
@@ -310,13 +310,13 @@ class SimulatedAgent(ExecutionModel):
         self.continue_work(client)
 
     def continue_work(self, client: SimClient) -> None:
-        """Its gate is open."""
+        """Continue the client's work after its gate has opened."""
         if client.activity == ON_GPU:
             self.begin_work(client)
         self.update_idleness(client)
 
     def _begin_drain(self, client: SimClient, submitted: float) -> None:
-        """`submitted` seconds of work are let finish."""
+        """Begin to drain, with `submitted` seconds of work."""
         if client.accounted_until < 0 or client.rate <= 0:
             takes, goes_on = self.costs.empty_drain, client.accounted_until >= 0
         else:

@@ -1,4 +1,4 @@
-"""One simulation: clients come, think, run cells and leave; what they get is counted."""
+"""Simulation of a workload: clients arrive, think, run cells and depart, while results are counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..core.base.device_info import DeviceInfo
 from ..core.base.errors import Refused
 from ..core.interface import events as ev
 from ..core.interface.settings import Settings
-from .event_queue import (
+from .entities import (
     EVICT,
     GATE,
     IDLE,
@@ -25,18 +25,19 @@ from .event_queue import (
     SimDevice,
 )
 from .free_capacity import FreeCapacity
-from .report_data import TimelineData
-from .results import Results
+from .reports.report_data import TimelineData
+from .reports.results import Results
 from .simulated_agent import SimulatedAgent
-from .workload import Participant, Workload
+from .workloads.workload import Participant, Workload
 
-_RESTART_SECONDS = 5.0  # seconds from the end of a client's process to the start of its next one
+_RESTART_SECONDS = 5.0  # from the end of a client's process to the start of the next one
 
 
 class Simulation(SimulatedAgent):
-    """`workload` under `settings`. Nothing in it is random: what is, was drawn when the workload was made.
+    """Simulation of a workload under settings.
 
-    `details`: where to put what is only of use to a picture.
+    The simulation itself draws no random numbers; the workload has them.
+    `details` collects the data of pictures.
     """
 
     def __init__(self, workload: Workload, settings: Settings, *, details: TimelineData | None = None) -> None:
@@ -72,12 +73,30 @@ class Simulation(SimulatedAgent):
             self._schedule_lifecycle_event(client)
 
     def run(self, seconds: float, on_progress: Callable[[float], None] | None = None) -> Results:
-        """Simulate so many seconds. `watch` is told the time now and then."""
+        """Simulate `seconds`, and call `on_progress` with the time now and then."""
         self.run_until(seconds, on_progress)
-        self.results.finish(self, seconds)
-        return self.results
+        self._end_open_intervals()
+        results = self.results
+        results.finish(self.all_clients, self.devices.values(), seconds)
+        results.free += self.free_capacity.free
+        results.lost += self.free_capacity.unusable
+        results.switches += self.switches
+        results.bytes_moved += self.bytes_in + self.bytes_out
+        results.bytes_faulted += self.bytes_faulted
+        results.events += self.handled_timers
+        results.decisions += self.decisions
+        return results
 
-    # --- coming and going
+    def _end_open_intervals(self) -> None:
+        """Count work, waits and turns that go on up to now."""
+        for client in self.all_clients:
+            self.end_work(client)
+            self.end_wait(client)
+            if client.has_open_work:
+                self.end_turn(client)
+        self.free_capacity.advance(self.now)
+
+    # --- arrivals, restarts, departures and failures
 
     def _schedule_lifecycle_event(self, client: SimClient) -> None:
         time, client.next_lifecycle_event = next(client.lifecycle, (0.0, ""))
@@ -115,7 +134,7 @@ class Simulation(SimulatedAgent):
     def _begin_process(self, client: SimClient) -> None:
         spec = client.spec
         if any(self.devices[uuid].has_failed for uuid in self.scheduler.clients[client.id].devices):
-            # A kernel that is started again is announced again, and may get another device.
+            # A restarted kernel registers again, and may get another device.
             self.handle_event(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
         uuids = self.scheduler.clients[client.id].devices
         client.devices = tuple(self.devices[uuid] for uuid in uuids)
@@ -137,7 +156,7 @@ class Simulation(SimulatedAgent):
         self._next_cell(client)
 
     def _end_process(self, client: SimClient, restart: bool) -> None:
-        """It is over at once, with what it did; what it had on the device is free."""
+        """End the client's process and its work at once, and free its memory."""
         number = client.process_number
         for kind in (WORK, GATE, IDLE, SAMPLE):
             if kind != WORK or number:
@@ -167,14 +186,16 @@ class Simulation(SimulatedAgent):
             self.schedule(self.now + _RESTART_SECONDS, WORK, client)
 
     def _schedule_outages(self, device: SimDevice, times: tuple[tuple[float, float], ...]) -> None:
-        """The device's appointments are those of a client that is nobody's."""
+        """Schedule the device's failures as the lifecycle of a stand-in for a client."""
         stand_in = SimClient(Participant(device.uuid, ()), -1)
         stand_in.devices = (device,)
-        stand_in.lifecycle = iter([life for fails, until in times for life in ((fails, "fails"), (until, "recovers"))])
+        stand_in.lifecycle = iter(
+            [event for fails, until in times for event in ((fails, "fails"), (until, "recovers"))]
+        )
         self._schedule_lifecycle_event(stand_in)
 
     def _fail_device(self, device: SimDevice) -> None:
-        """Whoever has memory there loses it: their processes end, as CUDA's errors make them."""
+        """Fail a device, and end the processes with memory on it, as errors of CUDA would do."""
         device.has_failed = True
         self.handle_event(ev.DeviceFailed(device.uuid, "simulated failure"))
         for client in list(device.clients.values()):
@@ -197,7 +218,7 @@ class Simulation(SimulatedAgent):
         self.schedule(self.now + cell.think, WORK, client)
 
     def _on_work_timer(self, client: SimClient) -> None:
-        """What its program did last is over."""
+        """End the present activity of the client's program, and begin the next one."""
         if client.activity == THINKING:
             client.cell_started_at = self.now
             client.cell_wait = client.cell_gpu = client.cell_cpu = 0.0
@@ -206,7 +227,7 @@ class Simulation(SimulatedAgent):
             self.handle_event(client.cell_started)
         elif client.activity == ON_GPU:
             self.end_work(client)
-            client.gpu_seconds += client.remaining_gpu_seconds  # what rounding has left of it
+            client.gpu_seconds += client.remaining_gpu_seconds  # a rest that is due to rounding
             client.remaining_gpu_seconds = 0.0
             client.idle_since = self.now
         elif client.activity == INACTIVE:
@@ -252,7 +273,7 @@ class Simulation(SimulatedAgent):
 
 
 def _memory_fraction(spec: Participant, workload: Workload) -> float:
-    """The part of a device that it needs on each of its devices."""
+    """Return the fraction of a device's memory that the participant needs on each of its devices."""
     return spec.memory / spec.gpus / workload.devices[0].memory
 
 

@@ -1,1 +1,1 @@
-"""How everybody talks to the coordinator: messages, addresses, clients, the page."""
+"""Interface of the coordinator to other programs: messages, addresses, Python clients, the page."""

@@ -1,4 +1,4 @@
-"""The Python clients of the coordinator: a blocking one and an asyncio one; and starting one when none answers."""
+"""Python clients of the coordinator, blocking and asyncio, and the start of a coordinator if none is running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ids = itertools.count(1)
 
 
 class CoordinatorError(Exception):
-    """The coordinator refused a request. `reason` is a stable word; the message is for people."""
+    """Refusal of a request by the coordinator. `reason` is a stable word for programs; the message is for users."""
 
     def __init__(self, message: str, reason: str = "internal") -> None:
         super().__init__(message)
@@ -31,14 +31,14 @@ class CoordinatorError(Exception):
 
 
 class Unreachable(CoordinatorError):
-    """No coordinator answers."""
+    """Error of a request to a coordinator that is not running or does not answer."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "unreachable")
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """One line, as it goes over the socket."""
+    """Encode a message as one line of the socket."""
     return _encoder.encode(message) + b"\n"
 
 
@@ -54,12 +54,10 @@ def _result(answer: messages.Reply | messages.Error) -> Any:
 
 
 class Client:
-    """A short blocking connection.
-
-    Raises Unreachable when nothing answers, CoordinatorError when a request is refused.
-    """
+    """Blocking connection for a few requests."""
 
     def __init__(self, path: str = "", timeout: float = 5.0) -> None:
+        """Connect to the coordinator at `path`, with `timeout` in seconds for each request. Raises Unreachable."""
         self.path = address.socket_path(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
@@ -81,9 +79,9 @@ class Client:
         self._socket.close()
 
     def request(self, message: msgspec.Struct) -> Any:
-        """Send a request of `wire.messages` and return its result.
+        """Send a request of `wire.messages` and return its result. Raises Unreachable, CoordinatorError.
 
-        One that isn't answered in time is withdrawn by hanging up: this client is of no more use then.
+        A request without an answer in time closes the connection, which withdraws the request.
         """
         number, line = _with_request_id(message)
         try:
@@ -100,7 +98,7 @@ class Client:
             raise
 
     def subscribe(self) -> Any:
-        """Yield snapshots, the present one at once. Raises Unreachable when the coordinator goes away."""
+        """Yield snapshots, the present one at once. Raises Unreachable when the connection ends."""
         yield self.request(messages.Subscribe())
         self._socket.settimeout(None)
         while True:
@@ -124,7 +122,7 @@ class Client:
 
 
 class AsyncClient:
-    """One connection for many requests and one subscription. Not for use by several event loops."""
+    """Connection for many requests and one subscription, for use by one event loop."""
 
     def __init__(self, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.path = path
@@ -145,9 +143,9 @@ class AsyncClient:
         return cls(path, reader, writer)
 
     async def request(self, message: msgspec.Struct, timeout: float = 10.0) -> Any:
-        """The result of a request of `wire.messages`. Raises Unreachable, CoordinatorError.
+        """Send a request of `wire.messages` and return its result. Raises Unreachable, CoordinatorError.
 
-        One that isn't answered within `timeout` seconds is still on its way: `close` withdraws it.
+        A request without an answer within `timeout` seconds stays in force until `close` withdraws it.
         """
         if self._disconnect_error:
             raise self._disconnect_error
@@ -163,19 +161,19 @@ class AsyncClient:
 
     @property
     def is_disconnected(self) -> bool:
-        """Whether the coordinator is known to be gone."""
+        """True if the connection has ended."""
         return self._disconnect_error is not None
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send a message that is not answered. Raises Unreachable when the coordinator is known to be gone."""
+        """Send a message that has no answer. Raises Unreachable if the connection has ended."""
         if self._disconnect_error:
             raise self._disconnect_error
         self._writer.write(encode(message))
 
     async def subscribe(self, timeout: float = 10.0) -> AsyncIterator[dict[str, Any]]:
-        """Snapshots, the present one at once; a slow reader sees the newest only.
+        """Yield snapshots, the present one at once; a slow reader gets the newest only.
 
-        Raises Unreachable at the end, and when the first does not come within `timeout` seconds.
+        Raises Unreachable at the end of the connection, and without a first snapshot within `timeout` seconds.
         """
         yield await self.request(messages.Subscribe(), timeout)
         while True:
@@ -208,7 +206,7 @@ class AsyncClient:
         if isinstance(message, messages.Snapshot):
             self._put_snapshot(message.status)
         elif isinstance(message, (messages.Reply, messages.Error)):
-            # An error without a number is about a line that could not be read at all.
+            # An error without a number is about a line that the coordinator could not decode.
             futures = [self._pending.get(message.id)] if message.id else list(self._pending.values())
             for future in futures:
                 if future and not future.done():
@@ -228,10 +226,10 @@ class AsyncClient:
 
 
 def default_coordinator_argv(simulate: bool = False) -> list[str]:
-    """The command that starts a detached coordinator for this user: `$GPUSHARE_COORDINATOR_ARGV`, else our own."""
+    """Return the command that starts a detached coordinator for this user, or `$GPUSHARE_COORDINATOR_ARGV`."""
     given = os.environ.get("GPUSHARE_COORDINATOR_ARGV", "")
     if given:
-        return [str(word) for word in json.loads(given)]
+        return [str(argument) for argument in json.loads(given)]
     argv = program.argv("jupyter_gpushare", "coordinator", "--detach")
     return [*argv, "--simulate"] if simulate else argv
 
@@ -241,15 +239,15 @@ def _command(path: str, argv: Sequence[str]) -> list[str]:
 
 
 def _start_failure(path: str, code: int | None, output: bytes) -> Unreachable:
-    last = output.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+    last = output.decode(errors="replace").strip().splitlines()[-1:] or ["it printed no message"]
     how = "did not start in time" if code is None else f"ended with status {code}"
     return Unreachable(f"no coordinator answers at {path}, and the one started there {how}: {last[0]}")
 
 
 def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 5.0) -> str:
-    """Return the socket of a coordinator that answers, starting one if need be (it detaches itself).
+    """Return the socket of a running coordinator, and start a detached one if none is running.
 
-    Two participants may do this at once: the coordinator's own lock lets one of the two it started live.
+    If two programs do this at the same time, the coordinator's own lock ends one of the two coordinators.
     Raises Unreachable after `wait` seconds.
     """
     path = address.socket_path(path)
@@ -279,7 +277,7 @@ def ensure_coordinator(path: str = "", argv: Sequence[str] = (), wait: float = 5
 
 
 async def ensure_coordinator_async(path: str = "", argv: Sequence[str] = (), wait: float = 5.0) -> str:
-    """`ensure_coordinator` without blocking the event loop (a connection attempt to a Unix socket is instant)."""
+    """Do as `ensure_coordinator` without blocking the event loop; an attempt to connect takes 0.2 s at most."""
     path = address.socket_path(path)
     if address.is_accepting(path, timeout=0.2):
         return path

@@ -1,4 +1,4 @@
-"""The page, seen from Python: the structs of `native/shim/base/page.h`, read by cffi, over a mapped memfd."""
+"""Page in Python: the structs of `native/shim/base/page.h`, which cffi reads, over a mapped memfd."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ UNKNOWN = (1 << 64) - 1
 MAY, RELIEVED, CONTENDED = 1, 2, 4  # permit.flags
 OUT, IN, CLOSING, STEP, LEAVING = range(5)  # turn.phase
 BLOCKS, TIME = range(2)  # budget_unit
-FIRST_TURN, LAST_TURN = 1 << 32, 1 << 62  # numbers of turns lie between
+FIRST_TURN, LAST_TURN = 1 << 32, 1 << 62  # bounds of turn numbers
 _MEMORY_MODES = ("", *quotas.MEMORY_MODES)  # by number
 
 
 class BadPage(ValueError):
-    """A descriptor that a process offered as its page and that is not one."""
+    """Error about a descriptor that is not a valid page."""
 
 
 class Permit(NamedTuple):
-    """What the coordinator allows a process: `struct gpushare_permit`."""
+    """Permit of the coordinator for a process: `struct gpushare_permit`."""
 
     turn: int = 0
     devices: int = 0
@@ -48,7 +48,7 @@ class Permit(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Where a process stands with its turn: `struct gpushare_turn`."""
+    """State of a process in its turn: `struct gpushare_turn`."""
 
     turn: int = 0
     entered_ns: int = 0
@@ -69,7 +69,7 @@ _Block = TypeVar("_Block", Permit, Turn)
 
 
 def checksum(*words: int) -> int:
-    """Return the mix of 64-bit words that `check` holds: `gpushare_check` in page.h."""
+    """Return the checksum of 64-bit words for the field `check`, as `gpushare_check` in page.h does."""
     mix = 1
     for word in words:
         mix = (mix ^ word) * _CHECKSUM_FACTOR & UNKNOWN
@@ -78,9 +78,9 @@ def checksum(*words: int) -> int:
 
 
 def layout_of(header: str, part: str) -> tuple[str, dict[str, int]]:
-    """Return a part of one of the shim's headers, for cffi, and the constants that it defines.
+    """Return a part of one of the shim's headers, for cffi, and the constants that the part defines.
 
-    Raises FileNotFoundError where the header is not installed.
+    Raises FileNotFoundError if the header is not installed.
     """
     for folder in _HEADERS:
         if (path := folder / header).exists():
@@ -98,7 +98,7 @@ def layout_of(header: str, part: str) -> tuple[str, dict[str, int]]:
 
 @lru_cache(maxsize=1)
 def layout() -> tuple[cffi.FFI, dict[str, int]]:
-    """Return the structs of the page, and the GPUSHARE_… constants by name. Raises FileNotFoundError as `layout_of`."""
+    """Return the structs of the page and the GPUSHARE_… constants by name. Raises FileNotFoundError."""
     structs, constants = layout_of("page.h", "layout")
     ffi = cffi.FFI()
     ffi.cdef(structs)
@@ -106,7 +106,7 @@ def layout() -> tuple[cffi.FFI, dict[str, int]]:
 
 
 def memory_mode(number: int) -> str:
-    """Return the name of `report.memory_mode`, or an empty string where the process has not set it."""
+    """Return the name of the mode in `report.memory_mode`, or an empty string if the process has not set it."""
     return _MEMORY_MODES[number] if 0 <= number < len(_MEMORY_MODES) else ""
 
 
@@ -116,14 +116,14 @@ def is_resident_exact(mode: int, uses_managed_memory: int) -> bool:
 
 
 class SharedMemory:
-    """A sealed memfd of one of our structs, mapped. `view` has the struct's fields as attributes."""
+    """Mapping of a sealed memfd with one of the structs. `view` has the struct's fields as attributes."""
 
     struct: str
 
     def __init__(self, descriptor: int) -> None:
         """Take ownership of `descriptor`.
 
-        Raises BadPage unless it is sealed against resizing, large enough, and of our version.
+        Raises BadPage unless the memfd is sealed against resizing, large enough, and of the right version.
         """
         ffi, constants = layout()
         struct = self.struct
@@ -131,7 +131,7 @@ class SharedMemory:
         try:
             seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
             size = os.fstat(descriptor).st_size
-            # Without these seals the process could shrink it and kill us with SIGBUS.
+            # Without these seals the process could shrink the memfd, and the coordinator would die of SIGBUS.
             if seals & _SEALS != _SEALS or size < ffi.sizeof(f"struct {struct}"):
                 raise BadPage(f"a {struct} of {size} bytes with seals {seals:#x}")
             self._map = mmap.mmap(descriptor, size)
@@ -144,7 +144,7 @@ class SharedMemory:
         magic, version = ffi.cast("uint32_t *", self._base)[0:2]
         if (magic, version) != (constants["GPUSHARE_PAGE_MAGIC"], constants["GPUSHARE_PAGE_VERSION"]):
             self.close()
-            raise BadPage(f"not a {struct} that this coordinator knows: magic {magic:#x}, version {version}")
+            raise BadPage(f"not a {struct} of this version: magic {magic:#x}, version {version}")
 
     def close(self) -> None:
         if self.descriptor < 0:
@@ -157,7 +157,7 @@ class SharedMemory:
 
 
 class Page(SharedMemory):
-    """The page of one process."""
+    """Page of one process."""
 
     struct = "gpushare_page"
 
@@ -171,7 +171,7 @@ class Page(SharedMemory):
         super().close()
 
     def values(self) -> dict[str, dict[str, int]]:
-        """Return every field of every block at this moment.
+        """Return the present value of every field of every block.
 
         Fields of structs and elements of arrays are named `permit_epoch`, `drains_0` and so on.
         """
@@ -179,25 +179,26 @@ class Page(SharedMemory):
         return {name: _values(ffi, getattr(self.view, name)) for name in ("header", "control", "report")}
 
     def write_permit(self, permit: Permit) -> None:
-        """Store a permit with its check; the doorbell has to follow."""
+        """Store a permit with its check; the caller rings the doorbell."""
         _store(self.control.permit, permit)
 
     def write_turn(self, turn: Turn) -> None:
         _store(self.report.turn, turn)
 
     def read_turn(self) -> Turn | None:
-        """Return where the process stands with its turn, or None if it is writing that at this moment."""
+        """Return the state of the process in its turn, or None if the process is writing it at this moment."""
         return _load(self.report.turn, Turn)
 
     def interrupt(self) -> None:
-        """Interrupt the calls that wait at the gate; the doorbell has to follow."""
+        """Interrupt the calls that wait at the gate; the caller rings the doorbell."""
         self.control.interrupt_seq = (self.control.interrupt_seq + 1) & 0xFFFFFFFF
 
 
 class ClientPage(SharedMemory):
-    """The page that the processes of one client share.
+    """Page that the processes of one client share.
 
-    `devices`: the table's UUIDs, by their bits in a permit; read once, because a process may write anything there.
+    `devices` has the table's UUIDs, by their bits in a permit.
+    The table is read once, because a process may write any value there.
     """
 
     struct = "gpushare_client"
@@ -207,27 +208,27 @@ class ClientPage(SharedMemory):
         self.devices = self.table()
 
     def clear_slot(self, slot: int) -> None:
-        """Clear the slot of a process that has ended: its memory no longer counts, and its turn is over."""
+        """Clear the slot of a process that has ended, so that its memory and its turn no longer count."""
         self.view.slots[slot] = layout()[0].new("struct gpushare_slot *")[0]
 
     def add_device(self, uuid: str) -> None:
-        """Append a device to the table, unless it is there. Raises BadPage if it has no room."""
+        """Append a device to the table, unless the table has it. Raises BadPage if the table is full."""
         if uuid in self.devices:
             return
         _, constants = layout()
         number, name = len(self.devices), uuid.encode()
         if number == constants["GPUSHARE_DEVICES"] or len(name) >= constants["GPUSHARE_UUID_BYTES"]:
-            raise BadPage(f"no room for device {uuid} beside {number} others")
+            raise BadPage(f"no room in the table of devices for {uuid}: it has {number} devices")
         self.view.devices[number] = name
         self.view.device_count = number + 1
         self.devices.append(uuid)
 
     def bits(self, devices: Iterable[str]) -> int:
-        """Return the bits of these devices, as permits have them."""
+        """Return the bit mask of these devices, as in a permit."""
         return sum(1 << self.devices.index(uuid) for uuid in devices)
 
     def table(self) -> list[str]:
-        """Return the UUIDs that the table has at this moment."""
+        """Read the UUIDs in the table."""
         ffi, constants = layout()
         count = min(self.view.device_count, constants["GPUSHARE_DEVICES"])
         size = constants["GPUSHARE_UUID_BYTES"]
@@ -241,7 +242,7 @@ def _store(block: Any, values: Permit | Turn) -> None:
 
 
 def _load(block: Any, kind: type[_Block]) -> _Block | None:
-    """Return the values of a block, or None if its check is wrong. A block without a check was never written."""
+    """Return the values of a block, or None if its check is wrong. A block of zeros was never written and is valid."""
     values, check = kind(*(getattr(block, name) for name in kind._fields)), block.check
     return values if check == values.check or not (check or any(values)) else None
 

@@ -1,7 +1,7 @@
-"""Runs a module of this very package as a program, whatever the current folder holds.
+"""Program that runs a module of this installation of the package, independent of the current folder.
 
-`python -m jupyter_gpushare` looks into the current folder first, which may be a clone of the sources. This file is run
-by its path instead, and loads the package that it is a part of.
+`python -m jupyter_gpushare` would prefer the package in the current folder, which may be a clone of the sources.
+This file is run by its path instead, and it loads the package that contains it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import sys
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def argv(module: str, *words: str) -> list[str]:
-    """The command that runs `module` of this package with this Python, as `python -m MODULE WORDS` would."""
-    return [sys.executable, os.path.join(_PACKAGE, "wire", "program.py"), module, *words]
+def argv(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs `module` of this package with this Python, like `python -m MODULE ARGUMENTS`."""
+    return [sys.executable, os.path.join(_PACKAGE, "wire", "program.py"), module, *arguments]
 
 
 def _run() -> None:
     import runpy
 
-    if sys.path[:1] == [os.path.dirname(os.path.realpath(__file__))]:  # where Python -P doesn't leave it out
+    if sys.path[:1] == [os.path.dirname(os.path.realpath(__file__))]:  # unless Python runs with -P
         del sys.path[0]
-    place = os.path.join(_PACKAGE, "__init__.py")
-    spec = importlib.util.spec_from_file_location("jupyter_gpushare", place, submodule_search_locations=[_PACKAGE])
+    path = os.path.join(_PACKAGE, "__init__.py")
+    spec = importlib.util.spec_from_file_location("jupyter_gpushare", path, submodule_search_locations=[_PACKAGE])
     assert spec is not None and spec.loader is not None
     sys.modules["jupyter_gpushare"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["jupyter_gpushare"])

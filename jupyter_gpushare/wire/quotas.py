@@ -1,4 +1,4 @@
-"""Quotas as people write and read them."""
+"""Quotas as users write and read them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 
 from ..units import size_word
 
-MEMORY_MODES = ("unified", "swap", "plain")  # as the shim knows them
+MEMORY_MODES = ("unified", "swap", "plain")  # in the order of the shim's numbers
 
 
-def canonical_quota(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return quota words with `class` as `service`, in lower case. Raises ValueError where both are given."""
-    if "class" in words and "service" in words:
-        raise ValueError("class and service are two names of the same thing: give one of them")
-    known = {"service" if word == "class" else word: value for word, value in words.items()}
-    if isinstance(known.get("service"), str):
-        known["service"] = known["service"].lower()
-    return known
+def canonical_quota(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return quota options with `class` as `service`, in lower case. Raises ValueError if both are given."""
+    if "class" in options and "service" in options:
+        raise ValueError("class and service are two names of the same option: give one of them")
+    fields = {"service" if name == "class" else name: value for name, value in options.items()}
+    if isinstance(fields.get("service"), str):
+        fields["service"] = fields["service"].lower()
+    return fields
 
 
 def format_quota(quota: Mapping[str, Any]) -> str:
-    """Return a quota, or a part of one, as it may be typed: "share=0.5 memory=8GiB resident=none class=online"."""
-    words = [f"{name}={quota[name]:g}" for name in ("share", "limit") if name in quota]
+    """Return a quota, or some of its fields, as users type it: "share=0.5 memory=8GiB resident=none class=online"."""
+    options = [f"{name}={quota[name]:g}" for name in ("share", "limit") if name in quota]
     for name in ("memory", "resident"):
         if name in quota:
-            words.append(f"{name}={'none' if quota[name] is None else size_word(quota[name])}")
-    return " ".join([*words, *([f"class={quota['service']}"] if "service" in quota else [])])
+            options.append(f"{name}={'none' if quota[name] is None else size_word(quota[name])}")
+    return " ".join([*options, *([f"class={quota['service']}"] if "service" in quota else [])])

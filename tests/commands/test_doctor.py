@@ -51,7 +51,7 @@ def test_a_runtime_directory_that_others_may_write_to_is_an_error(own_host: Path
     (runtime / "gpushare").chmod(0o777)
     code, findings = doctor("--simulate", XDG_RUNTIME_DIR=str(runtime), GPUSHARE_SOCKET="")
     assert code == 1
-    assert "nobody else may write" in about(findings, "socket")["message"]
+    assert "no other user may write" in about(findings, "socket")["message"]
     assert str(runtime) in about(findings, "socket")["remedy"]
 
 

@@ -97,7 +97,7 @@ def on_driver(**variables: str) -> Callable[[Callable[..., Any]], Callable[[Path
 
 
 @contextmanager
-def test_program(
+def run_test_program(
     test: Callable[..., Any], variables: dict[str, str], *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
     """`start`, and the process is gone afterwards. It says what it has to say on its standard output, by lines."""

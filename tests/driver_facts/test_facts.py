@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ..support.polling import wait_until
-from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, test_program
+from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, run_test_program
 from .vmm import free_bytes, mapped
 
 HELD = 256 * MIB
@@ -295,7 +295,7 @@ def spinner(cuda: Cuda, milliseconds: str) -> None:
 
 def beside_holder(cuda: Cuda, state: str, kind: str) -> None:
     before = free_bytes(cuda)
-    with test_program(holder, environment(Path(state)), kind) as other:
+    with run_test_program(holder, environment(Path(state)), kind) as other:
         assert other.stdout and other.stdout.readline() == "holding\n"
         assert free_bytes(cuda) <= before - HELD
         other.kill()
@@ -306,7 +306,7 @@ def beside_holder(cuda: Cuda, state: str, kind: str) -> None:
 def beside_spinner(cuda: Cuda, state: str) -> None:
     cuda.launch("spin", MS)
     cuda.cuCtxSynchronize()
-    with test_program(spinner, environment(Path(state)), "1500") as other:
+    with run_test_program(spinner, environment(Path(state)), "1500") as other:
         assert other.stdout and other.stdout.readline() == "running\n"
         began = time.monotonic()
         cuda.launch("spin", MS)
@@ -317,7 +317,7 @@ def beside_spinner(cuda: Cuda, state: str) -> None:
 
 def run(test: Callable[..., Any], tmp_path: Path, *arguments: str) -> None:
     state = tmp_path / "state"
-    with test_program(test, environment(state), str(state), *arguments) as process:
+    with run_test_program(test, environment(state), str(state), *arguments) as process:
         process.wait(timeout=60)
         assert process.returncode == 0
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, test_program
+from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, run_test_program
 from .test_facts import run
 from .vmm import free_bytes
 
@@ -248,7 +248,7 @@ def sharer(cuda: Cuda, state: str) -> None:
     handle = cuda.cuIpcGetMemHandle(memory)
     assert cuda.code("cuIpcOpenMemHandle", handle, 1) != 0  # not in the process that it is of
     free = free_bytes(cuda)
-    with test_program(opener, environment(Path(state)), ctypes.string_at(handle.getPtr(), 64).hex()) as other:
+    with run_test_program(opener, environment(Path(state)), ctypes.string_at(handle.getPtr(), 64).hex()) as other:
         assert other.wait(timeout=60) == 0
     assert cuda.read_f32(memory, 3) == 2.0
     assert free_bytes(cuda) > free - SIZE // 2

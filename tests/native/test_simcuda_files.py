@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..driver_facts.harness import MIB, MS, Cuda, environment, test_program
+from ..driver_facts.harness import MIB, MS, Cuda, environment, run_test_program
 from . import simlog
 from .test_simcuda_multiprocess import FAST, read_line, send
 
@@ -32,7 +32,7 @@ def test_the_log_survives_a_kill(tmp_path: Path) -> None:
     conf.write_text(FAST)
     log.mkdir()
     more = {"GPUSHARE_SIM_CONFIG": str(conf), "GPUSHARE_SIM_LOG": str(log)}
-    with test_program(logged, environment(tmp_path / "state", **more)) as process:
+    with run_test_program(logged, environment(tmp_path / "state", **more)) as process:
         assert read_line(process) == "ready"
         process.kill()
         process.wait()
@@ -99,13 +99,13 @@ def test_visible_devices(tmp_path: Path) -> None:
     uuids = [device["uuid"] for device in devices]
 
     def seen(choice: str) -> list[str]:
-        with test_program(visible, variables | {"CUDA_VISIBLE_DEVICES": choice}) as process:
+        with run_test_program(visible, variables | {"CUDA_VISIBLE_DEVICES": choice}) as process:
             return [f"GPU-{u[:8]}-{u[8:12]}-{u[12:16]}-{u[16:20]}-{u[20:]}" for u in json.loads(read_line(process))]
 
     assert seen("2,0") == [uuids[2], uuids[0]]
     assert seen(uuids[1]) == [uuids[1]]
     assert seen("1,-1,0") == [uuids[1]]
-    with test_program(visible, variables | {"CUDA_VISIBLE_DEVICES": ""}) as process:
+    with run_test_program(visible, variables | {"CUDA_VISIBLE_DEVICES": ""}) as process:
         assert read_line(process) == ""  # cuInit found no device
 
 
@@ -138,7 +138,7 @@ def test_parameters_of_several_devices(tmp_path: Path) -> None:
         "fault_bandwidth = 4 GiB/s\nlaunch_overhead = 10 us\ncontext_memory = 0\n"
     )
     variables = environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
-    with test_program(two_devices, variables) as process:
+    with run_test_program(two_devices, variables) as process:
         total, name, info = json.loads(read_line(process))
     assert total == [64 * MIB, 3 << 30] and name == "Big"
     assert info == [48 * MIB, 64 * MIB]
@@ -146,11 +146,11 @@ def test_parameters_of_several_devices(tmp_path: Path) -> None:
 
 def test_the_shared_file_is_private_and_a_readable_one_is_refused(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with test_program(visible, environment(state)) as process:
+    with run_test_program(visible, environment(state)) as process:
         assert read_line(process) != "[]"
     assert state.stat().st_mode & 0o777 == 0o600
     state.chmod(0o644)
-    with test_program(visible, environment(state)) as process:
+    with run_test_program(visible, environment(state)) as process:
         assert read_line(process) == ""
     assert not list(tmp_path.glob("*.new"))
 
@@ -160,10 +160,12 @@ def test_devices_of_every_user_are_identified_by_their_file(tmp_path: Path) -> N
     of_all_users = environment(state, GPUSHARE_SIM_SHARED="1")
     uuid = "GPU-53494d00-0000-0000"  # uid 0 for the devices of all users
     assert str(describe(of_all_users)[1]).count(uuid) == 1
-    with test_program(visible, of_all_users) as process:
+    with run_test_program(visible, of_all_users) as process:
         assert uuid.replace("GPU-", "").replace("-", "") in read_line(process)
     assert state.stat().st_mode & 0o777 == 0o666
-    with test_program(visible, environment(state)) as process:  # a driver for one user refuses the file of all users
+    with run_test_program(
+        visible, environment(state)
+    ) as process:  # a driver for one user refuses the file of all users
         assert read_line(process) == ""
     code, error = describe(environment(tmp_path / "other", GPUSHARE_SIM_SHARED="yes"))
     assert code == -1 and error == {"error": "GPUSHARE_SIM_SHARED=yes: 0 or 1 is needed"}

@@ -10,9 +10,9 @@ import pytest
 
 from jupyter_gpushare.bench import memory_holders
 from jupyter_gpushare.core.interface.settings import Settings
-from jupyter_gpushare.simulation import traces
 from jupyter_gpushare.simulation.simulation import Simulation
-from jupyter_gpushare.simulation.workload import Cell, DeviceModel, Participant, Workload
+from jupyter_gpushare.simulation.workloads import traces
+from jupyter_gpushare.simulation.workloads.workload import Cell, DeviceModel, Participant, Workload
 
 from ..support import tier
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.cli import main
-from jupyter_gpushare.simulation import experiment, html_report, scale
+from jupyter_gpushare.simulation import experiment, scale
+from jupyter_gpushare.simulation.reports import html_report
 
 QUICK = ["simulate", "--trace", "notebooks:5", "--hours", "0.5"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.simulation.results import Results
+from jupyter_gpushare.simulation.reports.results import Results
 from jupyter_gpushare.simulation.simulation import Simulation
-from jupyter_gpushare.simulation.workload import Cell, Participant
+from jupyter_gpushare.simulation.workloads.workload import Cell, Participant
 
 from .workloads import (
     DEVICE,

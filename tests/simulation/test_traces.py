@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.simulation import openb_trace, traces
-from jupyter_gpushare.simulation.recorder import Recorder
-from jupyter_gpushare.simulation.traces import CellLine, ClientLine, InvalidTrace
-from jupyter_gpushare.simulation.workload import Workload
+from jupyter_gpushare.simulation.workloads import openb_trace, traces
+from jupyter_gpushare.simulation.workloads.recorder import Recorder
+from jupyter_gpushare.simulation.workloads.traces import CellLine, ClientLine, InvalidTrace
+from jupyter_gpushare.simulation.workloads.workload import Workload
 
 from .workloads import DEVICE, simulate
 
@@ -49,15 +49,15 @@ def test_trace_is_simulated_as_written(tmp_path: Path) -> None:
         (['{"type": "trace", "version": 9}'], "line 1: version 9 is unknown: allowed is 1"),
         ([HEAD, CLIENT, "{"], "line 3: "),
         ([HEAD, '{"type": "pod"}'], "allowed types are trace, device, client, cell"),
-        ([HEAD, CLIENT, CLIENT], "line 3: client 'a' is there twice"),
+        ([HEAD, CLIENT, CLIENT], "line 3: client 'a' has two lines"),
         ([HEAD, CELL], "line 2: client 'a' is unknown"),
         ([HEAD, CLIENT, CELL.replace("0.5", "-1")], "line 3: Expected `float` >= 0"),
         ([HEAD, CLIENT, CELL.replace("0.5", '"x"')], "line 3: Expected `float`"),
         ([HEAD, CLIENT.replace("}", ', "color": 1}')], "line 2: Object contains unknown field `color`"),
         ([HEAD, CLIENT.replace("}", ', "quota": {"share": 2}}')], "share=2 is out of range"),
-        ([HEAD, CLIENT.replace("}", ', "until": 1, "at": 2}')], "leaves at 1, before it comes at 2"),
+        ([HEAD, CLIENT.replace("}", ', "until": 1, "at": 2}')], "departs at 1, before it arrives at 2"),
         ([HEAD, CLIENT, '{"type": "cell", "client": "a", "phases": [0, 1e-12], "repeat": true}'], "0.001 s or more"),
-        ([HEAD], "there is no client in it"),
+        ([HEAD], "the trace has no client"),
     ],
 )
 def test_invalid_line_is_refused_with_its_number(tmp_path: Path, lines: list[str], said: str) -> None:
@@ -98,7 +98,7 @@ def test_pods_of_openb_are_clients_with_a_part_of_the_device(tmp_path: Path) -> 
         ("p1,1,1,1,5000,,LS,Running,0,1,0", "gpu_milli=5000"),
         ("p1,1,1,x,500,,LS,Running,0,1,0", "line 2: "),
         ("p1,1,1,1,500,,LS,Running,9,1,0", "from 9 to 1"),
-        ("p1,1,1,0,0,,LS,Running,0,1,0", "no pod in it has a GPU"),
+        ("p1,1,1,0,0,,LS,Running,0,1,0", "no pod of the trace has a GPU"),
     ],
 )
 def test_invalid_pod_is_refused_with_its_line(tmp_path: Path, row: str, said: str) -> None:

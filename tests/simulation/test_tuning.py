@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.core.turns.self_tuning import SETTINGS
 from jupyter_gpushare.simulation.simulation import Simulation
-from jupyter_gpushare.simulation.workload import DeviceModel
+from jupyter_gpushare.simulation.workloads.workload import DeviceModel
 
 from .workloads import GB, some_notebooks
 

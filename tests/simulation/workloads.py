@@ -8,9 +8,9 @@ from typing import Any
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.core.views.invariants import check
-from jupyter_gpushare.simulation import synthetic_notebooks
 from jupyter_gpushare.simulation.simulation import Simulation
-from jupyter_gpushare.simulation.workload import Cell, Costs, DeviceModel, Participant, Workload
+from jupyter_gpushare.simulation.workloads import synthetic_notebooks
+from jupyter_gpushare.simulation.workloads.workload import Cell, Costs, DeviceModel, Participant, Workload
 from jupyter_gpushare.wire.page import OUT
 
 GB = 10**9

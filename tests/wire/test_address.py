@@ -60,7 +60,7 @@ def test_a_private_directory_is_made_or_checked(tmp_path: Path) -> None:
     address.make_private_directory(made)
     for mode in (0o770, 0o702):
         made.chmod(mode)
-        with pytest.raises(PermissionError, match="nobody else may write to"):
+        with pytest.raises(PermissionError, match="no other user may write to"):
             address.make_private_directory(made)
 
 

@@ -209,7 +209,7 @@ class TestStartingOne:
         ("program", "why"),
         [
             ("print('note', file=sys.stderr); sys.exit('no GPU, no idea')", "status 1: no GPU, no idea"),
-            ("sys.exit(3)", "status 3: it said nothing"),
+            ("sys.exit(3)", "status 3: it printed no message"),
             ("sys.exit(' '.join(sys.argv[1:]))", "status 1: --socket {path}"),
         ],
     )

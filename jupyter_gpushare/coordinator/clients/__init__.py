@@ -1,1 +1,1 @@
-"""State of one client beside the scheduler: its processes, pages and quotas."""
+"""State of one client outside the scheduler: its processes, pages and quotas."""

@@ -1,4 +1,4 @@
-"""Quotas for one cell: changes that end with the cell, over the quota that holds without them."""
+"""Cell quotas: changes of a client's quota that end with a cell."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class _Change(NamedTuple):
 
 
 class CellQuotas:
-    """The changes of one client, the latest on top.
+    """Changes of one client by its cells, the latest last.
 
     A value of the quota that is neither the client's own nor a cell's was set meanwhile, by the panel for example. Such
-    a value stays: the changes of its key are dropped.
+    a value stays, and the changes of its key are dropped.
     """
 
     def __init__(self) -> None:
@@ -32,11 +32,13 @@ class CellQuotas:
     def allowed_values(self, values: Mapping[str, Any], quota: Quota, replaced: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that a cell may set. Raises Refused.
 
-        `replaced` are the client's own values under an earlier coordinator that accepted the change: a key that has
+        `replaced` has the client's own values under an earlier coordinator that accepted the change. A key that has
         another value now was set meanwhile.
         """
         if len(self._changes) >= MAX_CHANGES:
-            raise Refused(f"{MAX_CHANGES} quotas of cells hold already: allowed is one more when a cell has ended")
+            raise Refused(
+                f"the client has {MAX_CHANGES} cell quotas already: another one is allowed when a cell has ended"
+            )
         self._drop_overwritten(quota)
         own = {key: self._own_values.get(key, getattr(quota, key)) for key in values}
         return {key: value for key, value in values.items() if own[key] in (value, replaced.get(key, own[key]))}
@@ -52,14 +54,17 @@ class CellQuotas:
     def remove(
         self, connection: Connection, quota: Quota, number: int | None = None, request: str | None = None
     ) -> dict[str, Any]:
-        """Drop the changes of a connection, or of one number or request there. Return the values to set instead."""
+        """Drop the changes of a connection, or only those of one number or request.
+
+        Return the values to set in the client's quota.
+        """
         self._drop_overwritten(quota)
         for key, change in list(self._changes.items()):
             if key[0] is connection and number in (None, key[1]) and request in (None, change.request):
                 del self._changes[key]
-        wanted = {key: self._current_value(key) for key in self._own_values}
+        current = {key: self._current_value(key) for key in self._own_values}
         self._own_values = {key: own for key, own in self._own_values.items() if self._is_changed(key)}
-        return {key: value for key, value in wanted.items() if getattr(quota, key) != value}
+        return {key: value for key, value in current.items() if getattr(quota, key) != value}
 
     def own_quota(self, quota: Quota) -> Quota:
         """Return the client's own quota, for the state store."""
@@ -67,7 +72,7 @@ class CellQuotas:
             return replace(
                 quota, **{k: own for k, own in self._own_values.items() if getattr(quota, k) == self._current_value(k)}
             )
-        except Refused:  # the rest of the quota was changed, so that a value of before is no longer possible
+        except Refused:  # another field has changed since, and an own value contradicts the new one
             return quota
 
     def _drop_overwritten(self, quota: Quota) -> None:
@@ -77,8 +82,8 @@ class CellQuotas:
                 change.values.pop(key, None)
 
     def _current_value(self, key: str) -> Any:
-        found = [change.values[key] for change in self._changes.values() if key in change.values]
-        return found[-1] if found else self._own_values[key]
+        values = [change.values[key] for change in self._changes.values() if key in change.values]
+        return values[-1] if values else self._own_values[key]
 
     def _is_changed(self, key: str) -> bool:
         return any(key in change.values for change in self._changes.values())

@@ -1,4 +1,4 @@
-"""What the coordinator holds for each client: processes, page, kernels. The scheduler's orders end here."""
+"""State of one client in the coordinator, and the control blocks of its processes."""
 
 from __future__ import annotations
 
@@ -19,29 +19,27 @@ from .process_handle import MAX_BYTES, ProcessHandle
 
 
 class ClientRuntime:
-    """One client: the page its processes share, its processes, its kernels."""
+    """Client page, processes and kernels of one client."""
 
     def __init__(self, client: str, token: str) -> None:
         self.client_id = client
         self.token = token
         self.token_hash = hash_token(token)
-        self.initial_state = (Quota(), False)  # quota and suspension before anybody here has said anything of them
+        self.initial_state = (Quota(), False)  # quota and suspension at the registration with this coordinator
         self.page: pages.ClientPage | None = None
         self.processes: dict[int, ProcessHandle] = {}
-        self._ended_counters: list[ProcessCounters] = []  # of processes that have gone, together
-        self.kernels: dict[Connection, dict[str, str]] = {}  # attached connections; open requests and their cells
+        self._ended_counters: list[ProcessCounters] = []  # sum of the processes that have ended; at most one entry
+        self.kernels: dict[Connection, dict[str, str]] = {}  # cell ids by open request, for each attached connection
         self.cell_quotas = CellQuotas()
-        self._ended_work: dict[str, WorkCounters] = {}  # by device: theirs
+        self._ended_work: dict[str, WorkCounters] = {}  # by device: sum of the processes that have ended
         self.unconnected_since: float | None = None
         self.is_unregistered = False
-        self.had_process = (
-            False  # whether this coordinator has had a process of it: what its page says is from here then
-        )
+        self.had_process = False  # if True, this coordinator has written the quota in the pages
         self.is_simulated = False
         self._permit: Permit | None = None
         self._resident_target: int | None = None
-        self.budget: LaunchBudget | None = None  # beside others
-        self.may_prefetch = False  # its memory may come back while it waits
+        self.budget: LaunchBudget | None = None  # only while the client is colocated
+        self.may_prefetch = False
 
     @property
     def allocated(self) -> int:
@@ -49,14 +47,14 @@ class ClientRuntime:
 
     @property
     def memory_use(self) -> MemoryUse:
-        """Bytes of device memory of all its processes, as far as they say the truth."""
+        """Device memory of all processes, as the processes report it."""
         parts = [handle.memory_use for handle in self.processes.values()]
         return MemoryUse(
             sum(p.allocated for p in parts), sum(p.resident for p in parts), sum(p.unmovable for p in parts)
         )
 
     def set_permit(self, permit: Permit) -> None:
-        """Write a permit to the page of each process whose devices it covers; the others may not enter."""
+        """Write a permit to the page of each process; MAY is set only for processes whose devices the permit covers."""
         self._permit = permit
         for handle in self.processes.values():
             self.write_permit(handle)
@@ -78,31 +76,34 @@ class ClientRuntime:
         )
 
     def set_resident_target(self, target: int | None) -> None:
-        """What the client may keep on the device, each process in proportion to what it has there."""
+        """Divide the client's resident target in bytes among its processes, in proportion to their resident memory."""
         self._resident_target = target
         resident = {handle: handle.memory_use.resident for handle in self.processes.values()}
         total = sum(resident.values())
-        for handle, here in resident.items():
-            part = pages.UNKNOWN
+        for handle, size in resident.items():
+            process_target = pages.UNKNOWN
             if target is not None:
-                part = target * here // total if total else target
-            if handle.page.control.resident_target != part:
-                handle.page.control.resident_target = part
+                process_target = target * size // total if total else target
+            if handle.page.control.resident_target != process_target:
+                handle.page.control.resident_target = process_target
                 if handle.last_turn.phase == pages.OUT:
-                    handle.ring()  # it makes room at once
+                    handle.ring()  # so that the process evicts at once
 
     def set_prefetch_limit(self, room: int) -> None:
-        """Up to `room` bytes of its memory may come back while it waits, shared by its processes in proportion to what
-        each has away; 0: no more does.
-        """
-        away = {handle: handle.memory_use.allocated - handle.memory_use.resident for handle in self.processes.values()}
-        missing = sum(away.values())
-        for handle, part in away.items():
-            most = handle.memory_use.resident + room * part // missing if room and part else 0
-            handle.set_prefetch_limit(min(most, MAX_BYTES))
+        """Let the processes prefetch up to `room` bytes in all, in proportion to their evicted memory; 0: nothing."""
+        evicted = {
+            handle: handle.memory_use.allocated - handle.memory_use.resident for handle in self.processes.values()
+        }
+        total = sum(evicted.values())
+        for handle, size in evicted.items():
+            limit = handle.memory_use.resident + room * size // total if room and size else 0
+            handle.set_prefetch_limit(min(limit, MAX_BYTES))
 
     def set_budget(self, budget: LaunchBudget | None) -> None:
-        """What the client may launch: of its blocks, each process an equal part; of a device's time, each all of it."""
+        """Write the launch budget to the pages.
+
+        Each process gets an equal part of a budget in blocks, and the whole of a budget in device seconds.
+        """
         self.budget = budget
         rate, unit = 0, pages.BLOCKS
         if budget and budget.unit == BLOCKS:
@@ -122,21 +123,21 @@ class ClientRuntime:
 
     @property
     def work(self) -> dict[str, WorkCounters]:
-        """By device, of all processes that were ever connected here."""
+        """Work by device of all processes that have been connected to this coordinator."""
         return sum_work([self._ended_work, *(handle.work for handle in self.processes.values())])
 
     @property
     def has_unmovable_memory(self) -> bool:
-        """Whether one of its processes holds device memory that nothing can move."""
+        """Return whether a process of the client has memory mode `plain`, whose memory cannot be evicted."""
         return any(handle.memory_mode == "plain" for handle in self.processes.values())
 
     @property
     def is_stopped(self) -> bool:
-        """Whether one of its processes is: then all would run, and none could end the turn."""
+        """Return whether a process of the client is stopped, because a stopped process could not end a turn."""
         return any(handle.is_stopped for handle in self.processes.values())
 
     def was_refused_entry(self) -> bool:
-        """Return True if a process of it has been refused a turn since this was asked last."""
+        """Return True if a turn lock has refused a process of the client since the last call."""
         return any([handle.was_refused_entry() for handle in self.processes.values()])
 
     @property
@@ -146,9 +147,10 @@ class ClientRuntime:
     def add_process(
         self, number: int, connection: Connection, hello: Hello, descriptors: list[int]
     ) -> tuple[ProcessHandle, int | None]:
-        """Take a process in. Returns its handle, and the client page that it is to use instead of its own, if any.
+        """Add a process.
 
-        Takes ownership of `descriptors`. Raises BadHello and leaves everything as it was.
+        Return its handle and, if it must use another client page than its own, the descriptor of that page.
+        Takes ownership of `descriptors`. Raises InvalidHandshake and changes nothing then.
         """
         page, client_page = open_pages(hello, descriptors)
         handle = ProcessHandle(number, connection, page, hello)
@@ -172,28 +174,28 @@ class ClientRuntime:
     def _assign_slot(self, handle: ProcessHandle) -> None:
         taken = {other.slot for other in self.processes.values()}
         slots = pages.layout()[1]["GPUSHARE_SLOTS"]
-        wanted = handle.page.control.slot
+        previous = handle.page.control.slot
         free = [slot for slot in range(slots) if slot not in taken]
         if not free:
             raise InvalidHandshake(f"client {self.client_id} has {slots} processes already, the most it may have")
-        handle.slot = wanted if wanted in free else free[0]
+        handle.slot = previous if previous in free else free[0]
         handle.page.control.slot = handle.slot
 
     def remove_process(self, number: int) -> None:
-        """A process is gone: its bytes no longer count."""
+        """Remove a process whose connection has ended, and add its counters to the client's totals."""
         handle = self.processes.pop(number)
         if self.page:
             self.page.clear_slot(handle.slot)
         self._ended_counters = [ProcessCounters.combine([*self._ended_counters, ProcessCounters.read(handle.page)])]
         self._ended_work = sum_work([self._ended_work, handle.work])
         handle.page.close()
-        self.set_budget(self.budget)  # the parts of the others are larger now
+        self.set_budget(self.budget)  # fewer processes share it now
         if self.page and not self.processes:
             self.page.close()
             self.page = self._permit = None
 
     def detach(self) -> None:
-        """Let go of everything without a trace in the pages: another coordinator will take over."""
+        """Close all pages without a change in them, so that the next coordinator finds the client's state there."""
         for handle in self.processes.values():
             handle.page.close()
         if self.page:
@@ -204,7 +206,7 @@ class ClientRuntime:
     ) -> None:
         """Write the quota and the levels that do not change with turns to every page of the client."""
         memory = client.quota.memory or device_memory
-        self.set_resident_target(self._resident_target)  # a process that has just joined, or was another coordinator's
+        self.set_resident_target(self._resident_target)  # for a process that has just joined
         self.set_budget(self.budget)
         for handle in self.processes.values():
             control = handle.page.control
@@ -216,7 +218,7 @@ class ClientRuntime:
             control.exempt_ns = int(traits.exempt_launches * 1e9)
 
     def write_levels(self, now_ns: int, backing: int | None, position: int, expected_wait: float | None) -> None:
-        """What is written every second."""
+        """Write the levels that change every second."""
         for handle in self.processes.values():
             control = handle.page.control
             control.heartbeat_ns = now_ns

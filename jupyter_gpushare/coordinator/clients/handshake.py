@@ -1,4 +1,4 @@
-"""What a process brings with its hello: two pages, checked before anything of them is used."""
+"""Check of the hello of a process and of the two pages that come with it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...wire.messages import Hello
 
 
 class InvalidHandshake(ValueError):
-    """A hello that cannot be accepted; the message says why."""
+    """Error for a hello that the coordinator cannot accept; the message has the reason."""
 
 
 def open_pages(hello: Hello, descriptors: list[int]) -> tuple[pages.Page, pages.ClientPage]:
     """Return the page of the process and the client page.
 
-    Takes ownership of `descriptors`. Raises BadHello, with all of them closed.
+    Takes ownership of `descriptors`. Raises InvalidHandshake, with all descriptors closed.
     """
     if len(descriptors) != 2 or not hello.devices:
         _close_all(descriptors)

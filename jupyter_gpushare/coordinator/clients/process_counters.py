@@ -1,4 +1,4 @@
-"""What processes measure of themselves: read from their pages, clamped, and kept when they end."""
+"""Counters that processes report in their pages, within bounds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from ...wire import page as pages
 
-MAX_NS = 1 << 60  # 36 years; what a process reports beyond it is nonsense
+# Upper bounds of values in a report, because a process may write any value there.
+MAX_NS = 1 << 60  # 36 years
 MAX_LAUNCHES = 1 << 60
 MAX_MOVED_BYTES = 1 << 50  # bytes
 
 
 class WorkCounters(NamedTuple):
-    """What somebody's work on one device was, as far as processes tell it: time, and bytes that left and came back."""
+    """Work of processes on one device, as they report it: busy time, evicted bytes and restored bytes."""
 
     busy_ns: int = 0
     evicted: int = 0
@@ -39,37 +40,39 @@ class WorkCounters(NamedTuple):
         return self._replace(busy_ns=min(self.busy_ns, busy_ns))
 
     def per_device(self, devices: tuple[str, ...]) -> dict[str, WorkCounters]:
-        """Of a process with these devices, which tells one sum: each may have worked all the time, and has an equal
-        part of the bytes."""
+        """Divide the work of a process among its devices, for which the process reports only one sum.
+
+        Each device may have worked all the time, and gets an equal part of the bytes.
+        """
         first, count = True, len(devices)
-        parts = {}
+        work = {}
         for uuid in devices:
             moved = [size // count + (size % count if first else 0) for size in (self.evicted, self.restored)]
-            parts[uuid] = WorkCounters(self.busy_ns, *moved)
+            work[uuid] = WorkCounters(self.busy_ns, *moved)
             first = False
-        return parts
+        return work
 
 
 def sum_work(parts: Iterable[Mapping[str, WorkCounters]]) -> dict[str, WorkCounters]:
-    """By device."""
+    """Add up work by device."""
     total: dict[str, WorkCounters] = {}
-    for part in parts:
-        for uuid, work in part.items():
+    for work_by_device in parts:
+        for uuid, work in work_by_device.items():
             total[uuid] = total.get(uuid, WorkCounters()).plus(work)
     return total
 
 
 class ProcessCounters(NamedTuple):
-    """Of one process, or of several together. Times in nanoseconds."""
+    """Counters of one process, or the combined counters of several. Times in nanoseconds."""
 
-    gpu_ns: int = 0  # how long the device worked for it: an estimate
+    gpu_ns: int = 0  # busy time
     drain_last_ns: int = 0
     drain_max_ns: int = 0
     drain_total_ns: int = 0
-    drains: tuple[int, ...] = ()  # by time: bucket i below 2^i ms, the last whatever is longer
+    drains: tuple[int, ...] = ()  # by length: bucket i has drains below 2^i ms, the last bucket all longer drains
     launches: int = 0
-    blocks: int = 0  # of launches
-    counted_ns: int = 0  # when these were counted last
+    blocks: int = 0  # in these launches
+    counted_ns: int = 0  # time of the last count
 
     @classmethod
     def read(cls, page: pages.Page) -> ProcessCounters:
@@ -79,7 +82,7 @@ class ProcessCounters(NamedTuple):
             min(report.drain_ns, MAX_NS),
             min(report.drain_max_ns, MAX_NS),
             min(report.drain_total_ns, MAX_NS),
-            tuple(report.drains),  # none is beyond 32 bits
+            tuple(report.drains),  # 32 bits each
             min(report.launches, MAX_LAUNCHES),
             min(report.blocks, MAX_LAUNCHES),
             min(report.sampled_ns, MAX_NS),
@@ -87,14 +90,14 @@ class ProcessCounters(NamedTuple):
 
     @classmethod
     def combine(cls, parts: Sequence[ProcessCounters]) -> ProcessCounters:
-        """Of all of them, the later ones last: at least one."""
+        """Combine the counters of one or more processes, which are in the order of their ends."""
         if len(parts) == 1:
             return parts[0]
-        gpu, last, most, total, drains, launches, blocks, counted = zip(*parts, strict=True)
+        gpu, last, longest, total, drains, launches, blocks, counted = zip(*parts, strict=True)
         return cls(
             sum(gpu),
             next((one for one in reversed(last) if one), 0),
-            max(most),
+            max(longest),
             sum(total),
             tuple(map(sum, itertools.zip_longest(*drains, fillvalue=0))),
             sum(launches),
@@ -103,13 +106,13 @@ class ProcessCounters(NamedTuple):
         )
 
     def client_fields(self) -> dict[str, Any]:
-        """Fields of a client in the snapshot."""
+        """Return fields of a client in the snapshot."""
         return {
             "gpu_busy_seconds": round(self.gpu_ns / 1e9, 3),
             "drain": {"last_ms": round(self.drain_last_ns / 1e6, 3), "max_ms": round(self.drain_max_ns / 1e6, 3)},
         }
 
     def drain_totals(self) -> dict[str, Any]:
-        """The drains of all clients that ever were, for a histogram: `buckets` by the time below which they took."""
+        """Return the drains for a histogram: `buckets` by upper bound of the length, and the sum of seconds."""
         empty = [0] * (pages.layout()[1]["GPUSHARE_DRAIN_BUCKETS"] - len(self.drains))
         return {"buckets": [*self.drains, *empty], "seconds": round(self.drain_total_ns / 1e9, 6)}

@@ -1,4 +1,4 @@
-"""Which process a client is of: when it has ended, so has the client, however many processes it left behind."""
+"""Watch on the process that registered a client, because the client ends with that process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class ProcessExitWatcher:
-    """Watches the processes of clients; `on_client_ended` is called once for each that has ended."""
+    """Watcher of the processes that registered clients. It calls `on_client_ended` once for each client."""
 
     def __init__(self, on_client_ended: Callable[[ClientRuntime], None]) -> None:
         self._on_client_ended = on_client_ended
@@ -22,13 +22,13 @@ class ProcessExitWatcher:
         self._watched: dict[ClientRuntime, int] = {}  # pidfds
 
     def watch(self, runtime: ClientRuntime, connection: Connection) -> None:
-        """The peer's process is the client's, if no earlier one is."""
+        """Watch the process at the other end of the connection, unless a process of the client is watched already."""
         if runtime in self._watched:
             return
         try:
             watched = connection.open_pidfd()
-        except OSError as error:  # gone already, in another namespace, or an old kernel: then by the grace
-            log.info("process %d of client %s cannot be watched: %s", connection.pid, runtime.client_id, error)
+        except OSError as error:  # ended, in another namespace, or an old Linux; the client ends by its removal grace
+            log.info("cannot watch process %d of client %s: %s", connection.pid, runtime.client_id, error)
             return
         self._watched[runtime] = watched
         self._loop.add_reader(watched, self._on_exit, runtime)

@@ -1,4 +1,4 @@
-"""One process under our orders: what its page reports, and what is said to it there."""
+"""Access to the page of one process: its report and its control block."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..transport.connection import Connection
 from . import quota_codec
 from .process_counters import WorkCounters
 
-MAX_BYTES = 1 << 50  # nobody has more; what a process reports beyond it is nonsense
+MAX_BYTES = 1 << 50  # upper bound of sizes in a report, because a process may write any value there
 
 
 class ProcessHandle:
-    """A process by its page and its connection; `number` is what the scheduler calls it."""
+    """Page and connection of a process; `number` identifies the process in the scheduler."""
 
     def __init__(self, number: int, connection: Connection, page: pages.Page, hello: Hello) -> None:
         self.number = number
@@ -22,17 +22,17 @@ class ProcessHandle:
         self.page = page
         self.devices = tuple(sorted({device.uuid for device in hello.devices}))
         self.slot = 0
-        self.last_turn = pages.Turn()  # as the page said when it was looked at last
-        self.last_levels = (False, False, int(page.report.restored))  # idle, evicting, how often restored: then
+        self.last_turn = pages.Turn()  # as of `sampled_at`
+        self.last_levels = (False, False, int(page.report.restored))  # idle, evicting, number of restores
         self.sampled_at = 0.0
         self._unmet_request_seq = 0
-        self._refused_entries = 0  # when the permit was written, or the last time that they were asked for
+        self._refused_entries = 0  # at the last write of a permit or the last `was_refused_entry`
         self._permit = pages.Permit()
-        self._initial_work = WorkCounters.read(page)  # done with an earlier coordinator, or none
+        self._initial_work = WorkCounters.read(page)  # work under an earlier coordinator
 
     @property
     def work(self) -> dict[str, WorkCounters]:
-        """By device, since it said hello."""
+        """Work by device since the hello."""
         return WorkCounters.read(self.page).since(self._initial_work).per_device(self.devices)
 
     @property
@@ -41,15 +41,15 @@ class ProcessHandle:
 
     @property
     def unmet_bytes(self) -> int:
-        """Bytes that it could not have because the device is full."""
+        """Bytes that the process requests and cannot get because the device is full."""
         return min(int(self.page.report.unmet_bytes), MAX_BYTES)
 
     @property
     def unanswered_request(self) -> int | None:
-        """The number of its request for room, if that has no answer yet.
+        """Number of the process's request for room, if the request has no answer yet.
 
-        The number is read first: what is read of the page afterwards is of this request, or of a later one, which
-        does not take the answer for its own.
+        The number is read first. Values that are read afterwards belong to this request or to a later one, and a later
+        request ignores an answer with this number.
         """
         number = int(self.page.report.unmet_request_seq)
         return number if self.unmet_bytes and int(self.page.control.refused_request_seq) != number else None
@@ -63,12 +63,12 @@ class ProcessHandle:
 
     @property
     def memory_mode(self) -> str:
-        """The mode by its name; empty if the process has not set it."""
+        """Name of the memory mode; empty if the process has not set the mode."""
         return pages.memory_mode(int(self.page.report.memory_mode))
 
     @property
     def is_resident_exact(self) -> bool:
-        """Whether it knows what of its memory is on the device."""
+        """Return whether the process knows how much of its memory is on the device."""
         report = self.page.report
         return pages.is_resident_exact(int(report.memory_mode), int(report.uses_managed_memory))
 
@@ -82,22 +82,22 @@ class ProcessHandle:
 
     @property
     def quota(self) -> Quota | None:
-        """The quota that an earlier coordinator wrote to this page, if it is one."""
+        """Quota that a coordinator wrote to this page; None without a valid one."""
         return quota_codec.decode_quota(self.page.control)
 
     @property
     def suspended_by_user(self) -> bool:
-        """Whether a person has said so, under an earlier coordinator or this one."""
+        """Return whether the page says that a user suspended the client, under an earlier coordinator or this one."""
         return quota_codec.is_suspended(self.page.control)
 
     @property
     def suspended_by_policy(self) -> bool:
-        """Whether it is, or was under an earlier coordinator, for being idle."""
+        """Return whether the page says that the idle policy suspended the client."""
         return quota_codec.is_suspended_by_policy(self.page.control)
 
     @property
     def is_stopped(self) -> bool:
-        """By a signal or a debugger: it neither takes a turn nor ends one."""
+        """Return whether a signal or a debugger has stopped the process, which then neither enters nor ends a turn."""
         try:
             with open(f"/proc/{self.connection.pid}/stat", "rb") as file:
                 return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
@@ -105,7 +105,7 @@ class ProcessHandle:
             return False
 
     def ring(self) -> None:
-        """Let the process look at its page."""
+        """Make the process read its page."""
         self.connection.send(DOORBELL)
 
     def write_permit(self, permit: pages.Permit) -> None:
@@ -117,7 +117,7 @@ class ProcessHandle:
             self.ring()
 
     def was_refused_entry(self) -> bool:
-        """Return True if the process has been refused a turn since it was asked last, or given a permit."""
+        """Return True if a turn lock has refused the process since the last call or the last permit."""
         turn = self.page.read_turn()
         if turn is None or turn.refused_entries == self._refused_entries:
             return False
@@ -125,7 +125,7 @@ class ProcessHandle:
         return True
 
     def has_new_request(self) -> bool:
-        """Return True if the process has asked for room, or no longer does, since this was asked last."""
+        """Return True if the process has made or withdrawn a request for room since the last call."""
         before, self._unmet_request_seq = self._unmet_request_seq, int(self.page.report.unmet_request_seq)
         return before != self._unmet_request_seq
 
@@ -133,8 +133,8 @@ class ProcessHandle:
         self.page.interrupt()
         self.ring()
 
-    def set_prefetch_limit(self, most: int) -> None:
-        """Up to `most` bytes of this process may be on the device while its gate is closed; 0: no more comes back."""
-        if self.page.control.prefetch_limit != most:
-            self.page.control.prefetch_limit = most
+    def set_prefetch_limit(self, limit: int) -> None:
+        """Let the process prefetch until it has `limit` bytes on the device; 0: no prefetch."""
+        if self.page.control.prefetch_limit != limit:
+            self.page.control.prefetch_limit = limit
             self.ring()

@@ -1,4 +1,4 @@
-"""What clients have done, told to the scheduler about once a second: it finds out by it who gets on with whom."""
+"""Progress of clients, from which the scheduler finds out which clients can be colocated."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from .client_runtime import ClientRuntime
 
 
 class ProgressReports:
-    """Knows what was told last, so that nothing is told twice."""
+    """Last reported progress of each client, so that no progress is reported twice."""
 
     def __init__(self) -> None:
         self._reported: dict[str, ev.Progress] = {}
 
     def progress_event(self, runtime: ClientRuntime) -> ev.Progress | None:
-        """Of a client that has run since, or runs now."""
-        measures = runtime.counters
-        at = measures.counted_ns / 1e9 if measures.counted_ns else None
-        news = ev.Progress(runtime.client_id, measures.launches, measures.blocks, measures.gpu_ns / 1e9, at)
-        if news == self._reported.get(runtime.client_id) or not (measures.launches or measures.gpu_ns):
+        """Return the progress of a client, or None if the client has not run since the last report."""
+        counters = runtime.counters
+        at = counters.counted_ns / 1e9 if counters.counted_ns else None
+        progress = ev.Progress(runtime.client_id, counters.launches, counters.blocks, counters.gpu_ns / 1e9, at)
+        if progress == self._reported.get(runtime.client_id) or not (counters.launches or counters.gpu_ns):
             return None
-        self._reported[runtime.client_id] = news
-        return news
+        self._reported[runtime.client_id] = progress
+        return progress
 
     def remove(self, client: str) -> None:
         self._reported.pop(client, None)

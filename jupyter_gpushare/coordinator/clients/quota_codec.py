@@ -1,4 +1,4 @@
-"""A client's quota on the pages of its processes, where a coordinator that comes later finds it."""
+"""Encoding of a client's quota in the pages of its processes, from which a later coordinator reads the quota."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SET, _MEMORY, _OFFLINE, _RESIDENT, _SUSPENDED, _IDLE = 1, 2, 4, 8, 16, 32
 
 
 def decode_quota(control: Any) -> Quota | None:
-    """The quota in the `control` of a page; None: none that is one has been written there."""
+    """Return the quota in the control block of a page, or None without a valid one."""
     if not control.quota_flags & _SET:
         return None
     try:
@@ -29,17 +29,20 @@ def decode_quota(control: Any) -> Quota | None:
 
 
 def is_suspended(control: Any) -> bool:
-    """By a person."""
+    """Return whether the control block says that a user suspended the client."""
     return bool(control.quota_flags & _SUSPENDED)
 
 
 def is_suspended_by_policy(control: Any) -> bool:
-    """For being idle. A coordinator that doesn't know that lets it take part, as its next cell would."""
+    """Return whether the control block says that the idle policy suspended the client.
+
+    A coordinator that ignores this flag resumes the client, as the client's next cell would.
+    """
     return bool(control.quota_flags & _IDLE)
 
 
 def encode_quota(control: Any, client: Client, device_memory: int) -> None:
-    """The client's quota and whether it is suspended; without a `memory` of its own it may have all of its devices."""
+    """Write the client's quota and suspension; without a memory quota the limit is `device_memory` bytes."""
     quota = client.quota
     control.memory_limit = quota.memory or device_memory
     control.share_ppm = round(quota.share * 1_000_000)

@@ -1,4 +1,4 @@
-"""What pages report of turns, as events: the difference between what was known of a process and what its page says."""
+"""Events from the difference between the last known turn of a process and the turn in its page."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Time = Callable[[int], float]
 def read_events(
     runtime: ClientRuntime, handle: ProcessHandle, process: model.Process, now: float
 ) -> Iterator[ev.Event] | None:
-    """Return the events of what has changed since the last look; None: the page is being written at this moment.
+    """Return the events since the last read of the page, or None while the process is writing the page.
 
-    Each event is to be handled before the next one is asked for.
+    The caller must handle each event before it takes the next one.
     """
     turn = handle.page.read_turn()
     return None if turn is None else _page_events(runtime, handle, process, turn, now)
@@ -42,7 +42,7 @@ def _page_events(
         handle.last_levels = (False, False, handle.last_levels[2])
     yield from _level_events(handle, _is_in(turn))
     if turn.phase == IN:
-        return  # a thread that passes the open gate counts as waiting for a moment
+        return  # a thread that passes the open gate is counted as waiting for a moment
     waiting = bool(handle.page.report.waiting)
     if process.is_waiting_at_gate and not waiting:
         yield ev.GateWaitEnded(handle.number)
@@ -51,7 +51,10 @@ def _page_events(
 
 
 def _turn_events(process: int, before: Turn, turn: Turn, time: _Time) -> Iterator[ev.Event]:
-    """Steps that the look has missed are reported as well. `time`: seconds, within the time since the last look."""
+    """Yield the events between two turns, with events that no read has seen.
+
+    `time` converts nanoseconds to seconds, within the time since the last read.
+    """
     same = _is_same_turn(before, turn)
     if _is_in(before) and not same:
         yield ev.TurnLeft(process, before.turn)

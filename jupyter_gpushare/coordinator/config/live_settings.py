@@ -1,4 +1,4 @@
-"""The coordinator's settings: from traits at the start, changed live by admins."""
+"""Settings of a running coordinator, which admins may change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CORE_SETTINGS = [field.name for field in fields(Settings) if field.name in LIVE
 
 
 def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a quota from what people or programs wrote ("8GiB", 0.5, "50%", None). Raises Refused."""
+    """Return the fields of a quota from values of users or programs ("8GiB", 0.5, "50%", None). Raises Refused."""
     try:
         return quota.read(changes)
     except ValueError as error:
@@ -38,10 +38,10 @@ def parse_quota(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 class LiveSettings:
-    """The traits, and what follows from them for the core."""
+    """Traits, and the settings of the core that follow from them."""
 
     def __init__(self, traits: GpuShare) -> None:
-        """Raises Refused when a quota or a tenant cannot be."""
+        """Check the traits. Raises Refused for an impossible quota or tenant."""
         self.traits = traits
         try:
             self.default_quota = Quota().with_changes(parse_quota(dict(traits.default_quota)))
@@ -51,7 +51,7 @@ class LiveSettings:
             self.tenant_lookup = TenantLookup(traits.tenants)
         except Refused as error:
             raise Refused(f"tenants: {error}") from None
-        self.topology: dict[str, Any] | None = None  # as soon as the devices are known
+        self.topology: dict[str, Any] | None = None  # None until the devices are known
         self.topology_file = topology.read_topology_file(traits.topology) if traits.topology else None
         self._memory_cap = units.parse_size(traits.device_memory) if traits.device_memory else 0
 
@@ -63,8 +63,9 @@ class LiveSettings:
         return Settings(placement=placement, **{name: getattr(traits, name) for name in _CORE_SETTINGS})
 
     def make_scheduler(self, found: Sequence[DeviceInfo], distance: Callable[[str, str], int | None]) -> Scheduler:
-        """For these devices and their topology: of the file, or by `distance`, NVML's. Without a topology, if it and
-        the tenants' cells cannot both be right.
+        """Make the scheduler for devices and their topology, which comes from the file or from NVML's `distance`.
+
+        If the topology contradicts the tenants' topology cells, the scheduler gets no topology.
         """
         uuids = [info.uuid for info in found]
         try:
@@ -74,7 +75,7 @@ class LiveSettings:
                 self.topology = topology.infer_from_distances(uuids, distance)
             return Scheduler(self.core_settings(), first_turn())
         except Refused as error:
-            log.error("%s; all devices are taken to be alike", error)
+            log.error("ignoring the topology, so all devices count as equally near: %s", error)
             self.topology = None
             return Scheduler(self.core_settings(), first_turn())
 
@@ -82,24 +83,33 @@ class LiveSettings:
         return {name: getattr(self.traits, name) for name in PUBLIC}
 
     def cap_memory(self, info: DeviceInfo) -> DeviceInfo:
-        """The device as the scheduler takes it to be."""
+        """Return the device with its memory capped by the setting `device_memory`."""
         return replace(info, memory=min(info.memory, self._memory_cap)) if self._memory_cap else info
 
     def with_changes(self, changes: dict[str, Any]) -> LiveSettings:
-        """New settings with some of them replaced. Raises Refused on an unknown name or a bad value."""
+        """Return new settings with some values replaced. Raises Refused for an unknown name or an invalid value."""
         traits = GpuShare(parent=self.traits.parent, **self.traits.values())
         for name, value in changes.items():
             if name not in LIVE:
-                raise Refused(f"setting {name!r} is unknown or fixed while running: allowed are {', '.join(LIVE)}")
+                raise Refused(
+                    f"setting {name!r} is unknown or cannot change while the coordinator runs: "
+                    f"allowed are {', '.join(LIVE)}"
+                )
             try:
                 if isinstance(value, str):
-                    is_words = name == "default_quota" and not value.lstrip().startswith("{")  # share=0.5 memory=8GiB
-                    value = units.parse_pairs(value) if is_words else traits.traits()[name].from_string(value)
+                    is_pairs = name == "default_quota" and not value.lstrip().startswith("{")  # share=0.5 memory=8GiB
+                    value = units.parse_pairs(value) if is_pairs else traits.traits()[name].from_string(value)
                 setattr(traits, name, value)
             except TraitError as error:
-                said = str(error).removeprefix("GpuShare.")
-                raise Refused(said if name in said else f"{name}: {said}") from None
-            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:  # of a dictionary's text
+                message = str(error).removeprefix("GpuShare.")
+                raise Refused(message if name in message else f"{name}: {message}") from None
+            except (
+                ValueError,
+                TypeError,
+                SyntaxError,
+                RecursionError,
+                MemoryError,
+            ) as error:  # from a dictionary's text
                 raise Refused(f"{name}: {error}") from None
         changed = type(self)(traits)
         changed.topology = self.topology
@@ -107,5 +117,5 @@ class LiveSettings:
 
 
 def first_turn() -> int:
-    """Return a random number from which on a coordinator numbers its turns, so that no other one has the same."""
+    """Return the random number of a coordinator's first turn, so that no two coordinators use one turn number."""
     return secrets.randbelow(LAST_TURN // 2 - FIRST_TURN) + FIRST_TURN

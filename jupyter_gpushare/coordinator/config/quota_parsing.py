@@ -1,4 +1,4 @@
-"""What a client's quota words ask for: a quota, and devices."""
+"""Parsing of a client's quota and placement options."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from ...core.placement import OPTION_NAMES, PlacementRequest
 from .live_settings import parse_quota
 
 
-def parse_request(words: str, default: Quota, gpus: int = 1) -> tuple[Quota, PlacementRequest]:
-    """`share=0.5 memory=0.25 affinity=pair` as a quota, with `default` for what is not said, and a request.
+def parse_request(options: str, default: Quota, gpus: int = 1) -> tuple[Quota, PlacementRequest]:
+    """Parse options such as `share=0.5 memory=0.25 affinity=pair` into a quota and a placement request.
 
-    Raises Refused, naming what is wrong and what is allowed.
+    `default` has the values of absent options. Raises Refused with the wrong option and the allowed values.
     """
     try:
-        pairs: dict[str, Any] = dict(units.parse_pairs(words))
+        pairs: dict[str, Any] = dict(units.parse_pairs(options))
     except ValueError as error:
         raise Refused(f"quota: {error}") from None
     placement = {word: pairs.pop(word) for word in OPTION_NAMES if word in pairs}
     fraction = parse_fraction_of(pairs)
     if parse_fraction_of(pairs, "resident") is not None:
-        # Which device it is a part of is known as soon as the client has one.
+        # A fraction needs the size of the client's devices, which are not known yet.
         raise Refused(
-            f"resident={pairs['resident']}: at the start allowed is a size, for example 2GiB; later a part too"
+            f"resident={pairs['resident']}: at the start of a client allowed is a size such as 2GiB; "
+            "set a fraction while the client runs"
         )
     known = {name: value for name, value in pairs.items() if fraction is None or name != "memory"}
     quota = default.with_changes(parse_quota(known))
     return quota, PlacementRequest.from_options(placement, gpus=gpus, fraction=fraction)
 
 
-def parse_fraction_of(words: Mapping[str, Any], key: str = "memory") -> float | None:
-    """The part of its devices' memory that is asked for, if that is how it is said. Raises Refused."""
-    value = words.get(key)
+def parse_fraction_of(options: Mapping[str, Any], key: str = "memory") -> float | None:
+    """Return the option as a fraction of the devices' memory, or None if it is absent or a size. Raises Refused."""
+    value = options.get(key)
     if value is None or not units.is_fraction(value):
         return None
     fraction = units.parse_fraction(value)
@@ -45,10 +46,13 @@ def parse_fraction_of(words: Mapping[str, Any], key: str = "memory") -> float | 
 
 
 def parse_changes(changes: Mapping[str, Any], capacity: int) -> dict[str, Any]:
-    """Changes of a client's quota while it runs, on devices of `capacity` bytes in all. Raises Refused."""
+    """Parse changes of a running client's quota, on devices of `capacity` bytes in all. Raises Refused."""
     for word in changes:
         if word in OPTION_NAMES:
-            raise Refused(f"{word} is about where a client starts: allowed for a running one are quota keys")
-    parts = {key: parse_fraction_of(changes, key) for key in ("memory", "resident")}
-    sizes = {key: max(1, round(part * capacity)) for key, part in parts.items() if part is not None}
+            raise Refused(
+                f"{word} is a placement option, which counts only at the start of a client: "
+                "allowed for a running client are quota keys"
+            )
+    fractions = {key: parse_fraction_of(changes, key) for key in ("memory", "resident")}
+    sizes = {key: max(1, round(fraction * capacity)) for key, fraction in fractions.items() if fraction is not None}
     return parse_quota({**changes, **sizes})

@@ -1,7 +1,7 @@
-"""Live changes of settings, kept for a coordinator that takes the place of one that was killed.
+"""File with live changes of settings, for the coordinator that replaces a killed one.
 
-A small file beside the socket. Who ends in order removes it, for live changes last until the coordinator stops; while
-one lives it is touched every second, so that what is long past is not brought back.
+The file lies next to the socket. A coordinator that stops in order removes the file, because live changes last until
+the coordinator stops. A running coordinator updates the file's time every second, so that old changes are not restored.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any
 from ...core.base.errors import Refused
 from .live_settings import LiveSettings
 
-MAX_AGE_SECONDS = 600.0  # seconds without a coordinator after which its changes are forgotten
+MAX_AGE_SECONDS = 600.0  # time without a coordinator after which its changes are discarded
 
 log = logging.getLogger(__name__)
 
 
 class SettingsOverrideFile:
-    """The file of one socket."""
+    """File with the live changes of one socket's coordinator."""
 
     def __init__(self, socket_path: str) -> None:
         self._path = Path(socket_path + ".settings")
         self._changes: dict[str, Any] = {}
 
     def restore(self, settings: LiveSettings) -> LiveSettings:
-        """`settings` as they were changed under a coordinator that was killed; as they are if none was."""
+        """Return `settings` with the changes of a coordinator that was killed, if there are any."""
         try:
             with open(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
-                found = os.fstat(file.fileno())
-                if found.st_uid != os.getuid():  # the socket may lie in a folder that others write to
-                    raise PermissionError(f"it belongs to uid {found.st_uid}")
-                if time.time() - found.st_mtime > MAX_AGE_SECONDS:
+                status = os.fstat(file.fileno())
+                if status.st_uid != os.getuid():  # other users may write to the socket's folder
+                    raise PermissionError(f"the file belongs to uid {status.st_uid}")
+                if time.time() - status.st_mtime > MAX_AGE_SECONDS:
                     self.remove()
                     return settings
                 changes = dict(json.load(file))
@@ -44,15 +44,15 @@ class SettingsOverrideFile:
         except FileNotFoundError:
             return settings
         except (OSError, ValueError, TypeError, Refused) as error:
-            log.warning("settings in %s are not used: %s", self._path, error)
+            log.warning("ignoring the settings in %s: %s", self._path, error)
             self.remove()
             return settings
         self._changes = changes
-        log.info("settings changed under an earlier coordinator hold on: %s", changes)
+        log.info("restoring settings that an admin changed under an earlier coordinator: %s", changes)
         return changed
 
     def update(self, changes: dict[str, Any]) -> None:
-        """Values in force from now on, by name."""
+        """Add changes to the file, by name."""
         self._changes |= changes
         fresh = self._path.with_name(self._path.name + ".new")
         try:
@@ -60,7 +60,7 @@ class SettingsOverrideFile:
                 json.dump(self._changes, file)
             fresh.replace(self._path)
         except OSError as error:
-            log.warning("changed settings cannot be kept in %s: %s", self._path, error)
+            log.warning("cannot write changed settings to %s: %s", self._path, error)
 
     def refresh(self) -> None:
         if self._changes:

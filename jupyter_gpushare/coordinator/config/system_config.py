@@ -1,4 +1,4 @@
-"""The coordinator of a whole host: what binds its users is read only from where no user may write."""
+"""Configuration of the coordinator of a whole host, which is read only from files that no user may write."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FILES = ("jupyter_config", "jupyter_gpushare_config")
 
 
 class NotOwnedByRoot(PermissionError):
-    """A configuration that somebody other than root could change; the message says which and what is allowed."""
+    """Error for a configuration that a user other than root could change; the message has the file and the remedy."""
 
 
 def config_directories() -> list[str]:
-    """Where the configuration is looked for, the most important first, as Jupyter has it.
+    """Return the directories of the configuration, the most important first, as Jupyter expects them.
 
-    `$GPUSHARE_SYSTEM_CONFIG_PATH` names others. Raises NotRoots: a ceiling that users could lift is none, and one that
-    is passed over in silence is none either.
+    `$GPUSHARE_SYSTEM_CONFIG_PATH` replaces the defaults. Raises NotOwnedByRoot, because users must not be able to lift
+    a ceiling, and because a ceiling must not be ignored in silence.
     """
     given = os.environ.get("GPUSHARE_SYSTEM_CONFIG_PATH", "")
     directories = given.split(os.pathsep) if given else list(reversed(CONFIG_DIRECTORIES))
@@ -31,24 +31,26 @@ def config_directories() -> list[str]:
 
 
 def check_owned_by_root(file: Path) -> None:
-    """Raise NotRoots if somebody other than root could change what is read from `file`, if it is there, and OSError if
-    that cannot be seen, or it is a link to nothing: then it is not passed over as one that isn't there."""
+    """Raise NotOwnedByRoot if a user other than root could change the content of `file`.
+
+    A missing file is accepted. Raises OSError if the owner cannot be read or the file is a broken link.
+    """
     try:
         file.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return
     file = file.resolve(strict=True)
-    for part in (file, *file.parents):
-        found = part.stat()
-        others_write = found.st_mode & 0o022 and not (part is not file and found.st_mode & stat.S_ISVTX)
-        if found.st_uid != 0 or others_write:
+    for path in (file, *file.parents):
+        status = path.stat()
+        others_write = status.st_mode & 0o022 and not (path is not file and status.st_mode & stat.S_ISVTX)
+        if status.st_uid != 0 or others_write:
             raise NotOwnedByRoot(
-                f"{part} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}: the system "
-                f"coordinator reads {file} only if it and every folder above belong to root and nobody else may write "
+                f"{path} belongs to uid {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):o}: the system "
+                f"coordinator reads {file} only if it and every folder above belong to root, and only root may write "
                 "to them"
             )
 
 
 def state_directory() -> Path:
-    """`$STATE_DIRECTORY`, which systemd sets, else /var/lib/gpushare."""
+    """Return `$STATE_DIRECTORY`, which systemd sets, else /var/lib/gpushare."""
     return Path(os.environ.get("STATE_DIRECTORY", "").partition(":")[0] or STATE_DIRECTORY)

@@ -1,4 +1,4 @@
-"""Who belongs to which tenant: `c.GpuShare.tenants`, read and looked up."""
+"""Tenants of the setting `tenants`, and the tenant of each user."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from ...core.placement import Tenant
 from ...core.placement.tenants import tenant_from_mapping
 from ..host.user_database import user_account
 
-ANY_USER = "*"  # as a user: whoever is named nowhere else
+ANY_USER = "*"  # in a tenant's `users`: every user that no tenant names
 
 _PARSERS = {"share": units.parse_fraction, "limit": units.parse_fraction, "memory": units.parse_size}
 
 
 class TenantLookup:
-    """The tenants, and to which of them a user belongs."""
+    """Tenants, and the users and groups that belong to each."""
 
     def __init__(self, tenants: Mapping[str, Any]) -> None:
-        """Raises Refused, naming the tenant and what is wrong with it."""
+        """Parse the setting. Raises Refused with the tenant and its error."""
         self.tenants: list[Tenant] = []
         self._users: dict[str, str] = {}
         self._groups: dict[str, str] = {}
         for name, values in tenants.items():
             if not isinstance(values, Mapping):
-                raise Refused(f"tenant {name!r}: {values!r} is no object: allowed is for example {{'users': ['ada']}}")
+                raise Refused(
+                    f"tenant {name!r}: {values!r} is not a dictionary: allowed is for example {{'users': ['ada']}}"
+                )
             rest = dict(values)
             self._add_members(name, rest, "users", self._users)
             self._add_members(name, rest, "groups", self._groups)
@@ -35,14 +37,14 @@ class TenantLookup:
     def _add_members(self, tenant: str, values: dict[str, Any], key: str, into: dict[str, str]) -> None:
         names = values.pop(key, [])
         if not isinstance(names, list | tuple) or not all(isinstance(one, str | int) for one in names):
-            raise Refused(f"tenant {tenant!r}: {key}={names!r} is no list of names")
+            raise Refused(f"tenant {tenant!r}: {key}={names!r} is not a list of names")
         for one in map(str, names):
             if one in into:
                 raise Refused(f"tenant {tenant!r}: {key} has {one!r}, which is in tenant {into[one]!r} already")
             into[one] = tenant
 
     def tenant_of(self, user: str) -> str:
-        """The tenant of a user: by name or uid, else by group, else the one of everybody; empty: none."""
+        """Return the tenant that has the user's name or uid, else one of its groups, else `*`; empty without one."""
         if not self.tenants:
             return ""
         names, groups = user_account(user)

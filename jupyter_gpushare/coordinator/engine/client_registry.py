@@ -1,4 +1,4 @@
-"""Clients and processes: who comes, who is there, who goes."""
+"""Registry of the clients of a coordinator and of their processes."""
 
 from __future__ import annotations
 
@@ -26,64 +26,72 @@ from .restart_recovery import saved_quota
 if TYPE_CHECKING:
     from .coordinator import Coordinator
 
-REMOVAL_GRACE_SECONDS = 60.0  # how long a client without any connection is remembered
+REMOVAL_GRACE_SECONDS = 60.0  # time after which a client without any connection is removed
 
 log = logging.getLogger(__name__)
 
 
 class ClientRegistry:
-    """Keeps the coordinator's `runtimes` and `handles`, and tells the scheduler of both."""
+    """Registry that owns the coordinator's `runtimes` and `process_handles`, and reports both to the scheduler."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._scheduler, self._dispatch = coordinator.scheduler, coordinator.dispatch
         self._loop = asyncio.get_running_loop()
-        self._runtimes_by_process: dict[int, ClientRuntime] = {}  # by handle
+        self._runtimes_by_process: dict[int, ClientRuntime] = {}  # by the number of the process
         self._unverified_devices = UnverifiedDevices()
         self._last_number = 0
         self._unconnected_since = self._loop.time()
         self._runtimes, self._handles = coordinator.runtimes, coordinator.process_handles
         self.exit_watcher = ProcessExitWatcher(self._on_client_exit)
-        self.removed_counters = ProcessCounters()  # of clients that are gone
+        self.removed_counters = ProcessCounters()  # sum of the removed clients
 
     @property
     def seconds_unconnected(self) -> float:
-        """Seconds since the last client left; 0 while there is one."""
+        """Seconds since the last client was removed; 0 while there is a client."""
         return self._loop.time() - self._unconnected_since if not self._runtimes else 0.0
 
     def get_or_create(
         self, client: str, token: str, user: str, label: str, quota: Quota, request: PlacementRequest, running: bool
     ) -> ClientRuntime:
-        """The client of that name, made if need be. Raises PermissionError when it is somebody else's, and Refused."""
+        """Return the client with an id, which is registered if it is new.
+
+        Raises PermissionError if the client belongs to another user, and Refused.
+        """
         runtime = self._runtimes.get(client)
         if runtime and (runtime.token != token or self._scheduler.clients[client].user != user):
             raise PermissionError(f"client {client!r} exists and the token does not match")
-        most = self._coordinator.settings.traits.max_clients
-        if runtime is None and most and sum(one.user == user for one in self._scheduler.clients.values()) >= most:
+        limit = self._coordinator.settings.traits.max_clients
+        if runtime is None and limit and sum(one.user == user for one in self._scheduler.clients.values()) >= limit:
             raise LimitExceeded(
-                f"this user has {most} clients already, the most anybody may have: end one of them first"
+                f"this user has {limit} clients already, the most a user may have: end one of them first"
             )
-        group = self._coordinator.settings.tenant_lookup.tenant_of(user)
+        tenant = self._coordinator.settings.tenant_lookup.tenant_of(user)
         self._coordinator.restart_recovery.check_owner(client, user)
-        self._dispatch(ev.ClientRegistered(client, user, sanitize(label), quota, request.gpus, request, group, running))
+        self._dispatch(
+            ev.ClientRegistered(client, user, sanitize(label), quota, request.gpus, request, tenant, running)
+        )
         if not runtime:
             runtime = self._runtimes[client] = ClientRuntime(client, token)
-            if kept := self._coordinator.restart_recovery.restore_client(client, token):
-                self._adopt(runtime, saved_quota(kept), kept.suspended)
-            known = self._scheduler.clients[client]
-            runtime.initial_state = (known.quota, known.suspended_by_user)
+            if record := self._coordinator.restart_recovery.restore_client(client, token):
+                self._adopt(runtime, saved_quota(record), record.suspended)
+            registered = self._scheduler.clients[client]
+            runtime.initial_state = (registered.quota, registered.suspended_by_user)
         return runtime
 
     def add_process(
         self, runtime: ClientRuntime, connection: Connection, hello: messages.Hello
     ) -> tuple[ProcessHandle, int | None]:
-        """A process says hello. Returns its handle, and the client page that it is to use instead of its own, if any.
+        """Add the process that has sent a hello.
 
-        Raises BadHello and Refused, with nothing left of the process.
+        Return its handle and, if it must use another client page than its own, the descriptor of that page.
+        Raises InvalidHandshake and Refused, and keeps nothing of the process then.
         """
-        most = self._coordinator.settings.traits.max_processes
-        if most and sum(handle.connection.user == connection.user for handle in self._handles.values()) >= most:
-            raise LimitExceeded(f"this user has {most} processes on the GPU already, the most anybody may have")
+        limit = self._coordinator.settings.traits.max_processes
+        if limit and sum(handle.connection.user == connection.user for handle in self._handles.values()) >= limit:
+            raise LimitExceeded(
+                f"this user has {limit} processes on the GPU already, the most a user may have: end one of them first"
+            )
         self._unverified_devices.check(connection, hello, self._scheduler.devices)
         self._last_number += 1
         handle, instead = runtime.add_process(self._last_number, connection, hello, connection.take_descriptors())
@@ -92,7 +100,7 @@ class ClientRegistry:
         try:
             self._register_process(runtime, handle, hello)
         except BaseException:
-            self.remove_process(handle)  # its session doesn't know of it yet, so nobody else would
+            self.remove_process(handle)  # the session of the connection has no handle yet that it could remove
             raise
         return handle, instead
 
@@ -100,22 +108,25 @@ class ClientRegistry:
         for report in hello.devices:
             if report.uuid not in self._scheduler.devices:
                 name, memory = sanitize(report.name), min(report.memory, MAX_BYTES)
-                hearsay = self._unverified_devices.add(handle.connection)
-                if hearsay:
+                is_unverified = self._unverified_devices.add(handle.connection)
+                if is_unverified:
                     log.warning(
-                        "%s has device %s, which nobody else knows: no client is sent there", handle.connection, name
+                        "%s reports device %s, which this coordinator cannot find: no other client is placed there",
+                        handle.connection,
+                        name,
                     )
-                self._coordinator.add_device(DeviceInfo(report.uuid, name, memory, hello.simulated, hearsay))
+                self._coordinator.add_device(DeviceInfo(report.uuid, name, memory, hello.simulated, is_unverified))
         client = self._scheduler.clients[runtime.client_id]
-        # Its page is newer than the state store, but not than what was said since the client is back.
-        tells = not runtime.had_process and (client.quota, client.suspended_by_user) == runtime.initial_state
-        earlier, suspended = handle.quota if tells else None, handle.suspended_by_user
+        # The page is newer than the state store, but older than a change since the client's registration.
+        is_unchanged = (client.quota, client.suspended_by_user) == runtime.initial_state
+        page_counts = not runtime.had_process and is_unchanged
+        earlier, suspended = handle.quota if page_counts else None, handle.suspended_by_user
         idle = handle.suspended_by_policy and not runtime.had_process
         runtime.had_process = True
         turn = turn_reports.turn_at_join(handle, self._loop.time())
         self._dispatch(ev.ProcessJoined(runtime.client_id, handle.number, handle.devices, turn))
         runtime.write_permit(handle)
-        if earlier:  # now that it is known where the client is
+        if earlier:  # only now, because the check of a quota needs the client's devices
             self._adopt(runtime, earlier, suspended)
         if idle:
             self._dispatch(ev.SuspendRequested(runtime.client_id, by_policy=True))
@@ -123,19 +134,19 @@ class ClientRegistry:
         self._coordinator.page_sync.write_pages(runtime)
 
     def _adopt(self, runtime: ClientRuntime, quota: Quota | None, suspended: bool) -> None:
-        """What was said to an earlier coordinator holds on, not what the client was started with."""
+        """Apply the quota and suspension from an earlier coordinator instead of those of the client's start."""
         if quota:
             try:
                 self._dispatch(ev.QuotaChanged(runtime.client_id, quota, runtime.allocated))
             except GpuShareError as error:
-                log.warning("client %s: quota of an earlier coordinator not adopted: %s", runtime.client_id, error)
+                log.warning("ignoring the quota of client %s at an earlier coordinator: %s", runtime.client_id, error)
         if suspended != self._scheduler.clients[runtime.client_id].suspended_by_user:
             self._dispatch(
                 ev.SuspendRequested(runtime.client_id) if suspended else ev.ResumeRequested(runtime.client_id)
             )
 
     def remove_process(self, handle: ProcessHandle) -> None:
-        """A process's connection ended."""
+        """Remove a process whose connection has ended."""
         if runtime := self.runtime_of(handle):
             del self._handles[handle.number], self._runtimes_by_process[handle.number]
             runtime.remove_process(handle.number)
@@ -147,7 +158,7 @@ class ClientRegistry:
         return self._runtimes_by_process.get(handle.number)
 
     def remove_if_unconnected(self, runtime: ClientRuntime) -> None:
-        """Drop a client that nobody is connected to: at once if it was said to be over, else after a grace."""
+        """Remove a client without connections: at once if it is unregistered, else after a grace."""
         if not runtime.is_unconnected:
             runtime.unconnected_since = None
             return
@@ -163,7 +174,7 @@ class ClientRegistry:
             self._coordinator.subscriptions.schedule_publication()
 
     def _on_client_exit(self, runtime: ClientRuntime) -> None:
-        """The client is over as soon as its other processes are gone too."""
+        """Unregister the client, so that it is removed as soon as its other processes have gone."""
         if self._runtimes.get(runtime.client_id) is runtime:
             runtime.is_unregistered = True
             self.remove_if_unconnected(runtime)

@@ -1,4 +1,4 @@
-"""What the scheduler decides, carried out on the pages of processes."""
+"""Execution of the scheduler's commands on the pages of processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class CommandExecutor:
-    """Carries commands out. What that brings about at once goes to `follows`, as events."""
+    """Executor of commands. Events that follow at once go to `on_consequence`."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class CommandExecutor:
         self._write_quota = write_quota
         self._publish_prefetch = publish_prefetch
         self._audit = audit
-        self.overrun_count = 0  # turns that did not end in time
+        self.overrun_count = 0  # turns
 
     def execute(self, command: cmd.Command) -> None:
         runtime = self._runtimes.get(command.client)
@@ -40,7 +40,7 @@ class CommandExecutor:
                 runtime.set_permit(command)
             case cmd.CheckUnusedPermit():
                 if runtime.is_stopped:
-                    log.info("client %s is stopped: it is passed over until it goes on", runtime.client_id)
+                    log.info("skipping client %s, which is stopped, until it continues", runtime.client_id)
                     self._on_consequence(ev.PermitUnused(runtime.client_id, stopped=True))
                 elif runtime.was_refused_entry():
                     self._on_consequence(ev.PermitUnused(runtime.client_id, stopped=False))
@@ -54,17 +54,18 @@ class CommandExecutor:
             case cmd.SetBudget():
                 runtime.set_budget(command.budget)
             case cmd.NotifyUser():
-                log.warning("client %s: %s", runtime.client_id, command.message)
+                log.warning("notice for the user of client %s: %s", runtime.client_id, command.message)
             case cmd.ReportOverrun():
                 self.overrun_count += 1
                 log.warning(
-                    "client %s has not drained for %.1f s: its turn is not over and others wait",
+                    "reporting an overrun: client %s has not drained for %.1f s, and other clients wait",
                     runtime.client_id,
                     command.seconds,
                 )
             case cmd.InterruptKernel():
-                # Its Jupyter server sees in the snapshot that it is asked to: it may signal it, and knows how.
-                log.warning("client %s: its kernel is asked to interrupt its cell", runtime.client_id)
+                # The Jupyter server reads the request in the snapshot, because the server may interrupt its kernels.
+                log.warning("asking the kernel of client %s to interrupt its cell", runtime.client_id)
+
                 self._audit.record(
                     None, "interrupt", runtime.client_id, None, {"overrun_seconds": round(command.seconds, 1)}
                 )

@@ -1,4 +1,4 @@
-"""The coordinator: carries events from its edges to the scheduler and the scheduler's commands back."""
+"""Core object of the daemon, which passes events to the scheduler and executes the scheduler's commands."""
 
 from __future__ import annotations
 
@@ -41,19 +41,21 @@ from .page_sync import PageSync
 from .periodic_tasks import PeriodicTasks
 from .restart_recovery import RestartRecovery
 
-TORN_RETRY_SECONDS = 0.001  # seconds after which a page that was being written is read again
-AGENT_DEADLINE_GRACE_SECONDS = (
-    0.003  # processes close their gates at the deadline by themselves; this late we see that they do
-)
+TORN_RETRY_SECONDS = 0.001  # delay of the second read of a page that the process was writing
+# Agents close their gates at the deadline without the coordinator, which checks that they did only after this time.
+AGENT_DEADLINE_GRACE_SECONDS = 0.003
 
 log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """All state of a running coordinator. Everything happens on one event loop."""
+    """State of a running coordinator. All methods run on one event loop."""
 
     def __init__(self, settings: LiveSettings, socket_path: str, state: Path | None = None) -> None:
-        """`state`: the directory for what is to outlive it; None: this user's."""
+        """Find the devices and start the periodic tasks.
+
+        `state` is the directory of the state that outlives the coordinator; None: this user's state directory.
+        """
         state = state or address.state_directory()
         self.audit = AuditLog(state)
         self.settings_override = SettingsOverrideFile(socket_path)
@@ -62,11 +64,11 @@ class Coordinator:
         self.nvml = nvml.Nvml()
         found = nvml.simulated_devices() if settings.traits.simulate else self.nvml.devices()
         self.nvml.sample()
-        looks = device_health.DeviceHealth(*((None, {}) if settings.traits.simulate else self.nvml.handles))
-        self.device_monitor = DeviceMonitor(self.nvml, looks)
+        health = device_health.DeviceHealth(*((None, {}) if settings.traits.simulate else self.nvml.handles))
+        self.device_monitor = DeviceMonitor(self.nvml, health)
         self.scheduler = self.settings.make_scheduler(found, self.nvml.distance)
         self.runtimes: dict[str, ClientRuntime] = {}  # by client
-        self.process_handles: dict[int, ProcessHandle] = {}  # by the numbers of processes
+        self.process_handles: dict[int, ProcessHandle] = {}  # by number
         self.registry = ClientRegistry(self)
         self.subscriptions = SnapshotSubscriptions(self.build_snapshot, self._client_owners)
         self._loop = asyncio.get_running_loop()
@@ -83,7 +85,7 @@ class Coordinator:
         self.state_store = StateStore(store_path(socket_path, state), self._loop.call_soon_threadsafe)
         self.restart_recovery = RestartRecovery(self.state_store, self._loop.time())
         self.usage = UsageService(self.scheduler, self.state_store, settings.traits.usage_kept, self._loop.time())
-        self.problems: list[str] = []  # for people: what does not work beside sharing
+        self.problems: list[str] = []  # messages to users about features that do not work
         self._timer: asyncio.TimerHandle | None = None
         self.progress_reports = ProgressReports()
         self.utilisation = UtilisationSampler(self.nvml)
@@ -92,20 +94,20 @@ class Coordinator:
         self._started_at = self._loop.time()
         for info in found:
             try:
-                device_locks.create_files(info.uuid)  # before anybody makes one that is not for everybody
+                device_locks.create_files(info.uuid)  # before a process creates them without access for other users
             except OSError as error:
-                self.problems.append(f"not everybody can lock device {info.uuid}: {error}")
+                self.problems.append(f"clients of other users cannot take turns on device {info.uuid}: {error}")
                 log.warning("%s", self.problems[-1])
             self.add_device(info)
         if self.scheduler.placement_adapter.placement.unmet_guarantees:
             log.error(
-                "%s: what they are guaranteed does not hold",
+                "not keeping the guarantees of tenants, which this host has no devices for: %s",
                 self.scheduler.placement_adapter.placement.unmet_guarantees,
             )
         self._periodic_tasks = PeriodicTasks(self)
 
     def close(self) -> None:
-        """Stop the timers and let go of every page and lock; clients run on and look for another coordinator."""
+        """Stop the timers and close all pages and locks; clients run on and connect to the next coordinator."""
         self._periodic_tasks.stop()
         self.registry.exit_watcher.close()
         if self._timer:
@@ -121,42 +123,42 @@ class Coordinator:
 
     @property
     def now(self) -> float:
-        """Seconds, on the clock of events."""
+        """Time in seconds, on the clock of events."""
         return self._loop.time()
 
     # --- events in, commands out
 
     def dispatch(self, event: ev.Event) -> None:
-        """Hand an event to the scheduler and carry out what it decides, including what follows from that.
+        """Pass an event to the scheduler and execute its commands, and so with all events that follow from these.
 
-        Raises GpuShareError for a refused request, having changed nothing.
+        Raises GpuShareError for a refused request, without a change.
         """
-        concerned = self._client_of_event(event)
-        decided = self.scheduler.handle(event, self._loop.time())
+        changed = self._client_of_event(event)
+        commands = self.scheduler.handle(event, self._loop.time())
         while True:
-            for command in decided:
-                concerned.add(command.client)
+            for command in commands:
+                changed.add(command.client)
                 self.executor.execute(command)
             if not self._pending_events:
                 break
             event = self._pending_events.popleft()
-            concerned |= self._client_of_event(event)
-            decided = self.scheduler.handle(event, self._loop.time())
-        self._record_history(concerned)
-        self.usage.on_client_events(concerned)
+            changed |= self._client_of_event(event)
+            commands = self.scheduler.handle(event, self._loop.time())
+        self._record_history(changed)
+        self.usage.on_client_events(changed)
         self._schedule_deadline()
         self.lock_contention.update()
-        self.subscriptions.schedule_publication(concerned)
+        self.subscriptions.schedule_publication(changed)
 
     def read_page(self, handle: ProcessHandle, retry_if_torn: bool = True) -> None:
-        """Handle what the page of a process says, after its doorbell and once a second."""
+        """Read the page of a process and dispatch the events that follow from it."""
         process, runtime = self.scheduler.processes.get(handle.number), self.registry.runtime_of(handle)
         if process is None or runtime is None:
             return
-        news = turn_reports.read_events(runtime, handle, process, self.now)
-        if news is None and retry_if_torn:
+        events = turn_reports.read_events(runtime, handle, process, self.now)
+        if events is None and retry_if_torn:
             self._loop.call_later(TORN_RETRY_SECONDS, self.read_page, handle, False)
-        for event in news or ():
+        for event in events or ():
             if isinstance(event, ev.TurnEntered):
                 self._read_predecessor_pages(process.client)
             elif isinstance(event, ev.TurnLeft):
@@ -167,32 +169,40 @@ class Coordinator:
             self.page_sync.read_memory(runtime)
 
     def _read_predecessor_pages(self, client: Client) -> None:
-        """A client has entered a turn, so the clients that had its devices have left theirs: read that first."""
+        """Read the pages of the clients that had the devices of a client that has entered a turn.
+
+        Those clients have left their turns, and the scheduler must get these events first.
+        """
         self._read_pages(
             grant.client for device in client.device_bindings for grant in device.grants if grant.client is not client
         )
 
     def _read_joiner_pages(self, client: Client) -> None:
-        """A client has left a turn that a joiner may have entered: read that first, or the joiner's permit goes."""
-        following = [
+        """Read the pages of the clients that may have joined the turn that a client has left.
+
+        Without their events, the scheduler would withdraw their permits.
+        """
+        next_clients = [
             device.next_client
             for device in client.device_bindings
             if device.next_client and device.next_client is not client
         ]
-        self._read_pages(joiner for joiner in following if joiner.pending_permit and joiner.pending_permit.joins_turn)
+        self._read_pages(
+            joiner for joiner in next_clients if joiner.pending_permit and joiner.pending_permit.joins_turn
+        )
 
     def _read_pages(self, clients: Iterable[Client]) -> None:
         for identity in [client.id for client in clients]:
             for handle in list(self.runtimes[identity].processes.values()):
                 self.read_page(handle)
 
-    def _record_history(self, concerned: Iterable[str]) -> None:
+    def _record_history(self, changed: Iterable[str]) -> None:
         now = self._loop.time()
-        for client in self.history.holding_clients.union(concerned):
+        for client in self.history.holding_clients.union(changed):
             self.history.record(client, self.scheduler.clients.get(client), now)
 
     def _client_of_event(self, event: ev.Event) -> set[str]:
-        """The client that an event is about, if it is about one."""
+        """Return the client that an event is about, or the empty set."""
         if process := self.scheduler.processes.get(getattr(event, "process", 0)):
             return {process.client.id}
         client = getattr(event, "client", "")
@@ -219,54 +229,58 @@ class Coordinator:
         runtime.write_quota(client, memory, self.scheduler.quantum(client), idle, self.settings.traits)
 
     def hold(self, runtime: ClientRuntime, seconds: float) -> float | None:
-        """Returns for how long the client keeps its devices now, in seconds; None: it does not. Raises Refused."""
+        """Request a hold, and return the seconds for which the client keeps its devices, or None. Raises Refused."""
         self.dispatch(ev.HoldRequested(runtime.client_id, seconds))
         return self.scheduler.clients[runtime.client_id].hold_seconds_left(self._loop.time())
 
     def release(self, runtime: ClientRuntime) -> tuple[bool, bool]:
-        """Give up the client's turn and its hold. Returns whether it had a turn, and a hold."""
+        """End the client's turn and hold. Return whether the client had a turn, and whether it had a hold."""
         client = self.scheduler.clients[runtime.client_id]
         had = client.grant is not None, client.hold_seconds_left(self._loop.time()) is not None
         self.dispatch(ev.ReleaseRequested(runtime.client_id))
         return had
 
     def evict(self, runtime: ClientRuntime) -> MemoryUse:
-        """Its turn ends and its memory leaves, until its next turn. Returns what it had. Raises Conflict."""
+        """End the client's turn and evict its memory until its next turn.
+
+        Return the memory use before. Raises Conflict for memory that cannot be evicted.
+        """
         if runtime.has_unmovable_memory:
             raise Conflict(
-                f"client {runtime.client_id} holds its memory in mode plain, which cannot leave the device: "
-                "free it in the program, or start it with GPUSHARE_MEMORY_MODE=swap or unified"
+                f"client {runtime.client_id} has its memory in mode plain, which cannot leave the device: "
+                "free the memory in the program, or start the program with GPUSHARE_MEMORY_MODE=swap or unified"
             )
         self.page_sync.read_memory(runtime)
-        held = runtime.memory_use
+        memory_use = runtime.memory_use
         self.dispatch(ev.EvictRequested(runtime.client_id))
-        return held
+        return memory_use
 
     def save_client(self, runtime: ClientRuntime) -> None:
-        """Its quota or suspension has just been changed, and is to outlive this process."""
+        """Save the changed quota or suspension of a client, which must outlive this coordinator."""
         self.restart_recovery.save_soon(runtime, self.scheduler.clients[runtime.client_id], self._loop.time())
 
     def add_device(self, info: DeviceInfo) -> None:
-        """It counts with as much memory as the settings leave it."""
-        known = self.settings.cap_memory(info)
-        self.dispatch(ev.DeviceFound(known))
+        """Add a device to the scheduler, with its memory capped by the settings."""
+        self.dispatch(ev.DeviceFound(self.settings.cap_memory(info)))
 
     def set_device_failure(self, uuid: str, failed: str) -> str:
-        """What is wrong with a device by now; empty: nothing. Returns what was. Raises Refused for one that is not
-        here."""
+        """Set the failure of a device; empty: the device works. Return the failure before.
+
+        Raises Refused for an unknown device.
+        """
         if uuid not in self.scheduler.devices:
             known = ", ".join(self.scheduler.devices) or "none"
-            raise Refused(f"device {uuid!r} is not here: allowed are {known}")
+            raise Refused(f"this coordinator has no device {uuid!r}: allowed are {known}")
         before = self.scheduler.placement_adapter.placement.allocations[uuid].failure
         self.dispatch(ev.DeviceFailed(uuid, failed) if failed else ev.DeviceRecovered(uuid))
         return before
 
     def change_settings(self, settings: LiveSettings) -> None:
-        """Raises Refused, having changed nothing."""
-        groups = {
+        """Put settings into force. Raises Refused without a change."""
+        tenants = {
             client.id: settings.tenant_lookup.tenant_of(client.user) for client in self.scheduler.clients.values()
         }
-        self.dispatch(ev.SettingsChanged(settings.core_settings(), groups))
+        self.dispatch(ev.SettingsChanged(settings.core_settings(), tenants))
         before, self.settings = self.settings.as_json(), settings
         self.settings_override.update(
             {name: value for name, value in settings.as_json().items() if value != before[name]}
@@ -277,14 +291,17 @@ class Coordinator:
     # --- snapshots
 
     def config(self) -> dict[str, Any]:
-        """The settings in force. `simulate` is what was asked for; programs may bring simulated devices without it."""
+        """Return the settings in force and `devices_are_simulated`.
+
+        Programs may report simulated devices even without the setting `simulate`.
+        """
         devices = self.scheduler.devices.values()
         simulated = bool(devices) and all(device.info.simulated for device in devices)
         return {**self.settings.as_json(), "devices_are_simulated": simulated or self.settings.traits.simulate}
 
     def build_snapshot(self, changed_clients: set[str]) -> SnapshotSteps:
-        """Make the whole snapshot, which is shown to no user as it is, in slices; see `snapshot.take`."""
-        found, clients, measures = yield from snapshot.build_snapshot(
+        """Build the whole snapshot in chunks; see `snapshot.build_snapshot`. No user may see all of it."""
+        devices, clients, counters = yield from snapshot.build_snapshot(
             self.scheduler,
             self.runtimes,
             self.nvml,
@@ -293,28 +310,26 @@ class Coordinator:
             changed_clients,
             self._loop.time,
         )
-        together = ProcessCounters.combine([self.registry.removed_counters, *measures])
-        about = {
-            **snapshot.coordinator_fields(
-                self.socket_path, __version__, self._loop.time() - self._started_at, together
-            ),
+        total = ProcessCounters.combine([self.registry.removed_counters, *counters])
+        coordinator = {
+            **snapshot.coordinator_fields(self.socket_path, __version__, self._loop.time() - self._started_at, total),
             **self.usage.summary(),
             "overruns": self.executor.overrun_count,
             "refused": dict(refusal_counts),
             "problems": [*self.problems, *self.state_store.problems],
         }
-        return {"devices": found, "clients": clients, "config": self.config(), "coordinator": about}
+        return {"devices": devices, "clients": clients, "config": self.config(), "coordinator": coordinator}
 
     def _client_owners(self) -> dict[str, str]:
         return {client.id: client.user for client in self.scheduler.clients.values()}
 
     def query_history(self, after: int, client: str) -> dict[str, Any]:
-        """What has happened since entry `after`; see `wire.messages.History`."""
+        """Return the history since entry `after`; see `wire.messages.History`."""
         utilisation = {uuid: self.utilisation.of_device(uuid).fraction for uuid in self.scheduler.devices}
         self._record_history(())
         return {**self.history.entries_since(after, client, self._loop.time()), "utilisation": utilisation}
 
     def query_usage(self, since: float, user: str, on_result: Callable[[dict[str, Any]], None]) -> None:
-        """Up to now, see `Usage.tell`."""
+        """Pass the usage until now to `on_result`; see `UsageService.query`."""
         self.usage.sample_all(self.runtimes.values(), self._loop.time())
         self.usage.query(since, user, on_result)

@@ -1,4 +1,4 @@
-"""What clients hold, as their pages tell it; what they may hold, and how long they wait, as ours tell them."""
+"""Transfer of memory use from pages to the scheduler, and of memory limits and wait estimates to pages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from ..clients.client_runtime import ClientRuntime
 from ..clients.process_handle import MAX_BYTES, ProcessHandle
 from ..host import host_memory
 
-_REFUSAL_DELAY_SECONDS = (
-    15.0  # seconds for which memory that can leave may stay before what it is needed for is refused
-)
+_REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request for room is refused
 
 
 class PageSync:
-    """Between the pages of all processes and the scheduler."""
+    """Synchroniser of the pages of all processes and the scheduler."""
 
     def __init__(
         self,
@@ -34,76 +32,80 @@ class PageSync:
         self._now = now
         self._backing: int | None = None
         self._wait_positions: dict[str, tuple[int, float]] = {}  # position and seconds, by client
-        # By process that is short of room: how often its devices have changed, and since when they have not.
+        # By process with a request for room: the memory version of its devices, and the time of its last change.
         self._unchanged: WeakKeyDictionary[ProcessHandle, tuple[int, float]] = WeakKeyDictionary()
 
     def publish_prefetch(self, runtime: ClientRuntime) -> None:
-        """As much of it as its devices have room for, `device_memory` being all that they have. Nothing beside a client
-        of mode `plain`: it cannot ask anybody to leave again.
+        """Let the client prefetch as much as its devices have room for.
+
+        Nothing is prefetched while a client of memory mode `plain` runs there, because a process of that mode cannot
+        request an eviction.
         """
         devices = [self._scheduler.devices[uuid] for uuid in self._scheduler.clients[runtime.client_id].devices]
         running = {grant.client.id for device in devices for grant in device.grants}
-        wanted = runtime.may_prefetch and not any(
+        allowed = runtime.may_prefetch and not any(
             other.has_unmovable_memory for other in self._runtimes.values() if other.client_id in running
         )
-        rooms = [free_bytes(device) for device in devices] if wanted else []
-        runtime.set_prefetch_limit(min(rooms, default=0) * len(rooms))
+        free = [free_bytes(device) for device in devices] if allowed else []
+        runtime.set_prefetch_limit(min(free, default=0) * len(free))
 
     def handle_memory_shortage(self, handles: Iterable[ProcessHandle]) -> None:
-        """For what these processes are short of, others leave; a process for which none can leave is refused.
+        """Report requests for room to the scheduler, and refuse each request for which no memory can be evicted.
 
-        A request that comes meanwhile is another one: its own answer follows.
+        A later request of a process gets an answer of its own.
         """
-        asks = [(handle, number) for handle in handles if (number := handle.unanswered_request) is not None]
-        if not asks:
+        requests = [(handle, number) for handle in handles if (number := handle.unanswered_request) is not None]
+        if not requests:
             return
         runtimes = list(self._runtimes.values())
         for runtime in runtimes:
             self.read_memory(runtime)
-        for runtime in runtimes:  # now that it is known what all the others have
+        for runtime in runtimes:  # second pass, because the effect of a shortage depends on all memory uses
             self.read_memory(runtime, for_shortage=True)
-        for handle, number in asks:
+        for handle, number in requests:
             if handle.number in self._scheduler.processes and self._must_refuse(handle):
                 handle.page.control.refused_request_seq = number
 
     def _must_refuse(self, handle: ProcessHandle) -> bool:
-        """Return whether no more memory can leave for the process, or none has left for long.
+        """Return whether no more memory can be evicted for the process, or none has been evicted for long.
 
-        A process repeats a request that it makes while its turn ends, in its next turn.
+        A process repeats in its next turn a request that it makes while a turn ends.
         """
         client = self._scheduler.processes[handle.number].client
         if client.grant is None or client.grant.is_draining:
             return False
         if not any(can_make_resident(device, client, device.prefetching_client) for device in client.device_bindings):
             return True
-        changes = sum(device.memory_version for device in client.device_bindings)
+        version = sum(device.memory_version for device in client.device_bindings)
         before, since = self._unchanged.get(handle, (-1, 0.0))
-        if before != changes or any(len(device.grants) > 1 for device in client.device_bindings):
-            self._unchanged[handle] = changes, self._now()
+        if before != version or any(len(device.grants) > 1 for device in client.device_bindings):
+            self._unchanged[handle] = version, self._now()
             return False
         return self._now() > since + _REFUSAL_DELAY_SECONDS
 
     def read_memory(self, runtime: ClientRuntime, for_shortage: bool = False) -> None:
-        """Tell the scheduler what the client holds, if that is another than it knows. `asks`: also if it is short of
-        more than before; what that means depends on what others hold.
+        """Report a changed memory use of the client to the scheduler.
+
+        A grown shortage is reported only with `for_shortage`, because its effect depends on the memory use of the other
+        clients, which must be up to date.
         """
-        held, short = runtime.memory_use, sum(handle.unmet_bytes for handle in runtime.processes.values())
+        use, unmet = runtime.memory_use, sum(handle.unmet_bytes for handle in runtime.processes.values())
         client = self._scheduler.clients[runtime.client_id]
-        if short > client.unmet_bytes and not for_shortage:
+        if unmet > client.unmet_bytes and not for_shortage:
             return
-        if (client.memory_use, client.unmet_bytes) != (held, short):
-            self._dispatch(ev.MemoryReported(runtime.client_id, held.allocated, held.resident, held.unmovable, short))
+        if (client.memory_use, client.unmet_bytes) != (use, unmet):
+            self._dispatch(ev.MemoryReported(runtime.client_id, use.allocated, use.resident, use.unmovable, unmet))
 
     def update_estimates(self, now: float) -> None:
-        """Find out what host and devices can still back, and which client waits for how long."""
-        held = [runtime.memory_use for runtime in self._runtimes.values()]
-        allocated = sum(one.allocated for one in held)
+        """Update the memory backing, and the queue positions and expected waits of all clients."""
+        uses = [runtime.memory_use for runtime in self._runtimes.values()]
+        allocated = sum(use.allocated for use in uses)
         capacity = sum(device.info.memory for device in self._scheduler.devices.values())
         simulated = any(device.info.simulated for device in self._scheduler.devices.values())
-        # The simulated driver keeps "device" memory on the host too.
-        evicted = max(allocated - capacity, sum(one.allocated - one.resident for one in held))
+        evicted = max(allocated - capacity, sum(use.allocated - use.resident for use in uses))
+        # The simulated driver has its device memory on the host.
         backing = host_memory.backing_bytes(capacity, allocated, allocated if simulated else evicted)
-        # Any number of devices may have been reported.
+        # Bounded, because users may report any number of devices.
         self._backing = None if backing is None else min(backing, MAX_BYTES)
         self._wait_positions = {
             client: (position, wait)
@@ -112,6 +114,6 @@ class PageSync:
         }
 
     def write_pages(self, runtime: ClientRuntime) -> None:
-        """Write to the client's pages that this coordinator is alive, and what was measured last."""
+        """Write the heartbeat and the last estimates to the client's pages."""
         position, wait = self._wait_positions.get(runtime.client_id, (0, 0.0))
         runtime.write_levels(int(self._now() * 1e9), self._backing, position, wait)

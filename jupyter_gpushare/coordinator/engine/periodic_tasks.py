@@ -1,4 +1,4 @@
-"""What is looked at once a second, whatever happens: what nobody said, what is used, what is to be kept."""
+"""Tasks of the coordinator that run once a second."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..transport.rate_limits import WindowCounter
 if TYPE_CHECKING:
     from .coordinator import Coordinator
 
-INTERVAL_SECONDS = 1.0  # seconds
-REPEAT_LOG_SECONDS = 3600.0  # seconds until a fault that lasts is logged again
+INTERVAL_SECONDS = 1.0  # between the starts of two rounds
+REPEAT_LOG_SECONDS = 3600.0  # until a lasting fault is logged again
 
 _Key = TypeVar("_Key")
 _T = TypeVar("_T")
@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicTasks:
-    """Of a coordinator, from the next turn of its event loop on until `stop`. A little at a time: turns come first."""
+    """Rounds of tasks, from the next iteration of the event loop until `stop`.
+
+    A round runs in chunks, because messages about turns come first.
+    """
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -43,24 +46,24 @@ class PeriodicTasks:
         self._work = ChunkedWork(self._round(self._loop.time()))
 
     def _round(self, now: float) -> Iterator[None]:
-        """After each, whatever else is to be done comes first, and may change anything."""
+        """Run all tasks once. At each `yield` the event loop handles messages, which may change any state."""
         coordinator = self._coordinator
-        self._run("the settings that are kept", coordinator.settings_override.refresh)
-        self._run("what changes by itself", coordinator.page_sync.update_estimates, now)
+        self._run("settings override", coordinator.settings_override.refresh)
+        self._run("estimates", coordinator.page_sync.update_estimates, now)
         yield
         yield from self._each_runtime(coordinator.page_sync.write_pages)
         yield from self._each_runtime(coordinator.registry.remove_if_unconnected)
         yield from self._each_present(coordinator.process_handles, coordinator.read_page)
         yield
-        self._run("what the driver says", self._poll_devices, now)
+        self._run("device health", self._poll_devices, now)
         yield from self._each_runtime(self._update_client)
         self._run(
-            "what there is no room for",
+            "memory shortage",
             coordinator.page_sync.handle_memory_shortage,
             coordinator.process_handles.values(),
         )
         self._run(
-            "what is remembered",
+            "state store",
             coordinator.restart_recovery.save_changed,
             coordinator.runtimes.values(),
             coordinator.scheduler.clients,
@@ -70,7 +73,7 @@ class PeriodicTasks:
         self._run("usage", coordinator.usage.persist, now)
         yield
         self._run(
-            "programs outside",
+            "foreign processes",
             coordinator.foreign_processes.sample,
             coordinator.scheduler.devices,
             coordinator.process_handles.values(),
@@ -84,33 +87,36 @@ class PeriodicTasks:
             self._loop.time(),
         )
         if coordinator.runtimes:
-            self._run("followers", coordinator.subscriptions.schedule_publication)
+            self._run("subscriptions", coordinator.subscriptions.schedule_publication)
         self._timer = self._loop.call_at(now + INTERVAL_SECONDS, self._start_round)
 
-    def _run(self, what: str, look: Callable[..., object], *at: object) -> None:
-        """One at fault is not to harm the others."""
+    def _run(self, name: str, task: Callable[..., object], *arguments: object) -> None:
+        """Run a task, and log its exception, so that a bug in one task leaves the other tasks running."""
         try:
-            look(*at)
+            task(*arguments)
         except Exception:
-            if self._failures.count(what) == 1:
-                log.exception("bug: %s; story:\n%s", what, "\n".join(self._coordinator.scheduler.event_log()))
+            if self._failures.count(name) == 1:
+                log.exception("bug: %s; event log:\n%s", name, "\n".join(self._coordinator.scheduler.event_log()))
 
-    def _each_runtime(self, look: Callable[[ClientRuntime], None]) -> Iterator[None]:
-        return self._each_present(self._coordinator.runtimes, look)
+    def _each_runtime(self, task: Callable[[ClientRuntime], None]) -> Iterator[None]:
+        return self._each_present(self._coordinator.runtimes, task)
 
-    def _each_present(self, those: Mapping[_Key, _T], look: Callable[[_T], None]) -> Iterator[None]:
-        """Those that are there now, but for those that have gone by then."""
+    def _each_present(self, items: Mapping[_Key, _T], task: Callable[[_T], None]) -> Iterator[None]:
+        """Run a task for each item that is present now and still present when its turn in the chunks comes."""
 
-        def look_at(item: tuple[_Key, _T]) -> None:
-            if those.get(item[0]) is item[1]:
-                self._run(str(item[0]), look, item[1])
+        def run_if_present(item: tuple[_Key, _T]) -> None:
+            if items.get(item[0]) is item[1]:
+                self._run(str(item[0]), task, item[1])
 
-        yield from in_chunks(those.items(), look_at)
+        yield from in_chunks(items.items(), run_if_present)
         yield
 
     def _poll_devices(self, now: float) -> None:
         for uuid, reason in self._coordinator.device_monitor.poll(now):
-            log.warning("device %s: %s", uuid, reason or "works again")
+            if reason:
+                log.warning("placing no new clients on device %s, which has failed: %s", uuid, reason)
+            else:
+                log.warning("using device %s again, which works again", uuid)
             self._coordinator.set_device_failure(uuid, reason)
 
     def _update_client(self, runtime: ClientRuntime) -> None:

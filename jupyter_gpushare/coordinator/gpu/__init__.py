@@ -1,1 +1,1 @@
-"""What NVML reports of the devices, and the lock file of each device."""
+"""Devices of the host, as NVML and the simulated driver report them."""

@@ -1,12 +1,12 @@
-"""Which devices misbehave, as NVML says: lost, uncorrectable memory errors, errors of the hardware (Xid)."""
+"""Failures of devices that NVML reports: lost devices, uncorrectable memory errors, and hardware errors (Xid)."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-# NVIDIA, "XID Errors": those that the hardware or its firmware causes, after which the device needs an administrator.
-# Others, such as 13, 31 and 43, are faults of the program that ran.
+# Errors of the hardware or its firmware, after which the device needs an administrator. Source: NVIDIA, "XID Errors".
+# Other numbers, such as 13, 31 and 43, are faults of a program.
 HARDWARE_XIDS = {
     48: "uncorrectable memory error",
     62: "internal microcontroller halted",
@@ -14,29 +14,29 @@ HARDWARE_XIDS = {
     74: "NVLink error",
     79: "fallen off the bus",
     95: "uncontained memory error",
-    119: "its firmware does not answer",
-    120: "its firmware failed",
+    119: "firmware does not respond",
+    120: "firmware failed",
     140: "unrecovered memory error",
-    143: "its firmware did not start",
+    143: "firmware did not start",
 }
 
 
 class DeviceHealth:
-    """What has changed since the last look. No call raises: a host without NVML has healthy devices."""
+    """Health of each device at the last poll. No method raises; without NVML all devices are healthy."""
 
     def __init__(self, nvml: Any, handles: dict[str, Any]) -> None:
-        """`nvml`: the module `pynvml`, initialised, or None; `handles` by UUID."""
+        """Register for events. `nvml` is the initialised module `pynvml`, or None; `handles` are by UUID."""
         self._nvml = nvml
         self._handles = handles
         self._reported: dict[str, str] = {}
-        self._permanent_failures: dict[str, str] = {}  # what only a reset would heal
-        self._error_counts: dict[str, int] = {}  # uncorrectable memory errors that have been seen
+        self._permanent_failures: dict[str, str] = {}  # failures until a reset of the device
+        self._error_counts: dict[str, int] = {}  # uncorrectable memory errors at the first poll
         self._events: Any = None
         if nvml is not None and handles:
             self._register_events()
 
     def poll(self) -> list[tuple[str, str]]:
-        """(UUID, what is wrong with it by now, or nothing), for each device for which that has changed."""
+        """Return (UUID, failure) of each device whose failure has changed; an empty failure means that it works."""
         if self._nvml is None:
             return []
         self._read_events()
@@ -59,7 +59,7 @@ class DeviceHealth:
             kind, counter = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
             errors = int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, counter))
         except nvml.NVMLError:
-            return ""  # it has no such counter
+            return ""  # the device has no such counter
         if errors > self._error_counts.setdefault(uuid, errors):
             self._permanent_failures[uuid] = "uncorrectable memory error"
         return self._permanent_failures.get(uuid, "")
@@ -71,26 +71,26 @@ class DeviceHealth:
         try:
             self._events = nvml.nvmlEventSetCreate()
         except nvml.NVMLError as error:
-            logging.getLogger(__name__).info("errors of the hardware are not heard of: %s", error)
+            logging.getLogger(__name__).info("cannot receive hardware errors of devices: %s", error)
             return
         for handle in self._handles.values():
             try:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
             except nvml.NVMLError as error:
-                logging.getLogger(__name__).info("errors of one device are not heard of: %s", error)
+                logging.getLogger(__name__).info("cannot receive hardware errors of one device: %s", error)
 
     def _read_events(self) -> None:
         nvml = self._nvml
         for _ in range(64 if self._events is not None else 0):
             try:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
-            except nvml.NVMLError:  # nothing has happened
+            except nvml.NVMLError:  # no event
                 return
-            what = HARDWARE_XIDS.get(int(event.eventData))
+            description = HARDWARE_XIDS.get(int(event.eventData))
             try:
                 uuid = nvml.nvmlDeviceGetUUID(event.device)
             except nvml.NVMLError:
                 continue
             uuid = uuid.decode() if isinstance(uuid, bytes) else uuid
-            if what and uuid in self._handles:
-                self._permanent_failures[uuid] = f"Xid {int(event.eventData)}: {what}"
+            if description and uuid in self._handles:
+                self._permanent_failures[uuid] = f"Xid {int(event.eventData)}: {description}"

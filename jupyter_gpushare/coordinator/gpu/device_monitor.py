@@ -1,4 +1,4 @@
-"""What the driver says of devices, looked at once a second: how they are used, and whether they have failed."""
+"""Poll of the driver once a second, for the use and the health of devices."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..host.background_poll import BackgroundPoller
 from .device_health import DeviceHealth
 from .nvml import Nvml
 
-POLL_TIMEOUT_SECONDS = 5.0  # seconds; a device that falls off the bus may hold every call of NVML for minutes
+POLL_TIMEOUT_SECONDS = 5.0  # a device that falls off the bus may block every call of NVML for minutes
 
 log = logging.getLogger(__name__)
 
 
 class DeviceMonitor:
-    """`nvml` is asked in another thread; without one there is nothing to ask."""
+    """Health and use of devices from NVML, which is called in another thread because a call may hang."""
 
     def __init__(self, nvml: Nvml, health: DeviceHealth) -> None:
         self._nvml = nvml
@@ -24,16 +24,19 @@ class DeviceMonitor:
         self._poller = BackgroundPoller(self._query) if nvml.handles[1] else None
 
     def poll(self, now: float) -> Iterable[tuple[str, str]]:
-        """(UUID, what is wrong with it by now, or nothing), for each device for which that has changed."""
+        """Return (UUID, failure) of each device whose failure has changed; an empty failure means that it works."""
         if self._poller is None:
             return self._health.poll()
         changes = self._poller.take_result(now)
         silent = self._poller.seconds_pending(now) > POLL_TIMEOUT_SECONDS
         if silent and not self._is_unresponsive:
             self._nvml.discard_samples()
-            log.warning("NVML does not answer: what devices do is estimated, and their health unknown, until it does")
+            log.warning(
+                "estimating the use of devices without knowing their health, because NVML has not answered for %.0f s",
+                POLL_TIMEOUT_SECONDS,
+            )
         elif self._is_unresponsive and not silent:
-            log.warning("NVML answers again")
+            log.warning("reading devices through NVML, which answers again")
         self._is_unresponsive = silent
         return changes or ()
 

@@ -1,4 +1,4 @@
-"""Which devices there are: from the simulated driver's description, from NVML, or from what processes report."""
+"""Devices of the host from NVML and from the description of the simulated driver."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ log = logging.getLogger(__name__)
 
 
 def simulated_devices() -> list[DeviceInfo]:
-    """The devices of the simulated driver, without starting it. Empty (and logged) where it is not built."""
-    described = _call_simulated_driver("simcuda_describe")
-    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in described]
+    """Return the devices of the simulated driver, without its start; none, with a log record, if it is not built."""
+    devices = _call_simulated_driver("simcuda_describe")
+    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in devices]
 
 
 def simulated_processes() -> dict[str, dict[int, int | None]]:
-    """By simulated device: the processes there, with their bytes."""
+    """Return the processes on each simulated device, with their memory in bytes."""
     uuids = [info.uuid for info in simulated_devices()]
-    found: dict[str, dict[int, int | None]] = {}
+    processes: dict[str, dict[int, int | None]] = {}
     for process in _call_simulated_driver("simcuda_processes"):
-        found.setdefault(uuids[process["index"]], {})[process["pid"]] = process["memory"]
-    return found
+        processes.setdefault(uuids[process["index"]], {})[process["pid"]] = process["memory"]
+    return processes
 
 
 def _call_simulated_driver(function: str) -> list[dict[str, Any]]:
-    """What a function of the simulated driver answers; nothing (and logged) where it is not built."""
+    """Return the result of a function of the simulated driver; empty, with a log record, if the driver is not built."""
     try:
         driver = ctypes.CDLL(str(SIMULATED_DRIVER_PATH))
         buffer = ctypes.create_string_buffer(1 << 16)
         code = driver[function](buffer, ctypes.c_size_t(len(buffer)))
         if code < 0:
             raise OSError(f"{function} returned {code}")
-        told: list[dict[str, Any]] = json.loads(buffer.value)
+        result: list[dict[str, Any]] = json.loads(buffer.value)
     except (OSError, AttributeError, ValueError) as error:
-        log.error("the simulated driver %s cannot be asked (%s): %s", SIMULATED_DRIVER_PATH, function, error)
+        log.error("cannot call %s of the simulated driver %s: %s", function, SIMULATED_DRIVER_PATH, error)
         return []
-    return told
+    return result
 
 
 class DeviceSample(NamedTuple):
-    """Of one device; None: not known."""
+    """Sample of one device; None: unknown."""
 
     memory_used: int | None = None
     utilisation: float | None = None
@@ -57,7 +57,7 @@ _NO_SAMPLE = DeviceSample()
 
 
 class Nvml:
-    """NVML, if this host has it. No call raises: a host without NVML works from what processes report."""
+    """Access to NVML. No method raises; on a host without NVML, devices become known by the reports of processes."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -69,10 +69,10 @@ class Nvml:
             pynvml.nvmlInit()
             self._nvml = pynvml
         except Exception as error:  # ImportError, or any of NVML's own exceptions
-            log.info("NVML is not available (%s); devices become known when processes report them", error)
+            log.info("waiting for processes to report devices, because NVML is not available: %s", error)
 
     def devices(self) -> list[DeviceInfo]:
-        """All whole GPUs. One that cannot be read is left out and logged."""
+        """Return all whole GPUs. A GPU that cannot be read is left out and logged."""
         found = []
         for index in range(self._nvml.nvmlDeviceGetCount() if self._nvml else 0):
             try:
@@ -84,16 +84,16 @@ class Nvml:
                 found.append(DeviceInfo(uuid, name, int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)))
                 self._handles[uuid] = handle
             except self._nvml.NVMLError as error:
-                log.warning("GPU %d cannot be read through NVML: %s", index, error)
+                log.warning("leaving out GPU %d, which NVML cannot read: %s", index, error)
         return found
 
     @property
     def handles(self) -> tuple[Any, dict[str, Any]]:
-        """The library, or None, and what it knows each device by."""
+        """Library `pynvml`, or None, and its handle of each device by UUID."""
         return self._nvml, self._handles
 
     def distance(self, one: str, other: str) -> int | None:
-        """How far two devices are apart, as nvmlGpuTopologyLevel_t has it, or None if unknown."""
+        """Return the distance of two devices as nvmlGpuTopologyLevel_t, or None if unknown."""
         if one not in self._handles or other not in self._handles:
             return None
         try:
@@ -102,26 +102,26 @@ class Nvml:
             return None
 
     def sample(self) -> None:
-        """Read what devices do, for the three methods below. It may hang where the driver does."""
+        """Take a sample of each device, for the three methods below. May hang with the driver."""
         self._samples = {
             uuid: DeviceSample(self._memory_used(uuid), self._utilisation(uuid), self._processes(uuid))
             for uuid in self._handles
         }
 
     def discard_samples(self) -> None:
-        """What has been read is too old."""
+        """Discard the samples because they are too old."""
         self._samples = {}
 
     def memory_used(self, uuid: str) -> int | None:
-        """Bytes in use on the device by everybody when it was read, or None if unknown."""
+        """Return the bytes that all processes use on the device, as of the last sample, or None if unknown."""
         return self._samples.get(uuid, _NO_SAMPLE).memory_used
 
     def utilisation(self, uuid: str) -> float | None:
-        """The fraction of its last sample period (up to a second) in which the device worked; None if unknown."""
+        """Return the fraction of NVML's last sample period (up to a second) with work on the device, or None."""
         return self._samples.get(uuid, _NO_SAMPLE).utilisation
 
     def processes(self, uuid: str) -> dict[int, int | None] | None:
-        """The pids that compute on the device, with their bytes as far as they are known; None if they are not."""
+        """Return the pids that compute on the device, with their bytes or None; None if the pids are unknown."""
         return self._samples.get(uuid, _NO_SAMPLE).processes
 
     def _memory_used(self, uuid: str) -> int | None:
@@ -138,8 +138,8 @@ class Nvml:
 
     def _processes(self, uuid: str) -> dict[int, int | None] | None:
         try:
-            found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
-            return {process.pid: process.usedGpuMemory for process in found}
+            processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
+            return {process.pid: process.usedGpuMemory for process in processes}
         except self._nvml.NVMLError:
             return None
 

@@ -1,4 +1,4 @@
-"""Asking what may hang: in a thread of its own, so that nobody's turn waits for the answer."""
+"""Calls that may hang, in a thread of their own, so that no turn waits for the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class BackgroundPoller(Generic[T]):
-    """One question at a time; the answer is there when somebody looks later. `ask` must not raise."""
+    """Poller of one query at a time, whose result a later call takes. `query` must not raise."""
 
     def __init__(self, query: Callable[[], T]) -> None:
         self._query = query
@@ -19,19 +19,19 @@ class BackgroundPoller(Generic[T]):
         self._results: deque[T] = deque()
         self._requested_at: float | None = None
         self._is_closed = False
-        # Not waited for at the end of the program: it may hang for good.
-        threading.Thread(target=self._run, name="patient", daemon=True).start()
+        # A daemon thread, because a query may hang for good and must not keep the program from its end.
+        threading.Thread(target=self._run, name="background poll", daemon=True).start()
 
     def take_result(self, now: float) -> T | None:
-        """The answer to the last question, once, after which it is asked again; None: there is none yet."""
-        answer = self._results.popleft() if self._results else None
-        if answer is not None or self._requested_at is None:
+        """Return the result of the last query and start the next query; None while there is no result."""
+        result = self._results.popleft() if self._results else None
+        if result is not None or self._requested_at is None:
             self._requested_at = now
             self._requests.release()
-        return answer
+        return result
 
     def seconds_pending(self, now: float) -> float:
-        """Seconds for which the present question has been open."""
+        """Return the seconds since the start of the present query; 0 without one."""
         return 0.0 if self._requested_at is None or self._results else now - self._requested_at
 
     def close(self) -> None:

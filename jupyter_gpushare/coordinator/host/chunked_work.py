@@ -1,4 +1,4 @@
-"""Long work on the event loop, a slice at a time, so that messages and the ends of turns wait for one slice at most."""
+"""Long work on the event loop in chunks, so that messages and the ends of turns wait for one chunk at most."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-MAX_ITEMS = 16  # clients or processes in a slice at most
-MAX_SECONDS = 0.001  # seconds after which a slice begins no other one
+MAX_ITEMS = 16  # clients or processes in a chunk
+MAX_SECONDS = 0.001  # time after which a chunk starts no further item
 
 _T = TypeVar("_T")
 
 
 class ChunkedWork:
-    """Run `steps` up to its first `yield` at once, and each further slice after the event loop has served its peers.
+    """Runner of `steps`: the chunk up to the first `yield` at once, and each further chunk from the event loop.
 
-    `on_seconds` gets the seconds of each further slice.
+    `on_seconds` gets the seconds of each further chunk.
     """
 
     def __init__(self, steps: Iterator[None], on_seconds: Callable[[float], None] = lambda _: None) -> None:
@@ -36,27 +36,27 @@ class ChunkedWork:
     def _run(self) -> None:
         self._timer = None
         if not next(self._steps, True):
-            self._timer = self._loop.call_later(0, self._run_later)  # behind what is there to be read by now
+            self._timer = self._loop.call_later(0, self._run_later)  # after the messages that have arrived
 
     def _run_later(self) -> None:
-        began = self._loop.time()
+        started_at = self._loop.time()
         self._run()
-        self._on_seconds(self._loop.time() - began)
+        self._on_seconds(self._loop.time() - started_at)
 
 
 def in_chunks(items: Iterable[_T], process: Callable[[_T], None]) -> Iterator[None]:
-    """Call `look` with each of `items`: with up to `AT_A_TIME` at once, with more of them in slices.
+    """Call `process` with each item: up to `MAX_ITEMS` items at once, more items in chunks.
 
-    Between two slices anything may change.
+    Between two chunks any state may change.
     """
-    found, loop = list(items), asyncio.get_running_loop()
-    sliced = len(found) > MAX_ITEMS
+    present, loop = list(items), asyncio.get_running_loop()
+    is_chunked = len(present) > MAX_ITEMS
     until, left = loop.time(), 0
-    for item in found:
-        if sliced and (not left or loop.time() > until):
+    for item in present:
+        if is_chunked and (not left or loop.time() > until):
             yield
             until, left = loop.time() + MAX_SECONDS, MAX_ITEMS
         process(item)
         left -= 1
-    if sliced:
+    if is_chunked:
         yield

@@ -1,7 +1,7 @@
-"""The files that back turns: for each device a lock file, and its bell.
+"""Lock file and bell of each device.
 
-Processes lock the file (`native/shim/agent/turn_lock.c`). A coordinator makes both, and looks at which
-processes hold it.
+Processes lock the lock file (`native/shim/agent/turn_lock.c`). A coordinator creates both files, and reads from Linux
+the processes that have a lock.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ...wire import address
 
 
 def create_files(uuid: str) -> None:
-    """Make the device's lock file and its bell, for everybody.
+    """Create the device's lock file and bell, with access for all users.
 
-    Raises OSError, also if another user has made one of them another way before: that is that user's file, in a sticky
-    folder.
+    Raises OSError, also if another user has created one of the files with another mode. In a sticky folder, only that
+    user can change the file.
     """
     directory = address.lock_directory()
     with contextlib.suppress(FileExistsError):
@@ -36,7 +36,7 @@ def create_files(uuid: str) -> None:
 
 
 def _make_accessible(path: Path, flags: int) -> None:
-    """Make the file readable and writable for everybody, whatever our umask."""
+    """Make the file readable and writable for all users, independently of the umask."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o666)
     try:
         os.fchmod(descriptor, 0o666)
@@ -45,19 +45,21 @@ def _make_accessible(path: Path, flags: int) -> None:
 
 
 def _check_mode(path: Path, is_right_kind: bool) -> None:
-    found = path.lstat()
-    if not is_right_kind or found.st_mode & 0o666 != 0o666:
-        raise PermissionError(f"{path} is not a file of mode 0666 that others can use: uid {found.st_uid} made it")
+    status = path.lstat()
+    if not is_right_kind or status.st_mode & 0o666 != 0o666:
+        raise PermissionError(
+            f"{path}, which uid {status.st_uid} created, is not a file of mode 0666 that all users can use: remove it"
+        )
 
 
 def lock_holders(uuid: str) -> list[int]:
-    """Processes of this host that have locked the device: the kernel names who asked for the lock."""
+    """Return the processes of this host that requested the present locks of the device, as /proc/locks names them."""
     try:
-        found = (address.lock_directory() / f"{uuid}.lock").lstat()
+        status = (address.lock_directory() / f"{uuid}.lock").lstat()
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return []
-    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    # "1: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF"; "1: -> FLOCK ..." only waits.
+    name = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    # A lock: "1: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF"; a waiting process: "1: -> FLOCK ...".
     fields = [line.split() for line in lines]
     return sorted({int(one[4]) for one in fields if one[1] == "FLOCK" and one[5] == name and int(one[4]) > 0})

@@ -1,14 +1,14 @@
-"""How much more memory can be backed by host and devices, so that sharing never ends in the out-of-memory killer."""
+"""Memory backing of host and devices, which bounds allocations before the out-of-memory killer does."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-USABLE_FRACTION = 0.8  # of what is available, ours; the rest is the programs' own
+USABLE_FRACTION = 0.8  # of the available host memory, for evicted memory; the programs need the rest
 
 
 def available_bytes() -> int | None:
-    """Bytes that may still be used by this host's programs, within every memory.max above us; None if unknown."""
+    """Return the available bytes of the host, within each memory.max of this process's cgroups, or None if unknown."""
     try:
         meminfo = Path("/proc/meminfo").read_text()
         bytes_free = next(
@@ -22,9 +22,10 @@ def available_bytes() -> int | None:
 
 
 def backing_bytes(device_memory: int, allocated: int, on_host: int) -> int | None:
-    """What further allocations can be backed, in bytes.
+    """Return the memory backing in bytes, or None if unknown.
 
-    `device_memory` of all devices, `allocated` by all clients, of which `on_host` are already part of the host's use.
+    `device_memory` is the sum of all devices, `allocated` the sum of all clients. Of the allocated bytes, `on_host`
+    count as used host memory already.
     """
     free = available_bytes()
     if free is None:
@@ -33,7 +34,7 @@ def backing_bytes(device_memory: int, allocated: int, on_host: int) -> int | Non
 
 
 def _cgroup_limits() -> list[tuple[int, int]]:
-    """(limit, used) of each cgroup-v2 level above this process that has one."""
+    """Return (limit, used) in bytes of each cgroup-v2 level above this process that has a limit."""
     try:
         line = next(text for text in Path("/proc/self/cgroup").read_text().splitlines() if text.startswith("0::"))
     except (OSError, StopIteration):

@@ -1,8 +1,8 @@
-"""What one user says and others see."""
+"""Text of one user that other users see."""
 
 from __future__ import annotations
 
 
 def sanitize(text: str) -> str:
-    """`text` on one line, without anything that a terminal would obey: it goes to other people's."""
+    """Return the text on one line without control characters, because terminals of other users show it."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,4 +1,4 @@
-"""What the host's user database says of a user: names and groups."""
+"""Names and groups of users in the host's user database."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import pwd
 import time
 from typing import NamedTuple
 
-_MAX_CACHED_USERS = 4096  # users that are remembered
+_MAX_CACHED_USERS = 4096
 
 log = logging.getLogger(__name__)
 
 
 class UserAccount(NamedTuple):
-    """`names`: what a user may be called in the settings, uid and name; `groups`: the names and gids of its groups."""
+    """Names of a user in the settings (uid and user name), and the names and gids of its groups."""
 
     names: tuple[str, ...]
     groups: tuple[str, ...]
 
 
-_UNKNOWN_RETRY_SECONDS = 10.0  # seconds: the database may only have been out of reach
-_unknown: dict[str, float] = {}  # when each user was looked for in vain
+_UNKNOWN_RETRY_SECONDS = 10.0  # until the next query for an unknown user, because the database may have been offline
+_unknown: dict[str, float] = {}  # time of the last failed query, by user
 
 
 def user_account(user: str) -> UserAccount:
-    """Of a uid as text, or a user's name. What the database doesn't know has no groups.
+    """Return the account of a user, given as uid or name. An unknown user has no groups.
 
-    It is asked once for each user that it knows: whoever joins a group belongs to it from the coordinator's next start
-    on. For others it is asked again, or a directory that hangs for a moment would lift a user's ceilings for ever.
+    A known user is queried once, so new groups count after the next start of the coordinator. An unknown user is
+    queried again, because a directory service that hangs for a moment must not lift the user's ceilings for good.
     """
     now = time.monotonic()
     if now - _unknown.get(user, -_UNKNOWN_RETRY_SECONDS) >= _UNKNOWN_RETRY_SECONDS:
         try:
             return _look_up(user)
         except (KeyError, ValueError, OverflowError, OSError) as error:
-            log.info("user %s: no groups are known: %s", user, error)
+            log.info("using no groups for user %s: %s", user, error)
         if len(_unknown) >= _MAX_CACHED_USERS:
             _unknown.clear()
         _unknown[user] = now
@@ -46,7 +46,7 @@ def user_account(user: str) -> UserAccount:
 
 @functools.lru_cache(maxsize=_MAX_CACHED_USERS)
 def _look_up(user: str) -> UserAccount:
-    """Raises what the database raises; that is not remembered."""
+    """Query the database. Its errors are raised and not cached."""
     entry = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
     groups: list[str] = []
     for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
@@ -54,5 +54,5 @@ def _look_up(user: str) -> UserAccount:
         try:
             groups.append(grp.getgrgid(gid).gr_name)
         except (KeyError, OSError) as error:
-            log.info("user %s: group %d has no name: %s", user, gid, error)
+            log.info("using only the number of a group of user %s: group %d has no name: %s", user, gid, error)
     return UserAccount(tuple(dict.fromkeys((user, str(entry.pw_uid), entry.pw_name))), tuple(groups))

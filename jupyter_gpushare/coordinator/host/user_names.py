@@ -8,7 +8,7 @@ import pwd
 
 
 def user_name(user: str) -> str:
-    """The user name of a uid, or the uid where it has none here."""
+    """Return the user name of a uid, or the uid if it has no name."""
     try:
         return _name_of_uid(int(user))
     except (KeyError, ValueError):
@@ -16,7 +16,7 @@ def user_name(user: str) -> str:
 
 
 def process_user(pid: int) -> str | None:
-    """Who runs that process; None: there is no process of that id here."""
+    """Return the user name of a process, or None without a process of that pid."""
     try:
         return user_name(str(os.stat(f"/proc/{pid}").st_uid))
     except OSError:
@@ -25,5 +25,8 @@ def process_user(pid: int) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _name_of_uid(uid: int) -> str:
-    """Asked for with every snapshot, of a database that may be elsewhere. Raises KeyError, which is not remembered."""
+    """Return the cached user name of a uid, because snapshots use it often and the database may be remote.
+
+    Raises KeyError, which is not cached.
+    """
     return pwd.getpwuid(uid).pw_name

@@ -1,4 +1,4 @@
-"""Processes on the devices that no client accounts for: they take memory and time that are not theirs to share."""
+"""Foreign processes, which use memory and time of devices and belong to no client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..host.user_names import process_user
 
 
 class ForeignProcesses:
-    """Looked at once a second, and read by whoever asks."""
+    """Foreign processes of each device, sampled once a second."""
 
     def __init__(self, nvml: nvml.Nvml) -> None:
         self._nvml = nvml
@@ -20,30 +20,30 @@ class ForeignProcesses:
 
     def sample(self, known: Mapping[str, Device], handles: Iterable[ProcessHandle]) -> None:
         simulated = any(device.info.simulated for device in known.values())
-        there = nvml.simulated_processes() if simulated else {}
-        ours = {(uuid, handle.connection.pid) for handle in handles for uuid in handle.devices}
+        simulated_processes = nvml.simulated_processes() if simulated else {}
+        client_pids = {(uuid, handle.connection.pid) for handle in handles for uuid in handle.devices}
         self._by_device = {}
         for uuid, device in known.items():
-            present = there.get(uuid, {}) if device.info.simulated else self._nvml.processes(uuid)
+            present = simulated_processes.get(uuid, {}) if device.info.simulated else self._nvml.processes(uuid)
             if present:
-                self._by_device[uuid] = find_foreign(present, {pid for place, pid in ours if place == uuid})
+                self._by_device[uuid] = find_foreign(present, {pid for other, pid in client_pids if other == uuid})
 
     def on_device(self, uuid: str) -> list[dict[str, Any]]:
-        """A field of a device in the snapshot: `pid`, `user` and `memory` (bytes) of each, null where not known."""
+        """Return a field of a device in the snapshot: `pid`, `user` and `memory` (bytes) of each, null if unknown."""
         return self._by_device.get(uuid, [])
 
 
-def find_foreign(present: Mapping[int, int | None], ours: set[int]) -> list[dict[str, Any]]:
-    """Of the processes that are `present`, with their bytes, those that are not `ours`.
+def find_foreign(present: Mapping[int, int | None], client_pids: set[int]) -> list[dict[str, Any]]:
+    """Return the foreign processes among those that are `present` on a device, with their bytes.
 
-    In a container NVML names processes by the ids that they have outside of it. One that has no such id here may well
-    be a client that we know by another: so only those are told, without ids, that are more than clients are missing.
+    In a container, NVML reports the pids outside the container. A pid that does not exist here may be a client with
+    another pid here. So such pids are reported, without the pid, only as far as they outnumber the missing clients.
     """
-    found = [
+    foreign = [
         {"pid": pid, "user": user, "memory": memory}
         for pid, memory in sorted(present.items())
-        if pid not in ours and (user := process_user(pid)) is not None
+        if pid not in client_pids and (user := process_user(pid)) is not None
     ]
-    nameless = [pid for pid in present if pid not in ours and process_user(pid) is None]
-    missing = len(ours - present.keys())
-    return found + [{"pid": None, "user": None, "memory": None} for _ in nameless[missing:]]
+    unknown = [pid for pid in present if pid not in client_pids and process_user(pid) is None]
+    missing = len(client_pids - present.keys())
+    return foreign + [{"pid": None, "user": None, "memory": None} for _ in unknown[missing:]]

@@ -1,4 +1,4 @@
-"""What each client did in the last minutes, change by change, for timelines."""
+"""History of the changes of phase of each client, for timelines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...wire.messages import MAX_LINE
 
 MAX_AGE_SECONDS = 600.0
 MAX_ENTRIES = 20_000
-STATE_HELD = "held"  # it has a turn by its hold, and runs nothing
+STATE_HELD = "held"  # the client has a turn by its hold, and has no work
 GONE, CELL_STARTED, CELL_ENDED = "gone", "cell_started", "cell_ended"
 
-_HOLD_END_TOLERANCE_SECONDS = 0.1  # seconds within which a turn that ends with its hold does so
-_MAX_ANSWER_BYTES = MAX_LINE - 4096  # bytes of an answer's line; what is left is for the rest of it
-_ENTRY_OVERHEAD_BYTES = 64  # bytes of an entry beside its client
+_HOLD_END_TOLERANCE_SECONDS = 0.1  # within which a turn that ends after its hold counts as ended with the hold
+_MAX_ANSWER_BYTES = MAX_LINE - 4096  # for entries; the other fields of the reply need the rest of the line
+_ENTRY_OVERHEAD_BYTES = 64  # of an entry without its client
 
 
 class Entry(NamedTuple):
@@ -33,24 +33,24 @@ class _State(NamedTuple):
 
 
 class History:
-    """Each change costs the same, however much is kept and however many clients there are."""
+    """History of all clients. The cost of a change is independent of the numbers of entries and clients."""
 
     def __init__(self, now: float) -> None:
         self.run = secrets.token_hex(8)
         self._entries: deque[Entry] = deque()
-        self._count = 0  # of all entries that ever were: the number of the last one
+        self._count = 0  # of all entries, with removed ones: the number of the last entry
         self._present: dict[str, _State] = {}
-        self._initial: dict[str, _State] = {}  # at `_since`, when what is kept begins
+        self._initial: dict[str, _State] = {}  # at `_since`, before the first entry
         self._since = now
         self._holding: set[str] = set()
 
     @property
     def holding_clients(self) -> frozenset[str]:
-        """Who is to be looked at again whatever happens: nothing does when a hold is over."""
+        """Clients that must be recorded after every event, because the end of a hold is no event."""
         return frozenset(self._holding)
 
     def record(self, identity: str, client: Client | None, now: float) -> None:
-        """Something may have changed for the client; None: it has left."""
+        """Record the changes of a client since its last record; None: the client was removed."""
         known = self._present.get(identity)
         if client is None:
             self._holding.discard(identity)
@@ -62,11 +62,11 @@ class History:
         if state == known:
             return
         if known and known.phase == STATE_HELD:
-            over = now if client.hold_until is None else client.hold_until
-            if over < now - (0.0 if state.phase == RUNNING else _HOLD_END_TOLERANCE_SECONDS):
+            hold_end = now if client.hold_until is None else client.hold_until
+            if hold_end < now - (0.0 if state.phase == RUNNING else _HOLD_END_TOLERANCE_SECONDS):
                 latest = self._entries[-1].at if self._entries else self._since
                 known = known._replace(phase=RUNNING)
-                self._add(Entry(max(over, latest), identity, RUNNING))
+                self._add(Entry(max(hold_end, latest), identity, RUNNING))
         self._present[identity] = state
         (self._holding.add if state.phase == STATE_HELD else self._holding.discard)(identity)
         if state.in_cell and not (known and known.in_cell):
@@ -77,36 +77,36 @@ class History:
             self._add(Entry(now, identity, CELL_ENDED))
 
     def entries_since(self, after: int, client: str, now: float) -> dict[str, Any]:
-        """What followed entry number `after`, of one client or (if that is "") of all, as far as an answer has room.
+        """Return the entries after number `after` of one client, or of all clients for "", within one reply's size.
 
-        Where that is not kept any more, and for 0, it begins with how things stood at the beginning of what is kept.
+        For 0, and if the next entry was removed, the result begins with the states before the first entry.
         """
         self._trim(now)
-        first = self._count - len(self._entries)  # how many are not kept any more
-        told: list[Entry] = []
+        first = self._count - len(self._entries)  # number of removed entries
+        selected: list[Entry] = []
         if not first <= after <= self._count or after == 0:
             after = first
-            told += [
+            selected += [
                 Entry(self._since, identity, what)
                 for identity, state in self._initial.items()
                 if client in ("", identity)
                 for what in ((CELL_STARTED, state.phase) if state.in_cell else (state.phase,))
             ]
-        room = _MAX_ANSWER_BYTES - sum(len(entry.client) + _ENTRY_OVERHEAD_BYTES for entry in told)
+        room = _MAX_ANSWER_BYTES - sum(len(entry.client) + _ENTRY_OVERHEAD_BYTES for entry in selected)
         last = after
         for entry in itertools.islice(self._entries, after - first, None):
             if client in ("", entry.client):
                 room -= len(entry.client) + _ENTRY_OVERHEAD_BYTES
                 if room < 0 and last > after:
                     break
-                told.append(entry)
+                selected.append(entry)
             last += 1
         return {
             "run": self.run,
             "now": round(now, 6),
             "next": last,
             "more": last < self._count,
-            "entries": [{"at": round(at, 6), "client": identity, "what": what} for at, identity, what in told],
+            "entries": [{"at": round(at, 6), "client": identity, "what": what} for at, identity, what in selected],
         }
 
     def _add(self, entry: Entry) -> None:

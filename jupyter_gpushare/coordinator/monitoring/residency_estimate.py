@@ -1,10 +1,11 @@
-"""How much of each client is on which device, from what its processes report.
+"""Estimate of the resident memory of each client by device, from the reports of its processes.
 
-A process in memory mode swap or plain knows it to the byte. Unified memory cannot be asked: such a process reports what
-it has not moved away itself, and the driver may have moved more; it evicts what was used longest ago. So what the exact
-ones leave of a device is filled in the order of the last turns.
+A process in memory mode swap or plain reports its exact resident memory. For unified memory CUDA gives no such figure:
+the process reports the memory that it has not evicted itself, and the driver may have evicted more. The driver evicts
+the memory that was used longest ago. So the room that exact processes leave on a device is filled in the order of the
+last turns.
 
-A process reports one figure. If it has several devices, it is shared out among them evenly, and told to be.
+A process reports one sum for all its devices. The sum is divided among them evenly and marked as an estimate.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from ..clients.process_handle import ProcessHandle
 
 @dataclass
 class Residency:
-    """Bytes of one client."""
+    """Resident memory and host memory of one client in bytes."""
 
     by_device: dict[str, int] = field(default_factory=dict)
-    is_estimate: bool = False  # the sum
+    is_estimate: bool = False  # about the sum
     by_device_is_estimate: bool = False
-    host_pinned: int = 0  # of the host, for what was evicted
+    host_pinned: int = 0  # for evicted memory
     host_pageable: int = 0
 
     @property
@@ -32,7 +33,7 @@ class Residency:
         return sum(self.by_device.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Fields of a client in the snapshot."""
+        """Return fields of a client in the snapshot."""
         return {
             "resident": self.total,
             "resident_is_estimate": self.is_estimate,
@@ -42,41 +43,46 @@ class Residency:
             "host_pageable": self.host_pageable,
         }
 
-    def _add(self, parts: Mapping[str, int]) -> None:
-        for uuid, size in parts.items():
+    def _add(self, sizes: Mapping[str, int]) -> None:
+        for uuid, size in sizes.items():
             self.by_device[uuid] = self.by_device.get(uuid, 0) + size
 
 
 def estimate_residency(runtimes: Sequence[ClientRuntime], capacities: Mapping[str, int]) -> dict[str, Residency]:
-    """By client. `runtimes`: those that run, or ran last, come first; `capacities`: bytes of each device."""
-    found = {runtime.client_id: Residency() for runtime in runtimes}
+    """Return the residency of each client.
+
+    `runtimes` begins with the clients that run or ran last. `capacities` has the bytes of each device.
+    """
+    residencies = {runtime.client_id: Residency() for runtime in runtimes}
     room = dict(capacities)
     handles = [
-        (found[one.client_id], handle, handle.is_resident_exact)
+        (residencies[one.client_id], handle, handle.is_resident_exact)
         for one in runtimes
         for handle in one.processes.values()
     ]
-    for of, handle, knows in handles:
-        of.host_pinned += handle.host_pinned
-        of.host_pageable += handle.host_pageable
-        of.is_estimate = of.is_estimate or not knows
-        of.by_device_is_estimate = of.by_device_is_estimate or of.is_estimate or len(handle.devices) > 1
+    for residency, handle, is_exact in handles:
+        residency.host_pinned += handle.host_pinned
+        residency.host_pageable += handle.host_pageable
+        residency.is_estimate = residency.is_estimate or not is_exact
+        residency.by_device_is_estimate = (
+            residency.by_device_is_estimate or residency.is_estimate or len(handle.devices) > 1
+        )
     for exact in (True, False):
-        for of, handle, knows in handles:
-            if knows is exact:
-                parts = _distribute(handle, None if exact else room)
-                of._add(parts)
-                for uuid, size in parts.items():
+        for residency, handle, is_exact in handles:
+            if is_exact is exact:
+                sizes = _distribute(handle, None if exact else room)
+                residency._add(sizes)
+                for uuid, size in sizes.items():
                     room[uuid] = max(0, room.get(uuid, 0) - size)
-    return found
+    return residencies
 
 
 def _distribute(handle: ProcessHandle, room: Mapping[str, int] | None) -> dict[str, int]:
-    """What is resident of a process, by device: evenly, but nowhere more than there is `room` for."""
-    left, parts = handle.memory_use.resident, {}
+    """Divide the resident memory of a process among its devices evenly, within the `room` of each device."""
+    left, sizes = handle.memory_use.resident, {}
     devices = sorted(handle.devices, key=lambda uuid: room.get(uuid, 0) if room else 0)
     for number, uuid in enumerate(devices):
-        part = left // (len(devices) - number)
-        parts[uuid] = part if room is None else min(part, room.get(uuid, 0))
-        left -= parts[uuid]
-    return parts
+        size = left // (len(devices) - number)
+        sizes[uuid] = size if room is None else min(size, room.get(uuid, 0))
+        left -= sizes[uuid]
+    return sizes

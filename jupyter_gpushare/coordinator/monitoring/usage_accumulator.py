@@ -1,7 +1,7 @@
-"""Who has used what: of each client what is new since the last look, by hour, user, tenant and device.
+"""Usage of clients since their last samples, by hour, user, tenant and device.
 
-The seconds are those of the scheduler's books, so that what clients are said to have had of a device is, in all, what
-it was held, whenever one looks and whoever is gone by then. The wall clock only names the hours.
+The seconds come from the scheduler's grants. So the GPU time of all clients adds up to the time for which the device
+was granted, independently of the times of samples and of removed clients. The wall clock only names the hours.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..storage.usage_record import HOUR_SECONDS, UsageKey, UsageOwner, UsageTota
 
 @dataclass
 class _LastSample:
-    """Of one client, when it was looked at last. Of figures that processes tell, the greatest."""
+    """Last sample of one client. Of counters that processes report, it has the greatest values so far."""
 
     at: float
-    held: dict[str, float] = field(default_factory=dict)
+    granted: dict[str, float] = field(default_factory=dict)  # seconds by device
     work: dict[str, WorkCounters] = field(default_factory=dict)
     wait_seconds: float = 0.0
     waits: int = 0
@@ -30,7 +30,7 @@ class _LastSample:
 
 
 class _FinishedWaits(NamedTuple):
-    """Of one client, as far as it is over."""
+    """Waits and switches of one client that have ended."""
 
     waits: int = 0
     wait_seconds: float = 0.0
@@ -38,10 +38,9 @@ class _FinishedWaits(NamedTuple):
 
 
 class Histogram:
-    """How often something took how long: bucket i counts times below 2^i ms and not below the bound of the one before,
-    the last bucket whatever took longer."""
+    """Histogram of durations: bucket i counts those below 2^i ms and not in an earlier bucket, the last all others."""
 
-    BUCKETS = 22  # the last but one ends after 17 minutes
+    BUCKETS = 22  # the last but one ends at 17 minutes
 
     def __init__(self) -> None:
         self._buckets = [0] * self.BUCKETS
@@ -55,33 +54,32 @@ class Histogram:
         return {"buckets": list(self._buckets), "seconds": round(self._seconds, 6)}
 
 
-MAX_OWNERS = 4096  # users with their devices, of which totals are told: pods come and go, and each is a user
+MAX_OWNERS = 4096  # owners in the totals, because each of many short-lived pods may be a user
 
 
 class UsageAccumulator:
-    """Of all clients. `use` is told what is new; `wall` is the wall clock."""
+    """Accumulator of all clients. `record` gets each new usage; `wall_clock` returns seconds since 1970."""
 
     def __init__(
         self, record: Callable[[UsageKey, UsageTotals], None], wall_clock: Callable[[], float] = time.time
     ) -> None:
-        self.totals: dict[
-            UsageOwner, UsageTotals
-        ] = {}  # since this coordinator began; who has used something last comes last
-        self.totals_version = 0  # of the totals
-        self.waits = Histogram()  # that are over
-        self.switches = Histogram()  # what turns have cost, at their ends
+        # Since the start of this coordinator, in the order of each owner's last usage.
+        self.totals: dict[UsageOwner, UsageTotals] = {}
+        self.totals_version = 0
+        self.waits = Histogram()  # ended waits
+        self.switches = Histogram()  # changes of turns
         self._record = record
         self._wall_clock = wall_clock
         self._last_samples: dict[str, _LastSample] = {}
         self._finished_waits: dict[str, _FinishedWaits] = {}
 
     def on_client_event(self, client: Client) -> None:
-        """A wait or a turn of it may be over. To be called after every event about it."""
+        """Count a wait or turn of the client that has ended. The caller must call this after every event about it."""
         known = self._finished_waits.get(client.id, _FinishedWaits())
         now = _FinishedWaits(
             client.waits - (client.waiting_since is not None), client.wait_seconds, client.switch_seconds
         )
-        if now.waits > known.waits:  # many, who waits for nothing at once: only one has a length
+        if now.waits > known.waits:  # of several waits since the last event, only one can have a length
             self.waits.add(now.wait_seconds - known.wait_seconds)
             for _ in range(known.waits + 1, now.waits):
                 self.waits.add(0.0)
@@ -90,61 +88,62 @@ class UsageAccumulator:
         self._finished_waits[client.id] = now
 
     def sample(self, client: Client, tenant: str, work: Mapping[str, WorkCounters], now: float) -> None:
-        """Take down what is new of it. `work`: what its processes have told, by device."""
-        seen = self._last_samples.setdefault(client.id, _LastSample(now))
-        hours = list(_hours(self._wall_clock(), now - seen.at))
-        for uuid, news in self._deltas(seen, client, work, now).items():
+        """Record the client's usage since its last sample. `work` is the reported work by device."""
+        last = self._last_samples.setdefault(client.id, _LastSample(now))
+        hours = list(_hours(self._wall_clock(), now - last.at))
+        for uuid, delta in self._deltas(last, client, work, now).items():
             owner = UsageOwner(client.user, tenant, uuid)
-            self._add(owner, news)
-            rest = news
+            self._add(owner, delta)
+            rest = delta
             for hour, fraction in hours[1:]:
-                part = news.scaled(fraction)
-                rest = rest.minus(part)
-                self._record(UsageKey(hour, owner), part)
+                in_hour = delta.scaled(fraction)
+                rest = rest.minus(in_hour)
+                self._record(UsageKey(hour, owner), in_hour)
             self._record(UsageKey(hours[0][0], owner), rest)
 
-    def _add(self, owner: UsageOwner, news: UsageTotals) -> None:
-        """What is forgotten is in the state store still."""
+    def _add(self, owner: UsageOwner, delta: UsageTotals) -> None:
+        """Add usage to the totals. The state store keeps the usage of owners that the totals discard."""
         total = self.totals.pop(owner, UsageTotals())
-        total.add(news)
+        total.add(delta)
         self.totals[owner] = total
         self.totals_version += 1
         if len(self.totals) > MAX_OWNERS:
             del self.totals[next(iter(self.totals))]
 
     def remove(self, client: str) -> None:
-        """It is over, and was looked at."""
+        """Remove a client after its last sample."""
         self._last_samples.pop(client, None)
         self._finished_waits.pop(client, None)
 
     def _deltas(
-        self, seen: _LastSample, client: Client, work: Mapping[str, WorkCounters], now: float
+        self, last: _LastSample, client: Client, work: Mapping[str, WorkCounters], now: float
     ) -> dict[str, UsageTotals]:
-        held = client.granted_seconds_at(now)
+        granted = client.granted_seconds_at(now)
         waited = client.wait_seconds_at(now)
-        news = {}
-        for uuid in {*held, *client.devices}:
-            before = seen.work.get(uuid, WorkCounters())
-            # Nobody's device works for longer than one has it, whatever processes say.
-            after = work.get(uuid, WorkCounters()).at_most(int(held.get(uuid, 0.0) * 1e9)).at_least(before)
-            tally = news[uuid] = UsageTotals(
-                gpu_seconds=held.get(uuid, 0.0) - seen.held.get(uuid, 0.0),
+        deltas = {}
+        for uuid in {*granted, *client.devices}:
+            before = last.work.get(uuid, WorkCounters())
+            # A report may claim more busy time than the device was granted for, which is impossible.
+            after = work.get(uuid, WorkCounters()).at_most(int(granted.get(uuid, 0.0) * 1e9)).at_least(before)
+            delta = deltas[uuid] = UsageTotals(
+                gpu_seconds=granted.get(uuid, 0.0) - last.granted.get(uuid, 0.0),
                 busy_seconds=(after.busy_ns - before.busy_ns) / 1e9,
                 evicted_bytes=after.evicted - before.evicted,
                 restored_bytes=after.restored - before.restored,
             )
             if uuid in client.devices:
-                tally.wait_seconds = waited - seen.wait_seconds
-                tally.waits = client.waits - seen.waits
-                tally.turns = client.turn_count - seen.turns
-            seen.work[uuid] = after
-        seen.at, seen.held = now, held
-        seen.wait_seconds, seen.waits, seen.turns = waited, client.waits, client.turn_count
-        return {uuid: tally for uuid, tally in news.items() if tally}
+                delta.wait_seconds = waited - last.wait_seconds
+                delta.waits = client.waits - last.waits
+                delta.turns = client.turn_count - last.turns
+            last.work[uuid] = after
+        last.at, last.granted = now, granted
+        last.wait_seconds, last.waits, last.turns = waited, client.waits, client.turn_count
+        return {uuid: delta for uuid, delta in deltas.items() if delta}
 
 
 def _hours(now: float, elapsed: float) -> Iterator[tuple[int, float]]:
-    """(hour of the wall clock, part of the last `elapsed` seconds that lies in it), the present one first."""
+    """Yield (hour of the wall clock, fraction of the last `elapsed` seconds in that hour), the present hour first."""
+
     hour = math.floor(now / HOUR_SECONDS)
     inside = now - hour * HOUR_SECONDS
     yield hour, min(1.0, inside / elapsed) if elapsed else 1.0

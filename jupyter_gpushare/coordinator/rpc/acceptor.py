@@ -1,4 +1,4 @@
-"""Where connections come in: who is there is found out, and that nobody has more of them than is fair."""
+"""Listener that accepts connections, identifies their users and limits the connections of each user."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from ..transport.rate_limits import UserBudget, WindowCounter
 from ..transport.responses import refuse
 from .request_dispatcher import RequestDispatcher
 
-_ACCEPT_PAUSE_SECONDS = 0.5  # seconds without accepting connections when the system has nothing left for them
-_MAX_DROPPED_AT_ONCE = (
-    16  # connections that are given up at once when there is no room: a process brings several descriptors
-)
-_MAX_ACCEPTED_AT_ONCE = 64  # connections that are accepted before others are heard again
+_ACCEPT_PAUSE_SECONDS = 0.5  # without accepting when the system has no resources for another connection
+_MAX_DROPPED_AT_ONCE = 16  # connections when no descriptors are left, because one process needs several descriptors
+_MAX_ACCEPTED_AT_ONCE = 64  # connections before the event loop reads from other connections
 
 log = logging.getLogger(__name__)
 
 
 class ConnectionAcceptor:
-    """All connections of one coordinator. `settings`: those in force."""
+    """Acceptor of all connections of one coordinator. `settings` returns the settings in force."""
 
     def __init__(
         self, dispatcher: RequestDispatcher, identifier: PeerIdentifier, settings: Callable[[], GpuShare]
@@ -40,16 +38,19 @@ class ConnectionAcceptor:
         self._listeners: dict[socket.socket, str] = {}
         self._connections: dict[Connection, None] = {}  # the newest last
         self._budgets: dict[str, UserBudget] = {}
-        self._logged_rejections = WindowCounter(60.0, self._loop.time)  # refusals in the log, by user
+        self._logged_rejections = WindowCounter(60.0, self._loop.time)  # by user
         self._reserve_descriptor: int | None = _open_reserve_descriptor()
 
     def listen(self, listener: socket.socket, socket_user: str = "") -> None:
-        """Take connections from `listener` on. `entrance`: the user whose socket it is; "": everybody's."""
+        """Accept connections from `listener`. `socket_user`: the user whose socket it is; "": a socket of all users."""
         self._listeners[listener] = socket_user
         self._loop.add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
-        """No more of them; those that are there stay, unheard: what was agreed to from now on would not be kept."""
+        """Stop accepting and reading; the connections stay open.
+
+        A request that the coordinator granted from now on would not be saved.
+        """
         for connection in self._connections:
             connection.mute()
         for listener in self._listeners:
@@ -75,22 +76,25 @@ class ConnectionAcceptor:
         try:
             identity = self._identifier.identify(accepted, socket_user)
         except IdentificationFailed as error:
-            log.warning("a connection is refused: %s", error)
+            log.warning("refusing a connection: %s", error)
             accepted.close()
             return
         budget = self._budget_of(identity.user)
-        most = self._settings().max_connections
+        limit = self._settings().max_connections
         budget.connections += 1
         connection = Connection(
             accepted, identity, self._dispatcher.on_line, self._on_closed, budget, lambda: self._settings().max_messages
         )
         self._connections[connection] = None
         self._dispatcher.on_connected(connection)
-        if most and budget.connections > most:
-            self._reject(connection, f"user {identity.user} has {most} connections already, the most it may have")
+        if limit and budget.connections > limit:
+            self._reject(connection, f"user {identity.user} has {limit} connections already, the most a user may have")
 
     def _budget_of(self, user: str) -> UserBudget:
-        """Who has no connection is forgotten, but for who would begin anew by that."""
+        """Return the budget of a user.
+
+        Budgets of users without connections are removed, but not those whose removal would refill them.
+        """
         if user not in self._budgets:
             now = self._loop.time()
             for other in [one for one, budget in self._budgets.items() if budget.is_idle(now)]:
@@ -103,15 +107,18 @@ class ConnectionAcceptor:
         self._budgets[connection.user].connections -= 1
         self._dispatcher.on_closed(connection)
 
-    def _reject(self, connection: Connection, why: str) -> None:
-        if self._logged_rejections.count(connection.user) == 1:  # or the log would be what it floods
-            log.warning("%s is sent away: %s", connection, why)
-        refuse(connection, 0, "too_many", why)
+    def _reject(self, connection: Connection, message: str) -> None:
+        if self._logged_rejections.count(connection.user) == 1:  # once, because a flood of connections must not fill it
+            log.warning("dropping the connection of %s: %s", connection, message)
+        refuse(connection, 0, "too_many", message)
         connection.drop()
 
     def _on_accept_error(self, listener: socket.socket, error: OSError) -> None:
-        """No connection can be taken. If that is for want of descriptors, whoever has the most of them gives one up:
-        else one user who takes all of them would keep out everybody."""
+        """Handle a failed accept.
+
+        Without free descriptors, drop connections of the user that has the most of them: otherwise one user could take
+        all descriptors and lock out all other users.
+        """
         if error.errno in (errno.EMFILE, errno.ENFILE) and self._reserve_descriptor is not None:
             os.close(self._reserve_descriptor)
             self._reserve_descriptor = None
@@ -122,22 +129,22 @@ class ConnectionAcceptor:
                 self._reject(connection, "no descriptors are left, and this user has the most connections")
             self._reserve_descriptor = _open_reserve_descriptor()
             return
-        log.warning("a connection was not accepted: %s", error)
-        self._loop.remove_reader(listener)  # it would be readable at once, again and again
+        log.warning("pausing for %.1f s, because a connection cannot be accepted: %s", _ACCEPT_PAUSE_SECONDS, error)
+        self._loop.remove_reader(listener)  # the socket stays readable, so the event loop would spin
         self._loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume, listener)
         self._reserve_descriptor = (
             self._reserve_descriptor if self._reserve_descriptor is not None else _open_reserve_descriptor()
         )
 
     def _connections_to_drop(self) -> list[Connection]:
-        """Some connections of the user who has the most: first such as no process and no kernel depends on."""
-        others = list(self._connections)[:-1]  # not the one that has just come
+        """Return connections of the user that has the most, first those without a process or kernel."""
+        others = list(self._connections)[:-1]  # without the newest
         counts = Counter(connection.user for connection in others)
         if not counts:
             return list(self._connections)
-        ((greediest, _),) = counts.most_common(1)
-        known = [connection for connection in reversed(others) if connection.user == greediest]
-        return sorted(known, key=lambda connection: not self._dispatcher.is_unidentified(connection))[
+        ((user, _),) = counts.most_common(1)
+        candidates = [connection for connection in reversed(others) if connection.user == user]
+        return sorted(candidates, key=lambda connection: not self._dispatcher.is_unidentified(connection))[
             :_MAX_DROPPED_AT_ONCE
         ]
 
@@ -147,7 +154,7 @@ class ConnectionAcceptor:
 
 
 def _open_reserve_descriptor() -> int | None:
-    """A descriptor to give up when there are no others; None if there are none now."""
+    """Open a descriptor that can be closed when no other is left; return None if none is left now."""
     try:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Connections of processes and kernels: what each is since its hello or attach, and what it says from then on."""
+"""Sessions of processes and kernels, which begin with a hello or attach, and their messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class ProtocolSession:
-    """What a connection has become: a process, a kernel, or neither."""
+    """Session of a connection, which belongs to a process, a kernel or neither."""
 
     def __init__(self) -> None:
         self.handle: ProcessHandle | None = None
@@ -33,7 +33,7 @@ class ProtocolSession:
 
 
 class ProtocolSessions:
-    """Of all connections of one coordinator."""
+    """Sessions of all connections of one coordinator."""
 
     def __init__(
         self, coordinator: Coordinator, clients: ClientHandlers, quotas: QuotaHandlers, inspections: ProcessInspections
@@ -61,7 +61,10 @@ class ProtocolSessions:
             self._coordinator.registry.remove_if_unconnected(session.runtime)
 
     def handle(self, connection: Connection, message: Any) -> bool:
-        """False: the message is no process's or kernel's. Raises IllegalEvent for one that cannot come now."""
+        """Handle a message of a process or kernel, and return False for any other message.
+
+        Raises IllegalEvent for a message that is not allowed in this state of the session.
+        """
         session = self._sessions[connection]
         if isinstance(message, messages.Details):
             self._inspections.on_details(self._handle_of(connection, "details"), message)
@@ -76,7 +79,7 @@ class ProtocolSessions:
         return True
 
     def on_doorbell(self, connection: Connection) -> None:
-        """The page of the process says something new. Raises IllegalEvent."""
+        """Read the page of the process. Raises IllegalEvent for a connection without a process."""
         handle, runtime = self._handle_of(connection, "doorbell"), self._sessions[connection].runtime
         if runtime:
             self._coordinator.page_sync.read_memory(runtime)
@@ -96,7 +99,7 @@ class ProtocolSessions:
             runtime = self._clients.get_or_create(connection, hello)
             session.handle, instead = self._coordinator.registry.add_process(runtime, connection, hello)
         except (PermissionError, InvalidHandshake, Refused) as error:
-            log.warning("%s: hello refused: %s", connection, error)
+            log.warning("%s: refusing its hello: %s", connection, error)
             refuse(connection, 0, _reason(error), str(error))
             connection.drop()
             if not known and hello.client in self._coordinator.runtimes:
@@ -137,7 +140,7 @@ class ProtocolSessions:
 
 
 def _reason(error: PermissionError | InvalidHandshake | Refused) -> str:
-    """For programs."""
+    """Return the reason of an error, as programs read it."""
     if isinstance(error, PermissionError):
         return "forbidden"
     return error.reason if isinstance(error, Refused) else "invalid"

@@ -1,4 +1,4 @@
-"""What each message means: from a decoded line to an event, a request answered, or a connection refused."""
+"""Dispatcher of the lines of connections to sessions and to handlers of requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _decoder = msgspec.json.Decoder(messages.Incoming)
 
 
 class RequestDispatcher:
-    """Answers the peers of one coordinator; the edge calls `connected`, `line` and `ended`."""
+    """Dispatcher of one coordinator; the acceptor calls `on_connected`, `on_line` and `on_closed`."""
 
     def __init__(self, coordinator: Coordinator, stop: Callable[[], None]) -> None:
         self._coordinator = coordinator
@@ -53,11 +53,11 @@ class RequestDispatcher:
         self._sessions.close(connection)
 
     def is_unidentified(self, connection: Connection) -> bool:
-        """Whether it is neither a process's nor a kernel's connection, as far as it has said."""
+        """Return whether the connection has sent neither a hello nor an attach."""
         return self._sessions.is_unidentified(connection)
 
     def on_line(self, connection: Connection, line: bytes) -> None:
-        """Handle one line. Whatever it says, only this connection is affected by its mistakes."""
+        """Handle one line. An error in the line affects only its connection."""
         if len(line) > messages.MAX_LINE:
             refuse(connection, 0, "too_long", f"a line is longer than {messages.MAX_LINE} bytes")
             connection.drop()
@@ -73,14 +73,17 @@ class RequestDispatcher:
             elif not self._sessions.handle(connection, message):
                 self._handle_request(connection, message)
         except IllegalEvent as error:
-            log.warning("%s dropped: %s", connection, error)
+            log.warning("%s: dropping the connection: %s", connection, error)
             refuse(connection, getattr(message, "id", 0), error.reason, str(error))
             connection.drop()
         except Exception:
             log.exception(
-                "bug: %s sent %.200r; story:\n%s", connection, line, "\n".join(self._coordinator.scheduler.event_log())
+                "bug: %s sent %.200r; event log:\n%s",
+                connection,
+                line,
+                "\n".join(self._coordinator.scheduler.event_log()),
             )
-            refuse(connection, getattr(message, "id", 0), "internal", "a bug of the coordinator; see its log")
+            refuse(connection, getattr(message, "id", 0), "internal", "the coordinator has a bug: see its log")
             connection.drop()
         finally:
             for descriptor in connection.take_descriptors():
@@ -88,8 +91,8 @@ class RequestDispatcher:
 
     def _handle_request(self, connection: Connection, request: Any) -> None:
         if connection.has_hung_up:
-            # While this process was stopped or busy, who asked gave up, and was told that nothing comes of it.
-            log.info("%s hung up before its %s was looked at", connection, type(request).__name__.lower())
+            # The sender gave up while this process was stopped or busy, and has reported the request as failed.
+            log.info("%s: skipping its %s, because it has hung up", connection, type(request).__name__.lower())
             return
         try:
             result = self._handlers[type(request)](connection, request)
@@ -103,7 +106,7 @@ class RequestDispatcher:
 
 
 def _request_id(line: bytes) -> int:
-    """The id of a request that is otherwise wrong, so that its sender learns which one it was."""
+    """Return the id of a malformed request for the error reply, or 0."""
     try:
         number = msgspec.json.decode(line).get("id", 0)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):

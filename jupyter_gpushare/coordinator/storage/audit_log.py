@@ -1,4 +1,4 @@
-"""Who changed what, and when: a line of JSON for each change that people asked for, and for what is done to them."""
+"""Log of the changes by users and policies, with a line of JSON for each change."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import Any
 from ..transport.connection import Connection
 from ..transport.rate_limits import WindowCounter
 
-MAX_FILE_BYTES = 16 << 20  # bytes of a file
-MAX_FILES = 4  # files, with the one that is written to: nobody fills the disk by changing settings
-MAX_CHANGES = 1000  # changes of one user in a window, or who changes much would make earlier records go
-WINDOW_SECONDS = 3600.0  # seconds
+MAX_FILE_BYTES = 16 << 20
+MAX_FILES = 4  # with the current one, so that changes cannot fill the disk
+MAX_CHANGES = 1000  # of one user in a window, so that many changes cannot push out earlier records
+WINDOW_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """`audit.log` in `directory`, readable by its owner alone. `clock`: seconds.
+    """File `audit.log` in `directory`, which only its owner can read. `clock` returns seconds.
 
-    A disk that is full is said once in the log, and sharing goes on.
+    A full disk causes one log record, and the coordinator goes on without the audit log.
     """
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,17 +37,17 @@ class AuditLog:
     def record(self, connection: Connection | None, action: str, subject: str, old: Any, new: Any) -> None:
         """Write a line about a change, unless `old` equals `new`.
 
-        `connection`: of the user that asked for the change; None if a setting asked. `subject`: the client or the
-        device, "" for the coordinator.
+        `connection` is the connection of the user that requested the change, or None for a policy. `subject` is the
+        client or the device, or "" for the coordinator.
         """
         if old == new:
             return
         if connection and not connection.admin:
-            noted = self._change_counts.count(connection.user)
-            if noted > MAX_CHANGES:
+            count = self._change_counts.count(connection.user)
+            if count > MAX_CHANGES:
                 return
-            if noted == MAX_CHANGES:
-                action, subject, old, new = "too many changes", "", None, "further ones of this user, for up to an hour"
+            if count == MAX_CHANGES:
+                action, subject, old, new = "too many changes", "", None, "not recording this user for up to an hour"
         entry = {
             "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "user": connection.user if connection else None,
@@ -62,7 +62,7 @@ class AuditLog:
             self._write(json.dumps(entry).encode() + b"\n")
         except OSError as error:
             if not self._failed:
-                log.error("what is changed is not recorded in %s: %s", self._path, error.strerror)
+                log.error("cannot record changes in the audit log %s: %s", self._path, error.strerror)
             self._failed = True
         else:
             self._failed = False
@@ -73,7 +73,7 @@ class AuditLog:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if (written := os.write(descriptor, line)) < len(line):
-                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)  # half a line would spoil the next one
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)  # part of a line would spoil the next
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             full = os.fstat(descriptor).st_size > MAX_FILE_BYTES
         finally:

@@ -1,7 +1,7 @@
-"""The file behind the state store: what a coordinator has to know again after a restart, in SQLite.
+"""SQLite file of the state store, with the state that a coordinator needs after a restart.
 
-One file per socket, for its owner alone. Tokens are there as hashes only, and no labels: these name notebooks. Every
-call may block for as long as the disk does, so only the state store's thread makes them.
+Each socket has one file, which only its owner can read. The file has tokens only as hashes, and no labels, because
+labels are names of notebooks. Every call may block as long as the disk does, so only the state store's thread calls.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from .usage_record import HOUR_SECONDS, UsageKey, UsageOwner, UsageTotals
 
-# Each brings a file of the version before up to date; `PRAGMA user_version` counts them. One that has been released
-# is never changed.
+# Each script migrates a file of the version before; `PRAGMA user_version` is the number of scripts. A released script
+# never changes.
 MIGRATIONS = (
     """
     CREATE TABLE clients (
@@ -47,8 +47,8 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     """,
 )
-MAX_CLIENTS = 10_000  # the latest ones; more are somebody's nonsense
-LOCK_TIMEOUT_SECONDS = 1.0  # seconds to wait for who else has the file
+MAX_CLIENTS = 10_000  # the latest ones, so that a user who registers many cannot fill the disk
+LOCK_TIMEOUT_SECONDS = 1.0  # for which a transaction waits for another process
 
 _UPSERT_CLIENT = """
     INSERT INTO clients VALUES (?, ?, ?, ?, ?)
@@ -66,22 +66,22 @@ _SUM_BY_DAY = f"""
     INSERT INTO usage SELECT hour / 24 * 24, user, tenant, device, {_SUMS} FROM usage
     WHERE hour < ? AND hour % 24 != 0 GROUP BY 1, 2, 3, 4 {_ON_CONFLICT_ADD}
 """
-# Of what SQLite says where the tables are not those of the version that the file claims to be of.
+# Parts of SQLite's messages about tables that do not fit the file's version.
 _SCHEMA_ERRORS = ("no such table", "no such column", "has no column", "columns but", "already exists")
-_FILE_SUFFIXES = ("", "-wal", "-shm")  # the names that belong to one file
+_FILE_SUFFIXES = ("", "-wal", "-shm")  # of the files that make up one database
 _MAX_QUARANTINED = 100
 
 
 class DatabaseUnusable(Exception):
-    """Nothing can be kept there; the message says why. It may go by."""
+    """Error for a file that cannot be used at present; the message has the reason."""
 
 
 class DatabaseCorrupt(Exception):
-    """The file was no state store any more. It lies beside the new one, that the next call begins: see the message."""
+    """Error for a corrupt file, which was renamed. The next call creates a new file; the message has the new name."""
 
 
 class ClientRecord(NamedTuple):
-    """What holds for a client; `token` is a hash, `quota` JSON."""
+    """Saved state of a client; `token` is a hash, `quota` is JSON."""
 
     user: str
     token: str
@@ -90,7 +90,7 @@ class ClientRecord(NamedTuple):
 
 
 def first_hour(since: float, now: float) -> int:
-    """With which the use since that time begins, in whole hours, or, where they are summed up, whole days (UTC)."""
+    """Return the hour with which the usage since a time begins; for usage that is summed by days, the day's (UTC)."""
     hour = math.floor(since / HOUR_SECONDS)
     return hour // 24 * 24 if hour < _month_before(math.floor(now / HOUR_SECONDS)) else hour
 
@@ -100,12 +100,12 @@ def _month_before(hour: int) -> int:
 
 
 def hash_token(token: str) -> str:
-    """Of a token that is random: what cannot be guessed needs no salt."""
+    """Return the hash of a token. It needs no salt, because tokens are random."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class StateDatabase:
-    """Opened by the first call that needs it. Calls raise Unusable or Broken, having changed nothing."""
+    """Database that the first call opens. All calls raise DatabaseUnusable or DatabaseCorrupt, without a change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,32 +117,35 @@ class StateDatabase:
                 self._connection.close()
             self._connection = None
 
-    # --- what is kept
+    # --- content
 
     def clients(self) -> dict[str, ClientRecord]:
-        """By id."""
+        """Return the clients by id."""
         with self._transaction() as file:
             rows = file.execute("SELECT id, user, token, quota, suspended FROM clients").fetchall()
         return {row[0]: ClientRecord(row[1], row[2], row[3], bool(row[4])) for row in rows}
 
     def write(self, clients: Mapping[str, ClientRecord | None], usage: Mapping[UsageKey, UsageTotals]) -> None:
-        """All of it or nothing. A client that is None is over; use is added to what is there."""
+        """Write clients, delete those that are None, and add usage to the stored usage, in one transaction."""
         with self._transaction() as file:
             gone = [(identity,) for identity, record in clients.items() if record is None]
             file.executemany("DELETE FROM clients WHERE id = ?", gone)
             rows = [(identity, *record) for identity, record in clients.items() if record]
             file.executemany(_UPSERT_CLIENT, rows)
             file.execute(_DELETE_OLD_CLIENTS, (MAX_CLIENTS,))
-            file.executemany(_ADD_USAGE, [(key.hour, *key.owner, *astuple(tally)) for key, tally in usage.items()])
+            file.executemany(_ADD_USAGE, [(key.hour, *key.owner, *astuple(totals)) for key, totals in usage.items()])
 
     def usage(self, since: int, user: str) -> dict[UsageOwner, UsageTotals]:
-        """Since that hour, see `first_hour`; of one user, or, if that is empty, of all."""
+        """Return the usage since an hour (see `first_hour`), of one user or for "" of all users."""
         with self._transaction() as file:
             rows = file.execute(_SELECT_USAGE, (since, user)).fetchall()
         return {UsageOwner(*row[:3]): UsageTotals(*row[3:6], *map(int, row[6:])) for row in rows}
 
     def prune(self, hour: int, days: float) -> None:
-        """It is that hour now: what is older than `days` goes, and what is older than a month is summed up by days."""
+        """Delete usage that is older than `days`, and sum up by days usage that is older than a month.
+
+        `hour` is the present hour.
+        """
         with self._transaction() as file:
             file.execute("DELETE FROM usage WHERE hour < ?", (hour - math.ceil(days * 24),))
             by_day = _month_before(hour)
@@ -153,7 +156,7 @@ class StateDatabase:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """In one transaction."""
+        """Run the statements of the `with` block in one transaction."""
         try:
             if self._connection is None:
                 self._connection = self._open()
@@ -162,9 +165,9 @@ class StateDatabase:
         except sqlite3.Error as error:
             self.close()
             if type(error) is not sqlite3.DatabaseError and not any(words in str(error) for words in _SCHEMA_ERRORS):
-                raise DatabaseUnusable(str(error)) from error  # full, locked, read-only: it may be better another time
+                raise DatabaseUnusable(str(error)) from error  # full, locked or read-only, which may change
             raise DatabaseCorrupt(
-                f"{self.path} was broken ({error}): it is {self._quarantine()} now, a new one begins"
+                f"{self.path} was corrupt ({error}): it is {self._quarantine()} now, and a new file replaces it"
             ) from error
         except OSError as error:
             self.close()
@@ -173,7 +176,7 @@ class StateDatabase:
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.path, flags, 0o600)  # what SQLite puts beside it has the same mode
+        descriptor = os.open(self.path, flags, 0o600)  # SQLite gives its other files the same mode
         try:
             if os.fstat(descriptor).st_mode & 0o077:
                 os.fchmod(descriptor, 0o600)
@@ -192,34 +195,37 @@ class StateDatabase:
         return connection
 
     def _quarantine(self) -> Path:
-        """Nobody can read it, but nobody throws it away either. Returns where it is."""
+        """Rename the corrupt file, which an administrator may want to examine. Return its new name."""
         names = (self.path.with_name(f"{self.path.name}.broken-{number}") for number in range(1, _MAX_QUARANTINED))
         free = next((name for name in names if not name.exists()), None)
         if free is None:
-            raise DatabaseUnusable(f"{_MAX_QUARANTINED} broken files lie there already")
+            raise DatabaseUnusable(
+                f"the file is corrupt, and {_MAX_QUARANTINED} corrupt files are in its folder already: remove them"
+            )
         for side in _FILE_SUFFIXES:
             try:
                 os.rename(f"{self.path}{side}", f"{free}{side}")
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise DatabaseUnusable(f"it is broken, and cannot be put aside ({error.strerror})") from error
+                raise DatabaseUnusable(f"the file is corrupt, and cannot be renamed ({error.strerror})") from error
         return free
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:
-    """Of what is in the file; 0: nothing yet."""
+    """Return the version of the file's tables; 0 for an empty file."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
         raise DatabaseUnusable(
-            f"it is of version {version}, written by a later coordinator; known here is {len(MIGRATIONS)}"
+            f"a later coordinator has written the file in version {version}, and this one reads up to version "
+            f"{len(MIGRATIONS)}"
         )
     if version < 0:
-        raise sqlite3.DatabaseError(f"it is of version {version}, and there is none")
+        raise sqlite3.DatabaseError(f"the file has the version {version}, which does not exist")
     return version
 
 
 def _migrate(connection: sqlite3.Connection, version: int) -> None:
-    """One version after the other, each as a whole."""
+    """Run the migrations from `version` on, each in a transaction."""
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
         connection.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")

@@ -1,9 +1,9 @@
-"""The state store: what a restarted coordinator goes on from, written by a thread of its own.
+"""State store, from which a restarted coordinator continues.
 
-Whoever says something here never waits: it is taken down, the latest word on each thing, and the thread writes all that
-has come together in one transaction. What could not be written is tried again later, and meanwhile bounded by what
-there is to know, not by how often it changes. So a full or hanging disk costs a warning and what a restart would have
-gone on from; sharing goes on.
+No caller waits for the disk. A call replaces the pending record of its client or adds to the pending usage, and a
+thread writes all pending records in one transaction. Records that cannot be written stay pending. Their number is
+bounded by the number of clients and owners, not by the number of changes. So with a full or hanging disk the
+coordinator goes on with a warning, and only a restart would lose the state.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from pathlib import Path
 from .state_database import MAX_CLIENTS, ClientRecord, DatabaseCorrupt, DatabaseUnusable, StateDatabase
 from .usage_record import UsageKey, UsageOwner, UsageTotals
 
-RETRY_SECONDS = 10.0  # seconds until what failed is tried again
-MAX_PENDING_USAGE = 50_000  # rows that wait for a disk; the oldest go first
-CLOSE_TIMEOUT_SECONDS = 2.0  # seconds that an ending coordinator waits for the disk
+RETRY_SECONDS = 10.0  # after a failed write
+MAX_PENDING_USAGE = 50_000  # rows; the oldest are dropped first
+CLOSE_TIMEOUT_SECONDS = 2.0  # for which an ending coordinator waits for the disk
 
 log = logging.getLogger(__name__)
 
 
 def store_path(socket_path: str, directory: Path) -> Path:
-    """Of the state store of the coordinator at that socket."""
+    """Return the path of the state store of the coordinator at a socket."""
     return directory / f"state-{hashlib.sha256(socket_path.encode()).hexdigest()[:12]}.db"
 
 
 class StateStore:
-    """Of one coordinator. `tell` calls a function on the event loop's thread, from any other."""
+    """State store of one coordinator. `call_in_loop` calls a function on the event loop's thread, from any thread."""
 
     def __init__(self, path: Path, call_in_loop: Callable[..., object]) -> None:
         self.path = path
-        self._problem = ""  # why nothing is kept at present
-        self._corruption = ""  # what was no state store any more, and where it is
+        self._problem = ""  # reason why the last write failed
+        self._corruption = ""  # message about a corrupt file
         self._call_in_loop = call_in_loop
         self._database = StateDatabase(path)
         self._changed = threading.Condition()
@@ -50,49 +50,54 @@ class StateStore:
 
     @property
     def problems(self) -> list[str]:
-        """For people: what is not kept at present, and what could not be read."""
-        now = f"nothing is kept in {self.path}, and a restart would forget it: {self._problem}"
-        return ([now] if self._problem else []) + ([self._corruption] if self._corruption else [])
+        """Messages to users about state that cannot be written or read."""
+        message = (
+            f"the state store {self.path} cannot be written, so a restart of the coordinator would lose quotas, "
+            f"suspensions and usage: {self._problem}"
+        )
+        return ([message] if self._problem else []) + ([self._corruption] if self._corruption else [])
 
     def load(self, on_loaded: Callable[[dict[str, ClientRecord]], None], wait: float) -> None:
-        """Call `loaded` with what an earlier coordinator kept: before this returns if that takes less than `wait`
-        seconds, else by the event loop, as soon as it is known."""
-        known = threading.Event()
-        found: list[dict[str, ClientRecord]] = []
-        late = threading.Lock()  # held by whoever decides on which side of `wait` it was
+        """Call `on_loaded` with the clients that an earlier coordinator saved.
+
+        If the disk answers within `wait` seconds, that happens before this returns, and else later on the event loop.
+        """
+        loaded = threading.Event()
+        results: list[dict[str, ClientRecord]] = []
+        lock = threading.Lock()  # makes the decision between the two ways atomic
 
         def job() -> None:
             records = self._database.clients()
-            with late:
-                found.append(records)
-                if known_in_time:
-                    known.set()
+            with lock:
+                results.append(records)
+                if is_waiting:
+                    loaded.set()
                 else:
                     with contextlib.suppress(RuntimeError):  # the event loop has ended meanwhile
                         self._call_in_loop(on_loaded, records)
 
-        known_in_time = True
+        is_waiting = True
         self._submit(job)
-        known.wait(wait)
-        with late:
-            known_in_time = False
-            if found:
-                on_loaded(found[0])
+        loaded.wait(wait)
+        with lock:
+            is_waiting = False
+            if results:
+                on_loaded(results[0])
 
     def save_client(self, client: str, record: ClientRecord | None) -> None:
-        """From now on that holds for the client; None: it is over."""
+        """Save the record of a client, or delete the client for None."""
         with self._changed:
             self._clients[client] = record
             self._trim_pending()
             self._changed.notify()
 
-    def add_usage(self, key: UsageKey, tally: UsageTotals) -> None:
-        """Add that to what was used. It is written with what comes next, by `flush` at the latest."""
+    def add_usage(self, key: UsageKey, totals: UsageTotals) -> None:
+        """Add usage. It is written with the next client or query, or by `flush`."""
         with self._changed:
-            self._usage.setdefault(key, UsageTotals()).add(tally)
+            self._usage.setdefault(key, UsageTotals()).add(totals)
 
     def flush(self) -> None:
-        """Write what is to be written, if it can be."""
+        """Start a write of all pending records."""
         with self._changed:
             self._changed.notify()
 
@@ -102,22 +107,25 @@ class StateStore:
     def query_usage(
         self, since: int, user: str, on_result: Callable[[dict[UsageOwner, UsageTotals] | None], None]
     ) -> None:
-        """Tell what was used, all that was said before included: see `JournalFile.usage`. None: it cannot be read."""
+        """Pass the usage, with all usage that was added before, to `on_result`; see `StateDatabase.usage`.
 
-        def question(readable: bool) -> None:
+        `on_result` gets None if the usage cannot be read.
+        """
+
+        def query(readable: bool) -> None:
             try:
-                found = self._database.usage(since, user) if readable else None
+                usage = self._database.usage(since, user) if readable else None
             except (DatabaseUnusable, DatabaseCorrupt):
-                found = None
+                usage = None
             with contextlib.suppress(RuntimeError):
-                self._call_in_loop(on_result, found)
+                self._call_in_loop(on_result, usage)
 
         with self._changed:
-            self._queries.append(question)
+            self._queries.append(query)
             self._changed.notify()
 
     def close(self) -> None:
-        """Write what is left, if the disk is quick enough."""
+        """Write the pending records, as far as the disk does so within `CLOSE_TIMEOUT_SECONDS`."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
@@ -137,8 +145,8 @@ class StateStore:
                 clients, self._clients = self._clients, {}
                 usage, self._usage = self._usage, {}
                 jobs, self._jobs = self._jobs, []
-                questions, self._queries = self._queries, []
-                ends = self._is_closing
+                queries, self._queries = self._queries, []
+                is_closing = self._is_closing
             readable = False
             try:
                 if clients or usage or self._problem:
@@ -151,13 +159,13 @@ class StateStore:
                 self._clear_problem()
             except DatabaseCorrupt as error:
                 self._corruption = str(error)
-                log.warning("%s", error)
+                log.warning("replacing the state store: %s", error)
             except DatabaseUnusable as error:
                 self._log_problem(str(error))
-            for question in questions:
-                question(readable)
+            for query in queries:
+                query(readable)
             self._requeue(clients, usage, jobs)
-            if ends:
+            if is_closing:
                 self._database.close()
                 return
 
@@ -167,19 +175,19 @@ class StateStore:
         usage: dict[UsageKey, UsageTotals],
         jobs: list[Callable[[], None]],
     ) -> None:
-        """What was not done is done later; what was said meanwhile of the same is newer."""
+        """Return unwritten records and jobs to the queues; newer records of the same clients stay."""
         with self._changed:
             self._clients = {**clients, **self._clients}
             self._trim_pending()
             self._jobs = [*jobs, *self._jobs]
-            for key, tally in self._usage.items():
-                usage.setdefault(key, UsageTotals()).add(tally)
+            for key, totals in self._usage.items():
+                usage.setdefault(key, UsageTotals()).add(totals)
             while len(usage) > MAX_PENDING_USAGE:
                 del usage[next(iter(usage))]
             self._usage = usage
 
     def _trim_pending(self) -> None:
-        """Of clients that have come and gone while the disk was away the file may know still, and nobody asks."""
+        """Drop pending deletions if too many records are pending; the records may stay in the file."""
         if len(self._clients) > MAX_CLIENTS:
             self._clients = {client: record for client, record in self._clients.items() if record}
 
@@ -189,13 +197,13 @@ class StateStore:
         return not self._problem and bool(self._clients or self._usage or self._jobs)
 
     def _log_problem(self, problem: str) -> None:
-        """Once for each that comes."""
-        news = problem != self._problem
+        """Log a problem once, until another problem replaces it."""
+        is_new = problem != self._problem
         self._problem = problem
-        if news:
-            log.warning("%s", self.problems[0])
+        if is_new:
+            log.warning("keeping state in memory: %s", self.problems[0])
 
     def _clear_problem(self) -> None:
         if self._problem:
-            log.info("%s is written again", self.path)
+            log.info("writing %s again", self.path)
         self._problem = ""

@@ -1,4 +1,4 @@
-"""What is counted of use, and of whose."""
+"""Records of usage and their owners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HOUR_SECONDS = 3600.0
 
 
 class UsageOwner(NamedTuple):
-    """Whose use it is, and of which device; `tenant` is one of the settings or ""."""
+    """User, tenant and device of a usage; `tenant` is "" for a user without a tenant."""
 
     user: str
     tenant: str
@@ -17,7 +17,7 @@ class UsageOwner(NamedTuple):
 
 
 class UsageKey(NamedTuple):
-    """`hour`: of the wall clock, since 1970."""
+    """Hour and owner of a usage; `hour` counts from 1970 by the wall clock."""
 
     hour: int
     owner: UsageOwner
@@ -25,11 +25,10 @@ class UsageKey(NamedTuple):
 
 @dataclass
 class UsageTotals:
-    """What somebody has used of a device. What a client does with several devices at the same time counts on each, but
-    for bytes: of these each has an equal part."""
+    """Usage of a device. A client with several devices counts on each device, with an equal part of the bytes."""
 
-    gpu_seconds: float = 0.0  # had the device
-    busy_seconds: float = 0.0  # of these, had work there, as its processes estimate it
+    gpu_seconds: float = 0.0  # with the device granted
+    busy_seconds: float = 0.0  # busy time, as the processes estimate it
     wait_seconds: float = 0.0
     waits: int = 0
     turns: int = 0
@@ -44,7 +43,7 @@ class UsageTotals:
         return any(getattr(self, name) for name in _FIELDS)
 
     def scaled(self, fraction: float) -> UsageTotals:
-        """Of the seconds; what can only be counted stays whole, with what is left."""
+        """Return a fraction of the seconds; counts cannot be divided and are 0 in the result."""
         return UsageTotals(**{name: getattr(self, name) * fraction for name in _FIELDS if name.endswith("_seconds")})
 
     def minus(self, other: UsageTotals) -> UsageTotals:

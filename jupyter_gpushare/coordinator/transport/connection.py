@@ -1,4 +1,4 @@
-"""One connection: bytes and descriptors in, lines out. Knows nothing of scheduling."""
+"""Connection of a peer: lines and descriptors in, lines out, without scheduling."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .rate_limits import TokenBucket, UserBudget
 
 _MAX_DESCRIPTORS = 2  # page and client page
 _MAX_BACKLOG_BYTES = 4 << 20
-_MAX_MESSAGES_AT_ONCE = 16  # messages of one connection that are answered before others are heard
+_MAX_MESSAGES_AT_ONCE = 16  # from one connection before the event loop reads from other connections
 
 
 class Connection:
-    """The other end of a connection: `user`, who it is, and its `pid` and `uid` as the kernel says."""
+    """Socket connection with its peer's `user`, and the peer's `pid` and `uid` as Linux reports them."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self._backlog = bytearray()
-        self.descriptors: list[int] = []  # that came with the line being handled, until somebody takes them
+        self.descriptors: list[int] = []  # received with the present line, until `take_descriptors`
         self.is_open = True
         self._has_failed = False
         self._budget = budget or UserBudget()
-        self._charged_bytes = 0  # bytes of this connection in the budget
+        self._charged_bytes = 0  # of this connection, in the budget
         self._bucket = TokenBucket(max_messages, self._loop.time())
         self._pause_timer: asyncio.TimerHandle | None = None
-        self._is_held = False  # until the last message is answered
-        self._is_paused = False  # because of that nothing is read
+        self._is_held = False  # between `hold` and `release`
+        self._is_paused = False  # reading is paused because the connection is held
         sock.setblocking(False)
         self._fileno = sock.fileno()
         self._loop.add_reader(self._fileno, self._readable)
@@ -55,18 +55,18 @@ class Connection:
 
     @property
     def is_congested(self) -> bool:
-        """Whether the peer reads more slowly than we write."""
+        """Return whether the peer has not read all lines that were sent to it."""
         return bool(self._backlog) or self._has_failed
 
     @property
     def has_hung_up(self) -> bool:
-        """Whether the other end is closed, and would hear nothing; one that has only finished writing is not."""
+        """Return whether the other end is closed. An end that has only finished writing still receives replies."""
         poll = select.poll()
         poll.register(self._fileno, 0)
         return not self.is_open or any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
     def open_pidfd(self) -> int:
-        """A pidfd of the process at the other end. Raises OSError when it has ended or cannot be seen."""
+        """Open a pidfd of the process at the other end. Raises OSError if it has ended or is not visible here."""
         return open_peer_pidfd(self._socket, self.pid)
 
     def take_descriptors(self) -> list[int]:
@@ -74,14 +74,14 @@ class Connection:
         return taken
 
     def send(self, line: bytes, descriptors: list[int] | None = None) -> None:
-        """Send a line, now if the socket takes it. A peer that has not read megabytes of them is dropped.
+        """Send a line, at once if the socket accepts it. A peer with megabytes of unread lines is dropped.
 
-        Not before this returns: whoever sends may be in the middle of a list of peers.
+        The drop happens after this has returned, because the caller may be iterating over connections.
         """
         if not self.is_open or self._has_failed:
             return
         if descriptors and self._backlog:
-            self._fail()  # they cannot wait in line
+            self._fail()  # the backlog cannot contain descriptors
             return
         sent = 0
         try:
@@ -106,11 +106,11 @@ class Connection:
                 self._fail()
 
     def _charge_buffers(self) -> None:
-        """Whoever has too much in all his connections loses the one that wants more."""
-        kept = len(self._received) + len(self._backlog) if self.is_open else 0
-        grows = kept > self._charged_bytes
-        self._budget.buffered_bytes += kept - self._charged_bytes
-        self._charged_bytes = kept
+        """Charge the buffers to the user's budget; a connection that grows beyond the budget fails."""
+        size = len(self._received) + len(self._backlog) if self.is_open else 0
+        grows = size > self._charged_bytes
+        self._budget.buffered_bytes += size - self._charged_bytes
+        self._charged_bytes = size
         if grows and self._budget.is_exhausted:
             self._fail()
 
@@ -119,7 +119,7 @@ class Connection:
         self._loop.call_soon(self.drop)
 
     def drop(self) -> None:
-        """End the connection. `on_end` is called once, before this returns."""
+        """End the connection. `on_closed` is called once, before this returns."""
         if not self.is_open:
             return
         self.mute()
@@ -130,7 +130,7 @@ class Connection:
         self._on_closed(self)
 
     def mute(self) -> None:
-        """Hear and say nothing any more. The other end notices when this process ends."""
+        """Stop reading and writing. The other end notices that only when this process ends."""
         if self._pause_timer:
             self._pause_timer.cancel()
         self._loop.remove_reader(self._fileno)
@@ -161,9 +161,9 @@ class Connection:
     def _split_lines(self) -> None:
         *lines, rest = self._received.split(b"\n")
         for number, line in enumerate(lines):
-            stops = self._is_held or number >= _MAX_MESSAGES_AT_ONCE
-            wait = 0.0 if stops else self._connection_pause()
-            if wait or stops:
+            must_stop = self._is_held or number >= _MAX_MESSAGES_AT_ONCE
+            wait = 0.0 if must_stop else self._connection_pause()
+            if wait or must_stop:
                 self._received = bytearray(b"\n").join([*lines[number:], rest])
                 self._pause_reading(wait)
                 return
@@ -177,24 +177,24 @@ class Connection:
             self._deliver(bytes(rest))
 
     def _connection_pause(self) -> float:
-        """For how many seconds the next message has to wait."""
+        """Return the seconds for which the next message must wait."""
         return self._user_pause() or self._bucket.take(self._loop.time())
 
     def _user_pause(self) -> float:
         return 0.0 if self.admin else self._budget.seconds_until_allowed(self._loop.time())
 
     def _deliver(self, line: bytes) -> None:
-        began = self._loop.time()
+        started_at = self._loop.time()
         self._on_line(self, line)
-        self.charge(self._loop.time() - began)
+        self.charge(self._loop.time() - started_at)
 
     def charge(self, seconds: float) -> None:
-        """Charge its user for time that its messages have taken of the coordinator; an admin's are free."""
+        """Charge the user for the time of its messages in the coordinator; messages of admins are free."""
         if not self.admin:
             self._budget.charge(self._loop.time(), seconds)
 
     def hold(self) -> None:
-        """Take no further message of this connection until `release`, because the answer to the last one takes long."""
+        """Handle no further message of this connection until `release`, because the last reply takes long."""
         self._is_held = True
 
     def release(self) -> None:
@@ -204,7 +204,7 @@ class Connection:
             self._pause_timer = self._loop.call_later(0, self._resume)
 
     def _pause_reading(self, seconds: float) -> None:
-        """Read nothing of this connection for so long, or while it is held; the system keeps a bounded backlog."""
+        """Pause reading for some seconds, or while the connection is held; the socket buffer bounds unread bytes."""
         self._charge_buffers()
         self._loop.remove_reader(self._fileno)
         if self._is_held:
@@ -214,7 +214,7 @@ class Connection:
 
     def _resume(self) -> None:
         self._pause_timer = None
-        if wait := self._user_pause():  # one of many connections of a user, that wake up together
+        if wait := self._user_pause():  # another connection of the user has used up the budget
             self._pause_timer = self._loop.call_later(wait, self._resume)
             return
         self._split_lines()

@@ -1,4 +1,4 @@
-"""The coordinator's sockets in the file system: where they may lie, who made them, and that there is one of us only."""
+"""Sockets of the coordinator in the file system, with their folders and the lock against a second coordinator."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from ...config.traits import GpuShare
 from ...wire import address
 from .peer_identity import SOCKET
 
-PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o666  # who may connect
+PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o666  # of sockets: this user or all users may connect
 _FIRST_INHERITED_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
-_BACKLOG = 1024  # connections that wait to be accepted; the system may allow less
+_BACKLOG = 1024  # connections that wait for accept; Linux may allow less
 
 
 class InvalidInheritedSocket(ValueError):
-    """What started this coordinator handed it something that is no listening socket; the message says what."""
+    """Error for an inherited descriptor that is not a listening socket; the message has the descriptor."""
 
 
 class SocketSet:
-    """The sockets of one coordinator: everybody's, and those of single users where sockets say who is who."""
+    """Sockets of one coordinator: the socket of all users, and sockets of single users if these identify users."""
 
     def __init__(self, traits: GpuShare, system: bool, inherited: list[socket.socket]) -> None:
-        """`system`: all users of the host may connect. `given`: sockets that listen already. Raises BadAddress."""
+        """Determine the paths of the sockets. Raises BadAddress.
+
+        With `system`, all users of the host may connect. The sockets in `inherited` listen already.
+        """
         self._system = system
         self._users = {path: user for user, path in traits.sockets.items()} if traits.identity == SOCKET else {}
         self.listeners: dict[socket.socket, str] = {
-            given_: self._users.get(_path_of(given_), "") for given_ in inherited
+            listener: self._users.get(_path_of(listener), "") for listener in inherited
         }
         main = [_path_of(listener) for listener, user in self.listeners.items() if not user]
         own = address.SYSTEM_SOCKET if system and not traits.coordinator else traits.coordinator
@@ -42,7 +45,7 @@ class SocketSet:
         self._lock: Any = None
 
     def prepare(self) -> None:
-        """Raises OSError if a socket cannot be where it is to be."""
+        """Create the folders of the sockets. Raises OSError if a socket cannot be created there."""
         for path in self._missing():
             if path in self._users:
                 prepare_user_directory(Path(path).parent)
@@ -56,29 +59,29 @@ class SocketSet:
         return [path for path in (self.path, *self._users) if path not in self._inherited_paths]
 
     def acquire(self, wait: float) -> bool:
-        """Become the coordinator of the socket; False: another one is, still after `wait` seconds."""
+        """Become the coordinator of the socket, or return False if another one still is after `wait` seconds."""
         if self.path in self._inherited_paths:
-            return True  # who made it starts one of us
+            return True  # the service manager that created the socket starts only one coordinator
         self._lock = take_socket_lock(self.path, wait)
         return self._lock is not None
 
     def open(self) -> None:
-        """Make the sockets that nobody has made yet. Raises OSError."""
+        """Create the sockets that were not inherited. Raises OSError."""
         for path in self._missing():
             user = self._users.get(path, "")
-            # The folder around a user's own socket keeps others out: inside a container, anybody is that user.
+            # The folder of a user's socket keeps other users out. Inside a container, the user may have any uid.
             listener = listen(path, PUBLIC_MODE if user or (self._system and not self._users) else PRIVATE_MODE)
             self.listeners[listener] = user
             self._created_inodes[path] = os.stat(path).st_ino
 
     def remove(self) -> bool:
-        """Remove what was made; False if another coordinator has put its own socket there meanwhile."""
-        ours = self.path in self._inherited_paths
+        """Remove the created sockets. Return False if another coordinator has replaced the main socket."""
+        is_own = self.path in self._inherited_paths
         for path, inode in self._created_inodes.items():
             if os.path.exists(path) and os.stat(path).st_ino == inode:
                 os.unlink(path)
-                ours = ours or path == self.path
-        return ours
+                is_own = is_own or path == self.path
+        return is_own
 
 
 def _path_of(listener: socket.socket) -> str:
@@ -86,14 +89,17 @@ def _path_of(listener: socket.socket) -> str:
 
 
 def prepare_private_directory(directory: Path) -> None:
-    """The socket's directory: made for this user alone, unless somebody chose an existing one."""
+    """Create the socket's directory for this user alone, unless the settings name an existing directory."""
     if directory == address.runtime_directory() or not directory.exists():
         address.make_private_directory(directory)
 
 
 def prepare_user_directory(directory: Path) -> None:
-    """The directory around a user's own socket, if it is not there. The one above it keeps others of this host out; who
-    has this one mounted, inside a container, can enter it with any uid."""
+    """Create the directory of a user's socket, if it does not exist.
+
+    The directory above keeps other users of this host out. A container into which this directory is mounted can enter
+    it with any uid.
+    """
     if directory.exists():
         return
     above = directory.parent
@@ -104,26 +110,29 @@ def prepare_user_directory(directory: Path) -> None:
 
 
 def prepare_public_directory(directory: Path) -> None:
-    """A directory that everybody may enter, and only root and this user may change. Raises PermissionError."""
+    """Create a directory that all users may enter, and only root and this user may change. Raises PermissionError."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.getuid()) or found.st_mode & 0o022:
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (0, os.getuid()) or status.st_mode & 0o022:
         raise PermissionError(
-            f"{directory} must be a directory that belongs to root or uid {os.getuid()} and that nobody else may "
-            "write to: others could put a socket of their own there"
+            f"{directory} must be a directory that belongs to root or uid {os.getuid()}, without write access for "
+            "other users: they could put a socket of their own there"
         )
 
 
 def check_path(path: str) -> None:
-    """Raise FileExistsError if something is at `path` that no coordinator left there: it would be removed."""
+    """Raise FileExistsError if `path` is no socket, because the coordinator would replace it."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise FileExistsError(f"{path} exists and is no socket: choose another address for the coordinator")
+            raise FileExistsError(f"{path} exists and is not a socket: choose another address for the coordinator")
 
 
 def take_socket_lock(path: str, wait: float) -> Any:
-    """The lock that makes this the only coordinator of the socket, held while it lives; None if another has it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # it may lie in a folder that others write to
+    """Take the lock that makes this process the only coordinator of the socket.
+
+    Return the open lock file, or None if another coordinator has the lock.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # other users may write to the folder
     lock = os.fdopen(os.open(path + ".lock", flags, 0o600), "r+")
     deadline = time.monotonic() + wait
     while True:
@@ -138,7 +147,7 @@ def take_socket_lock(path: str, wait: float) -> Any:
 
 
 def listen(path: str, mode: int = PRIVATE_MODE) -> socket.socket:
-    """Bind the socket. The caller holds the socket's lock, so what is there is left over."""
+    """Bind the socket. The caller has the socket's lock, so an existing socket is left over and is removed."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if os.path.lexists(path):
         os.unlink(path)
@@ -153,15 +162,15 @@ def listen(path: str, mode: int = PRIVATE_MODE) -> socket.socket:
 
 
 def inherited_sockets() -> list[socket.socket]:
-    """Listening sockets that systemd made and handed to this process (sd_listen_fds(3)); none if it did not.
+    """Return the listening sockets that systemd passed to this process (see sd_listen_fds(3)), which may be none.
 
-    Raises BadInheritance.
+    Raises InvalidInheritedSocket.
     """
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not count.isdecimal():
         return []
-    found = []
+    listeners = []
     for descriptor in range(_FIRST_INHERITED_DESCRIPTOR, _FIRST_INHERITED_DESCRIPTOR + int(count)):
         try:
             os.set_inheritable(descriptor, False)
@@ -171,9 +180,9 @@ def inherited_sockets() -> list[socket.socket]:
             raise InvalidInheritedSocket(f"descriptor {descriptor} of LISTEN_FDS={count}: {error.strerror}") from error
         if listener.family != socket.AF_UNIX or listener.type != socket.SOCK_STREAM or not listens:
             raise InvalidInheritedSocket(
-                f"descriptor {descriptor} of LISTEN_FDS={count} is no listening Unix stream socket: "
-                "allowed is ListenStream=/path in the socket unit"
+                f"descriptor {descriptor} of LISTEN_FDS={count} is not a listening Unix stream socket: "
+                "use ListenStream=/path in the socket unit"
             )
         listener.setblocking(False)
-        found.append(listener)
-    return found
+        listeners.append(listener)
+    return listeners

@@ -1,7 +1,6 @@
-"""Who a peer is, and whether it is an admin: by its uid, the socket that it came by, or its cgroup.
+"""Identification of a peer's user and admin rights by uid, socket or cgroup.
 
-What a peer says of itself counts for nothing here. An admin may change everything, everybody else only clients of
-their own.
+No message of the peer counts for that. An admin may change all clients and settings, another user only its own clients.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _CREDENTIALS = struct.Struct("iII")  # struct ucred
 
 
 class Identity(NamedTuple):
-    """Who a peer is: `user`, whose clients it may change, and its process as the kernel says."""
+    """User and admin rights of a peer, and its process as Linux reports it."""
 
     user: str
     admin: bool
@@ -37,61 +36,61 @@ class Identity(NamedTuple):
 
 
 class IdentificationFailed(PermissionError):
-    """It cannot be known who a peer is; the message says why."""
+    """Error for a peer whose user cannot be identified; the message has the reason."""
 
 
 class PeerIdentifier:
-    """Of one coordinator, by its settings `identity`, `admins` and `admin_groups`."""
+    """Identifier of the peers of one coordinator, by the settings `identity`, `admins` and `admin_groups`."""
 
     def __init__(self, traits: GpuShare) -> None:
-        """Raises Refused when this kernel cannot tell who is who in the way that is asked for."""
+        """Check the settings. Raises Refused if Linux is too old for the setting `identity`."""
         self._method = traits.identity
         self._admins = frozenset(traits.admins)
         self._admin_groups = frozenset(traits.admin_groups)
         self._pattern = re.compile(traits.cgroup_user)
         if self._method == CGROUP and not _has_peer_pidfd():
             raise Refused(
-                "identity='cgroup' needs Linux 6.5 or newer, which says which process is at the other end of a socket "
-                "and not only what number it had: allowed here are 'uid' and 'socket'"
+                "identity='cgroup' needs Linux 6.5 or newer, which can identify the process at the other end of a "
+                "socket beyond its pid: allowed on this host are 'uid' and 'socket'"
             )
 
     def identify(self, connection: socket.socket, socket_user: str = "") -> Identity:
-        """Who is at the other end. `entrance`: the user whose socket it came by; "": the socket of everybody.
+        """Identify the peer of a connection, which the caller has just accepted. Raises IdentificationFailed.
 
-        To be asked as soon as the connection is accepted. Raises Unidentified.
+        `socket_user` is the user whose socket accepted the connection, or "" for the socket of all users.
         """
         pid, uid, _ = _CREDENTIALS.unpack(
             connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
-        ours = uid in (0, os.getuid())
+        is_own = uid in (0, os.getuid())
         if socket_user:
             return Identity(socket_user, self._is_listed_admin(socket_user), pid, uid)
         if self._method == CGROUP:
             group = peer_cgroup(connection, pid)
-            if ours and group == own_cgroup():  # whoever is here already: an admin's shell beside the coordinator
+            if is_own and group == own_cgroup():  # an admin's shell in the coordinator's container
                 return Identity(str(uid), True, pid, uid)
             user = user_from_cgroup(group, self._pattern)
             return Identity(user, self._is_listed_admin(user), pid, uid)
-        return Identity(str(uid), ours or self._is_listed_admin(str(uid)), pid, uid)
+        return Identity(str(uid), is_own or self._is_listed_admin(str(uid)), pid, uid)
 
     def _is_listed_admin(self, user: str) -> bool:
-        """Whether the settings make an admin of that user."""
+        """Return whether the settings make the user an admin."""
         if not self._admins and not self._admin_groups:
             return False
-        known = user_account(user)
-        return not self._admins.isdisjoint(known.names) or not self._admin_groups.isdisjoint(known.groups)
+        account = user_account(user)
+        return not self._admins.isdisjoint(account.names) or not self._admin_groups.isdisjoint(account.groups)
 
 
 def peer_cgroup(connection: socket.socket, pid: int) -> tuple[str, ...]:
-    """The paths of the cgroups of the process at the other end, the unified one first. Raises Unidentified.
+    """Return the cgroup paths of the process at the other end, that of version 2 first. Raises IdentificationFailed.
 
-    The number `pid` may be another process's by now. So the kernel is asked for a descriptor of the process itself,
-    and what was read counts only if that process lives afterwards: while it does, nobody else has its number.
+    The peer may have ended, and `pid` may belong to another process by now. So the paths count only if a pidfd of the
+    peer shows that the peer still runs after the read: while it runs, no other process has its pid.
     """
     try:
         pidfd = _peer_pidfd(connection)
     except OSError as error:
-        raise IdentificationFailed(f"process {pid} is gone ({error.strerror}): connect again") from error
+        raise IdentificationFailed(f"process {pid} has ended ({error.strerror}): connect again") from error
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
         has_ended = bool(select.select([pidfd], [], [], 0)[0])
@@ -112,27 +111,29 @@ def own_cgroup() -> tuple[str, ...]:
 
 
 def cgroup_paths(text: str) -> tuple[str, ...]:
-    """Of the lines of /proc/PID/cgroup: version 2's path first, then those of version 1's hierarchies."""
-    found = [line.split(":", 2) for line in text.splitlines() if line.count(":") >= 2]
-    return tuple(path for _, _, path in sorted(found, key=lambda fields: (fields[0] != "0", fields[1])))
+    """Return the paths in the text of /proc/PID/cgroup: that of version 2 first, then those of version 1."""
+    lines = [line.split(":", 2) for line in text.splitlines() if line.count(":") >= 2]
+    return tuple(path for _, _, path in sorted(lines, key=lambda fields: (fields[0] != "0", fields[1])))
 
 
 def user_from_cgroup(groups: Iterable[str], pattern: re.Pattern[str]) -> str:
-    """The user that the first path names which names one: by the part nearest to the root, for what is below may have
-    been made by the user. Raises Unidentified."""
+    """Return the user in the first path that names one. Raises IdentificationFailed.
+
+    In a path, the match nearest to the root counts, because the user may have created the levels below.
+    """
     groups = tuple(groups)
     for path in groups:
         if match := pattern.search(path):
             return next((group for group in match.groups() if group), match.group())
     raise IdentificationFailed(
-        f"no user is named by the cgroup {groups[0] if groups else '(none)'}: c.GpuShare.cgroup_user must match it"
+        f"the cgroup {groups[0] if groups else '(none)'} names no user: c.GpuShare.cgroup_user must match the cgroup"
     )
 
 
 def open_peer_pidfd(connection: socket.socket, pid: int) -> int:
-    """A pidfd of the process at the other end, whose number was `pid`. Raises OSError.
+    """Open a pidfd of the process at the other end, whose pid was `pid`. Raises OSError.
 
-    Before Linux 6.5 it is of the process that has this number now.
+    Before Linux 6.5, the pidfd is that of the process that has the pid now.
     """
     try:
         return _peer_pidfd(connection)
@@ -147,10 +148,10 @@ def _peer_pidfd(connection: socket.socket) -> int:
 
 
 def _has_peer_pidfd() -> bool:
-    ours, other = socket.socketpair()
-    with ours, other:
+    one, other = socket.socketpair()
+    with one, other:
         try:
-            os.close(_peer_pidfd(ours))
+            os.close(_peer_pidfd(one))
         except OSError as error:
             return error.errno not in (errno.ENOPROTOOPT, errno.EINVAL)
     return True

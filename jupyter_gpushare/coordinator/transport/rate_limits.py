@@ -1,4 +1,4 @@
-"""What one user, and one connection, may take of the coordinator: so that nobody's flood drowns others."""
+"""Limits on the use of the coordinator by one user or connection, so that no flood of messages slows other users."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable, Hashable
 
 from ...core.base.errors import Refused
 
-MAX_BUFFERED_BYTES = 32 << 20  # bytes of all connections of a user: sent and not read by it, or begun and not finished
-MAX_TIME_FRACTION = 0.25  # of the coordinator's time, that one user's messages may take; admins' may take all of it
-BURST_SECONDS = 0.02  # seconds of it, after a rest
-_MIN_PAUSE_SECONDS = 0.1  # seconds of messages that a connection is given at once after it has used up what it had
+MAX_BUFFERED_BYTES = 32 << 20  # unread lines to, and incomplete lines from, all connections of a user
+MAX_TIME_FRACTION = 0.25  # of the coordinator's time for the messages of one user; admins have no limit
+BURST_SECONDS = 0.02  # of the coordinator's time, after a rest
+_MIN_PAUSE_SECONDS = 0.1  # after an exhausted budget, so that messages are handled in batches
 
 
 class LimitExceeded(Refused):
-    """A user has as much already as anybody may have; the message says of what, and how much that is."""
+    """Error for a request beyond a limit per user; the message has the limit."""
 
     reason = "too_many"
 
 
 class UserBudget:
-    """Of one user: connections, bytes that are kept for them, and the coordinator's time that their messages take."""
+    """Connections of one user, their buffered bytes, and the time that their messages take in the coordinator."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -30,12 +30,12 @@ class UserBudget:
         self._at = float("-inf")
 
     def charge(self, now: float, seconds: float) -> None:
-        """A message has taken so long."""
+        """Charge the seconds that a message has taken."""
         self._refill(now)
         self._seconds_left -= seconds
 
     def seconds_until_allowed(self, now: float) -> float:
-        """For how many seconds no message of this user is to be taken."""
+        """Return the seconds until the next message of this user may be handled."""
         self._refill(now)
         return max(_MIN_PAUSE_SECONDS, -self._seconds_left / MAX_TIME_FRACTION) if self._seconds_left < 0 else 0.0
 
@@ -52,7 +52,7 @@ class UserBudget:
 
 
 class TokenBucket:
-    """A token bucket: `rate` messages a second, and as many at once after a second's silence; 0: no bound."""
+    """Token bucket for `rate` messages a second, and as many at once after a second without messages; 0: no limit."""
 
     def __init__(self, rate: Callable[[], float], now: float) -> None:
         self._rate = rate
@@ -60,7 +60,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """One message. Returns 0, or for how many seconds none is to be taken."""
+        """Take a token for one message and return 0, or return the seconds until the next attempt."""
         rate = self._rate()
         if not rate:
             return 0.0
@@ -73,19 +73,19 @@ class TokenBucket:
 
 
 class WindowCounter:
-    """Counts by key, and begins anew after so many seconds."""
+    """Counter by key, which restarts from 0 after each window of `seconds`."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._began = clock()
+        self._started_at = clock()
         self._counts: Counter[Hashable] = Counter()
 
     def count(self, key: Hashable) -> int:
-        """One more. Returns how many there are by now."""
+        """Count one more of a key, and return its count in this window."""
         now = self._clock()
-        if now - self._began >= self._seconds:
-            self._began = now
+        if now - self._started_at >= self._seconds:
+            self._started_at = now
             self._counts.clear()
         self._counts[key] += 1
         return self._counts[key]

@@ -1,4 +1,4 @@
-"""Answers to a peer: what it asked for, or why not."""
+"""Replies and errors to a peer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from ...wire import messages
 from ...wire.client import encode
 from .connection import Connection
 
-refusal_counts: Counter[str] = Counter()  # messages of this coordinator's peers, by reason
+refusal_counts: Counter[str] = Counter()  # refused messages of this process, by reason
 
 
 def reply(connection: Connection, number: int, result: Any) -> None:
-    """To its request `number`."""
+    """Send the result of the request `number`."""
     connection.send(encode(messages.Reply(id=number, result=result)))
 
 
 def refuse(connection: Connection, number: int, reason: str, message: str) -> None:
-    """`number` is 0 for what is no request; `reason` is for programs, `message` for people."""
+    """Send an error. `number` is 0 for a message that is no request; programs read `reason`, users read `message`."""
+
     refusal_counts[reason] += 1
     connection.send(encode(messages.Error(id=number, reason=reason, message=message)))

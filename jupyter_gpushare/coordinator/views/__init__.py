@@ -1,1 +1,1 @@
-"""Parts of the snapshot, and the users that may see each part."""
+"""Parts of the snapshot, with the users that may see each part."""

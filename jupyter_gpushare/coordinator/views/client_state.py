@@ -1,4 +1,4 @@
-"""State of a client as a word for programs and as a sentence for people."""
+"""State of a client as a word for programs and as a text for users."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from ...core.handlers.idle_policy import IdleForecast
 from ...core.state.model import IDLE, RUNNING, SUSPENDED, WAITING, Client
 from ...core.views.wait_forecast import is_holding
 
-# The part up to " · " fits where there is little room, such as a status bar. Times are fields of their own, because
-# they pass without a new snapshot.
+# The part up to " · " fits into a status bar. Times are fields of their own, because they pass without a new snapshot.
 _STATE_TEXTS = {
     "idle": "idle",
     "unused": "idle · has not used the GPU yet",
@@ -17,7 +16,7 @@ _STATE_TEXTS = {
     "running": "running",
     "held": "held",
     "draining": "turn ending",
-    "overrun": "turn overrun · it has not left the GPU",
+    "overrun": "turn overrun · work or memory has not left the GPU",
     "suspended": "suspended · GPU calls wait until it is resumed",
     "idle_suspended": "suspended, idle · the next cell or GPU call resumes it",
 }

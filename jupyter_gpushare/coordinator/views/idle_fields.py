@@ -1,4 +1,4 @@
-"""What is told of clients that nobody uses: for how long, and to their users what comes of it."""
+"""Fields and notes of the snapshot about idle clients."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from ...units import format_size
 
 
 def idle_fields(client: Client, prospect: IdleForecast | None) -> dict[str, Any]:
-    """Fields of a client in the snapshot; `idle_seconds` is null while it is in use, `evicted_in` and `suspended_in`
-    (seconds) where that does not come, as things are now."""
+    """Return fields of a client in the snapshot.
+
+    `idle_seconds` is null for a client that is not idle. `evicted_in` and `suspended_in` are seconds, or null if the
+    idle policy would not evict or suspend the client.
+    """
     return {
         "idle_seconds": None if prospect is None else round(prospect.idle_seconds, 3),
         "idle_warned": prospect is not None and prospect.is_warning_due,
@@ -23,7 +26,7 @@ def idle_fields(client: Client, prospect: IdleForecast | None) -> dict[str, Any]
 
 
 def idle_notes(client: Client, prospect: IdleForecast | None) -> list[str]:
-    """What its user should know. Without times, which pass by themselves: whoever shows a state has them above."""
+    """Return notes for the client's user, without times, which change without a new snapshot."""
     note = _idle_note(client, prospect) if prospect else ""
     return [f"not used for long{note}"] if note else []
 

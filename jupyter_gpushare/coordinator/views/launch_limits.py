@@ -1,4 +1,4 @@
-"""Limits on what a client launches at a moment: for programs, and as a sentence for people."""
+"""Present limits on the launches of a client, as a field for programs and as a text for users."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _AMOUNTS: dict[str, Callable[[float], str]] = {
     "queued_seconds": lambda seconds: f"{format_duration(seconds)} of work queued",
 }
 _REASONS = {
-    MEASURING: "the speed of {} alone is measured first",
+    MEASURING: "the speed of {} without other clients is measured first",
     ADAPTIVE: "the speed of {} is kept",
-    SHARE: "its share beside {}",
-    SURPLUS: "its share and idle time beside {}",
-    "others_wait": "others wait",
+    SHARE: "its share, colocated with {}",
+    SURPLUS: "its share and idle time, colocated with {}",
+    "others_wait": "other clients wait",
 }
 
 
@@ -35,12 +35,12 @@ def limits_field(client: Client, runtime: ClientRuntime) -> list[dict[str, Any]]
     return limits
 
 
-def _limit(rate: float, unit: str, reason: str, *beside: str) -> dict[str, Any]:
-    return {"rate": round(rate, 6), "unit": unit, "reason": reason, "colocated_with": beside}
+def _limit(rate: float, unit: str, reason: str, *colocated_with: str) -> dict[str, Any]:
+    return {"rate": round(rate, 6), "unit": unit, "reason": reason, "colocated_with": colocated_with}
 
 
 def describe_limits(limits: list[dict[str, Any]], name_of: Callable[[str], str]) -> str:
-    """Return the limits in words. `name_of` names a client as the reader may see it."""
+    """Format the limits as a text. `name_of` returns the name of a client that the reader may see."""
     return "; ".join(
         f"at most {_AMOUNTS[limit['unit']](limit['rate'])}: "
         + _REASONS[limit["reason"]].format(", ".join(dict.fromkeys(map(name_of, limit["colocated_with"]))))

@@ -1,4 +1,4 @@
-"""The coordinator's own `/metrics` for Prometheus, on a port or a Unix socket, in threads beside the event loop."""
+"""Server of `/metrics` for Prometheus on a port or a Unix socket, in threads next to the event loop."""
 
 from __future__ import annotations
 
@@ -25,26 +25,24 @@ from ...wire.address import MetricsAddress
 from ..transport.listen_sockets import listen
 from .snapshot_visibility import SnapshotEncoder
 
-TIMEOUT_SECONDS = 5.0  # seconds without a byte of a request, or of its answer
-MAX_THREADS = 20  # of the coordinator: its own few, and one for each scrape
-CACHE_SECONDS = 1.0  # seconds for which a snapshot is good
-_SWITCH_INTERVAL_SECONDS = 0.001  # seconds after which the thread of a scrape lets the event loop go on
+TIMEOUT_SECONDS = 5.0  # without a byte of a request or of its reply
+MAX_THREADS = 20  # of the coordinator, with one thread for each scrape
+CACHE_SECONDS = 1.0  # maximum age of a snapshot
+_SWITCH_INTERVAL_SECONDS = 0.001  # after which the thread of a scrape releases the interpreter to the event loop
 
 
 class MetricsServer(Collector):
-    """Serve the families of snapshots that `ask` passes to its second argument; it is called on the event loop."""
+    """Server of the metrics of snapshots. `request_snapshot` runs on the event loop, and passes one to its callback."""
 
     def __init__(
         self, where: MetricsAddress, request_snapshot: Callable[[None, Callable[[SnapshotEncoder], None]], None]
     ) -> None:
-        """Raises OSError when the address cannot be used."""
+        """Start to serve. Raises OSError if the address cannot be used."""
         self._request_snapshot = request_snapshot
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self._snapshot, self._taken_at = (
-            SnapshotEncoder({}, {}),
-            float("-inf"),
-        )  # read by the threads of scrapes, changed by none
+        # Threads share a snapshot, and no thread changes its content.
+        self._snapshot, self._taken_at = SnapshotEncoder({}, {}), float("-inf")
         self._path = where.path
         registry = CollectorRegistry()
         registry.register(self)
@@ -54,7 +52,7 @@ class MetricsServer(Collector):
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
     def close(self) -> None:
-        threading.Thread(target=self._server.shutdown, daemon=True).start()  # which takes half a second
+        threading.Thread(target=self._server.shutdown, daemon=True).start()  # a thread, because shutdown takes 0.5 s
         if self._path:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
@@ -77,7 +75,7 @@ class _Server(ThreadingWSGIServer):
         self.setup_environ()
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
-        return super().get_request()[0], ("", 0)  # whatever family the peer's address is of
+        return super().get_request()[0], ("", 0)  # the base class expects an Internet address, even on a Unix socket
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if threading.active_count() > MAX_THREADS:
@@ -86,14 +84,14 @@ class _Server(ThreadingWSGIServer):
             super().process_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: the peer has gone, or was too slow."""
+        """Ignore the error, because the peer has gone or was too slow."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = TIMEOUT_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing, for a scrape every few seconds."""
+        """Log nothing, because scrapes are frequent."""
 
 
 def _open_listener(where: MetricsAddress) -> socket.socket:
@@ -101,5 +99,5 @@ def _open_listener(where: MetricsAddress) -> socket.socket:
         family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
         return socket.create_server((where.host, where.port), family=family)
     if os.path.lexists(where.path) and not stat.S_ISSOCK(os.lstat(where.path).st_mode):
-        raise FileExistsError(f"{where.path} exists and is no socket")
-    return listen(where.path, 0o660)  # for its user and its group
+        raise FileExistsError(f"{where.path} exists and is not a socket: choose another address for the metrics")
+    return listen(where.path, 0o660)

@@ -1,4 +1,4 @@
-"""What is told of turns that do not end: to the client whose turn it is, and to those who run beside it."""
+"""Fields and notes of the snapshot about overruns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MEMORY_REMAINS = "its turn is over, and its memory has not left the GPU"
 
 
 def overrun_fields(client: Client) -> dict[str, Any]:
-    """A field of a client in the snapshot: whether its kernel's Jupyter server is to interrupt it, in this turn."""
+    """Return a field of a client in the snapshot: whether the Jupyter server must interrupt the kernel in this turn."""
     return {"interrupt_asked": client.grant is not None and client.grant.is_interrupted}
 
 
 def overrun_notes(scheduler: Scheduler, client: Client, now: float) -> list[str]:
-    """What its user should know."""
+    """Return notes for the client's user about an overrun of the client or of a colocated client."""
     grant = client.grant
     if grant is None:
         return []
@@ -28,17 +28,17 @@ def overrun_notes(scheduler: Scheduler, client: Client, now: float) -> list[str]
         state = _WORK_REMAINS if grant.evicting_since is None else _MEMORY_REMAINS
         return [f"{state}: {_consequence(scheduler, grant, others, now)}"]
     if any(admits_others(other, scheduler.settings, now) for other in others):
-        return ["another client's turn is over, and it has not left the GPU: this one runs beside it"]
+        return ["another client's turn is over, and its work has not left the GPU: both clients run at the same time"]
     return []
 
 
 def _consequence(scheduler: Scheduler, grant: Grant, others: list[Grant], now: float) -> str:
     if grant.is_interrupted:
-        return "its kernel was asked to interrupt its cell, which it does when the call that runs returns"
+        return "its kernel was asked to interrupt its cell, and does that when the running call returns"
     if others and admits_others(grant, scheduler.settings, now):
-        return "others run beside it"
+        return "other clients run at the same time"
     if scheduler.settings.overrun == JOIN:
-        return "if it goes on, others whose memory fits are let in beside it"
+        return "if this lasts, clients whose memory fits will run at the same time"
     if scheduler.settings.overrun == INTERRUPT and grant.evicting_since is None:
-        return "if it goes on, its kernel is asked to interrupt its cell"
-    return "others wait for that"
+        return "if this lasts, its kernel will be asked to interrupt its cell"
+    return "other clients wait for that"

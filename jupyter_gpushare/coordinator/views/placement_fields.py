@@ -1,4 +1,4 @@
-"""Where clients are and why, for the snapshot."""
+"""Fields and notes of the snapshot about placement."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from ...core.state.model import Client
 
 
 def device_placement_fields(scheduler: Scheduler, uuid: str) -> dict[str, Any]:
-    """`failed`: why it is not used for new clients; `guaranteed_to`: the tenant that has it in its cells now."""
+    """Return fields of a device in the snapshot.
+
+    `failed` is the reason why no new client is placed on the device. `guaranteed_to` is the tenant whose topology cells
+    contain the device now.
+    """
     placement = scheduler.placement_adapter.placement
     return {"failed": placement.allocations[uuid].failure or None, "guaranteed_to": placement.owner(uuid) or None}
 
 
 def placement_fields(scheduler: Scheduler, client: Client) -> dict[str, Any]:
-    """Its labels, the tenant that it counts for, and whether it gives way."""
+    """Return fields of a client in the snapshot."""
     placed = scheduler.placement_adapter.placement.placed[client.id]
     return {
         "labels": placed.request.to_options(),
@@ -25,15 +29,18 @@ def placement_fields(scheduler: Scheduler, client: Client) -> dict[str, Any]:
 
 
 def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:
-    """What its user should know of its devices."""
+    """Return notes for the client's user about its devices."""
     placement = scheduler.placement_adapter.placement
     placed = placement.placed[client.id]
-    told = [
-        f"device {book.name or book.uuid} has failed: {book.failure}; a restarted kernel gets another one"
-        for book in (placement.allocations[uuid] for uuid in placed.devices)
-        if book.failure
+    notes = [
+        f"device {device.name or device.uuid} has failed ({device.failure}): restart the kernel to get another device"
+        for device in (placement.allocations[uuid] for uuid in placed.devices)
+        if device.failure
     ]
     if client.is_preemptible_guest:
         owners = sorted({owner for uuid in placed.devices if (owner := placement.owner(uuid)) != placed.tenant})
-        told.append(f"this client runs only while tenant {', '.join(owners)}, whose devices these are, is idle")
-    return told
+        notes.append(
+            f"the devices of this client are guaranteed to tenant {', '.join(owners)}: "
+            "the client runs only while that tenant is idle"
+        )
+    return notes

@@ -11,11 +11,11 @@ from ...core.state.model import Client
 def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
     """Return a note for the client's user if turns, or all decisions, ignore the share."""
     settings, policy = scheduler.settings, scheduler.turns.policy
-    counts = policy.share(client)
-    if not client.quota.share or (counts and isinstance(policy, Fair)):
+    policy_share = policy.share(client)
+    if not client.quota.share or (policy_share and isinstance(policy, Fair)):
         return []
-    together = " and among clients that run at the same time" if counts and settings.sharing != EXCLUSIVE else ""
+    colocated = " and among colocated clients" if policy_share and settings.sharing != EXCLUSIVE else ""
     return [
-        f"share {client.quota.share:g} counts in placement{together}, not in turns: "
-        f"the policy {settings.policy} heeds no shares there (fair does)"
+        f"share {client.quota.share:g} counts in placement{colocated}, not in turns: "
+        f"the policy {settings.policy} ignores shares there (the policy fair does not)"
     ]

@@ -1,4 +1,4 @@
-"""The state of everything as JSON, for `status`, the REST interface and the front ends."""
+"""Snapshot of the state as JSON, for `status`, the REST interface and the front ends."""
 
 from __future__ import annotations
 
@@ -31,29 +31,31 @@ def build_snapshot(
     changed_clients: set[str],
     clock: Callable[[], float],
 ) -> Generator[None, None, tuple[list[dict[str, Any]], list[dict[str, Any]], list[ProcessCounters]]]:
-    """Make `devices` and `clients` of the snapshot (docs/reference/wire.md) in slices, and each client's measures.
+    """Build `devices` and `clients` of the snapshot (docs/reference/wire.md) in chunks, and each client's counters.
 
-    Times in seconds, sizes in bytes. `touched`: the clients that events were about since the first slice. The last
-    slice looks at these again, so that all is as the scheduler has it then.
+    Times are in seconds, sizes in bytes. `changed_clients` has the clients that events were about since the first
+    chunk. The last chunk builds these again, so that the snapshot is consistent with the scheduler at its end.
     """
     capacities = {uuid: device.info.memory for uuid, device in scheduler.devices.items()}
-    here = [client for client in scheduler.clients.values() if client.id in runtimes]
-    latest = sorted(here, key=lambda client: (client.grant is not None, client.last_turn_ended_at), reverse=True)
-    resident = estimate_residency([runtimes[client.id] for client in latest], capacities)
+    connected = [client for client in scheduler.clients.values() if client.id in runtimes]
+    latest = sorted(connected, key=lambda client: (client.grant is not None, client.last_turn_ended_at), reverse=True)
+    residencies = estimate_residency([runtimes[client.id] for client in latest], capacities)
     clients: dict[str, dict[str, Any]] = {}
-    measures: dict[str, ProcessCounters] = {}
+    counters: dict[str, ProcessCounters] = {}
 
-    def look(identity: str) -> None:
+    def build_client(identity: str) -> None:
         if runtime := runtimes.get(identity):
-            here = resident.get(identity) or Residency()
-            measured = measures[identity] = runtime.counters
-            clients[identity] = _client(scheduler, scheduler.clients[identity], runtime, measured, here, clock())
+            residency = residencies.get(identity) or Residency()
+            counters[identity] = runtime.counters
+            clients[identity] = _client(
+                scheduler, scheduler.clients[identity], runtime, counters[identity], residency, clock()
+            )
 
-    yield from in_chunks(runtimes, look)
+    yield from in_chunks(runtimes, build_client)
     for identity in changed_clients.union(runtimes.keys() - clients.keys()):
-        look(identity)
+        build_client(identity)
     now = clock()
-    ours = {
+    own_pids = {
         os.getpid(),
         *(handle.connection.pid for runtime in runtimes.values() for handle in runtime.processes.values()),
     }
@@ -66,25 +68,28 @@ def build_snapshot(
                 client["expected_wait"] = max(round(wait, 3), client["expected_wait"] or 0.0)
         devices.append(
             {
-                **_device(device, list(queue), resident, nvml, now),
+                **_device(device, list(queue), residencies, nvml, now),
                 **utilisation.of_device(uuid).as_json(),
                 **placement_fields.device_placement_fields(scheduler, uuid),
                 "foreign_processes": foreign_processes.on_device(uuid),
-                "locked_by": _foreign_lock_holders(device, ours),
+                "locked_by": _foreign_lock_holders(device, own_pids),
             }
         )
     present = [identity for identity in scheduler.clients if identity in runtimes]
     for identity in present:
-        known, found = scheduler.clients[identity], clients[identity]
-        prospect = scheduler.idle_policy.forecast(known, now)
-        found |= client_state.state_fields(known, found["queue_position"], prospect, now)
-    return devices, [clients[identity] for identity in present], [measures[identity] for identity in present]
+        fields, state = clients[identity], scheduler.clients[identity]
+        forecast = scheduler.idle_policy.forecast(state, now)
+        fields |= client_state.state_fields(state, fields["queue_position"], forecast, now)
+
+    return devices, [clients[identity] for identity in present], [counters[identity] for identity in present]
 
 
-def _device(device: Device, queue: list[str], resident: dict[str, Residency], nvml: Nvml, now: float) -> dict[str, Any]:
+def _device(
+    device: Device, queue: list[str], residencies: dict[str, Residency], nvml: Nvml, now: float
+) -> dict[str, Any]:
     info = device.info
     measured = None if info.simulated else nvml.memory_used(info.uuid)
-    here = [one for one in resident.values() if info.uuid in one.by_device]
+    on_device = [one for one in residencies.values() if info.uuid in one.by_device]
     grants = []
     for grant in device.grants:
         left = seconds_left(grant, now)
@@ -101,21 +106,24 @@ def _device(device: Device, queue: list[str], resident: dict[str, Residency], nv
         "name": info.name,
         "simulated": info.simulated,
         "memory_total": info.memory,
-        "memory_used": sum(one.by_device[info.uuid] for one in here) if measured is None else measured,
-        "memory_used_is_estimate": measured is None and any(one.by_device_is_estimate for one in here),
+        "memory_used": sum(one.by_device[info.uuid] for one in on_device) if measured is None else measured,
+        "memory_used_is_estimate": measured is None and any(one.by_device_is_estimate for one in on_device),
         "grants": grants,
         "queue": queue,
     }
 
 
-def _foreign_lock_holders(device: Device, ours: set[int]) -> list[dict[str, Any]]:
-    """Who keeps it from the clients here, as another coordinator does in its turns, and anybody can."""
+def _foreign_lock_holders(device: Device, own_pids: set[int]) -> list[dict[str, Any]]:
+    """Return the processes that have the device's turn lock and belong to no client here.
+
+    These are clients of another coordinator in their turns, or any process that has taken the lock.
+    """
     if device.taken_by_other_since is None:
         return []
     return [
         {"pid": pid, "user": process_user(pid)}
         for pid in device_locks.lock_holders(device.info.uuid)
-        if pid not in ours
+        if pid not in own_pids
     ]
 
 
@@ -123,11 +131,11 @@ def _client(
     scheduler: Scheduler,
     client: Client,
     runtime: ClientRuntime,
-    measures: ProcessCounters,
-    resident: Residency,
+    counters: ProcessCounters,
+    residency: Residency,
     now: float,
 ) -> dict[str, Any]:
-    """All but the place in the queue."""
+    """Return a client of the snapshot, without its position in the queue and its state."""
     quota, hold = client.quota, client.hold_seconds_left(now)
     prospect = scheduler.idle_policy.forecast(client, now)
     processes = []
@@ -165,9 +173,9 @@ def _client(
         },
         "limits": launch_limits.limits_field(client, runtime),
         "allocated": runtime.allocated,
-        **resident.as_json(),
+        **residency.as_json(),
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),
-        **measures.client_fields(),
+        **counters.client_fields(),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
         "turn_count": client.turn_count,
         "queue_position": None,
@@ -192,11 +200,11 @@ def _transfer_fields(size: int, nanoseconds: int) -> dict[str, Any]:
     return {"bytes": min(size, MAX_BYTES), "seconds": round(min(nanoseconds, MAX_BYTES) / 1e9, 6)}
 
 
-def coordinator_fields(socket: str, version: str, uptime: float, measures: ProcessCounters) -> dict[str, Any]:
+def coordinator_fields(socket: str, version: str, uptime: float, counters: ProcessCounters) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "socket": socket,
         "version": version,
         "uptime_seconds": round(uptime, 1),
-        "drains": measures.drain_totals(),
+        "drains": counters.drain_totals(),
     }

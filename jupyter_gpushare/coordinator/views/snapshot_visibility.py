@@ -1,4 +1,4 @@
-"""Who may see what of a snapshot: one's own clients as they are, of others' what sharing with them needs."""
+"""Restriction of a snapshot to the fields that a user may see."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ..transport.connection import Connection
 from ..transport.peer_identity import Identity
 from . import launch_limits
 
-# A label is a notebook's path, cells are its own, and notes speak to the client's user: theirs alone. Admins are told
-# which processes a client has: they are who is asked when a turn doesn't end.
+# Only the owner sees the label (a notebook's path), the cells and the notes, which address the client's user. Admins
+# see the processes of a client, because admins deal with turns that do not end.
 _OWNER_FIELDS: dict[str, Any] = {"label": "", "notes": [], "cell_ids": []}
 _ADMIN_FIELDS: dict[str, Any] = {"processes": [], "kernel_pids": []}
 
 
 class SnapshotEncoder:
-    """The views that users have of one snapshot. What several may see alike is encoded once.
+    """Encoder of one snapshot for different users, which encodes each part once for all users that see it alike.
 
-    `owners`: the user of each client.
+    `owners` has the user of each client.
     """
 
     def __init__(self, status: Mapping[str, Any], owners: Mapping[str, str]) -> None:
-        self.status = status  # the whole of it, which is shown to no user as it is
+        self.status = status  # the whole snapshot, which no user may see
         self._owners = owners
         self._clients_by_id = {client["id"]: client for client in status.get("clients", ())}
-        self._encoded_clients: dict[tuple[str, bool, bool], msgspec.Raw] = {}  # by name, seen by its owner, by an admin
-        self._encoded_snapshots: dict[tuple[str, bool], msgspec.Raw] = {}  # by user: many servers may be one user's
+        self._encoded_clients: dict[tuple[str, bool, bool], msgspec.Raw] = {}  # by id, is owner, is admin
+        self._encoded_snapshots: dict[tuple[str, bool], msgspec.Raw] = {}  # by user, is admin
 
     def for_user(self, connection: Connection | Identity) -> msgspec.Raw:
-        """Return the snapshot for the user of `connection`, as JSON."""
+        """Return the snapshot as JSON for the user of `connection`."""
         key = connection.user, connection.admin
         if key not in self._encoded_snapshots:
             clients = [
@@ -46,14 +46,14 @@ class SnapshotEncoder:
         key = client["id"], own, admin
         if key not in self._encoded_clients:
             hidden = {} if own else _OWNER_FIELDS if admin else {**_OWNER_FIELDS, **_ADMIN_FIELDS}
-            seen = {**client, **hidden, "limit_text": self._limit_text(client, own)}
+            visible = {**client, **hidden, "limit_text": self._limit_text(client, own)}
             self._encoded_clients[key] = msgspec.Raw(
-                msgspec.json.encode({**seen, "own": own, "may_change": own or admin})
+                msgspec.json.encode({**visible, "own": own, "may_change": own or admin})
             )
         return self._encoded_clients[key]
 
     def _limit_text(self, client: dict[str, Any], own: bool) -> str:
-        """Only the owner of both clients sees the label of the one beside."""
+        """Format the client's limits. Only the owner of both clients sees the label of a colocated client."""
 
         def name_of(identity: str) -> str:
             other = self._clients_by_id.get(identity)
@@ -78,13 +78,13 @@ def _redact(status: Mapping[str, Any], clients: list[Any], connection: Connectio
         }
         for device in status["devices"]
     ]
-    # Admins ask for everybody's usage when they want it: a snapshot goes out ten times a second.
-    about = status["coordinator"]
-    about = {**about, "usage": [row for row in about.get("usage", ()) if row["user"] == name]}
+    # Even admins get only their own usage here, because snapshots are frequent. They may query the usage of all users.
+    coordinator = status["coordinator"]
+    coordinator = {**coordinator, "usage": [row for row in coordinator.get("usage", ()) if row["user"] == name]}
     viewer = {"user": name, "admin": admin}
-    return {**status, "devices": devices, "clients": clients, "coordinator": about, "viewer": viewer}
+    return {**status, "devices": devices, "clients": clients, "coordinator": coordinator, "viewer": viewer}
 
 
 def _redact_process(process: dict[str, Any], user: str | None) -> dict[str, Any]:
-    """A process outside of sharing; whose it is, only if it is that user's."""
+    """Return a foreign process, with its user only if that is `user`."""
     return {**process, "user": user if process["user"] == user else None}

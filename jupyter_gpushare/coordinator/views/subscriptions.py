@@ -1,4 +1,4 @@
-"""Snapshots for all who ask for one, and for those who follow: these get another one when something has changed."""
+"""Snapshots for single requests, and for subscriptions, which get a new snapshot after each change."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from ..transport.connection import Connection
 from ..transport.rate_limits import LimitExceeded
 from .snapshot_visibility import SnapshotEncoder
 
-MIN_INTERVAL_SECONDS = 0.1  # seconds between two publications
-PAUSE_FACTOR = 20  # and so many times as long as the last one took: turns come first
-MAX_SUBSCRIPTIONS = (
-    32  # followers of one user who is no admin: each Jupyter server is one, and a publication goes to all of them
-)
-_MAX_PAUSE_SECONDS = 1.0  # seconds of that pause at most, on a machine that is busy with something else
-_TICKING_FIELDS = ("idle_seconds", "evicted_in", "suspended_in")  # pass by themselves
+MIN_INTERVAL_SECONDS = 0.1  # between two publications
+PAUSE_FACTOR = 20  # multiple of the time of a publication until the next one, because turns come first
+MAX_SUBSCRIPTIONS = 32  # of one user that is no admin; each Jupyter server has one
+_MAX_PAUSE_SECONDS = 1.0  # between two publications, on a machine that is busy with other programs
+_TICKING_FIELDS = ("idle_seconds", "evicted_in", "suspended_in")  # change with the clock alone
 
 SnapshotSteps: TypeAlias = Generator[None, None, dict[str, Any]]
 
 
 class SnapshotSubscriptions:
-    """The connections that follow the snapshot, and the requests for a single one.
+    """Subscriptions to the snapshot, and requests for a single snapshot.
 
-    `take` makes the whole snapshot in slices; its argument is the set of clients that events were about meanwhile.
+    `build` builds the whole snapshot in chunks; its argument is the set of clients that events were about meanwhile.
     `owners` returns the user of each client.
     """
 
@@ -37,11 +35,11 @@ class SnapshotSubscriptions:
         self._subscribers: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._published: dict[str, Any] = {}
-        self._lagging: set[Connection] = set()  # without the last publication: they had not read what came before
-        self._new_subscribers: set[Connection] = set()  # followers without a first snapshot
+        self._lagging: set[Connection] = set()  # missed the last publication because of unread lines
+        self._new_subscribers: set[Connection] = set()  # without a first snapshot
         self._requests: list[tuple[Connection | None, Callable[[SnapshotEncoder], None]]] = []
-        self._requesters: list[Connection] = []  # by the snapshot that is being taken
-        self._publication_due = False  # a publication
+        self._requesters: list[Connection] = []  # of the snapshot in progress
+        self._publication_due = False
         self._changed_clients: set[str] = set()
         self._seconds_spent = 0.0
         self._work: ChunkedWork | None = None
@@ -53,10 +51,10 @@ class SnapshotSubscriptions:
         return len(self._subscribers)
 
     def request(self, connection: Connection | None, on_snapshot: Callable[[SnapshotEncoder], None]) -> None:
-        """Pass a snapshot that is begun from now on to `answer`; before this returns where there are few clients.
+        """Pass a new snapshot to `on_snapshot`; with few clients, that happens before this returns.
 
-        The time that a snapshot of many clients takes is charged to the users that ask for it. A connection waits for
-        its answer before it can ask again.
+        The time of a snapshot of many clients is charged to the users that request it. The messages of a connection
+        wait until its request is answered.
         """
         if connection:
             connection.hold()
@@ -64,13 +62,13 @@ class SnapshotSubscriptions:
         self._start()
 
     def subscribe(self, connection: Connection, on_snapshot: Callable[[SnapshotEncoder], None]) -> None:
-        """Send changes to `connection` after the snapshot that `answer` gets. Raises TooMany."""
+        """Pass a new snapshot to `on_snapshot`, and send later snapshots to `connection`. Raises LimitExceeded."""
         if (
             not connection.admin
             and sum(other.user == connection.user for other in self._subscribers - {connection}) >= MAX_SUBSCRIPTIONS
         ):
             raise LimitExceeded(
-                f"this user has {MAX_SUBSCRIPTIONS} followers already, the most anybody may have: close some first"
+                f"this user has {MAX_SUBSCRIPTIONS} subscriptions already, the most a user may have: close one first"
             )
         self._subscribers.add(connection)
         self._new_subscribers.add(connection)
@@ -81,9 +79,9 @@ class SnapshotSubscriptions:
         self._lagging.discard(connection)
 
     def schedule_publication(self, clients: Iterable[str] = ()) -> None:
-        """Publish soon, at most ten times a second, and less often where a snapshot takes long.
+        """Publish soon, at most ten times a second, and less often if a snapshot takes long.
 
-        `clients`: those that events were about.
+        `clients` has the clients that events were about.
         """
         if self._work and not self._work.is_finished:
             self._changed_clients.update(clients)
@@ -112,20 +110,20 @@ class SnapshotSubscriptions:
             connection.charge(seconds / len(self._requesters))
 
     def _serve(self) -> Iterator[None]:
-        """Take snapshots for as long as there is a request that came after the last one was begun."""
+        """Take snapshots while there are requests or a publication that came after the start of the last snapshot."""
         while self._requests or self._publication_due:
-            asked, self._requests = self._requests, []
-            joining, self._new_subscribers = self._new_subscribers, set()
+            requests, self._requests = self._requests, []
+            new_subscribers, self._new_subscribers = self._new_subscribers, set()
             due, self._publication_due = self._publication_due, False
-            followers, self._seconds_spent = set(self._subscribers), 0.0
-            self._requesters = [connection for connection, _ in asked if connection]
+            subscribers, self._seconds_spent = set(self._subscribers), 0.0
+            self._requesters = [connection for connection, _ in requests if connection]
             self._changed_clients = set()
             try:
-                views = SnapshotEncoder((yield from self._build(self._changed_clients)), self._owners())
-                if followers <= joining:
-                    self._published = significant_fields(views.status)
-                for connection, answer in asked:
-                    answer(views)
+                encoder = SnapshotEncoder((yield from self._build(self._changed_clients)), self._owners())
+                if subscribers <= new_subscribers:
+                    self._published = significant_fields(encoder.status)
+                for connection, on_snapshot in requests:
+                    on_snapshot(encoder)
                     if connection:
                         connection.release()
                     yield
@@ -136,27 +134,27 @@ class SnapshotSubscriptions:
             self._requesters = []
             if due:
                 yield
-                yield from self._publish(views, followers)
+                yield from self._publish(encoder, subscribers)
 
-    def _publish(self, views: SnapshotEncoder, followers: set[Connection]) -> Iterator[None]:
-        told = significant_fields(views.status)
-        to = self._lagging if told == self._published else followers
-        ready = {connection for connection in to if not connection.is_congested}
-        self._lagging = set(to) - ready
-        self._published = told
+    def _publish(self, encoder: SnapshotEncoder, subscribers: set[Connection]) -> Iterator[None]:
+        fields = significant_fields(encoder.status)
+        recipients = self._lagging if fields == self._published else subscribers
+        ready = {connection for connection in recipients if not connection.is_congested}
+        self._lagging = set(recipients) - ready
+        self._published = fields
         if self._lagging:
-            self.schedule_publication()  # they get it when they have caught up
+            self.schedule_publication()  # for the lagging connections, which may have read their lines by then
         for connection in ready:
             yield
-            connection.send(encode(messages.Snapshot(status=views.for_user(connection))))
+            connection.send(encode(messages.Snapshot(status=encoder.for_user(connection))))
 
 
 def significant_fields(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a snapshot is worth a publication.
+    """Return the fields of a snapshot whose changes cause a publication.
 
-    That is all but the uptime, how busy devices are, and how long clients have been idle or have left.
+    These are all fields except the coordinator's, the utilisation of devices, and the ticking times of clients.
     """
     devices = [{**device, "utilisation": None} for device in status["devices"]]
     clients = [{**client, **{name: client[name] is None for name in _TICKING_FIELDS}} for client in status["clients"]]
-    told = {part: value for part, value in status.items() if part != "coordinator"}
-    return {**told, "devices": devices, "clients": clients}
+    other_fields = {name: value for name, value in status.items() if name != "coordinator"}
+    return {**other_fields, "devices": devices, "clients": clients}

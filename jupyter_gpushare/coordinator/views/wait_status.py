@@ -1,4 +1,4 @@
-"""The wait of a client: kernels ask for it once a second while a cell runs, so it must cost little."""
+"""Wait status of a client, which must be cheap because kernels query it once a second while a cell runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..host.user_names import user_name
 
 
 def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
-    """Return the result of an Outlook by `user`, without the labels of other users' clients: see `wire.messages`."""
+    """Return the result of a WaitStatus by `user`, without the labels of other users' clients; see `wire.messages`."""
+
     client = scheduler.clients[client_id]
     expected = forecast_wait(scheduler, client, now)
     waits_since = client.waiting_since if client.waiting_since is not None else client.blocked_since

@@ -1,4 +1,4 @@
-"""What falls due when."""
+"""Queue of deadlines by key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ Key = tuple[str, str]
 
 
 class DeadlineQueue:
-    """At most one time per key. Everything costs O(log n): a time that changed stays in the heap until it comes up."""
+    """Deadlines, at most one for each key. Every operation costs O(log n).
+
+    A deadline that has changed stays in the heap until it is the earliest there.
+    """
 
     def __init__(self) -> None:
         self._times: dict[Key, float] = {}
@@ -30,7 +33,7 @@ class DeadlineQueue:
         return None
 
     def pop_due(self, now: float) -> list[Key]:
-        """Keys whose time has come, the earliest first; they have none any more."""
+        """Remove the keys whose deadline has come, and return these keys, the earliest first."""
         due = []
         while (first := self.earliest()) and first[0] <= now:
             heapq.heappop(self._heap)

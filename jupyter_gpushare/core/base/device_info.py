@@ -7,20 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One GPU; `memory` in bytes is what the scheduler takes it to have."""
+    """One GPU. `memory` is the size in bytes that the scheduler assumes."""
 
     uuid: str
     name: str = ""
     memory: int = 0
     simulated: bool = False
-    is_unverified: bool = (
-        False  # only a user's process says that it is there: it is that process's, and offered to nobody
-    )
+    is_unverified: bool = False  # only a user's process has reported the device, so placement offers it to no client
 
 
 @dataclass(frozen=True)
 class ReportedTurn:
-    """A turn that a process says to be in when it joins: the number, and whether its gate is open."""
+    """A turn that a process is in when it joins: the turn number, and whether the gate is open."""
 
     number: int
     is_open: bool

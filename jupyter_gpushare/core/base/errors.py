@@ -1,34 +1,34 @@
-"""Errors of the core. An event that raises has changed nothing."""
+"""Errors of the core. An event that raises an error has changed nothing."""
 
 from __future__ import annotations
 
 
 class GpuShareError(Exception):
-    """Base of all errors of this package's core. `reason` is a stable word for programs."""
+    """Base of all errors of the core. `reason` is a stable word for programs."""
 
     reason = "internal"
 
 
 class Refused(GpuShareError):
-    """A request that cannot be granted as made; the message says what was wrong and what is allowed."""
+    """A request that cannot be granted. The message names the offending value and the allowed values."""
 
     reason = "invalid"
 
 
 class Conflict(Refused):
-    """A request that contradicts the present state, such as a memory limit below what is allocated."""
+    """A request that contradicts the present state, such as a memory quota below the allocated bytes."""
 
     reason = "conflict"
 
 
 class TooManyDevices(Refused):
-    """More devices are asked for than there are: waiting would not help."""
+    """A request for more devices than exist, so that waiting would not help."""
 
     reason = "too_many_devices"
 
 
 class PlacementFailed(Refused):
-    """No device can take the client as it asks, or its tenant has no more to give: at this time, or ever."""
+    """A request that no device or ceiling admits, at present or at any time."""
 
     reason = "placement_failed"
 

@@ -1,4 +1,4 @@
-"""Quotas: what a client asks for and may use."""
+"""Quotas of clients."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .errors import Refused
 class Quota:
     """A client's quota.
 
-    `share` is the fraction of time that is guaranteed, `limit` the largest fraction it may take, both in 0…1;
-    `memory` the bytes it may allocate and `resident` the bytes it may keep on the device while others wait (None:
-    no bound of its own); `service` its service class.
+    `share`: the fraction of time that is guaranteed, 0 to 1. `limit`: the largest fraction of time that the client may
+    run, 0 to 1. `memory`: the bytes that the client may allocate. `resident`: the bytes that the client may keep on its
+    devices while other clients wait. `service`: its class of service. None: the quota sets no bound.
     """
 
     share: float = 0.0
@@ -25,14 +25,14 @@ class Quota:
     service: str = "online"
 
     def __post_init__(self) -> None:
-        """Raises Refused."""
+        """Check the values. Raises Refused."""
         try:
             check(vars(self))
         except ValueError as error:
             raise Refused(str(error)) from None
 
     def with_changes(self, changes: dict[str, Any]) -> Quota:
-        """This quota with some fields replaced. Raises Refused on an unknown key or a value out of range."""
+        """Return this quota with some fields replaced. Raises Refused for an unknown key or a value out of range."""
         known = [field.name for field in fields(self)]
         for key in changes:
             if key not in known:

@@ -1,7 +1,7 @@
-"""Clients that run together on a device: who may, who must part, and how fast each of them may launch.
+"""Control of colocations: the clients that may run together, the clients to separate, and the launch budgets.
 
-Fed with what clients have done (Progress, about once a second) and with who holds which device. Whether a packing pays
-is found out by trial (`packing_trials`); how fast its members may launch, the `throttle` says.
+Its inputs are the work of clients (Progress, about once a second) and the grants of devices. `packing_trials` finds by
+trial whether a packing pays, and `throttle` sets how fast its members may launch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .packing_trials import PackingTrials, Sample
 
 @dataclass
 class _DeviceState:
-    """A device, and who has it."""
+    """State of a device and of the clients that have it."""
 
     throttle: Throttle
     packing: PackingTrials = field(default_factory=PackingTrials)
@@ -36,7 +36,7 @@ class _DeviceState:
 
 
 class ColocationController:
-    """Of all devices. `share` and `quantum`: what the policy in force says of a client."""
+    """Control of all devices. `share` and `quantum` return what the policy in force gives a client."""
 
     def __init__(self, share: Callable[[Client], float], quantum: Callable[[Client], float]) -> None:
         self._share = share
@@ -45,37 +45,37 @@ class ColocationController:
         self._activities: defaultdict[str, Activity] = defaultdict(Activity)
         self._published_budgets: dict[str, LaunchBudget | None] = {}
 
-    # --- who runs together
+    # --- colocations
 
     def may_try(self, device: Device, client: Client, members: Sequence[Client], now: float) -> bool:
-        """Whether `client` may try to run beside `members`, whose memory fits beside its own."""
+        """Return whether `client` may try to run beside `members`, whose memory fits beside its own."""
         if any(member.service_rank < client.service_rank for member in members):
-            return True  # the adaptive rate limits it to what these leave
+            return True  # the adaptive rule limits the client to what the members leave
         peers = [member.id for member in members if member.service_rank == client.service_rank]
         return not peers or self._device_state(device).packing.may_join(client.id, peers, now)
 
     def client_to_separate(self, device: Device, now: float) -> Client | None:
-        """Who is to go, because together they do worse than in turns."""
-        place = self._device_state(device)
-        if len(place.peers) < 2:
+        """Return the client to separate, because the members do worse together than in turns."""
+        state = self._device_state(device)
+        if len(state.peers) < 2:
             return None
-        loser = place.packing.client_to_separate(now, _switch_overhead(place.peers, self._quantum))
-        return next((client for client in place.peers if client.id == loser), None)
+        client_id = state.packing.client_to_separate(now, _switch_overhead(state.peers, self._quantum))
+        return next((client for client in state.peers if client.id == client_id), None)
 
-    # --- what happens
+    # --- events
 
     def on_progress(self, client: Client, event: Progress, now: float) -> None:
         activity = self._activity(client)
         at = now if event.at is None else min(event.at, now)
         if not activity.add(event, at, self._is_measured_exclusively(client)):
             return  # its counters have not been read again
-        held = client.gpu_seconds + (max(0.0, at - client.grant.granted_at) if client.grant else 0.0)
+        granted_seconds = client.gpu_seconds + (max(0.0, at - client.grant.granted_at) if client.grant else 0.0)
         sample = Sample(
             client.id,
             event.launches,
             event.blocks,
             event.gpu_seconds,
-            held,
+            granted_seconds,
             activity.colocated_seconds_at(at),
             client.memory_use.allocated,
             at,
@@ -84,7 +84,7 @@ class ColocationController:
             self._add_sample(self._device_state(device), sample, now)
 
     def _is_measured_exclusively(self, client: Client) -> bool:
-        """Return whether the client's company is all but stopped until its rate alone is known."""
+        """Return whether the clients beside `client` are all but stopped to measure its rate alone."""
         budgets = (
             budget
             for device in client.device_bindings
@@ -93,7 +93,7 @@ class ColocationController:
         return any(budget.reason == MEASURING and client.id in budget.colocated_with for budget in budgets)
 
     def _add_sample(self, state: _DeviceState, sample: Sample, now: float) -> None:
-        """A packing is looked at when all of its members have reported, or one of them again."""
+        """Add a sample, and evaluate the packing when all members have reported, or one member has reported again."""
         members = {member.id for member in state.members}
         if sample.client not in members or len(members) == 1:
             state.packing.add_samples([sample], now)
@@ -111,15 +111,15 @@ class ColocationController:
         state.throttle.update(state.members, now)
 
     def publish(self, device: Device, now: float) -> Iterator[SetBudget]:
-        """Who has the device may be others now; returns what changes in how fast clients may launch."""
-        place = self._device_state(device)
-        # Offline ones last, as if they had joined last: they are to go first.
+        """Take the device's present members, and return the launch budgets that change."""
+        state = self._device_state(device)
+        # Offline clients are last, as if they had joined last, because they are to be separated first.
         members = tuple(grant.client for grant in device.grants)
         if len(members) > 1:
             members = tuple(sorted(members, key=lambda client: client.service_rank))
-        before = place.members
+        before = state.members
         if members != before:
-            self._on_members_changed(place, members, now)
+            self._on_members_changed(state, members, now)
         for client in dict.fromkeys((*before, *members)):
             budget = tightest(
                 found
@@ -135,32 +135,32 @@ class ColocationController:
         state.reported.clear()
         state.packing.set_members([client.id for client in state.peers], now)
         for client in {*before, *members}:
-            places = (self._device_state(device) for device in client.device_bindings)
-            company = any(len(place.members) > 1 and client in place.members for place in places)
-            self._activity(client).set_colocated(company, now)
+            states = (self._device_state(device) for device in client.device_bindings)
+            is_colocated = any(len(state.members) > 1 and client in state.members for state in states)
+            self._activity(client).set_colocated(is_colocated, now)
         state.throttle.update_budgets(members, now)
 
     def remove(self, client: Client) -> None:
-        """The client is over."""
+        """Drop the state of the client, which has ended."""
         self._activities.pop(client.id, None)
         self._published_budgets.pop(client.id, None)
-        for place in self._device_states.values():
-            place.packing.remove(client.id)
-            place.reported.pop(client.id, None)
+        for state in self._device_states.values():
+            state.packing.remove(client.id)
+            state.reported.pop(client.id, None)
 
-    # --- looking up
+    # --- states
 
     def _device_state(self, device: Device) -> _DeviceState:
-        place = self._device_states.get(device.info.uuid)
-        if place is None:
-            place = self._device_states[device.info.uuid] = _DeviceState(Throttle(self._activity, self._share))
-        return place
+        state = self._device_states.get(device.info.uuid)
+        if state is None:
+            state = self._device_states[device.info.uuid] = _DeviceState(Throttle(self._activity, self._share))
+        return state
 
     def _activity(self, client: Client) -> Activity:
         return self._activities[client.id]
 
 
 def _switch_overhead(clients: Sequence[Client], quantum: Callable[[Client], float]) -> float:
-    """The fraction of time that switching between the clients would take in turns."""
+    """Return the fraction of time that switching between the clients would take in turns."""
     costs = sum(client.switch_cost.total for client in clients)
     return costs / (costs + sum(quantum(client) for client in clients))

@@ -1,7 +1,7 @@
-"""What becomes of clients that nobody uses for long: their user is told, their memory leaves, they are suspended.
+"""Idle policy, which warns the users of idle clients, evicts the clients' memory and suspends the clients.
 
-Nothing is lost by it, and nobody has to undo it: the next cell or GPU call does. A client is idle while it has no
-grant, wants none, has no open cell and holds nothing. One that a person has suspended is left alone.
+No data is lost, and the next cell or GPU call undoes everything. A client is idle while it has no grant, does not wait,
+has no open cell and no hold. The policy leaves a client alone that a person has suspended.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from ..state.model import Client
 from ..turns.turn_scheduler import TurnScheduler
 from .user_requests import UserRequests
 
-AUTO_EVICT_SECONDS = 1800.0  # seconds, where `idle_evict` is "auto" and memory is short
-AUTO_WARN_SECONDS = 600.0  # seconds before anything is done, or half of the time, where `idle_warn` is "auto"
-_RECHECK_SECONDS = 60.0  # whether memory has become short, which nobody waits for
+AUTO_EVICT_SECONDS = 1800.0  # of idleness, if `idle_evict` is "auto" and memory is short
+AUTO_WARN_SECONDS = 600.0  # before an action, or half of the time until it, if `idle_warn` is "auto"
+_RECHECK_SECONDS = 60.0  # between two checks of a memory shortage, for which no client waits
 _IDLE = "idle"
 
 
 class IdleForecast(NamedTuple):
-    """Of a client that has been idle for `idle_seconds`: in how many its memory leaves and in how many it is
-    suspended, as things are now; None: that does not come, or has come. `is_warning_due`: its user is to be told."""
+    """Idleness of a client, and the times of its eviction and its suspension.
+
+    `idle_seconds`: how long the client has been idle. The times are in seconds from now; None: never, or done already.
+    `is_warning_due`: the client's user gets a warning.
+    """
 
     idle_seconds: float
     evict_in_seconds: float | None = None
@@ -34,8 +37,10 @@ class IdleForecast(NamedTuple):
 
 
 class IdlePolicy:
-    """Of all clients. `apply` comes between an event and what is decided about turns, so that whoever is back is
-    served at once. It costs O(log n) for each client that the event was about."""
+    """Idle policy of all clients. It costs O(log n) for each client that an event is about.
+
+    `apply` runs between an event and the decisions on turns, so that a client that is in use again is served at once.
+    """
 
     def __init__(
         self, clients: Mapping[str, Client], turns: TurnScheduler, user_requests: UserRequests, out: list[Command]
@@ -51,7 +56,7 @@ class IdlePolicy:
         return first[0] if first else None
 
     def apply(self, now: float) -> None:
-        """Look at clients that something has happened to, and act on those that have been idle for long enough."""
+        """Update the clients that something has happened to, and act on clients that have been idle for long enough."""
         self.update(now)
         for _, identity in self._deadlines.pop_due(now):
             client = self._clients[identity]
@@ -61,20 +66,20 @@ class IdlePolicy:
                 self._apply_due(client, client.idle_since, now)
 
     def update(self, now: float) -> None:
-        """Find out which clients have begun, or ceased, to be idle."""
-        stirred, self._turns.clients_to_review = self._turns.clients_to_review, {}
-        for client in stirred.values():
+        """Find the clients that have begun, or ceased, to be idle."""
+        clients, self._turns.clients_to_review = self._turns.clients_to_review, {}
+        for client in clients.values():
             if self._clients.get(client.id) is client:
                 self._update_client(client, now)
             else:
                 self._deadlines.set((_IDLE, client.id), None)
 
     def on_settings_changed(self) -> None:
-        """What has been done stays until the client is back."""
+        """Review all clients by the new settings. An evicted or suspended client stays so until it is in use again."""
         self._turns.clients_to_review |= self._clients
 
     def forecast(self, client: Client, now: float) -> IdleForecast | None:
-        """None: the client is not idle."""
+        """Return the forecast of an idle client; None: the client is not idle."""
         since = client.idle_since
         if since is None:
             return None
@@ -89,10 +94,10 @@ class IdlePolicy:
         )
 
     def on_restart(self, client: Client, now: float) -> None:
-        """Its program starts anew: whatever became of the one before, this one has not been idle."""
+        """Begin the idleness of the client anew, because its program has started again."""
         client.idle_since = None
         self._end_idleness(client, now)
-        self._turns.clients_to_review[client.id] = client  # idle anew from now on, if it is
+        self._turns.clients_to_review[client.id] = client  # it may be idle from now on
 
     def _is_warning_due(self, since: float, evict: float | None, suspend: float | None, now: float) -> bool:
         after = self._turns.settings.idle_warn
@@ -103,7 +108,7 @@ class IdlePolicy:
         )
 
     def _evict_at(self, client: Client, since: float) -> float | None:
-        """When its memory is to leave; None: never, or there is nothing that could."""
+        """Return when the client's memory is to leave; None: never, or the client has no memory that could."""
         after = self._turns.settings.idle_evict
         if not after or client.evicted or client.suspended or client.memory_use.resident <= client.memory_use.unmovable:
             return None
@@ -114,18 +119,18 @@ class IdlePolicy:
         return since + after if after and client.processes and not client.suspended else None
 
     def _keeps_memory(self, client: Client) -> bool:
-        """Whether its memory may stay for as long as there is enough."""
+        """Return whether the client's memory may stay, because no device is short of memory."""
         return self._turns.settings.idle_evict == AUTO and not any(
             device.has_memory_shortage for device in client.device_bindings
         )
 
     def _update_client(self, client: Client, now: float) -> None:
-        """Begin or end its idleness, or go on with it."""
-        held = client.hold_seconds_left(now) is not None
-        if client.is_in_use or held:
+        """Begin, continue or end the idleness of the client."""
+        is_holding = client.hold_seconds_left(now) is not None
+        if client.is_in_use or is_holding:
             client.idle_since = None
             self._end_idleness(client, now)
-            self._deadlines.set((_IDLE, client.id), client.hold_until if held and not client.is_in_use else None)
+            self._deadlines.set((_IDLE, client.id), client.hold_until if is_holding and not client.is_in_use else None)
         elif client.suspended_by_user:
             client.idle_since = None
             self._deadlines.set((_IDLE, client.id), None)
@@ -143,19 +148,19 @@ class IdlePolicy:
 
     def _apply_due(self, client: Client, since: float, now: float) -> None:
         evict, suspend = self._evict_at(client, since), self._suspend_at(client, since)
+        idle = format_duration(now - since)
         if suspend is not None and suspend <= now:
             self._user_requests.suspend(client, now, by_policy=True)
             self._out.append(
-                NotifyUser(client.id, f"idle for {format_duration(now - since)}: suspended until it is used")
+                NotifyUser(client.id, f"idle for {idle}, so it is suspended until its next cell or GPU call")
             )
         elif evict is not None and evict <= now and not self._keeps_memory(client):
             self._user_requests.evict(client, now, by_policy=True)
-            idle = format_duration(now - since)
-            self._out.append(NotifyUser(client.id, f"idle for {idle}: its memory leaves until its next turn"))
+            self._out.append(NotifyUser(client.id, f"idle for {idle}, so its memory leaves until its next turn"))
         self._schedule(client, since, now)
 
     def _schedule(self, client: Client, since: float, now: float) -> None:
-        """Set when it is to be looked at again."""
+        """Set when to look at the client again."""
         evict, suspend = self._evict_at(client, since), self._suspend_at(client, since)
         if evict is not None and self._keeps_memory(client):
             evict = max(evict, now + _RECHECK_SECONDS)

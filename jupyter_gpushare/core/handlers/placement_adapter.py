@@ -1,4 +1,4 @@
-"""Between the books of placement and the clients that are placed: quotas within ceilings, guests that give way."""
+"""Adapter between placement and the placed clients: quotas within ceilings, and guests that have to give way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..turns.turn_scheduler import TurnScheduler
 
 
 class PlacementAdapter:
-    """What the scheduler asks of placement."""
+    """Adapter through which the scheduler uses placement."""
 
     def __init__(
         self, settings: PlacementSettings, clients: dict[str, Client], turns: TurnScheduler, out: list[Command]
@@ -33,23 +33,23 @@ class PlacementAdapter:
         self.placement.add_device(info.uuid, info.name, info.memory, info.is_unverified)
 
     def on_device_failed(self, uuid: str, reason: str, now: float) -> None:
-        """Raises IllegalEvent for a device that nobody knows."""
-        book = self._allocations_of(uuid)
-        if book.failure == reason:
+        """Mark the device as failed, and notify its clients. Raises IllegalEvent for an unknown device."""
+        device = self._allocations_of(uuid)
+        if device.failure == reason:
             return
         for client in self.placement.fail(uuid, reason):
             self._notify(
-                client, f"device {book.name or uuid} has failed: {reason}; a restarted kernel gets another one"
+                client, f"device {device.name or uuid} has failed: {reason}; a restarted kernel gets another one"
             )
         self.update_guests(now)
 
     def on_device_recovered(self, uuid: str, now: float) -> None:
-        """Raises IllegalEvent for a device that nobody knows."""
-        book = self._allocations_of(uuid)
-        if not book.failure:
+        """Mark the device as working, and notify its clients. Raises IllegalEvent for an unknown device."""
+        device = self._allocations_of(uuid)
+        if not device.failure:
             return
         for client in self.placement.recover(uuid):
-            self._notify(client, f"device {book.name or uuid} works again")
+            self._notify(client, f"device {device.name or uuid} works again")
         self.update_guests(now)
 
     def _allocations_of(self, uuid: str) -> DeviceAllocations:
@@ -64,10 +64,10 @@ class PlacementAdapter:
     # --- clients
 
     def admit(self, event: ev.ClientRegistered, order: int) -> Client:
-        """A new client, with its devices and its quota. Raises Refused, having changed nothing.
+        """Return a new client with its devices and its quota. Raises Refused, and then changes nothing.
 
-        One whose program runs already has its devices and is never refused: it is offline, without a guaranteed share,
-        and within the ceilings of one client.
+        A client whose program runs already has its devices, and is never refused. If placement refuses such a client,
+        the client is offline, without a guaranteed share, and within the ceilings of one client.
         """
         quota = self.placement.tenants.with_ceilings(event.quota, event.tenant)
         request = placement_request(event.request or PlacementRequest(event.gpus), quota)
@@ -79,13 +79,17 @@ class PlacementAdapter:
             quota = replace(self.placement.tenants.apply_ceilings(quota, event.tenant), service="offline")
             request = placement_request(request, quota)
             self.placement.register_existing(event.client, request, event.tenant)
-            self._out.append(NotifyUser(event.client, f"it is offline and has no guaranteed share: {error}"))
+            self._out.append(
+                NotifyUser(
+                    event.client, f"offline and without a guaranteed share, because its request was refused: {error}"
+                )
+            )
         client = Client(event.client, event.user, event.label, quota, request.gpus, order)
         self._resolve_memory_fraction(client)
         return client
 
     def restart(self, client: Client, now: float) -> None:
-        """Its program starts anew: elsewhere, if that can be, when its devices have failed or it must give way."""
+        """Place a client whose program starts again, if its devices have failed or the client has to give way."""
         placed = self.placement.placed[client.id]
         failed = any(self.placement.allocations[uuid].failure for uuid in placed.devices)
         if client.processes or not (failed or client.is_preemptible_guest):
@@ -105,25 +109,26 @@ class PlacementAdapter:
         return self.placement.placed[client.id].devices
 
     def on_devices_changed(self, client: Client, devices: tuple[str, ...], now: float) -> None:
-        """The client's processes use these devices."""
+        """Note that the client's processes use these devices."""
         if not self.placement.move(client.id, devices):
             client.quota = replace(client.quota, share=0.0)
             self._turns.apply_quota(client, now)
             self._notify(
-                client.id, "it has no guaranteed share: on all its devices that is more than its tenant may have"
+                client.id,
+                "without a guaranteed share, because its share on all its devices is above its tenant's ceiling",
             )
         self._resolve_memory_fraction(client)
         self.update_guests(now)
 
     def change_quota(self, client: Client, quota: Quota) -> None:
-        """Raises Refused, having changed nothing, when the client cannot have that quota where it is."""
+        """Change the quota of the client where it is placed. Raises Refused, and then changes nothing."""
         request = self.placement.placed[client.id].request
         if quota.memory != client.quota.memory:
             request = replace(request, fraction=None)
         self.placement.change(client.id, placement_request(request, quota), quota)
 
     def reassign_tenants(self, tenants: Mapping[str, str], now: float) -> None:
-        """Which tenant each client belongs to by now. What it has already it keeps; what it asks for is checked."""
+        """Set the tenant of each client. A client keeps what it has; later requests are checked by the new tenant."""
         for client, tenant in tenants.items():
             if client in self._clients:
                 self.placement.reassign_tenant(client, tenant)
@@ -134,7 +139,7 @@ class PlacementAdapter:
         self.update_guests(now)
 
     def update_guests(self, now: float) -> None:
-        """Guests on devices that their owners have claimed are treated as offline clients, and others are not."""
+        """Treat guests on devices that their owners have claimed as offline clients, and no other clients."""
         to_go = self.placement.guests_to_preempt
         for identity in to_go ^ self._preemptible_guests:
             client = self._clients.get(identity)
@@ -145,15 +150,15 @@ class PlacementAdapter:
         self._preemptible_guests = to_go
 
     def _resolve_memory_fraction(self, client: Client) -> None:
-        """A part of its devices is a number of bytes as soon as these are known."""
+        """Set the memory quota in bytes of a client that asks for a fraction of its devices, once these are known."""
         placed = self.placement.placed[client.id]
         if placed.request.fraction is not None and placed.devices:
-            # A part of devices that don't say what they have is nothing, and no bound.
+            # A fraction of devices of unknown size is 0 bytes, which sets no bound.
             quota = replace(client.quota, memory=self.placement.memory_limit_of(placed) or None)
             client.quota = self.placement.tenants.cap_memory(quota, placed.tenant)
 
 
 def placement_request(request: PlacementRequest, quota: Quota) -> PlacementRequest:
-    """What is asked of devices, with the share, the memory and the class of the quota."""
+    """Return the placement request with the share, the memory and the class of service of the quota."""
     memory = quota.memory if request.fraction is None else None
     return replace(request, share=quota.share, memory=memory, service=quota.service)

@@ -1,4 +1,4 @@
-"""What processes and kernels report, and what it means for turns: wanting, running, draining, cells, progress."""
+"""Handlers of the events that processes and kernels report: waits, turns, drains, memory, cells and progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..turns.turn_scheduler import TurnScheduler
 
 
 class ProcessEventHandlers:
-    """Takes events of what has happened; `handlers` says which."""
+    """Handlers of events of processes; `handlers` has the handler of each event."""
 
     def __init__(self, registry: EntityRegistry, turns: TurnScheduler) -> None:
         self._registry = registry
@@ -45,7 +45,7 @@ class ProcessEventHandlers:
         if grant is None or client.needs_more_devices:
             self._turns.enter_queue(client, now)
         elif client.permit and process.turn == 0 and process.left_epoch == client.permit.epoch:
-            self._turns.permits.require_new_epoch(client)  # the turn goes on, and this process may come back to it
+            self._turns.permits.require_new_epoch(client)  # the turn goes on, and this process may enter it again
 
     def _on_gate_wait_ended(self, event: ev.GateWaitEnded, now: float) -> None:
         process = self._registry.process(event.process)
@@ -83,12 +83,12 @@ class ProcessEventHandlers:
         grant = process.client.grant
         if not grant or process.turn != grant.turn:
             return
-        # Whatever it says, its turn is not longer than two quanta, or than its memory was expected to take.
+        # Bound on a report: at most the quantum, the switch cost or the expected restore, whichever is longest.
         longest = max(
             self._turns.quantum(process.client), process.client.switch_cost.total, grant.expected_restore_seconds
         )
-        lead = min(now - grant.granted_at, longest)
-        grant.restore_seconds = max(grant.restore_seconds, lead) if grant.has_restored else lead
+        restore_seconds = min(now - grant.granted_at, longest)
+        grant.restore_seconds = max(grant.restore_seconds, restore_seconds) if grant.has_restored else restore_seconds
         grant.has_restored = True
         self._turns.mark_dirty(process.client)
 
@@ -104,8 +104,8 @@ class ProcessEventHandlers:
         if not grant or grant.is_draining or process.turn != grant.turn or not self._turns.has_contenders(grant):
             return
         process.is_idle = True
-        held = process.client.hold_until
-        if grant.is_idle and (held is None or held <= now):
+        hold_until = process.client.hold_until
+        if grant.is_idle and (hold_until is None or hold_until <= now):
             self._turns.start_closing(grant, now)
         self._turns.mark_dirty(process.client)
 
@@ -126,7 +126,7 @@ class ProcessEventHandlers:
 
     def _on_cell_ended(self, event: ev.CellEnded, now: float) -> None:
         client = self._registry.client(event.client)
-        # One that is not known began with an earlier coordinator, and ended before its kernel was back.
+        # An unknown cell began under an earlier coordinator, and ended before its kernel was connected again.
         client.cells.discard(event.request)
         if client.grant and not client.cells:
             client.grant.cells_ended_at = now

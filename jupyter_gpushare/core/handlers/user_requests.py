@@ -1,4 +1,4 @@
-"""What people say of a client's turns: give up, keep, leave, stay away, come back."""
+"""Handlers of users' requests for a client: release, hold, evict, suspend and resume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..turns.turn_scheduler import TurnScheduler
 
 
 class UserRequests:
-    """Takes events of what is asked for; `handlers` says which."""
+    """Handlers of events of users' requests; `handlers` has the handler of each event."""
 
     def __init__(self, registry: EntityRegistry, turns: TurnScheduler, out: list[Command]) -> None:
         self._registry = registry
@@ -44,7 +44,7 @@ class UserRequests:
             raise Conflict(f"client {client.id} is suspended and has nothing to hold: resume it first")
         if client.hold_seconds_left(now) is None:
             client.holding_since = now
-        # One hold after the other is no way around the longest one.
+        # Successive holds together are no longer than the longest hold.
         client.hold_until = min(now + event.seconds, client.holding_since + most) if event.seconds else None
         self._turns.mark_dirty(client)
 
@@ -58,7 +58,7 @@ class UserRequests:
 
     def _on_resume_requested(self, event: ev.ResumeRequested, now: float) -> None:
         client = self._registry.client(event.client)
-        client.idle_since = None  # or a policy would suspend it again
+        client.idle_since = None  # so that no policy suspends the client again at once
         self.resume(client, now)
 
     def evict(self, client: Client, now: float, by_policy: bool = False) -> None:
@@ -79,7 +79,7 @@ class UserRequests:
             self._turns.start_closing(client.grant, now)
         self._turns.update_forced_eviction(client)
         self._turns.mark_dirty(client)
-        self._out.append(UpdateQuota(client.id))  # the pages tell a later coordinator
+        self._out.append(UpdateQuota(client.id))  # a later coordinator reads the suspension from the pages
 
     def resume(self, client: Client, now: float) -> None:
         client.suspended = client.suspended_by_policy = False

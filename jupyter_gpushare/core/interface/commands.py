@@ -1,4 +1,4 @@
-"""What the scheduler asks of its edge. The edge carries commands out in order."""
+"""Commands of the scheduler to its edge, which carries commands out in order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .launch_budget import LaunchBudget
 
 @dataclass(frozen=True)
 class Permit:
-    """A level for the pages of all processes of the client, until another one follows.
+    """A level for the pages of all processes of the client, which holds until the next permit.
 
-    `may`: they may be in the turn `turn`, which they enter by themselves on all of `devices`. `relieved`: another
-    client takes over, so the turn ends at its deadline without a further command. `contended`: another client waits, so
-    idleness matters. `deadline` in seconds; None: not known. `epoch` counts permissions: one that a process has left
-    under is used up.
+    `may`: the processes may be in the turn `turn`, which they enter by themselves on all of `devices`. `relieved`:
+    another client can follow without a further command, so the turn ends at its deadline. `contended`: another client
+    waits, so an idle turn ends early. `deadline` in seconds; None: no deadline is known. `epoch`: the number of the
+    permit. A process that has left a turn under an epoch never enters again under that epoch.
     """
 
     client: str
@@ -29,7 +29,7 @@ class Permit:
 
 @dataclass(frozen=True)
 class CheckUnusedPermit:
-    """Find out why the client has not used its permit (PermitUnused).
+    """A request to find out why the client has not used its permit; PermitUnused answers it.
 
     The client's devices have been free for a while.
     """
@@ -39,15 +39,17 @@ class CheckUnusedPermit:
 
 @dataclass(frozen=True)
 class UpdateQuota:
-    """The client's quota changed (or it is new): write it to its pages."""
+    """A request to write the quota of a client to its pages, because the quota or the client is new."""
 
     client: str
 
 
 @dataclass(frozen=True)
 class SetResident:
-    """Bytes that the client may keep on its devices from the end of its turn on, or from now if it has none; None:
-    everything. What a Permit of the same list needs leaves before.
+    """The bytes that the client may keep on its devices; None: all bytes.
+
+    The bound holds from the end of the client's turn on, or at once if the client has no turn. Memory that makes room
+    for a Permit of the same list leaves before the permit is written.
     """
 
     client: str
@@ -56,7 +58,10 @@ class SetResident:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """The client runs next: bring back what it has on the host, as far as there is room, while it waits; or no more."""
+    """A request to begin or to stop the prefetch of the client, which runs next.
+
+    A prefetch restores memory as far as the device has room.
+    """
 
     client: str
     enabled: bool
@@ -64,7 +69,7 @@ class Prefetch:
 
 @dataclass(frozen=True)
 class SetBudget:
-    """How fast the client may launch while others run beside it; None: not limited."""
+    """The launch budget of a client while others run beside it; None: no limit."""
 
     client: str
     budget: LaunchBudget | None
@@ -72,7 +77,7 @@ class SetBudget:
 
 @dataclass(frozen=True)
 class ReportOverrun:
-    """The client did not drain in time; report it. It keeps the device until it does."""
+    """A report that the client did not drain in time. The client keeps the device until it has drained."""
 
     client: str
     turn: int
@@ -81,16 +86,16 @@ class ReportOverrun:
 
 @dataclass(frozen=True)
 class InterruptKernel:
-    """The client's turn will not end: ask its kernel to interrupt what it runs, as the stop button does."""
+    """A request to interrupt the client's kernel, as the stop button does, because the client's turn does not end."""
 
     client: str
     turn: int
-    seconds: float  # since its closing began
+    seconds: float  # since the closing began
 
 
 @dataclass(frozen=True)
 class NotifyUser:
-    """Tell the client's user something about its devices."""
+    """A message to the client's user about the client's devices."""
 
     client: str
     message: str

@@ -1,4 +1,4 @@
-"""What happens to the scheduler. Nouns; frozen; times are seconds on a clock that never jumps back."""
+"""Events of the scheduler: frozen, with times in seconds on a clock that never goes back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class ClientRegistered:
-    """A client is announced, or one of its members brings it back. Known clients keep their quota and devices.
+    """A client has been announced, or one of its members has registered it again. A known client keeps its quota.
 
-    `request` says more of the devices that it wants than `gpus` does; share, memory and class are the quota's. `tenant`
-    names the one of the tenants in the settings that its owner belongs to. `running`: its program is there already.
+    A known client keeps its devices as well. `request` is a placement request with more detail than `gpus`; share,
+    memory and class of service come from the quota. `tenant`: the tenant in the settings that the client's owner
+    belongs to. `running`: the client's program runs already.
     """
 
     client: str
@@ -31,21 +32,21 @@ class ClientRegistered:
 
 @dataclass(frozen=True)
 class ClientRemoved:
-    """The client is over: its last member left and nobody will come back."""
+    """The client has ended: its last member has left and no member will come back."""
 
     client: str
 
 
 @dataclass(frozen=True)
 class DeviceFound:
-    """A device is known from NVML, the simulated driver or a process's report."""
+    """A device has been found by NVML, by the simulated driver or in a process's report."""
 
     device: DeviceInfo
 
 
 @dataclass(frozen=True)
 class DeviceFailed:
-    """The device misbehaves: new clients get others."""
+    """A device has failed, so new clients get other devices."""
 
     device: str
     reason: str
@@ -53,16 +54,17 @@ class DeviceFailed:
 
 @dataclass(frozen=True)
 class DeviceRecovered:
-    """The device is to be used again."""
+    """A device works again, and clients may use it."""
 
     device: str
 
 
 @dataclass(frozen=True)
 class ProcessJoined:
-    """A process of a registered client initialised CUDA on `devices`.
+    """A process of a registered client has initialised CUDA on `devices`.
 
-    `turn`: the turn that the process is in, which outlived an earlier coordinator or began without one; None: in none.
+    `turn`: the turn that the process is in. Such a turn began under an earlier coordinator or without one. None: the
+    process is in no turn.
     """
 
     client: str
@@ -73,7 +75,7 @@ class ProcessJoined:
 
 @dataclass(frozen=True)
 class ProcessGone:
-    """The process has ended, or lost its connection: it is under nobody's orders any more."""
+    """The process has ended or lost its connection, so no permit binds the process any more."""
 
     process: int
 
@@ -87,14 +89,14 @@ class GateWaitStarted:
 
 @dataclass(frozen=True)
 class GateWaitEnded:
-    """The last waiting thread of the process gave up (it was interrupted)."""
+    """The last waiting thread of the process has stopped waiting, because it was interrupted."""
 
     process: int
 
 
 @dataclass(frozen=True)
 class TurnEntered:
-    """The process has entered the turn `turn`, at the time `at`."""
+    """The process has entered the turn `turn` at the time `at`."""
 
     process: int
     turn: int
@@ -112,9 +114,9 @@ class GateClosed:
 
 @dataclass(frozen=True)
 class TurnLeft:
-    """The process has left the turn `turn`: its work has finished, and it holds no lock any more.
+    """The process has left the turn `turn`: its work has finished, and it has released its turn locks.
 
-    `closed_at`: when its gate closed, if no GateClosed has reported it.
+    `closed_at`: when its gate closed, if no GateClosed has reported the time.
     """
 
     process: int
@@ -124,8 +126,11 @@ class TurnLeft:
 
 @dataclass(frozen=True)
 class PermitUnused:
-    """The client has not begun by its permit: one of its processes is stopped; else its processes try in vain, because
-    a client that this coordinator does not know has a device."""
+    """The client has not used its permit, and the edge has found the reason.
+
+    `stopped`: one of the client's processes is stopped. Otherwise the processes try to enter in vain, because a client
+    unknown to this coordinator has a device.
+    """
 
     client: str
     stopped: bool
@@ -133,22 +138,24 @@ class PermitUnused:
 
 @dataclass(frozen=True)
 class EvictionStarted:
-    """The process's submitted work has finished, and its memory leaves the device; TurnLeft follows."""
+    """The process's submitted work has finished, and its memory leaves the device. TurnLeft follows."""
 
     process: int
 
 
 @dataclass(frozen=True)
 class RestoreFinished:
-    """The process's memory is back on the device: only now its work begins."""
+    """The process's memory is back on the device, so that its work begins now."""
 
     process: int
 
 
 @dataclass(frozen=True)
 class MemoryReported:
-    """What the client's processes say of their device memory, in bytes: allocated, of those on the device, and of
-    those what can't leave it. `unmet_bytes`: asked for and not got, because the device is full; 0: nothing any more.
+    """The client's device memory in bytes: allocated, resident, and the unmovable part of the resident memory.
+
+    `unmet_bytes`: the bytes that the client asked for and did not get, because the device is full; 0: the client has
+    no such request.
     """
 
     client: str
@@ -160,14 +167,14 @@ class MemoryReported:
 
 @dataclass(frozen=True)
 class ProcessIdle:
-    """The process, which is in a turn, submitted nothing and ran nothing for the idle-release time."""
+    """The process, which is in a turn, has submitted and run no GPU work for the idle-release time."""
 
     process: int
 
 
 @dataclass(frozen=True)
 class ProcessBusy:
-    """The process works again in the turn in which it went idle."""
+    """The process works again in the turn in which it reported itself idle."""
 
     process: int
 
@@ -186,14 +193,14 @@ class CellEnded:
 
 @dataclass(frozen=True)
 class ReleaseRequested:
-    """The client's user gives up the rest of the turn."""
+    """The client's user has ended the turn and the hold."""
 
     client: str
 
 
 @dataclass(frozen=True)
 class HoldRequested:
-    """The client's user keeps the devices for so many seconds from now, working or not; 0: no longer."""
+    """The client's user keeps the devices for `seconds` from now, with or without work; 0: the user ends the hold."""
 
     client: str
     seconds: float
@@ -201,17 +208,17 @@ class HoldRequested:
 
 @dataclass(frozen=True)
 class EvictRequested:
-    """The client's user gives up the turn and moves its memory off the devices, until its next turn."""
+    """The client's user has ended the turn, and the client's memory leaves the devices until its next turn."""
 
     client: str
 
 
 @dataclass(frozen=True)
 class SuspendRequested:
-    """The client gets no turns, and its memory leaves the devices, until ResumeRequested.
+    """A request that the client gets no turns and no device memory until ResumeRequested.
 
-    `by_policy`: for being idle, as an earlier coordinator decided; then its next cell or GPU call resumes it too, and
-    this changes nothing if it is in use, or suspended already.
+    `by_policy`: an earlier coordinator suspended the client for being idle. Then the client's next cell or GPU call
+    resumes the client as well, and the event changes nothing if the client is in use or suspended already.
     """
 
     client: str
@@ -225,9 +232,9 @@ class ResumeRequested:
 
 @dataclass(frozen=True)
 class Progress:
-    """What the client's processes have done since they began: launches, blocks of launches, seconds of GPU work.
+    """The work of the client's processes since they began: launches, blocks of launches, seconds of GPU work.
 
-    `at`: when they counted that; None: now.
+    `at`: the time at which the processes counted the work; None: now.
     """
 
     client: str
@@ -239,7 +246,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class QuotaChanged:
-    """`allocated` is what the client's processes hold at this moment, in bytes."""
+    """The client's quota has changed. `allocated`: the bytes that the client's processes have allocated at present."""
 
     client: str
     quota: Quota
@@ -248,7 +255,7 @@ class QuotaChanged:
 
 @dataclass(frozen=True)
 class SettingsChanged:
-    """`tenants`: the tenant in the settings to which each client's owner belongs by them; who isn't named stays."""
+    """The settings have changed. `tenants`: the tenant of each client; a client without entry keeps its tenant."""
 
     settings: Settings
     tenants: Mapping[str, str] = field(default_factory=dict)
@@ -256,7 +263,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True)
 class LockContended:
-    """A client that this coordinator does not know waits for the device; or none does any longer."""
+    """A client unknown to this coordinator waits for the device, or no such client waits any longer."""
 
     device: str
     contended: bool
@@ -264,7 +271,7 @@ class LockContended:
 
 @dataclass(frozen=True)
 class Tick:
-    """The clock reached `next_deadline()`."""
+    """The clock has reached `next_deadline()`."""
 
 
 Event = (

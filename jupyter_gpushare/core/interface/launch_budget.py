@@ -1,4 +1,4 @@
-"""The launch budget of a client, as rules ask for it and its pages have it."""
+"""Launch budget of a client, as a rule sets it and the client's pages carry it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Units.
-BLOCKS = "blocks"  # of launches, all processes of the client together
-DEVICE_SECONDS = "device_seconds"  # of work, on each device
+BLOCKS = "blocks"  # blocks of launches, of all processes of the client together
+DEVICE_SECONDS = "device_seconds"  # seconds of work, on each device
 
 # Reasons.
-MEASURING = "measuring"  # until it is known how fast online clients are alone
-ADAPTIVE = "adaptive"  # online clients keep their speed
-SHARE = "share"  # the others have their shares
-SURPLUS = "surplus"  # its share, and what the others leave of theirs
+MEASURING = "measuring"  # the scheduler measures the rate of online clients alone
+ADAPTIVE = "adaptive"  # online clients keep their rate
+SHARE = "share"  # other clients get their shares
+SURPLUS = "surplus"  # the client has its share and what other clients leave of their shares
 
 
 @dataclass(frozen=True)
 class LaunchBudget:
-    """What a client may launch: `rate` units per second, for the sake of the clients in `colocated_with`."""
+    """The bound on a client's launches: `rate` units per second, for the sake of the clients in `colocated_with`."""
 
     rate: float
     unit: str
@@ -27,8 +27,8 @@ class LaunchBudget:
 
 
 def tightest(budgets: Iterable[LaunchBudget]) -> LaunchBudget | None:
-    """Return the one that a client of several devices gets, since a process has one page.
+    """Return the budget of a client with several devices, because a process has one page.
 
-    One in blocks keeps the speed of online clients, which comes before shares.
+    A budget in blocks keeps the rate of online clients and therefore comes before a share.
     """
     return min(budgets, key=lambda budget: (budget.unit != BLOCKS, budget.rate), default=None)

@@ -1,4 +1,4 @@
-"""What admins set, as the scheduler takes it. Times in seconds."""
+"""Settings of the scheduler, with times in seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAIT, JOIN, INTERRUPT = "wait", "join", "interrupt"
 MAX_QUANTUM_SECONDS = SETTINGS["min_quantum"].range[1]  # of the quanta that follow from measurements
 _DEFAULT = {name: setting.default for name, setting in SETTINGS.items()}
 
-# Settings of the scheduler alone, which no trait has.
+# Settings of the scheduler that are no traits.
 _CORE_ONLY = (
     Setting("switch_overhead", "number", None, "", range=(0.001, 1.0)),
     Setting("idle_factor", "number", None, "", range=(0.0, 100.0)),
@@ -27,30 +27,30 @@ _CORE_ONLY = (
 
 @dataclass(frozen=True)
 class Settings:
-    """The scheduler's settings. Without traits nothing is done about idle clients."""
+    """Settings of the scheduler. The defaults here do nothing about idle clients."""
 
     time_quantum: float | str = _DEFAULT["time_quantum"]
     policy: str = _DEFAULT["policy"]
     idle_release: float | str = _DEFAULT["idle_release"]
     cell_linger: float = _DEFAULT["cell_linger"]
-    sharing: str = _DEFAULT["sharing"]  # clients whose memory fits together: one after the other, or at the same time
-    min_quantum: float = _DEFAULT["min_quantum"]  # nobody is interrupted before, but by a better service class
-    max_wait: float = _DEFAULT["max_wait"]  # whoever has waited so long goes first, whatever it had before
-    max_hold: float = _DEFAULT["max_hold"]  # the longest that a client may keep the devices without working
-    idle_warn: float | str = 0.0  # nobody has used a client for so long: it is told; 0: never
-    idle_evict: float | str = 0.0  # its memory leaves; "auto": only where memory is short
-    idle_suspend: float = 0.0
-    switch_overhead: float = 0.05  # what switching may cost of the time, where the quantum is "auto"
-    idle_factor: float = 1.0  # how long to wait for more work, in switch costs, where idle_release is "auto"
-    tuning: bool = _DEFAULT["tuning"]  # the last two are found out by trial
+    sharing: str = _DEFAULT["sharing"]  # turns or colocation of clients whose memory fits together
+    min_quantum: float = _DEFAULT["min_quantum"]  # only a better class of service preempts before this time
+    max_wait: float = _DEFAULT["max_wait"]  # a client that has waited so long goes first, whatever its usage
+    max_hold: float = _DEFAULT["max_hold"]  # the longest time that a client may keep the devices without work
+    idle_warn: float | str = 0.0  # idle time after which the client's user gets a warning; 0: no warning
+    idle_evict: float | str = 0.0  # idle time after which its memory leaves; "auto": only if memory is short
+    idle_suspend: float = 0.0  # idle time after which the client is suspended; 0: never
+    switch_overhead: float = 0.05  # the fraction of time that switching may cost, if the quantum is "auto"
+    idle_factor: float = 1.0  # how long to wait for more work, in switch costs, if idle_release is "auto"
+    tuning: bool = _DEFAULT["tuning"]  # trials tune `switch_overhead` and `idle_factor`
     placement: PlacementSettings = field(default_factory=PlacementSettings)
-    overrun_after: float = 10.0  # draining for longer is reported
-    evicting_overrun_after: float = 60.0  # so is memory that leaves for longer: most devices are emptied in 30 s
-    overrun: str = _DEFAULT["overrun"]  # wait for its end, or join or interrupt it when patience with it ends
-    overrun_patience: float = _DEFAULT["overrun_patience"]  # from when it is reported
+    overrun_after: float = 10.0  # a longer drain is reported
+    evicting_overrun_after: float = 60.0  # a longer eviction is reported; most devices are emptied in 30 s
+    overrun: str = _DEFAULT["overrun"]  # wait for an overrun to end, or join or interrupt it after `overrun_patience`
+    overrun_patience: float = _DEFAULT["overrun_patience"]  # counted from the report of the overrun
 
     def __post_init__(self) -> None:
-        """Raises Refused."""
+        """Check the values. Raises Refused."""
         try:
             for name, setting in _DEFINITIONS.items():
                 setting.check(getattr(self, name))

@@ -1,14 +1,14 @@
-"""How much a client has used its devices lately."""
+"""Recent usage of devices by a client."""
 
 from __future__ import annotations
 
 import math
 
-_TIME_CONSTANT_SECONDS = 600.0  # seconds
+_TIME_CONSTANT_SECONDS = 600.0
 
 
 class DecayingUsage:
-    """Seconds of use, of which a second that lies `_TIME_CONSTANT_SECONDS` seconds back counts 1/e."""
+    """Seconds of use. A second that lies `_TIME_CONSTANT_SECONDS` seconds back counts 1/e."""
 
     __slots__ = ("_at", "_value")
 

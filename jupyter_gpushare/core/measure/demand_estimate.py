@@ -1,22 +1,22 @@
-"""How much of a device a client would use if it had it whenever it wanted."""
+"""Estimate of the fraction of a device that a client would use if it never waited."""
 
 from __future__ import annotations
 
-_HALF_LIFE_SECONDS = 10.0  # seconds after which what was seen counts half
-_MIN_OBSERVATION_SECONDS = 0.3  # seconds, of which something can be said
-_MAX_PAUSE_SECONDS = 1.0  # a pause counts for so long at most: then it is another piece of work
+_HALF_LIFE_SECONDS = 10.0  # seconds after which an observation counts half
+_MIN_OBSERVATION_SECONDS = 0.3  # seconds that an estimate needs
+_MAX_PAUSE_SECONDS = 1.0  # the largest part of a pause that counts; after that, other work begins
 
 
 class DemandEstimate:
-    """Seconds in which the device had work of the client, of all seconds in which it did not wait for it."""
+    """Seconds with work of the client on the device, over all seconds in which the client did not wait for it."""
 
     __slots__ = ("_last_granted_seconds", "_last_work_seconds", "_observed_seconds", "_time", "_work")
 
     def __init__(self) -> None:
         self._work = 0.0
         self._time = 0.0
-        self._observed_seconds = 0.0  # of that, with the device
-        self._last_work_seconds = 0.0  # both counters when they were read last
+        self._observed_seconds = 0.0  # the part of `_time` with the device
+        self._last_work_seconds = 0.0  # both counters at their last reading
         self._last_granted_seconds = 0.0
 
     def add_sample(self, work_seconds: float, granted_seconds: float, exclusive: bool) -> None:
@@ -35,10 +35,10 @@ class DemandEstimate:
             self._work, self._time = self._work / 2, self._time / 2
 
     def add_pause(self, seconds: float) -> None:
-        """It neither had the device nor waited for it."""
+        """Add `seconds` in which the client neither had the device nor waited for it."""
         self._time += min(seconds, _MAX_PAUSE_SECONDS)
 
     @property
     def fraction(self) -> float | None:
-        """From 0 to 1; None: not known yet."""
+        """The demand, from 0 to 1; None: unknown."""
         return self._work / self._time if self._observed_seconds >= _MIN_OBSERVATION_SECONDS else None

@@ -1,20 +1,18 @@
-"""What it costs to take the devices from a client and to give them back, measured.
+"""Measured cost of taking the devices from a client and of giving the devices back.
 
-The device works while it drains, so that draining costs next to nothing; what costs is the memory that moves.
+The device works while it drains, so draining costs next to nothing. The cost is that of the memory that moves.
 """
 
 from __future__ import annotations
 
 _EWMA_WEIGHT = 0.3  # the weight of the newest measurement
-_HANDOFF_SECONDS = (
-    0.001  # seconds from the last launch of a client to the first ones of the next, caches and clocks included
-)
+_HANDOFF_SECONDS = 0.001  # from a client's last launch to the first launches of the next, caches and clocks included
 
 DEFAULT_RESTORE_BYTES_PER_SECOND = 10e9  # bytes a second at which memory comes back, until it has been measured
 
 
 class SwitchCostEstimate:
-    """Seconds, exponentially weighted."""
+    """Seconds of drain, eviction and restore, each exponentially weighted."""
 
     __slots__ = ("drain", "evict", "restore")
 

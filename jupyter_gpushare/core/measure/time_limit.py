@@ -1,23 +1,21 @@
-"""A quota's `limit`: the largest fraction of time that a client may run, also while the device is idle.
+"""A quota's `limit`: the largest fraction of time that a client may run, even on an idle device.
 
-A token bucket, as KubeShare's (Yeh et al., HPDC'20) and GaiaGPU's (Gu et al., 2018) limits are: a client earns `limit`
-seconds per second and spends one per second of running. It starts with a turn's worth and ends when nothing is left,
-so that its mean over time is the limit itself. What it earns while it wants to run and others are before it is kept,
-up to a few turns' worth; what it could have earned while it did not want to run is not.
+The limit is a token bucket, as in KubeShare (Yeh et al., HPDC'20) and GaiaGPU (Gu et al., 2018). A client earns `limit`
+seconds per second and spends one second per second of running. The bucket starts with the seconds of one turn. The turn
+ends when the bucket is empty, so that the mean over time is the limit itself. A client that waits keeps what it earns,
+up to the seconds of a few turns. A client that neither waits nor runs keeps nothing beyond one turn.
 """
 
 from __future__ import annotations
 
-_START_FRACTION = (
-    0.25  # how much it must have earned before it starts, as a part of a quantum: turns that pay, short pauses
-)
-_MAX_START_SECONDS = 0.5  # and at most, in seconds per second: the limit holds within a minute
-_MIN_TURN_SWITCH_COSTS = 2.0  # turns are at least so many times what switching costs
-_MAX_BURST_TURNS = 3.0  # turns' worth, for who had to wait
+_START_FRACTION = 0.25  # earned before a turn starts, as a fraction of a quantum: turns that pay, short pauses
+_MAX_START_SECONDS = 0.5  # upper bound of that, per unit of `limit`: the limit holds within a minute
+_MIN_TURN_SWITCH_COSTS = 2.0  # the shortest turn, in switch costs
+_MAX_BURST_TURNS = 3.0  # the most turns that a client can earn while it waits
 
 
 class TimeLimitBucket:
-    """Of one client whose limit is below 1."""
+    """Token bucket of one client whose limit is below 1."""
 
     __slots__ = ("_earned", "_turn_seconds", "_updated_at", "limit")
 
@@ -26,12 +24,12 @@ class TimeLimitBucket:
     ) -> None:
         self.limit = limit
         self.resize(quantum, cost)
-        # Another limit is no new beginning.
+        # A change of the limit does not refill the bucket.
         self._earned = min(self._turn_seconds, previous._earned_at(now)) if previous else self._turn_seconds
         self._updated_at = now
 
     def resize(self, quantum: float, cost: float) -> None:
-        """`quantum` in seconds, `cost`: seconds that taking the devices away and giving them back takes."""
+        """Set the length of a turn from `quantum` and from `cost`, the switch cost, both in seconds."""
         self._turn_seconds = max(
             min(_START_FRACTION * quantum, _MAX_START_SECONDS) * self.limit,
             _MIN_TURN_SWITCH_COSTS * cost * (1.0 - self.limit),
@@ -44,21 +42,21 @@ class TimeLimitBucket:
         )
 
     def start_wait(self, now: float) -> None:
-        """From now on it wants to run; until now it did not."""
+        """Note that the client begins to wait at `now`. Time without a wait earns at most one turn."""
         self._earned = min(self._earned_at(now), self._turn_seconds)
         self._updated_at = now
 
     def charge(self, seconds: float, now: float) -> None:
-        """It ran for `seconds` until `now`. What it ran before it had this limit is not spent."""
+        """Spend `seconds` of running that end at `now`. Time from before this limit is not spent."""
         seconds = min(seconds, now - self._updated_at)
         self._earned = self._earned_at(now - seconds) - seconds * (1.0 - self.limit)
         self._updated_at = now
 
     def ready_at(self) -> float:
-        """When it may start."""
+        """Return when the client may start."""
         return self._updated_at + max(0.0, self._turn_seconds - self._earned) / self.limit
 
     def ends_at(self, started_at: float) -> float:
-        """When a turn that began at `started_at` has spent everything."""
+        """Return when a turn that began at `started_at` has spent everything."""
         started_at = max(started_at, self._updated_at)
         return started_at + max(self._earned_at(started_at), 0.0) / (1.0 - self.limit)

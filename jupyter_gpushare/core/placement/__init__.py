@@ -1,6 +1,6 @@
-"""Where clients go: labels, fit, fragmentation, tenants with topology cells.
+"""Placement of clients on devices: labels, fit, fragmentation, and tenants with topology cells.
 
-`Placement` is the door; it keeps no clock and does no input or output.
+`Placement` is the interface; it has no clock and does no input or output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is placed on each device, and whether one more client can be."""
+"""Placed clients of each device, and the reasons against a further client."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from dataclasses import dataclass, field
 from ...units import format_size
 from .request import PlacementRequest
 
-FULL_DEVICE = 1000  # thousandths of a device: the grain in which sizes are compared
+FULL_DEVICE = 1000  # thousandths of a device, the unit in which sizes are compared
 EPSILON = 1e-9
 
 
 @dataclass(eq=False)
 class DeviceAllocations:
-    """One device. `cell_paths` names the switch, socket and node that it is in; `order` is its index."""
+    """Allocations of one device. `cell_paths` names its switch, socket and node; `order` is its index."""
 
     uuid: str
     name: str
     memory: int
     order: int
     cell_paths: tuple[str, ...] = ("", "", "")
-    failure: str = ""  # why it must not be used
+    failure: str = ""  # the reason why no client may use it; empty: it works
     clients: dict[str, PlacementRequest] = field(default_factory=dict)
-    guaranteed_share: float = 0.0  # guaranteed to clients, in all
+    guaranteed_share: float = 0.0  # sum of the clients' guaranteed shares
     allocated_memory: int = 0  # bytes that clients asked for
-    allocated_share: float = 0.0  # the sum of their sizes, which may exceed 1
+    allocated_share: float = 0.0  # sum of the clients' sizes, which may exceed 1
     anti_affinities: Counter[str] = field(default_factory=Counter)
-    exclusions: Counter[str] = field(default_factory=Counter)  # "" for clients without one
+    exclusions: Counter[str] = field(default_factory=Counter)  # "": clients without an exclusion
 
     @property
     def node(self) -> str:
@@ -36,11 +36,11 @@ class DeviceAllocations:
 
     @property
     def free_thousandths(self) -> int:
-        """Thousandths of it that nobody asked for."""
+        """Thousandths of the device that no client has asked for."""
         return max(0, FULL_DEVICE - round(self.allocated_share * FULL_DEVICE))
 
     def update_info(self, name: str, memory: int) -> None:
-        """More has become known of the device."""
+        """Update the name and the memory, because more has become known of the device."""
         self.name = name
         if memory != self.memory:
             clients = dict(self.clients)
@@ -63,13 +63,13 @@ class DeviceAllocations:
         self.allocated_share += sign * request.size_on(self.memory)
         self.anti_affinities[request.anti_affinity] += sign
         self.exclusions[request.exclusion] += sign
-        if not self.clients:  # no rounding errors are left over
+        if not self.clients:  # removes rounding errors
             self.guaranteed_share = self.allocated_share = 0.0
 
-    # --- what stands against a client here; each says so in words, or nothing
+    # --- reasons against a client here, each as a text that is empty if there is none
 
     def rejection_reason(self, request: PlacementRequest) -> str:
-        """What no other choice among its clients could change."""
+        """Return the reason against the request here, apart from lack of memory."""
         if self.failure:
             return f"has failed ({self.failure})"
         if request.anti_affinity and self.anti_affinities[request.anti_affinity]:
@@ -86,7 +86,7 @@ class DeviceAllocations:
         return f"has {max(0.0, left):.3g} of its share left" if share and share > left + EPSILON else ""
 
     def missing_memory(self, request: PlacementRequest, oversubscription: float | None) -> str:
-        """`oversubscription`: how often its memory may be promised; None: as often as anybody likes."""
+        """Return the lack of memory. `oversubscription`: how often memory may be promised; None: any number."""
         needed = request.bytes_on(self.memory)
         bound = None if oversubscription is None else oversubscription * self.memory
         if not request.movable:
@@ -97,7 +97,7 @@ class DeviceAllocations:
         return f"has at most {format_size(left, math.floor)} left of the {format_size(bound)} that may be asked for"
 
     def has_room(self, request: PlacementRequest) -> bool:
-        """Whether nothing is oversubscribed with it there."""
+        """Return whether the request oversubscribes nothing on the device."""
         return (
             self.allocated_memory + request.bytes_on(self.memory) <= self.memory
             and self.allocated_share + request.size_on(self.memory) <= 1 + EPSILON

@@ -1,9 +1,9 @@
 """Fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC'23).
 
-A node's fragmentation for a typical request is the part of its free device fractions that this request could not use:
-all of them if the node has no place for it, else those of the devices that are too full. Weighted by how often each
-request comes, that is the expected fragmentation; a client goes where it grows least. What is typical is learnt from
-recent requests.
+The fragmentation of a node for a typical request is the part of its free device fractions that this request could not
+use. If the node has no place for the request, that is all of them; else it is the fractions of devices that are too
+full. The expected fragmentation is the mean over typical requests, weighted by their frequency. A client goes where the
+expected fragmentation grows least. The typical requests are learnt from recent requests.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .strategies import FitTest, PackStrategy, SpreadStrategy, first_fit
 
 RequestSize = tuple[int, int]  # thousandths of each device, devices
 
-_SIZE_STEP = 10  # thousandths to which demands are rounded up
-_MAX_TYPICAL_SIZES = 16  # of typical requests that are told apart
+_SIZE_STEP = 10  # thousandths of a device; sizes are rounded up to a multiple of it
+_MAX_TYPICAL_SIZES = 16  # number of typical requests that are distinguished
 _INITIAL_COUNTS: Counter[RequestSize] = Counter(
     {(250, 1): 8, (500, 1): 8, (FULL_DEVICE, 1): 16, (FULL_DEVICE, 4): 1, (FULL_DEVICE, 8): 1}
 )
-_MIN_LEARNED_REQUESTS = 200  # requests, from which on what was taken to be typical at first counts no more
-_MAX_ORDERS = 64  # for which orders are kept
+_MIN_LEARNED_REQUESTS = 200  # requests from which on the initial counts are no longer used
+_MAX_ORDERS = 64  # number of demands with an order of nodes
 
 
 class TypicalRequests:
-    """How often which demand comes, over the last `window` requests."""
+    """Frequency of each demand over the last `window` requests."""
 
     def __init__(self, window: int = 1000) -> None:
         self._recent: deque[RequestSize] = deque(maxlen=window)
@@ -39,7 +39,7 @@ class TypicalRequests:
         self.version = 0
 
     def add(self, size: int, gpus: int) -> None:
-        """A request has come. The weights change only now and then, and only if it makes a difference."""
+        """Add a request. The weights change only now and then, and only if the change is large enough."""
         if size <= 0:
             return
         if len(self._recent) == self._recent.maxlen:
@@ -66,7 +66,7 @@ def _weights(counts: Counter[RequestSize]) -> dict[RequestSize, float]:
 
 
 def fragmentation(free: Sequence[int], weights: Iterable[tuple[RequestSize, float]]) -> float:
-    """Expected unusable thousandths on one node whose devices have `free` thousandths left."""
+    """Return the expected unusable thousandths on one node whose devices have `free` thousandths left."""
     total = 0.0
     residual = sum(free)
     for (size, gpus), weight in weights:
@@ -82,14 +82,14 @@ class _Node:
 
     @property
     def state(self) -> tuple[tuple[int, int], ...]:
-        return tuple(sorted((free, len(books)) for free, books in self.by_free.items()))
+        return tuple(sorted((free, len(devices)) for free, devices in self.by_free.items()))
 
 
-Entry = tuple[float, int, int, int, tuple[int, ...]]  # growth, room taken from, free in all, node, free of each device
+Entry = tuple[float, int, int, int, tuple[int, ...]]  # growth, free of devices used, free in all, node, free of each
 
 
 class FragmentationGradientDescent:
-    """Nodes kept in the order of growth, per demand; brought up to date where something changed since."""
+    """Nodes in the order of growth, for each demand. Entries of changed nodes are updated before use."""
 
     def __init__(self, typical: TypicalRequests) -> None:
         self._typical = typical
@@ -102,57 +102,59 @@ class FragmentationGradientDescent:
         self._spread = SpreadStrategy()
         self._pack = PackStrategy()
 
-    def update(self, book: DeviceAllocations) -> None:
-        self._spread.update(book)
-        self._pack.update(book)
-        before = self._free.get(book.uuid)
-        if before == book.free_thousandths:
+    def update(self, device: DeviceAllocations) -> None:
+        self._spread.update(device)
+        self._pack.update(device)
+        before = self._free.get(device.uuid)
+        if before == device.free_thousandths:
             return
         if before is not None:
-            self._drop(book, before)
-        node = self._nodes.get(book.node)
+            self._drop(device, before)
+        node = self._nodes.get(device.node)
         if node is None:
-            node = self._nodes[book.node] = _Node(len(self._nodes))
+            node = self._nodes[device.node] = _Node(len(self._nodes))
             self._nodes_by_number.append(node)
-        node.by_free.setdefault(book.free_thousandths, {})[book.uuid] = book
-        self._free[book.uuid] = book.free_thousandths
+        node.by_free.setdefault(device.free_thousandths, {})[device.uuid] = device
+        self._free[device.uuid] = device.free_thousandths
         self._mark_stale(node)
 
-    def remove(self, book: DeviceAllocations) -> None:
-        self._spread.remove(book)
-        self._pack.remove(book)
-        if book.uuid in self._free:
-            self._drop(book, self._free.pop(book.uuid))
+    def remove(self, device: DeviceAllocations) -> None:
+        self._spread.remove(device)
+        self._pack.remove(device)
+        if device.uuid in self._free:
+            self._drop(device, self._free.pop(device.uuid))
 
     def choose(self, size: int, gpus: int, fits: FitTest, needs_room: bool) -> tuple[DeviceAllocations, ...] | None:
-        """What takes nothing leaves nothing unusable: such clients are spread."""
+        """Choose the devices. A client of size 0 leaves nothing unusable, so such clients are spread."""
         if not size:
             return self._spread.choose(size, gpus, fits, needs_room)
         for *_, number, frees in self._order((min(FULL_DEVICE, size), gpus)):
             by_free = self._nodes_by_number[number].by_free
-            books = [book for free in sorted(set(frees)) for book in sorted(by_free[free].values(), key=_device_order)]
-            found = first_fit(books, gpus, fits, is_tight=True)
+            devices = [
+                device for free in sorted(set(frees)) for device in sorted(by_free[free].values(), key=_device_order)
+            ]
+            found = first_fit(devices, gpus, fits, is_tight=True)
             if found:
                 return found
-        return self._pack.choose(size, gpus, fits, needs_room)  # labels or memory stand against the best of every node
+        return self._pack.choose(size, gpus, fits, needs_room)  # the best devices of every node do not fit
 
-    def sort(self, books: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
+    def sort(self, devices: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
         if not size:
-            return self._spread.sort(books, size)
+            return self._spread.sort(devices, size)
 
-        def growth(book: DeviceAllocations) -> float:
-            node = self._nodes.get(book.node)
-            if node is None or book.free_thousandths < size:
+        def growth(device: DeviceAllocations) -> float:
+            node = self._nodes.get(device.node)
+            if node is None or device.free_thousandths < size:
                 return float("inf")
-            return self._fragmentation_increase(node, (book.free_thousandths,), size)
+            return self._fragmentation_increase(node, (device.free_thousandths,), size)
 
-        return sorted(self._pack.sort(books, size), key=growth)
+        return sorted(self._pack.sort(devices, size), key=growth)
 
     # --- orders
 
-    def _drop(self, book: DeviceAllocations, free: int) -> None:
-        node = self._nodes[book.node]
-        del node.by_free[free][book.uuid]
+    def _drop(self, device: DeviceAllocations, free: int) -> None:
+        node = self._nodes[device.node]
+        del node.by_free[free][device.uuid]
         if not node.by_free[free]:
             del node.by_free[free]
         self._mark_stale(node)
@@ -186,8 +188,8 @@ class FragmentationGradientDescent:
         return [(growth, sum(frees), residual, node.order, frees) for growth, frees in grown]
 
     def _fragmentation_increase(self, node: _Node, frees: tuple[int, ...], size: int) -> float:
-        """By how much the node's fragmentation grows if `size` is taken of devices with these free fractions."""
-        counts = [(free, len(books)) for free, books in node.by_free.items()]
+        """Return by how much the node's fragmentation grows if `size` is taken of devices with these free parts."""
+        counts = [(free, len(devices)) for free, devices in node.by_free.items()]
         residual = sum(free * count for free, count in counts)
         total = 0.0
         for (typical, gpus), weight in self._typical.weights.items():
@@ -207,7 +209,7 @@ class FragmentationGradientDescent:
 
 
 class _DemandOrder:
-    """The entries of all nodes for one demand; `stale` nodes have changed since theirs were made."""
+    """The entries of all nodes for one demand. `stale` nodes have changed since their entries were made."""
 
     def __init__(self, stale: set[int]) -> None:
         self.stale = stale
@@ -221,12 +223,12 @@ class _DemandOrder:
         self.entries.update(entries)
 
 
-def _device_order(book: DeviceAllocations) -> int:
-    return book.order
+def _device_order(device: DeviceAllocations) -> int:
+    return device.order
 
 
 def _choices(state: tuple[tuple[int, int], ...], demand: RequestSize) -> list[tuple[int, ...]]:
-    """Of which devices it can be taken: any that is free enough; for a gang, the fullest of these."""
+    """Return the free parts of the devices that the demand can use; for a gang, only the fullest that are enough."""
     size, gpus = demand
     if gpus == 1:
         return [(free,) for free, _ in state if free >= size]

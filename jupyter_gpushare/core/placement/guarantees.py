@@ -1,10 +1,10 @@
-"""Which topology cells are whose (HiveD, OSDI'20): each guaranteed cell always has a place, though not always the same.
+"""Guarantees of topology cells (HiveD, OSDI'20): each guaranteed cell always has a place, but not always the same.
 
-A slot is one guaranteed cell of one tenant. Every slot is planned on a cell of its own from the beginning, so whoever
-asks for what it was guaranteed gets it, whatever others have done. A slot is bound while its tenant has clients there;
-until then its plan may move: away from bad devices, and from devices where others' clients would have to give way. What
-no slot is planned on is everybody's, and so is what is planned but not bound: on the terms of a guest, who gives way at
-once when the owner comes.
+A slot is one guaranteed cell of one tenant. Every slot is planned on a cell of its own from the beginning. So each
+tenant gets what it was guaranteed, whatever other clients have done. A slot is bound while its tenant has clients
+there. Until then its plan may move away from failed devices, and from devices where clients of others would have to
+give way. A device without a slot is free for all clients. A device whose slot is not bound is free for guests, which
+give way at once when the owner's clients come.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .topology_cells import LEVELS, BuddyAllocator, TopologyCell, TopologyTree
 
 @dataclass(eq=False)
 class Slot:
-    """One guaranteed cell. `clients`: those of its tenant that are on its devices."""
+    """One guaranteed cell. `clients`: the clients of its tenant that are on its devices."""
 
     tenant: str
     level: int
@@ -32,19 +32,19 @@ class Slot:
 
 
 class Guarantees:
-    """The slots of all tenants on one tree of cells. Raises Refused when they cannot all have a place."""
+    """Slots of all tenants on one tree of cells."""
 
     def __init__(self, tree: TopologyTree, cells: Mapping[str, Mapping[str, int]]) -> None:
-        """`cells`: how many cells of each level (by its name) each tenant is guaranteed."""
+        """Plan `cells`: by tenant and name of the level, the number of cells. Raises Refused if they have no place."""
         self.tree = tree
         self.failed_devices: set[str] = set()
         self.slots: list[Slot] = []
         self.owners: dict[str, Slot] = {}  # by device
         self._free = BuddyAllocator(tree)
-        self._guests: dict[str, set[str]] = {}  # by device: clients that are there without a guarantee
-        self._tenants: dict[str, str] = {}  # of the clients that are anywhere
-        wanted = _cells_by_level(cells)
-        totals = [sum(count for _, count in wanted[level]) for level in range(len(LEVELS))]
+        self._guests: dict[str, set[str]] = {}  # by device: the clients there that have no guarantee
+        self._tenants: dict[str, str] = {}  # by placed client
+        counts = _cells_by_level(cells)
+        totals = [sum(count for _, count in counts[level]) for level in range(len(LEVELS))]
         found = pack_cells(self._free.free, totals)
         if found is None:
             asked = ", ".join(f"{total} {name}" for total, name in zip(totals, LEVELS, strict=True) if total)
@@ -52,7 +52,7 @@ class Guarantees:
                 f"tenants: the guarantees ask for more cells than exist: {asked}; there are {tree.count_by_level()}"
             )
         for level in reversed(range(len(LEVELS))):
-            names = [tenant for tenant, count in wanted[level] for _ in range(count)]
+            names = [tenant for tenant, count in counts[level] for _ in range(count)]
             for tenant, cell in zip(names, found[level], strict=True):
                 self._free.allocate(cell)
                 self.slots.append(Slot(tenant, level, cell))
@@ -65,17 +65,17 @@ class Guarantees:
         return [slot for slot in self.slots if slot.tenant == tenant]
 
     def owner(self, device: str) -> str:
-        """The tenant that is guaranteed the device at present; empty: nobody."""
+        """Return the tenant that is guaranteed the device at present; empty: none."""
         slot = self.owners.get(device)
         return slot.tenant if slot else ""
 
     def admits(self, device: str, tenant: str) -> bool:
-        """Whether a client of `tenant` (empty: of none) may come to the device, be it as a guest."""
+        """Return whether a client of `tenant` (empty: none) may come to the device, even as a guest."""
         slot = self.owners.get(device)
         return slot is None or slot.tenant == tenant or not slot.is_bound
 
     def guests_to_preempt(self) -> set[str]:
-        """Clients on devices that others have claimed by their guarantee: they may use them only when idle."""
+        """Return the clients on devices that their owners have claimed. They may run only when the owners are idle."""
         return {client for uuid, guests in self._guests.items() if self._is_claimed(uuid) for client in guests}
 
     def _is_claimed(self, uuid: str) -> bool:
@@ -85,7 +85,7 @@ class Guarantees:
     # --- clients come and go
 
     def bind(self, client: str, tenant: str, devices: Iterable[str]) -> None:
-        """The client is on these devices now: its tenant's slots there are bound."""
+        """Add the client to its tenant's slots on these devices, or to the guests there."""
         self._tenants[client] = tenant
         for uuid in devices:
             slot = self.owners.get(uuid)
@@ -95,7 +95,7 @@ class Guarantees:
                 self._guests.setdefault(uuid, set()).add(client)
 
     def unbind(self, client: str, devices: Iterable[str]) -> None:
-        """It is on none of its devices any more; slots that are free to move now do so at the next `repair`."""
+        """Remove the client from its devices. Slots that are free to move now move at the next `repair`."""
         self._tenants.pop(client, None)
         for uuid in devices:
             if uuid in self.owners:
@@ -106,9 +106,10 @@ class Guarantees:
                     del self._guests[uuid]
 
     def move_slots_away_from_guests(self, tenant: str) -> set[str]:
-        """Before a client of `tenant` is placed: its unbound slots move to where the fewest guests must go.
+        """Move unbound slots of `tenant`, which has a new client, to cells where the fewest guests must give way.
 
-        Returns the devices whose owner has changed."""
+        Returns the devices whose owner has changed.
+        """
         changed: set[str] = set()
         for slot in self.slots_of(tenant):
             if not slot.is_bound and (here := self._guest_count(slot.cell)):
@@ -129,10 +130,10 @@ class Guarantees:
     def _failed_count(self, cell: TopologyCell) -> int:
         return sum(uuid in self.failed_devices for uuid in cell.devices)
 
-    # --- bad devices
+    # --- failed devices
 
     def fail(self, device: str) -> set[str]:
-        """The device misbehaves. Returns the devices whose owner has changed."""
+        """Mark the device as failed. Returns the devices whose owner has changed."""
         self.failed_devices.add(device)
         return self.repair()
 
@@ -141,7 +142,7 @@ class Guarantees:
         return self.repair()
 
     def repair(self) -> set[str]:
-        """Slots on bad devices that can move do. Returns the devices whose owner has changed."""
+        """Move slots away from failed devices where possible. Returns the devices whose owner has changed."""
         changed: set[str] = set()
         for slot in self.slots:
             if self._may_move(slot) and self._failed_count(slot.cell):
@@ -154,16 +155,19 @@ class Guarantees:
         return changed
 
     def _may_move(self, slot: Slot) -> bool:
-        """Bound to one device that has failed, it moves too: who is there is told, and who comes needs a good one."""
+        """Return whether the slot may move: it is unbound, or it is a single device that has failed.
+
+        Clients of a failed device get a notification, and new clients need a device that works.
+        """
         return not slot.is_bound or (slot.level == 0 and slot.cell.name in self.failed_devices)
 
     def _repack(self, unbound: list[Slot]) -> set[str]:
-        """Find all of them new places at once, without bad devices and none with fewer good ones; else all stay."""
-        wanted = [sum(slot.level == level for slot in unbound) for level in range(len(LEVELS))]
+        """Move all unbound slots at once, if each gets a cell without failed devices and as many working devices."""
+        counts = [sum(slot.level == level for slot in unbound) for level in range(len(LEVELS))]
         for slot in unbound:
             self._free.release(slot.cell)
-        found = pack_cells(self._free.free, wanted, self.failed_devices)
-        # The smallest cells to those who have the fewest good devices now.
+        found = pack_cells(self._free.free, counts, self.failed_devices)
+        # The smallest cells go to the slots that have the fewest working devices now.
         order = sorted(unbound, key=self._working_count)
         cells = [found[slot.level].pop(0) for slot in order] if found else []
         if not cells or any(
@@ -187,7 +191,7 @@ class Guarantees:
     # --- moving a plan
 
     def _move(self, slot: Slot, cell: TopologyCell, other: Slot | None) -> set[str]:
-        """To `cell`, which is free or the plan of `other`: these two then change places."""
+        """Move the slot to `cell`, which is free or the plan of `other`. These two slots then change places."""
         changed = self._release_devices(slot)
         before, slot.cell = slot.cell, cell
         if other:
@@ -200,7 +204,7 @@ class Guarantees:
         return changed | self._assign_devices(slot)
 
     def _assign_devices(self, slot: Slot) -> set[str]:
-        """Guests of the slot's own tenant are its clients from now on."""
+        """Make the slot the owner of its devices, and guests of its tenant its clients."""
         for uuid in slot.cell.devices:
             self.owners[uuid] = slot
             own = {client for client in self._guests.get(uuid, ()) if self._tenants[client] == slot.tenant}
@@ -210,7 +214,7 @@ class Guarantees:
         return set(slot.cell.devices)
 
     def _release_devices(self, slot: Slot) -> set[str]:
-        """Clients on a device that has failed stay there, as guests do."""
+        """Give up the slot's devices. Its clients on a failed device stay there as guests."""
         for uuid in slot.cell.devices:
             if self.owners.get(uuid) is slot:
                 del self.owners[uuid]
@@ -221,8 +225,8 @@ class Guarantees:
 
 
 def _cells_by_level(cells: Mapping[str, Mapping[str, int]]) -> list[list[tuple[str, int]]]:
-    wanted: list[list[tuple[str, int]]] = [[] for _ in LEVELS]
+    counts: list[list[tuple[str, int]]] = [[] for _ in LEVELS]
     for tenant, levels in cells.items():
         for name, count in levels.items():
-            wanted[LEVELS.index(name)].append((tenant, count))
-    return wanted
+            counts[LEVELS.index(name)].append((tenant, count))
+    return counts

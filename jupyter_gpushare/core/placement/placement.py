@@ -1,4 +1,4 @@
-"""Placement: which client is on which devices, and where the next one goes."""
+"""Placement of clients on devices."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class PlacedClient:
 
     @property
     def device_count(self) -> int:
-        """On how many devices it has its share: those that it asked for, or more if its processes use more."""
+        """Number of devices with its share: as many as it asked for, or more if its processes use more."""
         return max(self.request.gpus, len(self.devices))
 
 
 class Placement:
-    """The books of all devices and clients. A call that raises has changed nothing."""
+    """Placement of all clients. A call that raises has changed nothing."""
 
     def __init__(self, settings: PlacementSettings | None = None) -> None:
-        """Raises Refused, as `configure` does."""
+        """Start without devices and clients. Raises Refused, as `configure` does."""
         self.settings = settings or PlacementSettings()
         self.placed: dict[str, PlacedClient] = {}
-        self.unmet_guarantees = ""  # why the tenants' cells are not guaranteed, if they are not
+        self.unmet_guarantees = ""  # the reason why the tenants' cells are not guaranteed; empty: they are
         self.tenants = Tenants(self.settings.tenants)
         self._typical_requests = TypicalRequests()
         self._search = PlacementSearch(self._strategy(self.settings), self.settings.oversubscription)
@@ -47,17 +47,17 @@ class Placement:
 
     @property
     def allocations(self) -> dict[str, DeviceAllocations]:
-        """By device."""
+        """Allocations by device."""
         return self._search.allocations
 
     @property
     def schedulable_devices(self) -> dict[str, DeviceAllocations]:
-        """Those of them that new clients may get."""
+        """The part of `allocations` that new clients may get."""
         return self._search.schedulable_devices
 
     @property
     def guarantees(self) -> Guarantees | None:
-        """Whose cells are where; None: no tenant has any."""
+        """Guarantees of the tenants' cells; None: no tenant has any."""
         return self._search.guarantees
 
     @guarantees.setter
@@ -67,7 +67,7 @@ class Placement:
     # --- settings and devices
 
     def configure(self, settings: PlacementSettings) -> None:
-        """Raises Refused when the tenants' cells cannot all have a place on the devices of the topology."""
+        """Apply other settings. Raises Refused if the topology has no place for all cells of the tenants."""
         if settings == self.settings:
             return
         self._tree, self.guarantees = self._build_guarantees(settings)
@@ -75,51 +75,55 @@ class Placement:
         self.tenants = Tenants(settings.tenants)
         for client, placed in self.placed.items():
             self.tenants.add(client, placed.tenant, placed.request.share, placed.device_count)
-        for book in self.allocations.values():
-            self._set_cell_paths(book)
+        for device in self.allocations.values():
+            self._set_cell_paths(device)
         self._search.reconfigure(self._strategy(settings), settings.oversubscription)
 
     def add_device(self, uuid: str, name: str, memory: int, is_unverified: bool = False) -> None:
-        """A device is known, or more is known of it. Nobody is sent to one that is only hearsay: who made it up would
-        keep others from the GPU."""
-        book = self.allocations.get(uuid)
-        if book is None:
-            book = self.allocations[uuid] = DeviceAllocations(uuid, name, memory, len(self.allocations))
+        """Add a device, or update it. An unverified device is offered to no client.
+
+        Otherwise a process could keep clients from the GPU by inventing a device.
+        """
+        device = self.allocations.get(uuid)
+        if device is None:
+            device = self.allocations[uuid] = DeviceAllocations(uuid, name, memory, len(self.allocations))
             if not is_unverified:
-                self.schedulable_devices[uuid] = book
+                self.schedulable_devices[uuid] = device
             if self.settings.topology is None and self.tenants.guarantees():
                 try:
                     self._tree, self.guarantees = self._build_guarantees(self.settings)
                     self.unmet_guarantees = ""
                 except Refused as error:
                     self.guarantees, self.unmet_guarantees = None, str(error)
-            self._set_cell_paths(book)
+            self._set_cell_paths(device)
             self._repair(lambda guarantees: guarantees.recover(uuid))
-        book.update_info(name, memory)
+        device.update_info(name, memory)
         self._search.update_smallest_memory()
         self._search.refresh_pools((uuid,))
 
     def fail(self, uuid: str, reason: str) -> tuple[str, ...]:
-        """The device misbehaves and is avoided. Returns the clients that are on it."""
-        book = self.allocations[uuid]
-        book.failure = reason or "unknown reason"
+        """Mark the device as failed, so that new clients avoid it. Returns the clients that are on it."""
+        device = self.allocations[uuid]
+        device.failure = reason or "unknown reason"
         self._repair(lambda guarantees: guarantees.fail(uuid))
-        return tuple(book.clients)
+        return tuple(device.clients)
 
     def recover(self, uuid: str) -> tuple[str, ...]:
-        """The device works again. Returns the clients that are on it."""
-        book = self.allocations[uuid]
-        book.failure = ""
+        """Mark the device as working. Returns the clients that are on it."""
+        device = self.allocations[uuid]
+        device.failure = ""
         self._repair(lambda guarantees: guarantees.recover(uuid))
-        return tuple(book.clients)
+        return tuple(device.clients)
 
     # --- clients
 
     def place(
         self, client: str, request: PlacementRequest, tenant: str = "", quota: Quota | None = None
     ) -> tuple[str, ...]:
-        """Choose devices for a new client; none if no device is known yet. Raises Refused, saying what stands against
-        each device, and TooManyDevices."""
+        """Choose devices for a new client; none if no device is known yet.
+
+        Raises Refused, with the reason against each device, and TooManyDevices.
+        """
         known = self.tenants.get(tenant)
         devices: tuple[str, ...] = ()
         if self.schedulable_devices:
@@ -134,12 +138,14 @@ class Placement:
         return devices
 
     def register_existing(self, client: str, request: PlacementRequest, tenant: str = "") -> None:
-        """The client is there already, whatever is left; where, its processes will tell (`move`)."""
+        """Add a client that runs already, whatever room is left. A later `move` sets its devices."""
         self._assign(client, PlacedClient(request, tenant, ()))
 
     def move(self, client: str, devices: tuple[str, ...]) -> bool:
-        """The client uses these devices, whatever was chosen for it. Returns whether it keeps its guaranteed share: not
-        on more devices than its tenant's ceiling allows."""
+        """Set the devices that the client uses, whatever was chosen, and return whether it keeps its guaranteed share.
+
+        It loses the share if its tenant's ceiling does not allow the share on so many devices.
+        """
         before = self.placed[client]
         if set(before.devices) == set(devices):
             return True
@@ -153,7 +159,7 @@ class Placement:
         return keeps
 
     def change(self, client: str, request: PlacementRequest, quota: Quota | None = None) -> None:
-        """Its share or memory is another now; it stays where it is. Raises Refused."""
+        """Change the client's share or memory on the devices that it has. Raises Refused."""
         placed = self.placed[client]
         if quota:
             self.tenants.check(client, placed.tenant, quota, placed.device_count)
@@ -162,12 +168,12 @@ class Placement:
         if request.share > placed.request.share:
             for uuid in placed.devices:
                 if lack := self.allocations[uuid].missing_share(request.share, placed.request.share):
-                    raise Refused(f"share={request.share:g} is not to be had: {self._search.display_name(uuid)} {lack}")
+                    raise Refused(f"share={request.share:g} is not available: {self._search.display_name(uuid)} {lack}")
         self.remove(client)
         self._assign(client, replace(placed, request=request))
 
     def reassign_tenant(self, client: str, tenant: str) -> None:
-        """The client belongs to that tenant from now on; it stays where it is."""
+        """Set the tenant of the client, which stays on its devices."""
         placed = self.placed[client]
         if placed.tenant != tenant:
             self.remove(client)
@@ -193,24 +199,24 @@ class Placement:
 
     @property
     def guests_to_preempt(self) -> set[str]:
-        """Clients on devices that a tenant has claimed by its guarantee: they must give way at once."""
+        """Clients on devices that a tenant has claimed by its guarantee. They must give way at once."""
         return self.guarantees.guests_to_preempt() if self.guarantees else set()
 
     def memory_limit_of(self, placed: PlacedClient) -> int | None:
-        """What it may allocate on its devices together; None: no bound of its own."""
+        """Return the bytes that the client may allocate on its devices together; None: no bound of its own."""
         return placed.request.total_bytes(tuple(self.allocations[uuid].memory for uuid in placed.devices))
 
     def clients_on(self, uuid: str) -> tuple[str, ...]:
         return tuple(self.allocations[uuid].clients)
 
     def owner(self, uuid: str) -> str:
-        """The tenant that is guaranteed the device at present; empty: nobody."""
+        """Return the tenant that is guaranteed the device at present; empty: none."""
         return self._search.owner(uuid)
 
     # --- guarantees
 
     def _build_guarantees(self, settings: PlacementSettings) -> tuple[TopologyTree | None, Guarantees | None]:
-        """For the present devices and clients. Raises Refused, having changed nothing."""
+        """Build guarantees for the present devices and clients. Raises Refused, and then changes nothing."""
         cells = Tenants(settings.tenants).guarantees()
         if settings.topology is not None:
             tree = TopologyTree(settings.topology)
@@ -229,9 +235,9 @@ class Placement:
         made.repair()
         return tree, made
 
-    def _set_cell_paths(self, book: DeviceAllocations) -> None:
-        leaf = self._tree.leaves.get(book.uuid) if self._tree else None
-        book.cell_paths = (
+    def _set_cell_paths(self, device: DeviceAllocations) -> None:
+        leaf = self._tree.leaves.get(device.uuid) if self._tree else None
+        device.cell_paths = (
             (leaf.ancestor(1).path, leaf.ancestor(2).path, leaf.ancestor(3).path) if leaf else ("", "", "")
         )
 

@@ -1,4 +1,4 @@
-"""What a client asks of the devices that it is to run on."""
+"""Placement request of a client for the devices that it is to run on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base.errors import Refused
 
 MAX_DEVICES = 64
 LABEL_NAMES = ("affinity", "anti_affinity", "exclusion")
-OPTION_NAMES = ("device", *LABEL_NAMES)  # of a quota, those that are about placement alone
+OPTION_NAMES = ("device", *LABEL_NAMES)  # words of a quota that are about placement alone
 
 _LABEL = re.compile(r"[\w.:@-]{1,64}\Z")
 
@@ -23,12 +23,13 @@ _LABEL = re.compile(r"[\w.:@-]{1,64}\Z")
 class PlacementRequest:
     """Devices as a client asks for them.
 
-    `share` is the guaranteed fraction of each device's time; `memory` bytes on all of its devices together, or
-    `fraction` of each device's memory, if either is asked for. `movable` memory may exceed the device together with
-    that of others. `devices` lists those to choose from, each by UUID (or its beginning), index or name.
+    `share`: the guaranteed fraction of each device's time. `memory`: bytes on all of its devices together. `fraction`:
+    the fraction of each device's memory, instead of `memory`. `movable` memory may exceed the device together with the
+    memory of other clients. `devices`: the devices to choose from, each by UUID (or its beginning), index or name.
 
-    Labels are KubeShare's (Yeh, Chen, Chou, "KubeShare", HPDC'20): clients with the same `affinity` share a device,
-    those with the same `anti_affinity` do not, and with an `exclusion` it is shared only with clients of the same one.
+    Labels are KubeShare's (Yeh, Chen, Chou, "KubeShare", HPDC'20). Clients with the same `affinity` share a device, and
+    clients with the same `anti_affinity` do not. A client with an `exclusion` shares devices only with clients of the
+    same exclusion.
     """
 
     gpus: int = 1
@@ -43,7 +44,7 @@ class PlacementRequest:
     movable: bool = True
 
     def __post_init__(self) -> None:
-        """Raises Refused, naming the field and what is allowed."""
+        """Check the values. Raises Refused with the field and the allowed values."""
         if not 1 <= self.gpus <= MAX_DEVICES:
             raise Refused(f"gpus={self.gpus} is out of range: allowed are 1 to {MAX_DEVICES}")
         if self.memory is not None and self.fraction is not None:
@@ -63,9 +64,9 @@ class PlacementRequest:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str], **known: Any) -> PlacementRequest:
-        """From the placement words of a quota; `known` are fields that have been read already.
+        """Return the request for the placement words of a quota; `known` are fields that have been read already.
 
-        `device` takes several, joined by `+`. Raises Refused for an unknown word and for a value out of range.
+        `device` takes several devices, joined by `+`. Raises Refused for an unknown word or a value out of range.
         """
         for word in options:
             if word not in OPTION_NAMES:
@@ -80,7 +81,7 @@ class PlacementRequest:
         return cls(devices=devices, **labels, **known)
 
     def __str__(self) -> str:
-        """What is asked of each device, for people."""
+        """Return the request for each device as a text for people."""
         words = [f"share={self.share:g}"] if self.share else []
         if self.fraction is not None:
             words.append(f"memory={self.fraction:g}")
@@ -89,21 +90,24 @@ class PlacementRequest:
         return " ".join([*words, *(f"{word}={value}" for word, value in self.to_options().items())]) or "a client"
 
     def to_options(self) -> dict[str, str]:
-        """The placement words that this request was made from."""
+        """Return the placement words that give this request."""
         made = {name: getattr(self, name) for name in LABEL_NAMES}
         return {word: value for word, value in {"device": "+".join(self.devices), **made}.items() if value}
 
     def bytes_on(self, memory: int) -> int:
-        """Bytes that it asks for on a device of `memory` bytes; 0: no figure was given."""
+        """Return the bytes that the client asks for on a device of `memory` bytes; 0: it gives no figure."""
         if self.fraction is not None:
             return round(self.fraction * memory)
         return 0 if self.memory is None else -(-self.memory // self.gpus)
 
     def total_bytes(self, memories: tuple[int, ...]) -> int | None:
-        """Bytes that it may allocate on devices of these sizes; None: no bound of its own."""
+        """Return the bytes that the client may allocate on devices of these sizes; None: no bound of its own."""
         return sum(round(self.fraction * memory) for memory in memories) if self.fraction is not None else self.memory
 
     def size_on(self, memory: int) -> float:
-        """The part of a device of `memory` bytes that it takes: of its time or of its memory, whichever is more."""
-        part = self.bytes_on(memory) / memory if memory else (self.fraction or 0.0)
-        return max(self.share, min(1.0, part))
+        """Return the fraction of a device of `memory` bytes that the client takes, of its time or of its memory.
+
+        The larger fraction counts.
+        """
+        memory_fraction = self.bytes_on(memory) / memory if memory else (self.fraction or 0.0)
+        return max(self.share, min(1.0, memory_fraction))

@@ -1,4 +1,4 @@
-"""What admins set about placement."""
+"""Settings of placement."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ STRATEGIES: dict[str, Callable[[TypicalRequests], PlacementStrategy]] = {
 
 @dataclass(frozen=True)
 class PlacementSettings:
-    """`oversubscription`: how often a device's memory may be promised (None: without bound); `topology`: its tree, as
-    `topology_cells.TopologyTree` has it (None: all devices alike).
+    """Settings that admins make for placement.
+
+    `oversubscription`: how often a device's memory may be promised; None: without bound. `topology`: the tree that
+    `topology_cells.TopologyTree` takes; None: all devices are alike.
     """
 
     strategy: str = "spread"
@@ -31,7 +33,7 @@ class PlacementSettings:
     topology: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Raises Refused."""
+        """Check the values. Raises Refused."""
         if self.strategy not in STRATEGIES:
             raise Refused(f"strategy={self.strategy!r} is unknown: allowed are {', '.join(STRATEGIES)}")
         bound = self.oversubscription

@@ -1,7 +1,7 @@
-"""Which devices, of those that a client may have: the strategies.
+"""Strategies that choose among the devices that a client may have.
 
-A strategy keeps the devices of one pool in its order, so that the first one that nothing stands against is the answer:
-logarithmic in the number of devices, unless many of them must be passed over.
+A strategy keeps the devices of one pool in its order, so that the first device that fits is the answer. The cost is
+logarithmic in the number of devices, unless many devices do not fit.
 """
 
 from __future__ import annotations
@@ -18,50 +18,51 @@ FitTest = Callable[[DeviceAllocations], bool]
 
 
 class PlacementStrategy(Protocol):
-    """The order in which the devices of one pool are considered."""
+    """Order in which the devices of one pool are considered."""
 
-    def update(self, book: DeviceAllocations) -> None:
-        """The device is new in the pool, or what is on it has changed."""
+    def update(self, device: DeviceAllocations) -> None:
+        """Add a device to the pool, or update a device there whose allocations have changed."""
 
-    def remove(self, book: DeviceAllocations) -> None:
-        """The device is in the pool no more; no error if it was not."""
+    def remove(self, device: DeviceAllocations) -> None:
+        """Remove the device from the pool, if it is there."""
 
     def choose(self, size: int, gpus: int, fits: FitTest, needs_room: bool) -> tuple[DeviceAllocations, ...] | None:
-        """`gpus` devices for a client that takes `size` thousandths of each; None if there are none that fit.
+        """Return `gpus` devices for a client that takes `size` thousandths of each; None: no such devices fit.
 
-        `needs_room`: only those on which so much is free."""
+        `needs_room`: only devices with so much free room.
+        """
 
-    def sort(self, books: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
-        """The order of these devices, whether in the pool or not."""
+    def sort(self, devices: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
+        """Return these devices in the strategy's order, even if they are not in the pool."""
 
 
 class _SortedStrategy:
-    """Devices by a key."""
+    """Base of strategies that order devices by a key."""
 
     is_tight = False  # gangs go where they leave the fewest devices
 
     def __init__(self) -> None:
-        self._books: dict[str, DeviceAllocations] = {}
+        self._devices: dict[str, DeviceAllocations] = {}
         self._keys: dict[str, tuple[float, ...]] = {}
         self._sorted: SortedList[tuple[tuple[float, ...], str]] = SortedList()
 
-    def key(self, book: DeviceAllocations) -> tuple[float, ...]:
+    def key(self, device: DeviceAllocations) -> tuple[float, ...]:
         raise NotImplementedError
 
-    def update(self, book: DeviceAllocations) -> None:
-        key = self.key(book)
-        before = self._keys.get(book.uuid)
+    def update(self, device: DeviceAllocations) -> None:
+        key = self.key(device)
+        before = self._keys.get(device.uuid)
         if before == key:
             return
         if before is not None:
-            self._sorted.remove((before, book.uuid))
-        self._books[book.uuid] = book
-        self._keys[book.uuid] = key
-        self._sorted.add((key, book.uuid))
+            self._sorted.remove((before, device.uuid))
+        self._devices[device.uuid] = device
+        self._keys[device.uuid] = key
+        self._sorted.add((key, device.uuid))
 
-    def remove(self, book: DeviceAllocations) -> None:
-        if self._books.pop(book.uuid, None):
-            self._sorted.remove((self._keys.pop(book.uuid), book.uuid))
+    def remove(self, device: DeviceAllocations) -> None:
+        if self._devices.pop(device.uuid, None):
+            self._sorted.remove((self._keys.pop(device.uuid), device.uuid))
 
     def choose(self, size: int, gpus: int, fits: FitTest, needs_room: bool) -> tuple[DeviceAllocations, ...] | None:
         return first_fit(self.in_order(size, needs_room), gpus, fits, self.is_tight)
@@ -69,59 +70,61 @@ class _SortedStrategy:
     def in_order(self, size: int, needs_room: bool) -> Iterator[DeviceAllocations]:
         raise NotImplementedError
 
-    def sort(self, books: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
-        return sorted(books, key=self.key)
+    def sort(self, devices: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
+        return sorted(devices, key=self.key)
 
 
 class SpreadStrategy(_SortedStrategy):
-    """The device with the fewest clients, then with the least asked of it: the shortest waits."""
+    """Strategy for the shortest waits: the device with the fewest clients, then the one with the least allocated."""
 
-    def key(self, book: DeviceAllocations) -> tuple[float, ...]:
-        return (len(book.clients), round(book.allocated_share * FULL_DEVICE), book.order)
+    def key(self, device: DeviceAllocations) -> tuple[float, ...]:
+        return (len(device.clients), round(device.allocated_share * FULL_DEVICE), device.order)
 
     def __init__(self) -> None:
         super().__init__()
         self._by_room = PackStrategy()
 
-    def update(self, book: DeviceAllocations) -> None:
-        super().update(book)
-        self._by_room.update(book)
+    def update(self, device: DeviceAllocations) -> None:
+        super().update(device)
+        self._by_room.update(device)
 
-    def remove(self, book: DeviceAllocations) -> None:
-        super().remove(book)
-        self._by_room.remove(book)
+    def remove(self, device: DeviceAllocations) -> None:
+        super().remove(device)
+        self._by_room.remove(device)
 
     def in_order(self, size: int, needs_room: bool) -> Iterator[DeviceAllocations]:
-        """If few have room, these are found by their room; else one of them comes soon."""
+        """Return the devices in order. If few devices have room, these are found by their room."""
         if needs_room and size:
             count = self._by_room.count_with_room(size)
-            if count * count <= len(self._books) + 64:
+            if count * count <= len(self._devices) + 64:
                 return iter(self.sort(self._by_room.in_order(size, True), size))
         return (
-            book for _, uuid in self._sorted if (book := self._books[uuid]).free_thousandths >= size or not needs_room
+            device
+            for _, uuid in self._sorted
+            if (device := self._devices[uuid]).free_thousandths >= size or not needs_room
         )
 
 
 class PackStrategy(_SortedStrategy):
-    """Best fit: the device with the least room that is enough. Leaves whole devices for who needs them."""
+    """Best fit: the device with the least room that is enough, so that whole devices stay free."""
 
     is_tight = True
 
-    def key(self, book: DeviceAllocations) -> tuple[float, ...]:
-        return (book.free_thousandths, -len(book.clients), book.order)
+    def key(self, device: DeviceAllocations) -> tuple[float, ...]:
+        return (device.free_thousandths, -len(device.clients), device.order)
 
     def count_with_room(self, size: int) -> int:
-        """On how many of them so much is free."""
+        """Return the number of devices with `size` thousandths free."""
         return len(self._sorted) - int(self._sorted.bisect_left(((size,), "")))
 
     def in_order(self, size: int, needs_room: bool) -> Iterator[DeviceAllocations]:
-        """Those without room for it come last, the roomiest of them first."""
+        """Return the devices in order. Devices without enough room come last, the device with the most room first."""
         enough = self._sorted.irange(minimum=((size,), ""))
         short = self._sorted.irange(maximum=((size,), ""), inclusive=(True, False), reverse=True)
-        return (self._books[uuid] for _, uuid in (enough if needs_room else chain(enough, short)))
+        return (self._devices[uuid] for _, uuid in (enough if needs_room else chain(enough, short)))
 
-    def sort(self, books: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
-        ordered = sorted(books, key=self.key)
+    def sort(self, devices: Iterable[DeviceAllocations], size: int) -> list[DeviceAllocations]:
+        ordered = sorted(devices, key=self.key)
         return [b for b in ordered if b.free_thousandths >= size] + [
             b for b in reversed(ordered) if b.free_thousandths < size
         ]
@@ -130,24 +133,25 @@ class PackStrategy(_SortedStrategy):
 def first_fit(
     ordered: Iterable[DeviceAllocations], gpus: int, fits: FitTest, is_tight: bool = False
 ) -> tuple[DeviceAllocations, ...] | None:
-    """The first one that fits; a gang in the smallest topology cell that has enough, and never across nodes.
+    """Return the first device that fits; for a gang, devices in the smallest topology cell that has enough.
 
-    Of cells alike in that, the one whose devices come first, or, if `is_tight`, that has the fewest to spare.
+    A gang is never on several nodes. Of equally small cells, the cell whose devices come first is taken, or, if
+    `is_tight`, the cell with the fewest devices to spare.
     """
     if gpus == 1:
-        first = next((book for book in ordered if fits(book)), None)
+        first = next((device for device in ordered if fits(device)), None)
         return None if first is None else (first,)
-    candidates = [(rank, book) for rank, book in enumerate(ordered) if fits(book)]
+    candidates = [(rank, device) for rank, device in enumerate(ordered) if fits(device)]
     if len(candidates) < gpus:
         return None
     for level in range(len(candidates[0][1].cell_paths)):
         groups: dict[str, list[tuple[int, DeviceAllocations]]] = {}
-        for rank, book in candidates:
-            groups.setdefault(book.cell_paths[level], []).append((rank, book))
+        for rank, device in candidates:
+            groups.setdefault(device.cell_paths[level], []).append((rank, device))
         enough = [group for group in groups.values() if len(group) >= gpus]
         if enough:
             best = min(enough, key=lambda group: _group_order(group, gpus, is_tight))
-            return tuple(book for _, book in best[:gpus])
+            return tuple(device for _, device in best[:gpus])
     return None
 
 

@@ -1,4 +1,4 @@
-"""Tenants: named groups of users with ceilings for what their clients ask for, and with topology cells of their own."""
+"""Tenants: named groups of users with ceilings for their clients, and with topology cells of their own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KEYS = ("share", "limit", "memory", "max_clients", "cells")
 
 @dataclass(frozen=True)
 class Tenant:
-    """What one tenant may have; None: no ceiling.
+    """Ceilings and guaranteed cells of one tenant; None: no ceiling.
 
-    `share` bounds the guaranteed shares of its clients together, in devices (1.5: one and a half); `limit` and `memory`
-    (bytes) those of each client; `max_clients` their number. `cells` guarantees it so many topology cells of each
-    level.
+    `share`: the sum of its clients' guaranteed shares, in devices (1.5: one and a half). `limit` and `memory` (bytes):
+    the values of each client. `max_clients`: the number of clients. `cells`: the number of guaranteed topology cells of
+    each level.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Tenant:
     cells: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises Refused, naming the tenant, the field and what is allowed."""
+        """Check the values. Raises Refused with the tenant, the field and the allowed values."""
         where = f"tenant {self.name!r}"
         if not self.name:
             raise Refused("a tenant needs a name")
@@ -56,19 +56,19 @@ class Tenant:
 
 
 class Tenants:
-    """All tenants, and what their clients take of the ceilings."""
+    """All tenants, and the use of their ceilings by clients."""
 
     def __init__(self, tenants: Iterable[Tenant] = ()) -> None:
         self.tenants = {tenant.name: tenant for tenant in tenants}
-        # By tenant and client: its share times its devices.
+        # By tenant and client: the client's share times the number of its devices.
         self._uses: dict[str, dict[str, float]] = {name: {} for name in self.tenants}
-        self._beyond_ceiling: set[str] = set()  # clients that ran already when their tenant had as many as it may
+        self._beyond_ceiling: set[str] = set()  # clients that ran already when their tenant had no further room
 
     def get(self, name: str) -> Tenant | None:
         return self.tenants.get(name)
 
     def with_ceilings(self, quota: Quota, tenant: str) -> Quota:
-        """The quota of a new client: what it did not ask for is no more than the ceiling."""
+        """Return the quota of a new client, with ceilings in place of the values that it did not ask for."""
         known = self.tenants.get(tenant)
         if known is None:
             return quota
@@ -77,25 +77,24 @@ class Tenants:
         return replace(quota, memory=memory, limit=limit)
 
     def apply_ceilings(self, quota: Quota, tenant: str) -> Quota:
-        """The quota of a client that cannot be refused any more: what it asks for, but no more than the ceilings of one
-        client, and no guaranteed share."""
+        """Return the quota of a client that cannot be refused: within the ceilings of one client, without a share."""
         return self.reduce_to_ceiling(replace(quota, share=0.0), tenant)
 
     def reduce_to_ceiling(self, quota: Quota, tenant: str) -> Quota:
-        """A quota that nobody asked for, with no more than the ceilings of one client."""
+        """Return a quota that no user asked for, reduced to the ceilings of one client."""
         known = self.tenants.get(tenant)
         limit = quota.limit if known is None else min(quota.limit, max(known.limit, quota.share))
         return self.cap_memory(replace(quota, limit=limit), tenant)
 
     def cap_memory(self, quota: Quota, tenant: str) -> Quota:
-        """The quota with no more memory than the ceiling."""
+        """Return the quota with no more memory than the ceiling."""
         known = self.tenants.get(tenant)
         if known is None or known.memory is None:
             return quota
         return replace(quota, memory=min(quota.memory or known.memory, known.memory))
 
     def check(self, client: str, tenant: str, quota: Quota, gpus: int) -> None:
-        """Raises Refused when the client's quota would be beyond a ceiling, with the figures and what is allowed."""
+        """Check the client's quota against the ceilings. Raises Refused with the figures and the allowed values."""
         known = self.tenants.get(tenant)
         if known is None:
             return
@@ -122,18 +121,18 @@ class Tenants:
                 )
 
     def check_online(self, client: str, tenant: str) -> None:
-        """Raises Refused for an offline client that would be one more than its tenant may have."""
+        """Check that an offline client may become online. Raises Refused if its tenant has its number of clients."""
         known = self.tenants.get(tenant)
         if known is None or known.max_clients is None or client not in self._beyond_ceiling:
             return
         if self._count_within_ceiling(tenant) >= known.max_clients:
             raise PlacementFailed(
                 f"tenant {tenant!r} has {len(self._uses[tenant])} clients: allowed are {known.max_clients}, "
-                "and this one came when it had as many: it stays offline until another one ends"
+                "and this client exceeds that number: it stays offline until another client ends"
             )
 
     def has_share(self, client: str, tenant: str, share: float, gpus: int) -> bool:
-        """Whether its guaranteed share on so many devices is within the tenant's ceiling."""
+        """Return whether the client's guaranteed share on so many devices is within the tenant's ceiling."""
         known = self.tenants.get(tenant)
         if known is None or known.share is None or not share:
             return True
@@ -161,7 +160,10 @@ class Tenants:
 
 
 def tenant_from_mapping(name: str, values: Mapping[str, Any]) -> Tenant:
-    """From `{"share": …, "limit": …, "memory": bytes, "max_clients": …, "cells": {…}}`. Raises Refused."""
+    """Return the tenant from `{"share": …, "limit": …, "memory": bytes, "max_clients": …, "cells": {…}}`.
+
+    Raises Refused.
+    """
     for key in values:
         if key not in KEYS:
             raise Refused(f"tenant {name!r}: unknown key {key!r}: allowed are users, groups, {', '.join(KEYS)}")

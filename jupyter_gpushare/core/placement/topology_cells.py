@@ -1,8 +1,9 @@
 """Topology cells, and buddy allocation of them.
 
-A topology cell is a device, a PCIe switch, a socket or a node with all that is below it (HiveD: Zhao et al., "HiveD:
-Sharing a GPU Cluster for Deep Learning with Guarantees", OSDI'20). Free cells are kept as large as they can be: to take
-one, the smallest larger one is split; when all parts of a cell are free again, they are merged.
+A topology cell is a device, a PCIe switch, a socket or a node with all devices below it. The cells are those of
+HiveD (Zhao et al., "HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees", OSDI'20). Free cells are as large
+as possible. To allocate a cell, the smallest larger cell is split. When all children of a cell are free again, the
+children are merged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LEVELS = ("device", "switch", "socket", "node")  # the smallest first
 
 @dataclass(eq=False)
 class TopologyCell:
-    """One cell; `level` is an index into LEVELS, `order` its place among the cells of that level."""
+    """One cell. `level` is an index into LEVELS, and `order` its place among the cells of that level."""
 
     level: int
     name: str
@@ -29,11 +30,11 @@ class TopologyCell:
 
     @property
     def path(self) -> str:
-        """`node0/socket1`, for people."""
+        """Path for people, such as `node0/socket1`."""
         return f"{self.parent.path}/{self.name}" if self.parent else self.name
 
     def descendants(self, level: int) -> Iterator[TopologyCell]:
-        """The cells of `level` in it, itself included."""
+        """Yield the cells of `level` in this cell, itself included."""
         if self.level == level:
             yield self
         elif self.level > level:
@@ -41,7 +42,7 @@ class TopologyCell:
                 yield from child.descendants(level)
 
     def ancestor(self, level: int) -> TopologyCell:
-        """The cell of `level`, not below its own, that it is in."""
+        """Return the cell of `level` that this cell is in. The level is not below the cell's own."""
         cell = self
         while cell.level < level and cell.parent:
             cell = cell.parent
@@ -56,7 +57,7 @@ class TopologyTree:
     """The cells of a topology: `{node: {socket: {switch: [device UUID, …]}}}`."""
 
     def __init__(self, nodes: Mapping[str, Any]) -> None:
-        """Raises Refused, naming the place that is not of that form."""
+        """Build the cells. Raises Refused with the place that does not have that form."""
         self.levels: tuple[list[TopologyCell], ...] = tuple([] for _ in LEVELS)
         self.leaves: dict[str, TopologyCell] = {}
         for name, parts in nodes.items():
@@ -64,7 +65,7 @@ class TopologyTree:
 
     @classmethod
     def flat(cls, devices: Iterable[str]) -> TopologyTree:
-        """All devices behind one switch: what is taken to be if nothing is known."""
+        """Return a tree with all devices behind one switch, for hosts whose topology is unknown."""
         uuids = list(devices)
         return cls({"node0": {"socket0": {"switch0": uuids}}} if uuids else {})
 
@@ -73,7 +74,7 @@ class TopologyTree:
         return self.levels[-1]
 
     def count_by_level(self) -> str:
-        """`8 device, 2 switch, 1 socket, 1 node`, for people."""
+        """Return a text such as `8 device, 2 switch, 1 socket, 1 node`, for people."""
         return ", ".join(f"{len(cells)} {name}" for cells, name in zip(self.levels, LEVELS, strict=True))
 
     def _build(self, level: int, name: str, parts: Any, parent: TopologyCell | None) -> TopologyCell:
@@ -104,7 +105,7 @@ class TopologyTree:
 
 
 class BuddyAllocator:
-    """The free cells of a tree, as large as they can be."""
+    """Allocator of the cells of a tree, which keeps free cells as large as possible."""
 
     def __init__(self, tree: TopologyTree) -> None:
         self._free: tuple[dict[TopologyCell, None], ...] = tuple({} for _ in LEVELS)
@@ -113,7 +114,7 @@ class BuddyAllocator:
 
     @property
     def free(self) -> list[TopologyCell]:
-        """Disjoint; no two of them make up a larger one."""
+        """Disjoint free cells, no two of which make up a larger one."""
         return [cell for cells in self._free for cell in cells]
 
     def is_free(self, cell: TopologyCell) -> bool:
@@ -122,9 +123,9 @@ class BuddyAllocator:
     def find_free(self, level: int, failed_devices: Collection[str] = (), min_devices: int = 1) -> TopologyCell | None:
         """Return the cell of `level` that needs the least splitting, or None.
 
-        The cell has no failed device, and `min_devices` devices at least.
-
-        Among equals, one in a part that has bad devices already: whole cells stay whole."""
+        The cell has no failed device, and at least `min_devices` devices. Of equal cells, a cell in a part with failed
+        devices is taken, so that whole cells stay whole.
+        """
         for free in self._free[level:]:
             for around in sorted(free, key=lambda c: (-_failed_count(c, failed_devices), len(c.devices), c.order)):
                 cells = [
@@ -137,20 +138,20 @@ class BuddyAllocator:
         return None
 
     def allocate(self, cell: TopologyCell) -> None:
-        """Split what it is in until it is free by itself, and take it out. Raises ValueError if it is not free."""
+        """Split the cells around the cell until it is free by itself, and take it. Raises ValueError if not free."""
         around = self._free_cell_around(cell)
         if around is None:
             raise ValueError(f"cell {cell.path} is not free")
         del self._free[around.level][around]
         while around is not cell:
-            part = cell.ancestor(around.level - 1)
+            child_with_cell = cell.ancestor(around.level - 1)
             for child in around.children:
-                if child is not part:
+                if child is not child_with_cell:
                     self._free[child.level][child] = None
-            around = part
+            around = child_with_cell
 
     def release(self, cell: TopologyCell) -> None:
-        """Put it back and merge it with its buddies. Raises ValueError if any of it is free already."""
+        """Free the cell and merge it with its buddies. Raises ValueError if any part of it is free already."""
         if any(cell.overlaps(other) for other in self.free):
             raise ValueError(f"cell {cell.path} is free already")
         while cell.parent and all(child is cell or child in self._free[child.level] for child in cell.parent.children):

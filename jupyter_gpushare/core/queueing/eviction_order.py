@@ -1,4 +1,4 @@
-"""Whose memory leaves a device first: what is needed latest, as far as that is known."""
+"""Order in which the memory of clients leaves a device: the memory that is needed latest leaves first."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..state.model import Client, Device
 
 
 class EvictionOrder:
-    """Of one device. Idle clients, the longest idle first; then those that wait, the last of the queue first.
+    """Eviction order of one device: idle clients, the longest idle first, then waiting clients from the queue's end.
 
-    Entries may be out of date: they are looked at again when their turn comes, so that each event costs O(log n) and a
-    question as much as it has answers.
+    Entries may be out of date, and are checked when they come up. So each event costs O(log n), and a query costs as
+    much as it has results.
     """
 
     def __init__(self, device: Device) -> None:
@@ -21,7 +21,7 @@ class EvictionOrder:
         self._waiting: list[tuple[float, int, str]] = []
 
     def add_idle(self, client: Client) -> None:
-        """From now on it neither has the device nor waits for it."""
+        """Add a client that neither has the device nor waits for it."""
         self._idle.pop(client.id, None)
         self._idle[client.id] = client
 
@@ -39,30 +39,30 @@ class EvictionOrder:
         self._idle.pop(client.id, None)
 
     def idle_oldest_first(self) -> Generator[Client, None, None]:
-        """Those that have memory on the device."""
-        gone = []
+        """Yield the idle clients that have memory on the device, the longest idle first."""
+        outdated = []
         try:
             for client in self._idle.values():
                 if client.grant or client in self._device.queue or not client.memory_per_device.resident:
-                    gone.append(client.id)
+                    outdated.append(client.id)
                 else:
                     yield client
         finally:
-            for identity in gone:
+            for identity in outdated:
                 self._idle.pop(identity, None)
 
     def waiting_last_first(self) -> Generator[Client, None, None]:
-        """Those that have memory on the device."""
-        kept: dict[str, tuple[float, int, str]] = {}
+        """Yield the waiting clients that have memory on the device, the last of the queue first."""
+        valid: dict[str, tuple[float, int, str]] = {}
         try:
             while self._waiting:
                 entry = heapq.heappop(self._waiting)
                 client = self._device.clients.get(entry[2])
                 if client is None or client not in self._device.queue or client.queue_sequence != -entry[1]:
                     continue
-                if client.memory_per_device.resident and client.id not in kept:
-                    kept[client.id] = entry
+                if client.memory_per_device.resident and client.id not in valid:
+                    valid[client.id] = entry
                     yield client
         finally:
-            for entry in kept.values():
+            for entry in valid.values():
                 heapq.heappush(self._waiting, entry)

@@ -1,8 +1,8 @@
-"""Who waits for one device, in the policy's order.
+"""Queue of the clients that wait for one device, in the policy's order.
 
-Online clients come before offline ones. Within a class, a client that has waited for longer than `max_wait` comes
-first, then the client with the smallest key of the policy. Keys of waiting clients do not change, so that a heap
-suffices whose outdated entries are dropped when they come up.
+Online clients come before offline clients. Within a class, a client that has waited for longer than `max_wait` comes
+first, then the client with the smallest key of the policy. Keys of waiting clients do not change, so a heap suffices.
+Outdated entries of the heap are dropped when they come up.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Iterable
 from ..state.model import Client
 from .policies import Policy
 
-_Entry = tuple[float, int, str]  # key, ticket, client
+_Entry = tuple[float, int, str]  # key, sequence number, client
 
 
 class WaitQueue:
-    """`head` and changes cost O(log n), `in_order` O(n log n)."""
+    """Queue in which `head` and changes cost O(log n), and `in_order` O(n log n)."""
 
     def __init__(self, policy: Policy, max_wait: float) -> None:
         self._policy = policy
         self._max_wait = max_wait
         self._clients: dict[str, Client] = {}
         self._classes = (_ClassQueue(self, 0), _ClassQueue(self, 1))
-        self._ready: dict[str, tuple[int, _Entry]] = {}  # of those that are ready: part and valid entry
+        self._ready: dict[str, tuple[int, _Entry]] = {}  # by ready client: class of service and valid entry
         self._head: Client | None = None
         self._head_until = -math.inf
-        self._deferred: list[_Entry] = []  # until when: they have used up what they may
-        self._deferred_entries: dict[str, _Entry] = {}  # of those: the valid entry
+        self._deferred: list[_Entry] = []  # clients that have used up their limit, by the time when they are ready
+        self._deferred_entries: dict[str, _Entry] = {}  # by deferred client: the valid entry
 
     def __len__(self) -> int:
-        """How many wait and may run."""
+        """Return the number of clients that wait and may run."""
         return len(self._ready)
 
     def __contains__(self, client: Client) -> bool:
@@ -59,12 +59,12 @@ class WaitQueue:
     def remove(self, client: Client) -> None:
         self._clients.pop(client.id, None)
         self._deferred_entries.pop(client.id, None)
-        if place := self._ready.pop(client.id, None):
-            self._classes[place[0]].count -= 1
+        if ready_entry := self._ready.pop(client.id, None):
+            self._classes[ready_entry[0]].count -= 1
             self._head_until = -math.inf
 
     def update_eligibility(self, now: float) -> None:
-        """Let those in whose time has come."""
+        """Make the deferred clients ready whose time has come."""
         while self._deferred and (self._deferred[0][0] <= now or not self._is_deferred(self._deferred[0])):
             entry = heapq.heappop(self._deferred)
             if self._is_deferred(entry):
@@ -72,7 +72,7 @@ class WaitQueue:
                 self._add_ready(self._clients[entry[2]])
 
     def next_ready_at(self) -> float | None:
-        """When a client that is not ready now will be."""
+        """Return when the next deferred client will be ready."""
         while self._deferred and not self._is_deferred(self._deferred[0]):
             heapq.heappop(self._deferred)
         return self._deferred[0][0] if self._deferred else None
@@ -82,50 +82,50 @@ class WaitQueue:
             return None
         if now < self._head_until:
             return self._head
-        part = self._classes[0] if self._classes[0].count else self._classes[1]
-        patience = part.oldest() + self._max_wait
-        self._head = part.head(now)
-        # Somebody whose patience has ended stays the head as long as nothing changes.
-        self._head_until = patience if now < patience else math.inf
+        queue = self._classes[0] if self._classes[0].count else self._classes[1]
+        starvation_deadline = queue.oldest() + self._max_wait
+        self._head = queue.head(now)
+        # A client that has waited for too long stays the head as long as nothing changes.
+        self._head_until = starvation_deadline if now < starvation_deadline else math.inf
         return self._head
 
     def starvation_deadline(self, service_rank: int) -> float:
-        """When somebody of that class will have waited for too long."""
+        """Return when the oldest client of that class will have waited for too long."""
         return self._classes[service_rank].oldest() + self._max_wait
 
     def waiting_since(self, service_rank: int) -> float:
-        """Return since when a client of that class, or of a better one, waits; infinity: none does."""
+        """Return since when a client of that class, or of a better one, waits; infinity: no client does."""
         return min(self._classes[number].oldest() for number in range(service_rank + 1))
 
     def in_order(self, now: float) -> list[Client]:
-        """The next one first; those that may not run yet last, by when they may."""
+        """Return the clients, the next client first. Deferred clients come last, by the time when they are ready."""
         ready = sorted((self._clients[i] for i in self._ready), key=lambda client: self.order_key(client, now))
-        parked = sorted(
+        deferred = sorted(
             (c for c in self._clients.values() if c.id not in self._ready), key=lambda c: (c.ready_at, c.queue_sequence)
         )
-        return ready + parked
+        return ready + deferred
 
     def predecessors(self, client: Client, now: float) -> list[Client]:
-        """Those who come before one that waits, in no order."""
+        """Return the clients that come before a waiting client, in no order."""
         own = self.order_key(client, now)
         return [other for other in self._clients.values() if self.order_key(other, now) < own]
 
     def order_key(self, client: Client, now: float) -> tuple[float, ...]:
-        """Sorts as the heads come."""
-        place = self._ready.get(client.id)
-        if place is None:
+        """Return a key that sorts clients in the order in which they become the head."""
+        ready_entry = self._ready.get(client.id)
+        if ready_entry is None:
             return (2, 0, client.ready_at, client.queue_sequence)
-        part, (key, ticket, _) = place
+        service_rank, (key, sequence, _) = ready_entry
         if client.waiting_since is not None and now >= client.waiting_since + self._max_wait:
-            return (part, 0, 0.0, ticket)
-        return (part, 1, key, ticket)
+            return (service_rank, 0, 0.0, sequence)
+        return (service_rank, 1, key, sequence)
 
     def _add_ready(self, client: Client) -> None:
-        part = client.service_rank
+        service_rank = client.service_rank
         entry = (self._policy.key(client), client.queue_sequence, client.id)
-        self._ready[client.id] = (part, entry)
+        self._ready[client.id] = (service_rank, entry)
         self._head_until = -math.inf
-        self._classes[part].add(client, entry)
+        self._classes[service_rank].add(client, entry)
 
     def _is_deferred(self, entry: _Entry) -> bool:
         return self._deferred_entries.get(entry[2]) == entry
@@ -135,7 +135,7 @@ class WaitQueue:
 
 
 class _ClassQueue:
-    """The clients of one service class."""
+    """The clients of one class of service."""
 
     def __init__(self, queue: WaitQueue, service_rank: int) -> None:
         self._queue = queue
@@ -151,15 +151,15 @@ class _ClassQueue:
         heapq.heappush(self._entries, entry)
 
     def oldest(self) -> float:
-        """Return since when a client waits; infinity: none does."""
+        """Return since when a client waits; infinity: no client does."""
         while self._oldest and not self._queue._is_valid(self._service_rank, self._oldest[0][2]):
             heapq.heappop(self._oldest)
         return self._oldest[0][0] if self._oldest else math.inf
 
     def head(self, now: float) -> Client | None:
-        line = self._queue
-        if now >= self.oldest() + line._max_wait:
-            return line._clients[self._oldest[0][2][2]]
-        while self._entries and not line._is_valid(self._service_rank, self._entries[0]):
+        queue = self._queue
+        if now >= self.oldest() + queue._max_wait:
+            return queue._clients[self._oldest[0][2][2]]
+        while self._entries and not queue._is_valid(self._service_rank, self._entries[0]):
             heapq.heappop(self._entries)
-        return line._clients[self._entries[0][2]] if self._entries else None
+        return queue._clients[self._entries[0][2]] if self._entries else None

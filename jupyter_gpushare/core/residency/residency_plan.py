@@ -1,9 +1,9 @@
-"""What may stay in device memory, what leaves before the next client needs the room, and what comes back ahead of time.
+"""Plan of device memory: the memory that stays, that leaves for the next client, and that is restored ahead of time.
 
-The order of the coming turns is known, so what is needed latest leaves (as Belady's rule has it): first what idle
-clients have left there, the longest idle first, then those whose turn ends, who go to the end of the queue, then the
-queue from its end. Only as much leaves as the next client needs; where all fits, nothing does. Where there is room, the
-next client's memory comes back while it waits.
+The order of the coming turns is known, so the memory that is needed latest leaves, by Belady's rule. First comes the
+memory of idle clients, the longest idle first. Then come the clients whose turn ends, which go to the end of the queue.
+Then comes the queue from its end. Only as much leaves as the next client needs. If all memory fits, none leaves. If
+there is room, the next client's memory is restored while the client waits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def plan_residency(
 ) -> dict[str, int]:
     """Return the bytes that each client may keep on a device of `memory` bytes. A client without entry keeps all.
 
-    `queue` has the next client first, `idle` the longest idle one first. `unmet_bytes`: bytes that the running clients
-    asked for and could not get. The entry of a running client counts from the end of its turn.
+    `queue` has the next client first, `idle` the longest idle client first. `unmet_bytes`: bytes that the running
+    clients asked for and could not get. The entry of a running client counts from the end of its turn.
     """
     after = {client: one.resident for client, one in memory_use.items()}
 
@@ -33,14 +33,14 @@ def plan_residency(
         for client in clients:
             if shortage <= 0:
                 return
-            part = max(0, min(shortage, after[client] - memory_use[client].unmovable))
-            after[client] -= part
-            shortage -= part
+            size = max(0, min(shortage, after[client] - memory_use[client].unmovable))
+            after[client] -= size
+            shortage -= size
 
     waiting = [client for client in queue if client not in running]
     if running:
         missing = sum(memory_use[client].allocated - memory_use[client].resident for client in running)
-        # Their memory that is away is needed back; what they were refused is needed on top, whatever the figures say.
+        # The running clients need their evicted memory, and `unmet_bytes` even if the figures show enough room.
         leave(max(sum(after.values()) + missing - memory, unmet_bytes), [*idle, *reversed(waiting)])
         for client in running:
             after[client] = memory_use[client].allocated
@@ -48,52 +48,52 @@ def plan_residency(
         coming = waiting[0]
         missing = memory_use[coming].allocated - after[coming]
         leave(sum(after.values()) + missing - memory, [*idle, *running, *reversed(waiting[1:])])
-    # The running clients will have all of their memory there when their turn ends.
-    most = {client: one.allocated if client in running else one.resident for client, one in memory_use.items()}
-    return {client: left for client, left in after.items() if left < most[client]}
+    # The running clients will have all of their memory on the device when their turn ends.
+    maximum = {client: one.allocated if client in running else one.resident for client, one in memory_use.items()}
+    return {client: left for client, left in after.items() if left < maximum[client]}
 
 
 def free_bytes(device: Device) -> int:
-    """Bytes of the device beside all that is there, or is coming back for those who run."""
-    away = sum(
+    """Return the bytes of the device beside all memory that is there or is restored for running clients."""
+    evicted = sum(
         grant.client.memory_per_device.allocated - grant.client.memory_per_device.resident for grant in device.grants
     )
-    return max(0, device.info.memory - device.resident - away)
+    return max(0, device.info.memory - device.resident - evicted)
 
 
 def can_make_resident(device: Device, client: Client, prefetching_client: Client | None = None) -> bool:
-    """Return whether all that `client` has allocated can be on the device, and memory of others there can leave it.
+    """Return whether all that `client` has allocated can be on the device, and memory of other clients can leave it.
 
-    What is on its way back counts as there: of clients that run, and of `prefetching_client`, which waits.
+    Memory that is being restored counts as resident: that of running clients, and of the waiting `prefetching_client`.
     """
-    stuck = device.unmovable - client.memory_per_device.unmovable
-    if client.memory_per_device.allocated + stuck > device.info.memory:
+    others_unmovable = device.unmovable - client.memory_per_device.unmovable
+    if client.memory_per_device.allocated + others_unmovable > device.info.memory:
         return False
-    there = device.resident - device.unmovable - client.memory_per_device.movable
+    evictable = device.resident - device.unmovable - client.memory_per_device.movable
     coming = [grant.client for grant in device.grants] + ([prefetching_client] if prefetching_client else [])
-    there += sum(other.memory_per_device.evicted_bytes for other in coming if other is not client)
-    return there > 0
+    evictable += sum(other.memory_per_device.evicted_bytes for other in coming if other is not client)
+    return evictable > 0
 
 
 class ResidencyPlanner:
-    """Keeps what was last said to each client, and says what has changed."""
+    """Planner that keeps the last resident target of each client, and returns the changes."""
 
     def __init__(self, clients: dict[str, Client], devices: dict[str, Device]) -> None:
         self._clients = clients
         self._devices = devices
         self._plans: dict[str, dict[str, int]] = {}  # by device: bytes there that a client keeps
-        self._planned_for: dict[str, tuple[object, ...]] = {}  # by device: what its plan followed from
+        self._planned_for: dict[str, tuple[object, ...]] = {}  # by device: the state that its plan followed from
         self._targets: dict[str, int] = {}
 
     def plan(self, uuids: Iterable[str], now: float) -> Iterator[SetResident | Prefetch]:
-        """Commands for what has changed on these devices."""
+        """Return the commands for the changes on these devices."""
         for uuid in uuids:
             device = self._devices[uuid]
             head = device.queue.head(now)
-            seen = (device.memory_version, head, *device.grants)
-            if self._planned_for.get(uuid) == seen:
+            state = (device.memory_version, head, *device.grants)
+            if self._planned_for.get(uuid) == state:
                 continue
-            self._planned_for[uuid] = seen
+            self._planned_for[uuid] = state
             before = self._plans.get(uuid, {})
             plan = self._plan_device(device, head, now)
             if plan:
@@ -105,7 +105,7 @@ class ResidencyPlanner:
             yield from self._plan_prefetch(device, head)
 
     def target(self, client: str) -> int | None:
-        """Bytes that the client may keep, by the last command; None: everything."""
+        """Return the bytes that the client may keep, by the last command; None: all bytes."""
         return self._targets.get(client)
 
     def remove(self, client: Client) -> None:
@@ -117,32 +117,32 @@ class ResidencyPlanner:
             self._targets.pop(identity, None)
             return
         parts = [plan[identity] for uuid in client.devices if identity in (plan := self._plans.get(uuid, {}))]
-        wanted = None
+        target = None
         if parts:
-            # A client of several devices has a part of its bytes on each, and one sum on its page.
+            # A client with several devices has a part of its bytes on each device, and one sum on its page.
             whole = client.memory_use.allocated if client.grant else client.memory_use.resident
             count = len(client.devices)
-            wanted = whole - sum(max(0, whole // count - part) for part in parts)
-        if self._targets.get(identity) == wanted:
+            target = whole - sum(max(0, whole // count - part) for part in parts)
+        if self._targets.get(identity) == target:
             return
-        if wanted is None:
+        if target is None:
             del self._targets[identity]
         else:
-            self._targets[identity] = wanted
-        yield SetResident(identity, wanted)
+            self._targets[identity] = target
+        yield SetResident(identity, target)
 
     def _plan_device(self, device: Device, head: Client | None, now: float) -> dict[str, int]:
         running = [grant.client for grant in device.grants]
         short = sum(client.unmet_bytes for client in running)
         plan: dict[str, int] = {}
         if device.has_memory_shortage:
-            # No more clients are looked at than are needed to make room, however many there are.
+            # Only as many clients are looked at as are needed to make room, even if there are many clients.
             missing = sum(client.memory_per_device.allocated - client.memory_per_device.resident for client in running)
             if head and not head.grant:
                 missing += head.memory_per_device.allocated - head.memory_per_device.resident
-            wanted = max(device.resident + missing - device.info.memory, 0) + short
-            idle = _smallest_sufficient(device.eviction_candidates.idle_oldest_first(), wanted)
-            left = wanted - sum(
+            needed = max(device.resident + missing - device.info.memory, 0) + short
+            idle = _smallest_sufficient(device.eviction_candidates.idle_oldest_first(), needed)
+            left = needed - sum(
                 client.memory_per_device.resident - client.memory_per_device.unmovable for client in idle
             )
             last = [
@@ -151,10 +151,10 @@ class ResidencyPlanner:
                 if client not in (head, *running)
             ]
             waiting = [*((head,) if head and not head.grant else ()), *reversed(last)]
-            held = {client.id: client.memory_per_device for client in (*running, *waiting, *idle)}
+            memory_use = {client.id: client.memory_per_device for client in (*running, *waiting, *idle)}
             plan = plan_residency(
-                device.info.memory - (device.resident - sum(part.resident for part in held.values())),
-                held,
+                device.info.memory - (device.resident - sum(part.resident for part in memory_use.values())),
+                memory_use,
                 [client.id for client in running],
                 [client.id for client in waiting],
                 [client.id for client in idle],
@@ -180,7 +180,7 @@ class ResidencyPlanner:
             yield Prefetch(coming.id, True)
 
     def _fits_prefetch(self, device: Device, head: Client) -> bool:
-        """Whether there is room, beside all that is on the device or is coming back to it, for something of `head`."""
+        """Return whether the device has room for evicted memory of `head`, beside resident and restored memory."""
         return (
             not head.evicted
             and head.memory_per_device.allocated > head.memory_per_device.resident
@@ -188,11 +188,11 @@ class ResidencyPlanner:
         )
 
 
-def _smallest_sufficient(clients: Generator[Client, None, None], wanted: int) -> list[Client]:
-    """As many of them as have so many bytes that can leave."""
+def _smallest_sufficient(clients: Generator[Client, None, None], needed: int) -> list[Client]:
+    """Return the first clients that together have `needed` movable bytes, or all clients."""
     found = []
-    while wanted > 0 and (client := next(clients, None)) is not None:
+    while needed > 0 and (client := next(clients, None)) is not None:
         found.append(client)
-        wanted -= client.memory_per_device.resident - client.memory_per_device.unmovable
+        needed -= client.memory_per_device.resident - client.memory_per_device.unmovable
     clients.close()
     return found

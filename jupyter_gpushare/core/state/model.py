@@ -1,4 +1,4 @@
-"""The state that the scheduler keeps. The scheduler alone changes it; everybody else may read it."""
+"""State of the scheduler. Only the scheduler changes the state; all other code may read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUSPENDED = "suspended"
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes of device memory: allocated, of those on the device now, and of those what can't leave it."""
+    """Bytes of device memory: allocated, the resident part of it, and the unmovable part of the resident memory."""
 
     allocated: int = 0
     resident: int = 0
@@ -43,47 +43,47 @@ class Process:
     number: int
     client: Client
     devices: tuple[str, ...]
-    is_waiting_at_gate: bool = False  # a thread of it waits at the gate
+    is_waiting_at_gate: bool = False  # a thread of the process waits at the gate
     waiting_at_gate_since: float = float("-inf")
-    turn: int = 0  # the number of the turn that it is in; 0: it is in none
-    is_evicting: bool = False  # its work has finished and its memory leaves; it is in the turn still
+    turn: int = 0  # the number of the turn that the process is in; 0: none
+    is_evicting: bool = False  # the work has finished and the memory leaves; the process is still in the turn
     is_idle: bool = False  # in the turn, without work
-    left_epoch: int = 0  # the epoch of the permit under which it left a turn last
+    left_epoch: int = 0  # the epoch under which the process last left a turn
 
 
 @dataclass(eq=False)
 class Grant:
-    """A turn of `client` on `devices`, from its first process's entry to its last one's leaving."""
+    """A turn of `client` on `devices`, from the first process that enters to the last process that leaves."""
 
     client: Client
-    turn: int  # its number; grants that run together have the same one
+    turn: int  # the turn number, which colocated grants have in common
     devices: tuple[str, ...]
     granted_at: float
-    earlier_work: float = 0.0  # seconds since then that are not part of the work at hand: see `start_work`
-    accounted_until: dict[str, float] = field(default_factory=dict)  # by device: until when it is in the client's books
-    is_separating: bool = False  # it ends because of those beside whom it runs
-    restore_seconds: float = 0.0  # of that, spent on bringing memory back: the quantum counts from then on
+    earlier_work: float = 0.0  # seconds since `granted_at` that do not count for the work at hand: see `start_work`
+    accounted_until: dict[str, float] = field(default_factory=dict)  # by device: the time up to which use is counted
+    is_separating: bool = False  # the turn ends because of the clients that run beside its client
+    restore_seconds: float = 0.0  # seconds since `granted_at` for restoring memory: the quantum begins after them
     expected_restore_seconds: float = 0.0
-    has_restored: bool = False  # so it said: before, `restore_seconds` is what is expected
-    closing_since: float | None = None  # set from the withdrawal of its permit, or its own closing, on
-    evicting_since: float | None = None  # its work has finished, and only memory leaves
-    overrun_since: float | None = None  # it would not end, and others wait
-    is_interrupted: bool = False  # its client's kernel has been asked to interrupt what it runs
-    cells_ended_at: float | None = None  # since when its client has no open cell, if one ended during this grant
+    has_restored: bool = False  # reported by a process; until then, `restore_seconds` is an estimate
+    closing_since: float | None = None  # when its permit was withdrawn, or when it began to close by itself
+    evicting_since: float | None = None  # when its work had finished, so that only memory leaves
+    overrun_since: float | None = None  # when it became an overrun
+    is_interrupted: bool = False  # the client's kernel has got a request to interrupt its cell
+    cells_ended_at: float | None = None  # when the last open cell ended, if a cell ended during this grant
 
     @property
     def work_starts_at(self) -> float:
-        """When its work begins."""
+        """Time at which its work begins."""
         return self.granted_at + self.restore_seconds
 
     @property
     def processes(self) -> list[Process]:
-        """The processes that are in the turn."""
+        """Processes that are in the turn."""
         return [process for process in self.client.processes.values() if process.turn == self.turn]
 
     @property
     def is_idle(self) -> bool:
-        """Whether all its processes said so."""
+        """True if all its processes have reported that they are idle."""
         return all(process.is_idle for process in self.processes)
 
     @property
@@ -95,23 +95,23 @@ class Grant:
         return self.overrun_since is not None
 
     def closing_seconds(self, now: float) -> float:
-        """Seconds."""
+        """Return the seconds since the closing began; 0: it has not begun."""
         return 0.0 if self.closing_since is None else now - self.closing_since
 
     def reset_closing(self) -> None:
-        """It runs as if nothing had tried to end it."""
+        """Treat the turn as if its closing had never begun."""
         self.closing_since = self.evicting_since = self.cells_ended_at = self.overrun_since = None
 
 
 @dataclass(eq=False)
 class PendingPermit:
-    """A permit to begin a turn, or to take further devices into one, that has not been used yet."""
+    """A permit to begin a turn, or to take further devices into one, that no process has used yet."""
 
     turn: int
     devices: tuple[str, ...]
     since: float
-    joins_turn: bool = False  # the turn of others, beside whom it is to run
-    checks: int = 0  # how often the edge has been asked why it is not used
+    joins_turn: bool = False  # the client is to enter the turn of other clients, beside which it runs
+    checks: int = 0  # the number of requests to the edge to find out why the permit is unused
 
 
 @dataclass(eq=False)
@@ -123,51 +123,51 @@ class Client:
     gpus: int
     order: int  # of registration
     devices: tuple[str, ...] = ()
-    device_bindings: tuple[Device, ...] = ()  # the same
+    device_bindings: tuple[Device, ...] = ()  # the same devices as objects
     processes: dict[int, Process] = field(default_factory=dict)
     cells: set[str] = field(default_factory=set)
-    cells_since: float = float("-inf")  # since when there has been an open one
-    permit: Permit | None = None  # what the pages of its processes say
+    cells_since: float = float("-inf")  # when the first of the open cells began
+    permit: Permit | None = None  # as written to the pages of its processes
     pending_permit: PendingPermit | None = None
     grant: Grant | None = None
     waiting_since: float | None = None
-    queue_sequence: int = 0  # of its present place in the queue
+    queue_sequence: int = 0  # number of its present entry in the queue
     gpu_seconds: float = 0.0
-    granted_seconds: dict[str, float] = field(default_factory=dict)  # by device, present and past ones
+    granted_seconds: dict[str, float] = field(default_factory=dict)  # by device, present and past devices
     wait_seconds: float = 0.0
     waits: int = 0
     turn_count: int = 0
-    switch_seconds: float = 0.0  # of its turns: from their closing to their end, and until their memory was back
+    switch_seconds: float = 0.0  # for closing its turns and for restoring its memory
     memory_use: MemoryUse = MemoryUse()
-    memory_per_device: MemoryUse = MemoryUse()  # of `memory_use`, what counts on each of its devices
-    unmet_bytes: int = 0  # bytes that it asked for and that its device has no room for
-    last_turn_ended_at: float = float("-inf")  # the end of its last turn
-    mean_turn: float | None = None  # exponentially weighted, for expected waits
-    restores_memory: bool = True  # what is not on the device comes back before its turn's work, as far as has been seen
-    peak_bytes: tuple[int, int] = (0, 0)  # bytes that it had at most in its last turn, and since
+    memory_per_device: MemoryUse = MemoryUse()  # the part of `memory_use` that counts on each of its devices
+    unmet_bytes: int = 0  # bytes that it has asked for and that its device has no room for
+    last_turn_ended_at: float = float("-inf")
+    mean_turn: float | None = None  # seconds, exponentially weighted, for expected waits
+    restores_memory: bool = True  # as observed: its evicted memory comes back before the work of its turn
+    peak_bytes: tuple[int, int] = (0, 0)  # the most bytes that it had in its last turn, and since then
     switch_cost: SwitchCostEstimate = field(default_factory=SwitchCostEstimate)
     demand: DemandEstimate = field(default_factory=DemandEstimate)
     usage: DecayingUsage = field(default_factory=DecayingUsage)
-    time_limit: TimeLimitBucket | None = None  # if it may not run all the time
-    published_timing: tuple[float, float] = (1.0, 1.0)  # quantum and idle release that its processes know
+    time_limit: TimeLimitBucket | None = None  # None: it may run all the time
+    published_timing: tuple[float, float] = (1.0, 1.0)  # quantum and idle release on the pages of its processes
     suspended: bool = False
     suspended_by_policy: bool = False  # for being idle: its next cell or GPU call resumes it
     evicted: bool = False  # its memory stays off its devices until its next turn
     evicted_by_policy: bool = False  # for being idle
     idle_since: float | None = None  # None: it is in use, or a person has suspended it
     is_preemptible_guest: bool = False  # a guest on devices that their owner has claimed
-    hold_until: float | None = None  # keeps the devices until then, working or not
-    holding_since: float = float("-inf")  # when it began to hold, however often it has said so again
-    contending_share: float | None = None  # among the rivals of its devices; None: it is not one now
+    hold_until: float | None = None  # the end of the hold
+    holding_since: float = float("-inf")  # when the hold began; a renewed hold does not change it
+    contending_share: float | None = None  # its share among the contenders of its devices; None: it does not contend
 
     @property
     def service_rank(self) -> int:
-        """Of its service class: 0 before 1."""
+        """Rank of its class of service: 0 comes before 1."""
         return 0 if self.quota.service == "online" and not self.is_preemptible_guest else 1
 
     @property
     def ready_at(self) -> float:
-        """When it may run, as far as its limit goes."""
+        """Time from which its limit lets it run."""
         return self.time_limit.ready_at() if self.time_limit else float("-inf")
 
     @property
@@ -186,17 +186,17 @@ class Client:
 
     @property
     def suspended_by_user(self) -> bool:
-        """Until a person resumes it."""
+        """True until a person resumes the client."""
         return self.suspended and not self.suspended_by_policy
 
     @property
     def is_in_use(self) -> bool:
-        """Whether it runs, wants to, or has an open cell."""
+        """True if the client runs, waits or has an open cell."""
         return self.grant is not None or bool(self.cells) or self.is_waiting_at_gate
 
     @property
     def needs_more_devices(self) -> bool:
-        """Whether a thread waits in a process whose devices its turn does not cover."""
+        """True if a thread waits in a process whose devices the client's turn does not cover."""
         covered = set(self.grant.devices) if self.grant else set()
         return any(
             process.is_waiting_at_gate and not set(process.devices) <= covered for process in self.processes.values()
@@ -204,7 +204,7 @@ class Client:
 
     @property
     def blocked_since(self) -> float | None:
-        """Since when a thread stands at a gate that is closed because the client is suspended; None: none does."""
+        """Time since which a thread waits at a gate that a suspension closes; None: no such thread waits."""
         if not self.suspended or self.grant is not None:
             return None
         return min(
@@ -213,14 +213,14 @@ class Client:
         )
 
     def hold_seconds_left(self, now: float) -> float | None:
-        """Seconds for which it still keeps the devices, or will once it has them; None: it does not hold."""
+        """Return the seconds until the end of the hold; None: the client does not hold."""
         return None if self.hold_until is None or self.hold_until <= now else self.hold_until - now
 
     def gpu_seconds_at(self, now: float) -> float:
         return self.gpu_seconds + (now - self.grant.granted_at if self.grant else 0.0)
 
     def granted_seconds_at(self, now: float) -> dict[str, float]:
-        """For how long it had each device: what it has had at the same time counts on each."""
+        """Return the seconds that it has had each device. Time with several devices counts on each of them."""
         seconds = dict(self.granted_seconds)
         for uuid, since in self.grant.accounted_until.items() if self.grant else ():
             seconds[uuid] = seconds.get(uuid, 0.0) + now - since
@@ -232,7 +232,7 @@ class Client:
 
 @dataclass
 class Contention:
-    """Clients that want a device now, waiting or running: their number, in all and by tenant, and their shares."""
+    """Contenders of a device, which wait for it or run on it: their number, in all and by user, and their shares."""
 
     count: int = 0
     shares: float = 0.0
@@ -248,7 +248,7 @@ class Contention:
 
     def remove(self, user: str, share: float) -> None:
         self.count -= 1
-        # Sums of fractions that come and go: without rivals it is 0, whatever rounding has left.
+        # Sums of fractions have rounding errors; without contenders the sum is exactly 0.
         self.shares = self.shares - share if self.count else 0.0
         self.user_counts[user] -= 1
         if not self.user_counts[user]:
@@ -275,7 +275,7 @@ class ClientQueue(Protocol):
 
 
 class EvictionCandidates(Protocol):
-    """The clients whose memory leaves one device first (`queueing.eviction_order`)."""
+    """Clients in the order in which their memory leaves one device (`queueing.eviction_order`)."""
 
     def add_idle(self, client: Client) -> None: ...
     def add_waiting(self, client: Client, key: float) -> None: ...
@@ -289,25 +289,21 @@ class Device:
     info: DeviceInfo
     queue: ClientQueue
     grants: list[Grant] = field(default_factory=list)
-    clients: dict[str, Client] = field(default_factory=dict)  # all that use it, waiting or not
+    clients: dict[str, Client] = field(default_factory=dict)  # all clients that use it, waiting or not
     contention: Contention = field(default_factory=Contention)
     allocated: int = 0  # bytes of all clients
-    resident: int = 0  # of these, on the device
-    unmovable: int = 0  # of these, what can't leave it
+    resident: int = 0  # the part of `allocated` that is on the device
+    unmovable: int = 0  # the part of `resident` that cannot leave the device
     prefetching_client: Client | None = None  # the waiting client whose memory comes back ahead of its turn
-    measured_capacity: int | None = (
-        None  # bytes that its clients had on it when a running one found it full; None: not known
-    )
-    measured_capacity_until: float = 0.0  # when that is forgotten
+    measured_capacity: int | None = None  # bytes there when a running client found the device full; None: unknown
+    measured_capacity_until: float = 0.0  # when `measured_capacity` expires
     eviction_candidates: EvictionCandidates = field(init=False)
-    forced_evictions: dict[str, Client] = field(default_factory=dict)  # whose memory leaves though there is room for it
-    memory_version: int = 0  # of what clients have there, or may have
-    next_client: Client | None = None  # has a permit for it, and has not begun
+    forced_evictions: dict[str, Client] = field(default_factory=dict)  # clients whose memory leaves in spite of room
+    memory_version: int = 0  # changes when the memory there, or what clients may have there, changes
+    next_client: Client | None = None  # the client that has an unused permit for the device
     free_since: float = float("-inf")  # when the last turn there ended
-    taken_by_other_since: float | None = (
-        None  # since when a client that this coordinator does not know has been found to have it
-    )
-    lock_contended_since: float | None = None  # since when a client that this coordinator does not know waits for it
+    taken_by_other_since: float | None = None  # when a client unknown to this coordinator was found to have it
+    lock_contended_since: float | None = None  # when a client unknown to this coordinator began to wait for it
     yielded_until: float | None = None  # until then no client here takes it, so that such a client can
 
     @property
@@ -317,5 +313,5 @@ class Device:
 
     @property
     def has_memory_shortage(self) -> bool:
-        """Whether its clients have more memory than it has, or who runs asked for some that it has no room for."""
+        """True if its clients have more memory than the device, or if a running client lacks memory."""
         return self.allocated > self.info.memory or any(grant.client.unmet_bytes for grant in self.grants)

@@ -1,4 +1,4 @@
-"""Who is known: clients, devices and processes by their names."""
+"""Registry of clients, devices and processes by their names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .model import Client, Device, Process
 
 
 class EntityRegistry:
-    """The scheduler keeps it; what takes its events looks names up here."""
+    """Clients, devices and processes of the scheduler, in which event handlers look names up."""
 
     def __init__(self) -> None:
         self.clients: dict[str, Client] = {}

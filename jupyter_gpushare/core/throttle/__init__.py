@@ -1,1 +1,1 @@
-"""Limits on what clients launch while they share a device: budgets, and the rules that ask for them."""
+"""Limits on the launches of clients that share a device: budgets, and the rules that set them."""

@@ -1,4 +1,4 @@
-"""What a client has done lately, from the counters that it reports about once a second."""
+"""Recent work of a client, from the counters that the client reports about once a second."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from itertools import pairwise
 
 from ..interface.events import Progress
 
-WINDOW_SECONDS = 5.0  # seconds over which launches are counted
-MAX_WINDOWS = 5  # windows that are remembered
+WINDOW_SECONDS = 5.0  # over which launches are counted
+MAX_WINDOWS = 5  # number of windows that are kept
 
-_DECAY_PER_SECOND = 0.95  # of measured work and blocks, a second later
-_EXCLUSIVE_AFTER_SECONDS = (
-    MAX_WINDOWS + 1.0
-)  # seconds without company, after which a launch window shows the client alone
+_DECAY_PER_SECOND = 0.95  # factor on measured work and blocks after a second
+_EXCLUSIVE_AFTER_SECONDS = MAX_WINDOWS + 1.0  # without company, after which a launch window shows the client alone
 
 
 class LaunchWindow:
     """A client's launch rate, from its counter of blocks about once a second.
 
-    Seconds in which it began or ceased to launch would look like a slower client: only those between two others with
-    launches count. (Ours; TGS has jobs that never pause.)
+    Seconds in which the client began or ceased to launch would make it look slower. Therefore only seconds between two
+    others with launches count. (Ours; TGS has jobs that never pause.)
     """
 
     def __init__(self) -> None:
@@ -30,7 +28,7 @@ class LaunchWindow:
         self._intervals: deque[tuple[float, int]] = deque(maxlen=MAX_WINDOWS + 1)  # seconds, blocks
 
     def add(self, blocks: int, now: float) -> None:
-        """The counter stands at `blocks`. One that went back belongs to a new process, and begins again."""
+        """Add a reading of the counter. A counter that went back belongs to a new process, and begins again."""
         if self._last is not None and now <= self._last[0]:
             return
         if self._last is not None and blocks >= self._last[1]:
@@ -39,7 +37,7 @@ class LaunchWindow:
 
     @property
     def rate(self) -> float | None:
-        """Blocks per window while it launches; 0: it launched nothing for a window; None: not known yet."""
+        """Blocks per window while the client launches; 0: it launched nothing for a window; None: unknown."""
         if not any(blocks for _, blocks in self._intervals):
             return 0.0 if sum(seconds for seconds, _ in self._intervals) >= WINDOW_SECONDS * 0.99 else None
         known = list(self._intervals)
@@ -53,23 +51,21 @@ class Activity:
     """Work and launches of a client, and its time in company."""
 
     window: LaunchWindow = field(default_factory=LaunchWindow)
-    used_fraction: float = 0.0  # of its devices, lately
-    exclusive_load: float | None = None  # `used_fraction` while nothing else used its devices, exponentially weighted
+    used_fraction: float = 0.0  # of its devices, between the last two reports
+    exclusive_load: float | None = None  # `used_fraction` while no other client runs, exponentially weighted
     colocated_since: float | None = None
-    _exclusive_rates: deque[float] = field(
-        default_factory=lambda: deque(maxlen=MAX_WINDOWS)
-    )  # its rates without company
+    _exclusive_rates: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_WINDOWS))  # rates without company
     _last: Progress | None = None
     _read_at: float = 0.0
     _worked: float = 0.0  # seconds of work on its devices; each second counts as `_DECAY_PER_SECOND` of the next one
     _blocks: float = 0.0  # launched in the same time, weighted likewise
-    _colocated_seconds: float = 0.0  # seconds in company, up to `colocated_since`
+    _colocated_seconds: float = 0.0  # in company, up to `colocated_since`
     _colocation_ended_at: float = float("-inf")
 
     def add(self, event: Progress, at: float, measured_exclusively: bool) -> bool:
-        """Take in counters that were read `at` a time; False: it has them already.
+        """Add counters that were read at the time `at`, and return whether they are new.
 
-        `measured_exclusively`: its company is all but stopped, until its rate alone is known.
+        `measured_exclusively`: the clients beside it are all but stopped, until its rate alone is known.
         """
         last = self._last
         if last is not None and at <= self._read_at:
@@ -106,15 +102,15 @@ class Activity:
 
     @property
     def blocks_per_work_second(self) -> float:
-        """Blocks per second of work; 0: not known. Work is sampled, so seconds with little of it must count little."""
+        """Blocks per second of work; 0: unknown. Work is sampled, so seconds with little of it must count little."""
         return self._blocks / self._worked if self._worked and self._blocks else 0.0
 
     @property
     def exclusive_rate(self) -> float | None:
-        """Blocks per window."""
+        """Blocks per window without company; None: unknown."""
         return highest_rate(self._exclusive_rates) or None
 
 
 def highest_rate(rates: Iterable[float]) -> float:
-    """Return the highest mean of neighbours, so that one odd window does not count for much; 0: there is none."""
+    """Return the highest mean of two neighbours, so that one odd window does not count for much; 0: no rates."""
     return max(((one + other) / 2 for one, other in pairwise(rates)), default=0.0)

@@ -1,14 +1,16 @@
-"""The rule for offline clients beside online ones: how fast an opportunistic client may launch beside a guaranteed one.
+"""Rule for offline clients beside online clients, which limits an opportunistic client beside a guaranteed one.
 
-The adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning Workloads",
-NSDI 2023): the guaranteed client's own launch rate shows what the other one costs it, so nothing needs to be known of
-either program. As in TCP, the limit of the opportunistic one starts slowly, doubles and halves where little is known,
-and creeps where much is. The parameters are TGS's; what is ours says so. Two additions of ours make it converge within
-a minute, whatever the size of a block: the first limit is what the device seems to have left, where that is known, and
-after a loss the limit returns half of the way to the limit of that loss with each step, as in BIC (Xu et al., "Binary
-Increase Congestion Control for Fast Long-Distance Networks", INFOCOM 2004).
+This is the adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning
+Workloads", NSDI 2023). The guaranteed client's own launch rate shows the cost of the opportunistic client, so the rule
+needs no knowledge of either program. As in TCP, the limit of the opportunistic client starts slowly, doubles and halves
+where little is known, and creeps where much is known. The parameters are TGS's, unless they are marked as ours.
 
-Rates are in blocks per window unless they are said to be per second.
+Two additions of ours make the limit converge within a minute, whatever the size of a block. The first limit is the
+device time that seems to be left, if it is known. After a loss, each step takes the limit half of the way to the limit
+of that loss. BIC does the same (Xu et al., "Binary Increase Congestion Control for Fast Long-Distance Networks",
+INFOCOM 2004).
+
+Rates are in blocks per window unless a name or text says per second.
 """
 
 from __future__ import annotations
@@ -22,52 +24,54 @@ from ..interface.launch_budget import ADAPTIVE, BLOCKS, MEASURING, LaunchBudget
 from ..state.model import Client
 from .activity import MAX_WINDOWS, WINDOW_SECONDS, Activity, highest_rate
 
-TOLERATED_SLOWDOWN = 0.03  # the loss of the guaranteed client up to which the other one may go faster
-SEVERE_SLOWDOWN = 0.09  # the loss at which it starts anew from a tenth
+TOLERATED_SLOWDOWN = 0.03  # loss of the guaranteed client up to which the opportunistic client may go faster
+SEVERE_SLOWDOWN = 0.09  # loss of the guaranteed client at which the limit starts anew from a tenth
 FIRST_LIMIT = 20_000.0
 _MAX_UNMEASURED_LIMIT = 1e12  # while the limit doubles with each update, until the client uses enough to be measured
-MIN_LIMIT = WINDOW_SECONDS  # one block per second: as good as stopped; ours, for a rate of 0 means "no limit" to a page
-_MIN_STEP = 1_000.0  # the least change in congestion avoidance
-_FIRST_CAPACITY_FRACTION = 0.8  # of what the device seems to have left: the first limit, where that is known
-_PROBE = 1.08  # the factor by which a limit exceeds its ceiling, if it has met no loss up to there; doubled each time
+MIN_LIMIT = WINDOW_SECONDS  # one block per second, all but stopped; ours, because a page reads a rate of 0 as no limit
+_MIN_STEP = 1_000.0  # the smallest change in congestion avoidance
+_FIRST_CAPACITY_FRACTION = 0.8  # of the device time that seems to be left: the first limit, if that time is known
+_PROBE = 1.08  # factor by which a limit exceeds a ceiling that it has reached without loss; doubled each time
 _MAX_PROBE = 1.5
-_MAX_DISAGREEMENT = 0.05  # two windows alone that differ by no more say what the rate is
+_MAX_DISAGREEMENT = 0.05  # relative difference up to which two windows alone give the baseline
 
 
 class AdaptiveRate:
     """The limit of one opportunistic client beside one guaranteed client (or the sum of several)."""
 
     def __init__(self, baseline: float | None = None) -> None:
-        """`baseline`: the guaranteed client's rate alone, if that is known; else it is measured first, with the
-        opportunistic one all but stopped."""
+        """Start with the guaranteed client's rate alone, `baseline`, if it is known.
+
+        Otherwise the rate is measured first, while the opportunistic client is all but stopped.
+        """
         self.baseline = baseline
         self.limit = FIRST_LIMIT if baseline else MIN_LIMIT
-        self.allowed: float | None = self.limit / WINDOW_SECONDS  # what `update` said last
+        self.allowed: float | None = self.limit / WINDOW_SECONDS  # the last result of `update`
         self._slow_start = True
-        self._awaits_capacity = True  # until it has set the limit, or a loss has
+        self._awaits_capacity = True  # until the capacity has set the limit, or a loss has occurred
         self._recent: deque[float] = deque(maxlen=MAX_WINDOWS)
         self._stepped_at: float | None = None
-        self._losses = 0  # windows in a row with more than is tolerated
-        self._ceiling = 0.0  # the limit at the last loss; 0: none is known
+        self._losses = 0  # windows in a row with a loss above `TOLERATED_SLOWDOWN`
+        self._ceiling = 0.0  # the limit at the last loss; 0: unknown
         self._probe = _PROBE
-        self._first_loss = (0.0, 0.0)  # limit and loss at the first of them
+        self._first_loss = (0.0, 0.0)  # limit and loss at the first of these windows
 
     def update(
         self, guaranteed: float | None, opportunistic: float | None, now: float, capacity_left: float | None = None
     ) -> float | None:
         """Return the blocks per second that the opportunistic client may launch, or None for no limit.
 
-        Call it about once a second with the recent launches of both clients, in blocks per window; the limit changes
-        once per window. A rate of 0: the guaranteed client launches nothing, so the opportunistic client may speed up.
-        None: its rate is unknown, and the limit stays. `capacity_left`: the blocks per window for which the device has
-        time left beside the work of the guaranteed client alone; inf: the opportunistic client has not launched enough
-        to estimate the cost of its blocks; None: not known.
+        Call it about once a second with the recent launches of both clients, in blocks per window. The limit changes
+        once per window. `guaranteed` is 0: the guaranteed client launches nothing, so the opportunistic client may
+        speed up. `guaranteed` is None: the rate is unknown, and the limit stays. `capacity_left`: the blocks per window
+        for which the device has time left beside the work of the guaranteed client alone. inf: the opportunistic client
+        has not launched enough to estimate the cost of its blocks. None: unknown.
         """
         if guaranteed == 0:
             self._recent.clear()
             self._losses = 0
             self._stepped_at = now
-            self.allowed = None  # and when it comes back, the limit is what it was: that was safe
+            self.allowed = None  # `limit` stays for the client's return, since it was safe before
             return None
         if self._stepped_at is None:
             self._stepped_at = now
@@ -84,13 +88,16 @@ class AdaptiveRate:
         return self.allowed
 
     def _start_at_capacity(self, capacity_left: float, now: float) -> None:
-        """TGS's first limit is none at all where launches have few blocks, and next to nothing where they have many."""
+        """Set the first limit from the capacity.
+
+        TGS's first limit is no limit at all for small launches, and next to nothing for launches with many blocks.
+        """
         if capacity_left == inf:
             self.limit = min(2 * self.limit, _MAX_UNMEASURED_LIMIT)
             return
         self.limit = max(_FIRST_CAPACITY_FRACTION * capacity_left, 2 * MIN_LIMIT)
         self._awaits_capacity = False
-        self._stepped_at = now + WINDOW_SECONDS  # the window at hand has losses from before
+        self._stepped_at = now + WINDOW_SECONDS  # the present window has losses from before
 
     def _measure_baseline(self) -> None:
         agree = (
@@ -101,33 +108,33 @@ class AdaptiveRate:
             self.limit = FIRST_LIMIT
 
     def _step(self, guaranteed: float, opportunistic: float | None) -> None:
-        # Three windows in a row: for a moment a client that catches up launches faster than it does alone.
+        # Three windows in a row, because a client that catches up launches faster than alone for a moment.
         self.baseline = max(self.baseline or 0.0, min(list(self._recent)[-3:]) if len(self._recent) > 2 else 0.0)
         loss = max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0  # of its rate
         if loss <= TOLERATED_SLOWDOWN:
             self._losses = 0
-            # Else it does not use what it has, and nothing would be learnt. (Ours, as all that looks at its rate.)
+            # Otherwise the client does not use its limit, and a step shows nothing. (Ours, as all uses of its rate.)
             if opportunistic is None or 2 * opportunistic >= self.limit:
                 self._increase()
             return
         self._awaits_capacity = False
         if opportunistic is not None:
-            if opportunistic <= MIN_LIMIT:  # it does nothing: this is the rate alone
+            if opportunistic <= MIN_LIMIT:  # the client does nothing, so this is the rate alone
                 self.baseline = (guaranteed + self._recent[-min(2, len(self._recent))]) / 2
                 return
-            self.limit = min(self.limit, opportunistic)  # at this rate the loss came about
+            self.limit = min(self.limit, opportunistic)  # the rate at which the loss occurred
         if not self._losses:
             self._first_loss = (self.limit, loss)
         self._losses += 1
         self._ceiling, self._probe = self.limit, _PROBE
         if self._losses >= MAX_WINDOWS and self._is_unrelated_slowdown(guaranteed, loss):
             return
-        # A severe loss in one window alone is no reason to start anew; ours, as the probes are that cause it.
+        # A severe loss in a single window is no reason to start anew; ours, as the probes are that cause it.
         if self._slow_start or (loss >= SEVERE_SLOWDOWN and self._losses == 1):
             self.limit /= 1.5
             self._slow_start = False
             return
-        # The last bound is ours: small limits would fall to nothing at once.
+        # The last bound is ours, because small limits would fall to nothing at once.
         self.limit -= min(max(0.08 * self.limit, _MIN_STEP), self.limit / 3)
         if loss >= SEVERE_SLOWDOWN:
             self._restart()
@@ -136,7 +143,7 @@ class AdaptiveRate:
         if self._slow_start:
             self.limit = self.limit * 1.5 + 1
             return
-        # The last bound is ours: where launches are few and large, steps of a thousand blocks are no small ones.
+        # The last bound is ours, because steps of a thousand blocks are large where launches are few and large.
         step = min(max(0.00025 * (self.baseline or 0.0), _MIN_STEP), 0.08 * self.limit)
         if self.limit + step >= self._ceiling:
             self._ceiling = max(self.limit + step, self._probe * self.limit)
@@ -151,9 +158,11 @@ class AdaptiveRate:
         self._slow_start = True
 
     def _is_unrelated_slowdown(self, guaranteed: float, loss: float) -> bool:
-        """Whether the guaranteed client is slow for reasons of its own: a loss that hardly shrinks when the
-        opportunistic one has a tenth. Then this is its new phase, and its rate now the baseline. (TGS takes a rate that
-        is 20 % lower for long enough for a new phase; lesser ones would stay a loss for ever.)
+        """Return whether the guaranteed client is slow for reasons of its own, and then act on it.
+
+        The loss is unrelated if it hardly shrinks when the opportunistic client has a tenth. Then the guaranteed client
+        is in a new phase, and its rate becomes the baseline. (TGS takes a rate that is 20 % lower for long enough for a
+        new phase; smaller losses would remain for ever.)
         """
         limit, first = self._first_loss
         if self.limit > max(limit / 10, MIN_LIMIT):
@@ -169,11 +178,11 @@ class AdaptiveRate:
 
 
 class AdaptiveRule:
-    """The offline members of a device share what no online one misses."""
+    """Adaptive rates of a device's online members, which its offline members share."""
 
     def __init__(self, activity: Callable[[Client], Activity]) -> None:
         self._activity = activity
-        self._rates = WeakKeyDictionary[Client, AdaptiveRate]()  # by online client: what it leaves
+        self._rates = WeakKeyDictionary[Client, AdaptiveRate]()  # by online client: the rate that it leaves
         self._members: tuple[Client, ...] = ()
 
     def update(self, members: Sequence[Client], now: float) -> None:
@@ -185,7 +194,7 @@ class AdaptiveRule:
                 self._rates[client].update(rate, opportunistic, now, self._capacity_left(members))
 
     def _capacity_left(self, members: Sequence[Client]) -> float | None:
-        """Blocks per window of offline members, for which the online ones seem to leave the device time."""
+        """Return the blocks per window of offline members for which the online members seem to leave device time."""
         loads = [self._activity(client).exclusive_load for client in members if not client.service_rank]
         paces = [self._activity(client).blocks_per_work_second for client in members if client.service_rank]
         if None in loads or not paces:
@@ -198,7 +207,7 @@ class AdaptiveRule:
     def budgets(self, members: Sequence[Client], now: float) -> dict[str, LaunchBudget]:
         for client in {*self._members} ^ {*members}:
             if rate := self._rates.get(client):
-                rate.update(None if client in members else 0, None, now)  # its pause is no loss
+                rate.update(None if client in members else 0, None, now)  # so that its pause does not count as a loss
         self._members = tuple(members)
         online = [client for client in members if not client.service_rank]
         offline = [client.id for client in members if client.service_rank]
@@ -212,5 +221,5 @@ class AdaptiveRule:
         if not allowed:
             return {}
         reason = MEASURING if any(rates[identity].baseline is None for identity in allowed) else ADAPTIVE
-        part = max(1, int(min(allowed.values()) / len(offline)))
-        return dict.fromkeys(offline, LaunchBudget(part, BLOCKS, reason, tuple(allowed)))
+        rate_per_client = max(1, int(min(allowed.values()) / len(offline)))
+        return dict.fromkeys(offline, LaunchBudget(rate_per_client, BLOCKS, reason, tuple(allowed)))

@@ -1,8 +1,8 @@
-"""The rule for clients with shares: each may use its share of a device always, and more while there is more.
+"""Rule for clients with shares: each client may always use its share of a device, and more while other time is free.
 
-The elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018): a client's limit is
-between what it requests and its own upper limit. The parameters are GaiaGPU's; what is ours says so. Nothing is
-preempted: a lower limit applies to what is launched from then on.
+These are the elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018). A client's
+limit is between its request and its own upper limit. The parameters are GaiaGPU's, unless they are marked as ours.
+Nothing is preempted: a lower limit applies to later launches.
 """
 
 from __future__ import annotations
@@ -14,36 +14,37 @@ from ..interface.launch_budget import DEVICE_SECONDS, SHARE, SURPLUS, LaunchBudg
 from ..state.model import Client
 from .activity import Activity
 
-TICK_SECONDS = 0.12  # seconds between two looks at the device
-TICKS_PER_CHANGE = 30  # looks between two changes of limits
-MAX_UTILISATION = 0.9  # GU_max: more of the device is not given away
+TICK_SECONDS = 0.12  # between two updates
+TICKS_PER_CHANGE = 30  # updates between two changes of limits
+MAX_UTILISATION = 0.9  # GU_max: utilisation of the device up to which limits rise
 FREE_MARGIN = 0.05 / 2  # free utilisation above which limits rise
-INCREMENTS = 10  # of its request: by one of them a limit changes at a time
-_MIN_ACTIVE_FRACTION = 0.01  # a client that uses less of the device does nothing
-_SLACK = 1e-9
-_MIN_REQUEST = 0.01  # of a device, for a client without a share beside others that have all of it
+INCREMENTS = 10  # a limit changes by a tenth of the request at a time
+_MIN_ACTIVE_FRACTION = 0.01  # of the device; a client that uses less counts as inactive
+_SLACK = 1e-9  # for rounding errors
+_MIN_REQUEST = 0.01  # of a device, for a client without a share beside clients whose shares are all of it
 
 
 @dataclass
 class _Entry:
     request: float
     limit: float
-    used: float = 0.0  # seconds of the device, since the last change
+    used: float = 0.0  # seconds of the device since the last change
     active: bool = False  # in the interval before the last change
 
 
 class ElasticLimits:
-    """The limits of the clients that share one device, as fractions of its time."""
+    """Limits of the clients that share one device, as fractions of its time."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
-        self._unused = 0.0  # seconds, since the last change; below 0: several had work at a time
+        self._unused = 0.0  # seconds since the last change; negative if several clients had work at the same time
         self._since: float | None = None
         self._updated_at = 0.0
 
     def set_requests(self, requests: Mapping[str, float]) -> None:
-        """From now on, these clients share the device. A new one finds the others at their requests; so do all when a
-        quota changes.
+        """Set the clients that share the device, with their requests.
+
+        A new client, and a changed quota, reset all limits to the requests.
         """
         if requests.items() <= {client: entry.request for client, entry in self._entries.items()}.items():
             self._entries = {client: self._entries[client] for client in requests}
@@ -51,14 +52,14 @@ class ElasticLimits:
             self._entries = {client: _Entry(request, request) for client, request in requests.items()}
 
     def limit(self, client: str) -> float:
-        """The fraction of the device's time that the client may use now. Raises KeyError for an unknown client."""
+        """Return the fraction of device time that the client may use now. Raises KeyError for an unknown client."""
         return self._entries[client].limit
 
     def update(self, used: Mapping[str, float], now: float) -> None:
         """Update the limits from the use of the device since the last call.
 
-        `used`: the fraction of the time in which each client had work on the device; simultaneous work counts for each
-        client. Call it every TICK_SECONDS or less often: limits change after TICKS_PER_CHANGE ticks.
+        `used`: the fraction of the time in which each client had work on the device. Simultaneous work counts for each
+        client. Call it every TICK_SECONDS or less often. Limits change after TICKS_PER_CHANGE ticks.
         """
         if self._since is None:
             self._since = self._updated_at = now
@@ -83,13 +84,16 @@ class ElasticLimits:
             for entry in self._entries.values():
                 entry.limit = min(1.0, entry.limit + entry.request / INCREMENTS)
         elif free <= _SLACK:
-            at_once = woken or unused < 0  # ours: a client that wants its share back need not wait for ten steps
+            at_once = woken or unused < 0  # ours: a client that needs its share again gets it without ten steps
             for entry in self._entries.values():
                 entry.limit = entry.request if at_once else max(entry.request, entry.limit - entry.request / INCREMENTS)
 
 
 class ShareRule:
-    """Members of the best service class have their shares, and what they leave is lent. `share`: a client's, or 0."""
+    """Shares of the members of the best class of service, which also get the time that others leave.
+
+    `share` returns a client's share, or 0.
+    """
 
     def __init__(self, activity: Callable[[Client], Activity], share: Callable[[Client], float]) -> None:
         self._activity = activity
@@ -118,6 +122,6 @@ class ShareRule:
 
 
 def best_class(members: Sequence[Client]) -> tuple[Client, ...]:
-    """Return the online members, or all if there are none; the adaptive rule limits the others."""
+    """Return the online members, or all members if none is online. The adaptive rule limits the offline members."""
     best = min((client.service_rank for client in members), default=0)
     return tuple(client for client in members if client.service_rank == best)

@@ -16,14 +16,14 @@ class ThrottleRule(Protocol):
     """A reason to limit clients that share a device. No two rules limit the same client there."""
 
     def update(self, members: Sequence[Client], now: float) -> None:
-        """All members have reported since the last call, about a second ago."""
+        """Take the reports of all members since the last call, about a second ago."""
 
     def budgets(self, members: Sequence[Client], now: float) -> dict[str, LaunchBudget]:
-        """Return the budgets of the members that are to be limited. From now on, they share the device."""
+        """Return the budgets of the members to limit. From now on, the members share the device."""
 
 
 class Throttle:
-    """`share`: the fraction of the device that the policy in force gives a client, or 0."""
+    """Budgets of one device. `share` returns the fraction that the policy in force gives a client, or 0."""
 
     def __init__(self, activity: Callable[[Client], Activity], share: Callable[[Client], float]) -> None:
         self._rules: tuple[ThrottleRule, ...] = (AdaptiveRule(activity), ShareRule(activity, share))

@@ -1,4 +1,4 @@
-"""The books of turns: who waits, who holds what. Changed in consistent steps; `turns` decides when and for whom."""
+"""Tables of waiting clients and of grants, which change in consistent steps; `TurnScheduler` decides on the steps."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ..state.model import Client, Device, Grant, MemoryUse
 from .permits import Permits
 
 GRANT_DEADLINE, PERMIT_CHECK, YIELD_END, NEXT_READY = "grant", "permit", "yield", "queue"  # kinds of deadlines
-NEW_WORK_PAUSE_SECONDS = 1.0  # seconds without the device, after which a program without cells begins other work
+NEW_WORK_PAUSE_SECONDS = 1.0  # time without the device after which a program without cells begins other work
 FIRST_TURN = 1 << 32  # GPUSHARE_FIRST_TURN of page.h
 
 
 class GrantTable:
-    """The queue and the grants of all devices. Commands go to `out`; turns are numbered from `first_turn` on."""
+    """The queues and the grants of all devices. Commands go to `out`, and turn numbers begin at `first_turn`."""
 
     def __init__(
         self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
     ) -> None:
         self.settings = settings
-        self.now = -math.inf  # of the event that is being handled
+        self.now = -math.inf  # the time of the event that is being handled
         self.policy = policy_of(settings)
         self.devices = devices
         self.waiting: dict[str, Client] = {}
         self.grants: dict[str, Grant] = {}
         self.permits = Permits()
-        self.waited_seconds = 0.0  # seconds, of all clients together
+        self.waited_seconds = 0.0  # of all clients together
         self.deadlines = DeadlineQueue()
-        self.dirty_devices: dict[str, None] = {}  # devices on which something may have become possible
+        self.dirty_devices: dict[str, None] = {}  # devices that the scheduler has to look at again
         self.clients_to_review: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
         self._out = out
         self._queue_sequence = 0
@@ -44,7 +44,7 @@ class GrantTable:
             self.mark_device_dirty(self.devices[uuid])
 
     def start_work(self, client: Client, now: float) -> None:
-        """The client's first open cell begins: other work than before."""
+        """Begin other work of the client, because its first open cell has started."""
         grant = client.grant
         if grant:
             grant.earlier_work = now - grant.granted_at - self._contended_seconds(grant, now)
@@ -91,20 +91,20 @@ class GrantTable:
         self.mark_dirty(client)
 
     def leave_queue_if_satisfied(self, client: Client, now: float) -> None:
-        """A thread gave up or a process ended: perhaps nothing is left to wait for."""
+        """Remove the client from the queue if no thread of it waits any more."""
         if not (client.needs_more_devices if client.grant else client.is_waiting_at_gate):
             self.leave_queue(client, now)
 
     def requeue(self, client: Client, now: float) -> None:
-        """Its place in the queue may be another by now."""
+        """Move the client to the place in its queues that its key now gives."""
         for device in client.device_bindings if client.waiting_since is not None else ():
             device.queue.add(client, now)
             self._update_eviction_candidate(client, device)
 
     def set_devices(self, client: Client, devices: tuple[str, ...], now: float) -> None:
-        """From now on `devices` are the client's."""
+        """Make `devices` the devices of the client."""
         self.mark_dirty(client)
-        held = client.memory_use
+        memory_use = client.memory_use
         self.set_memory_use(client, MemoryUse())
         self._remove_from_contention(client)
         for device in client.device_bindings:
@@ -116,36 +116,38 @@ class GrantTable:
         client.device_bindings = tuple(self.devices[uuid] for uuid in devices)
         for device in client.device_bindings:
             device.clients[client.id] = client
-        self.set_memory_use(client, held)
+        self.set_memory_use(client, memory_use)
         self.update_forced_eviction(client)
         self.update_contention(client)
         self.requeue(client, now)
         self.mark_dirty(client)
 
     def set_memory_use(self, client: Client, memory_use: MemoryUse) -> None:
-        """The client has that memory now, in equal parts on its devices."""
+        """Set the memory of the client, which counts in equal parts on its devices."""
         count = max(1, len(client.devices))
-        part = MemoryUse(memory_use.allocated // count, memory_use.resident // count, memory_use.unmovable // count)
+        per_device = MemoryUse(
+            memory_use.allocated // count, memory_use.resident // count, memory_use.unmovable // count
+        )
         for device in client.device_bindings:
-            device.allocated += part.allocated - client.memory_per_device.allocated
-            device.resident += part.resident - client.memory_per_device.resident
-            device.unmovable += part.unmovable - client.memory_per_device.unmovable
+            device.allocated += per_device.allocated - client.memory_per_device.allocated
+            device.resident += per_device.resident - client.memory_per_device.resident
+            device.unmovable += per_device.unmovable - client.memory_per_device.unmovable
             device.memory_version += 1
-        came = part.resident and not client.memory_per_device.resident
-        client.memory_use, client.memory_per_device = memory_use, part
-        for device in client.device_bindings if came else ():
+        is_new = per_device.resident and not client.memory_per_device.resident
+        client.memory_use, client.memory_per_device = memory_use, per_device
+        for device in client.device_bindings if is_new else ():
             self._update_eviction_candidate(client, device)
         client.peak_bytes = (client.peak_bytes[0], max(client.peak_bytes[1], memory_use.allocated - client.unmet_bytes))
 
     def _update_eviction_candidate(self, client: Client, device: Device) -> None:
-        """Its memory there may be the next to leave, now that it waits, or does not any more."""
+        """Enter the client in the eviction order of the device, as a waiting or an idle client."""
         if client in device.queue:
             device.eviction_candidates.add_waiting(client, self.policy.key(client))
         elif client.grant is None:
             device.eviction_candidates.add_idle(client)
 
     def update_forced_eviction(self, client: Client) -> None:
-        """Whether its memory leaves though there is room has changed, perhaps."""
+        """Note whether the client's memory leaves its devices in spite of room."""
         for device in client.device_bindings:
             device.memory_version += 1
             if client.suspended or client.evicted or client.quota.resident is not None:
@@ -159,7 +161,7 @@ class GrantTable:
             self.update_forced_eviction(client)
 
     def update_contention(self, client: Client) -> None:
-        """Among the rivals of its devices, if it waits or runs."""
+        """Count the client as a contender of its devices exactly if it waits or runs."""
         self._remove_from_contention(client)
         if client.waiting_since is None and client.grant is None:
             return
@@ -175,22 +177,22 @@ class GrantTable:
         client.contending_share = None
 
     def has_contenders(self, grant: Grant) -> bool:
-        """Whether a client waits that could run if the turn were over."""
+        """Return whether a client waits that could run if the turn were over."""
         devices = [self.devices[uuid] for uuid in grant.devices]
         return any(
             device.lock_contended_since is not None or device.queue.has_others(grant.client) for device in devices
         )
 
     def set_lock_contended(self, device: Device, contended: bool, now: float) -> None:
-        """Whether a client that this coordinator does not know waits for the device."""
+        """Note whether a client unknown to this coordinator waits for the device."""
         if not contended:
-            device.lock_contended_since = device.yielded_until = None  # such a client has it now, or has given up
+            device.lock_contended_since = device.yielded_until = None  # such a client runs now, or waits no more
         elif device.lock_contended_since is None:
             device.lock_contended_since = now
         self.mark_device_dirty(device)
 
     def mark_device_dirty(self, device: Device) -> None:
-        """Something may have become possible there, or the levels of who runs there may be others."""
+        """Mark the device, and the permits of its running and next clients, to be looked at again."""
         self.dirty_devices[device.info.uuid] = None
         for grant in device.grants:
             self.permits.mark_dirty(grant.client)
@@ -200,7 +202,7 @@ class GrantTable:
     # --- permits to begin
 
     def withdraw_permit(self, client: Client) -> None:
-        """It is not the next one any more."""
+        """Withdraw the pending permit of the client, which is no longer the next client."""
         if client.pending_permit is None:
             return
         for uuid in client.pending_permit.devices:
@@ -213,7 +215,7 @@ class GrantTable:
         self.deadlines.set((PERMIT_CHECK, client.id), None)
 
     def new_turn_number(self) -> int:
-        """A number that no turn has had."""
+        """Return a number that no turn has had."""
         self._last_turn += 1
         return self._last_turn
 
@@ -230,7 +232,7 @@ class GrantTable:
         return grant
 
     def add_devices(self, grant: Grant, devices: tuple[str, ...], since: float) -> None:
-        """Make `devices` part of the grant; its client has had them since `since`."""
+        """Make `devices` part of the grant. Its client has had them since `since`."""
         for uuid in set(devices) - set(grant.devices):
             self.devices[uuid].grants.append(grant)
             grant.accounted_until[uuid] = since
@@ -238,7 +240,7 @@ class GrantTable:
         self.mark_dirty(grant.client)
 
     def charge_time(self, grant: Grant, now: float) -> None:
-        """Add what was used of the grant so far to its client's sum."""
+        """Add the time of the grant since the last call to the client's sums."""
         client, seconds = grant.client, now - grant.granted_at
         client.gpu_seconds += seconds
         client.granted_seconds = client.granted_seconds_at(now)
@@ -260,7 +262,7 @@ class GrantTable:
 
     def remove_grant(self, grant: Grant) -> None:
         self.mark_dirty(grant.client)
-        self.withdraw_permit(grant.client)  # what it was to take into this turn, it takes into the next one
+        self.withdraw_permit(grant.client)  # devices that this turn was to get, the next turn gets
         self.permits.require_new_epoch(grant.client)
         grant.client.grant = None
         del self.grants[grant.client.id]

@@ -1,4 +1,4 @@
-"""What the pages of clients say of their turns: a level for each client, and in which order changes must be written."""
+"""Permits on the pages of clients: one level per client, and the order in which changes must be written."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ EPOCH_COUNT = 1 << 32
 
 
 class Permits:
-    """The permits of all clients. A new permission has a new epoch: one that a process has left under is used up."""
+    """The permits of all clients. A new permission has a new epoch, because a process never enters twice under one."""
 
     def __init__(self) -> None:
         self._epoch = 0
         self._dirty_clients: dict[str, Client] = {}
-        self._needs_epoch: set[str] = set()  # clients that need a new epoch for what they may do next
-        self._unwritten: set[str] = set()  # clients with a page on which nothing has been written
+        self._needs_epoch: set[str] = set()  # clients whose next permission needs a new epoch
+        self._unwritten: set[str] = set()  # clients with a page that has no permit yet
 
     def mark_dirty(self, client: Client) -> None:
-        """Its permit may have to change."""
+        """Mark the client, because its permit may have to change."""
         self._dirty_clients[client.id] = client
 
     def require_new_epoch(self, client: Client) -> None:
@@ -30,7 +30,7 @@ class Permits:
         self.mark_dirty(client)
 
     def on_process_joined(self, client: Client) -> None:
-        """A process of the client has come, whose page says nothing yet: write its permit anew."""
+        """Write the client's permit again, because the page of its new process has no permit yet."""
         self._unwritten.add(client.id)
         self.mark_dirty(client)
 
@@ -40,11 +40,11 @@ class Permits:
         self._unwritten.discard(client.id)
 
     def publish(self, permit_for: Callable[[Client], Permit]) -> list[Permit]:
-        """Return the changes, in the order in which they must be written.
+        """Return the changes in the order in which they must be written.
 
-        A next client's permit comes before the running one is relieved, and a running one ceases to be relieved before
-        the next one's permit is withdrawn: at no moment does a turn end that no client may follow. `permit_for` returns
-        the permit that a client should have, without an epoch.
+        The next client gets its permit before the running client is relieved. The running client ceases to be relieved
+        before the next client's permit is withdrawn. So at no moment does a turn end that no client may follow.
+        `permit_for` returns the permit that a client should have, without an epoch.
         """
         changes = sorted(self._changes(permit_for), key=lambda change: _write_order(*change))
         return [permit for _, permit in changes]

@@ -1,7 +1,7 @@
-"""Ending a turn: its permit is withdrawn, a client that does not drain is reported, and something is learnt at the end.
+"""End of turns: withdrawal of the permit, report of an overrun, and measurements at the end.
 
-The processes drain and leave by themselves; where one process's work waits for a thread at the gate of another, they
-let single calls through until all has drained (native/shim/agent/agent_step.c).
+The processes drain and leave by themselves. Where the work of one process waits for a thread at the gate of another
+process, the processes let single calls through until all have drained (native/shim/agent/agent_step.c).
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from ..state.model import Client, Device, Grant
 from .grant_table import FIRST_TURN, GrantTable
 from .self_tuning import SettingsTuner
 
-_MIN_YIELD_SECONDS = 0.05  # seconds for which a device is left at least to clients that this coordinator does not know
+_MIN_YIELD_SECONDS = 0.05  # in which a device is left to clients unknown to this coordinator
 _MAX_YIELD_SECONDS = 0.2
 
 
 class TurnCloser(GrantTable):
-    """Closes grants, over their books."""
+    """Table of grants that closes grants."""
 
     def __init__(
         self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
     ) -> None:
         super().__init__(settings, devices, out, first_turn)
-        self.tuner = SettingsTuner()  # of the settings, by what turns have cost
+        self.tuner = SettingsTuner()  # tunes the settings by the measured costs of turns
 
     def start_closing(self, grant: Grant, now: float, since: float | None = None) -> None:
-        """`since`: when its gate closed, if a process has closed it by itself."""
+        """Start closing the grant. `since`: when its gate closed, if a process has closed it by itself."""
         if not grant.is_draining:
             grant.closing_since = now if since is None else max(min(since, now), grant.granted_at)
             self.mark_dirty(grant.client)
 
     def is_close_unneeded(self, grant: Grant, now: float) -> bool:
-        """Whether the client wants to go on and no other waits: its next cell came while the last one drained."""
-        allowance = grant.client.time_limit
+        """Return whether the client goes on and no other client waits: its next cell came during the drain."""
+        limit = grant.client.time_limit
         return (
             grant.is_draining
             and not grant.is_separating
@@ -41,7 +41,7 @@ class TurnCloser(GrantTable):
             and grant.client.is_waiting_at_gate
             and not grant.client.suspended
             and not grant.client.evicted
-            and (allowance is None or allowance.ends_at(grant.granted_at) > now)
+            and (limit is None or limit.ends_at(grant.granted_at) > now)
         )
 
     def cancel_closing(self, grant: Grant) -> None:
@@ -49,7 +49,7 @@ class TurnCloser(GrantTable):
         self.mark_dirty(grant.client)
 
     def update_eviction_phase(self, grant: Grant, now: float) -> None:
-        """Note since when nothing on the device waits for anything: all that has run there has finished."""
+        """Note since when all work of the grant has finished, so that only memory leaves."""
         if not all(process.is_evicting for process in grant.processes):
             grant.evicting_since = None
         elif grant.evicting_since is None:
@@ -68,10 +68,10 @@ class TurnCloser(GrantTable):
             self.mark_dirty(grant.client)
 
     def finish_turn(self, grant: Grant, now: float) -> None:
-        """The turn is over: queue the client again if threads of it wait."""
+        """End the turn, and queue the client again if threads of it wait."""
         client = grant.client
-        held, lead = now - grant.granted_at, grant.restore_seconds if grant.has_restored else 0.0
-        client.switch_cost.add_restore(lead)
+        duration, restore_seconds = now - grant.granted_at, grant.restore_seconds if grant.has_restored else 0.0
+        client.switch_cost.add_restore(restore_seconds)
         if grant.expected_restore_seconds or grant.has_restored:
             client.restores_memory = grant.has_restored
         self.charge_time(grant, now)
@@ -82,30 +82,35 @@ class TurnCloser(GrantTable):
             client.time_limit.resize(self.policy.quantum(client), client.switch_cost.total)
         client.last_turn_ended_at = now
         client.peak_bytes = (client.peak_bytes[1], client.memory_use.allocated)
-        client.mean_turn = held if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * held
+        client.mean_turn = duration if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * duration
         self.remove_grant(grant)
         self._yield_devices(grant, now)
         if client.is_waiting_at_gate:
             self.enter_queue(client, now)
-        switching = lead + grant.closing_seconds(now)
+        switching = restore_seconds + grant.closing_seconds(now)
         client.switch_seconds += switching
-        self.settings = self.tuner.on_turn_ended(self.settings, self.waited_seconds, switching, held - switching, now)
+        self.settings = self.tuner.on_turn_ended(
+            self.settings, self.waited_seconds, switching, duration - switching, now
+        )
         self.policy.settings = self.settings
         self._publish_timing(client)
 
     def _yield_devices(self, grant: Grant, now: float) -> None:
-        """Clients of other coordinators wait for its devices, and try now and then: for so long no client here takes
-        them. That is a small part of a turn, since a client that only claims to wait would cost us that much."""
-        gap = max(min(self.policy.quantum(grant.client) / 10, _MAX_YIELD_SECONDS), _MIN_YIELD_SECONDS)
+        """Leave the grant's devices to waiting clients of other coordinators, which try to enter at intervals.
+
+        No client here takes the devices in the meantime. The time is a small part of a turn, because a client that only
+        pretends to wait would cost this time as well.
+        """
+        yield_seconds = max(min(self.policy.quantum(grant.client) / 10, _MAX_YIELD_SECONDS), _MIN_YIELD_SECONDS)
         for device in (self.devices[uuid] for uuid in grant.devices):
             if device.lock_contended_since is not None and not device.grants:
-                device.yielded_until = now + gap
+                device.yielded_until = now + yield_seconds
                 if device.next_client:
                     self.withdraw_permit(device.next_client)
 
     def _publish_timing(self, client: Client) -> None:
-        """Its processes know how long a turn is and when they count as idle; these may follow from measurements."""
-        pace = (self.policy.quantum(client), self.policy.idle_release(client))
-        if any(not 0.8 <= new / old <= 1.25 for new, old in zip(pace, client.published_timing, strict=True)):
+        """Publish the client's quantum and idle release again if measurements have changed them by a quarter."""
+        timing = (self.policy.quantum(client), self.policy.idle_release(client))
+        if any(not 0.8 <= new / old <= 1.25 for new, old in zip(timing, client.published_timing, strict=True)):
             self._out.append(UpdateQuota(client.id))
-            client.published_timing = pace
+            client.published_timing = timing

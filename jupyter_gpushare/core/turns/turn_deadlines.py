@@ -1,4 +1,4 @@
-"""Until when a turn lasts, working or not: what quanta, holds, limits, classes and memory that comes back say of it."""
+"""Deadlines of turns, as they follow from quanta, holds, limits, classes of service and memory that comes back."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .turn_close import TurnCloser
 
 
 class TurnDeadlines:
-    """Of the grants in `grants`; changes nothing there."""
+    """Deadlines of the grants in `grants`, which the deadlines do not change."""
 
     def __init__(self, grants: TurnCloser) -> None:
         self._grants = grants
 
     def next_check(self, grant: Grant) -> float | None:
-        """When the grant is to be looked at again: it is to be closed then, or, while it drains, has become late."""
+        """Return when to look at the grant again: to close it, or, while it drains, to act on its overrun."""
         if grant.is_draining:
             if not self._grants.has_contenders(grant):
                 return None
@@ -30,14 +30,14 @@ class TurnDeadlines:
         return self.close_at(grant, self.deadline(grant))
 
     def close_at(self, grant: Grant, deadline: float | None) -> float | None:
-        """When it is to be closed: at its `deadline`, or some time after the end of a cell."""
+        """Return when to close the grant: at its `deadline`, or some time after the end of a cell."""
         if grant.cells_ended_at is None:
             return deadline
-        lingered = max(grant.cells_ended_at + self._grants.settings.cell_linger, grant.client.hold_until or 0.0)
-        return lingered if deadline is None else min(deadline, lingered)
+        linger_end = max(grant.cells_ended_at + self._grants.settings.cell_linger, grant.client.hold_until or 0.0)
+        return linger_end if deadline is None else min(deadline, linger_end)
 
     def deadline(self, grant: Grant) -> float | None:
-        """When the turn ends, working or not: somebody waits for it, or the client has had what it may have."""
+        """Return when the turn ends, with or without work; None: no client waits and no limit applies."""
         client = grant.client
         if client.suspended:
             return grant.granted_at
@@ -57,41 +57,41 @@ class TurnDeadlines:
         )
 
     def _limit_by_other_coordinator(self, grant: Grant, contended_since: float) -> float:
-        """Somebody waits for the lock of whom nothing is known but that: for a quantum."""
+        """Return a deadline of one quantum, because a client waits of which only its wait for the lock is known."""
         client = grant.client
         ends = grant.work_starts_at + self._grants.policy.quantum(client)
         if client.hold_until is None:
             return ends
-        held = min(client.hold_until, contended_since + self._grants.settings.max_hold)
-        return held if grant.is_idle else max(ends, held)
+        hold_end = min(client.hold_until, contended_since + self._grants.settings.max_hold)
+        return hold_end if grant.is_idle else max(ends, hold_end)
 
     def _limit_by_queue(self, grant: Grant, device: Device) -> float:
         client = grant.client
         head = device.queue.head(self._grants.now)
-        if head is client:  # for further devices
+        if head is client:  # the client itself waits, for further devices
             head = next((one for one in device.queue.in_order(self._grants.now) if one is not client), None)
         if head is None:
             return math.inf
         if head.service_rank < client.service_rank:
             return grant.granted_at
         if head.service_rank > client.service_rank:
-            # Offline ones have what online ones leave: also what they keep unused, when a hold is over.
+            # Offline clients get what online clients leave, such as a device without work after the end of a hold.
             return math.inf if client.hold_until is None or not grant.is_idle else client.hold_until
         ends = self._grants.policy.turn_end(grant, head, device.queue.starvation_deadline(head.service_rank))
         ends = max(ends, self._next_memory_ready_at(device, head))
         if client.hold_until is None:
             return ends
-        # However often it is asked for, nobody waits for longer because of it.
+        # Renewals of a hold do not add to the wait of other clients.
         waiting_since = device.queue.starvation_deadline(head.service_rank) - self._grants.settings.max_wait
-        held = min(client.hold_until, waiting_since + self._grants.settings.max_hold)
-        return held if grant.is_idle else max(ends, held)
+        hold_end = min(client.hold_until, waiting_since + self._grants.settings.max_hold)
+        return hold_end if grant.is_idle else max(ends, hold_end)
 
     def _next_memory_ready_at(self, device: Device, head: Client) -> float:
-        """Until when the memory of the next client comes back while others work: no sooner does it need the device."""
+        """Return until when the next client's memory comes back while others work, since it needs the device then."""
         missing = head.memory_per_device.allocated - head.memory_per_device.resident
         if missing <= 0 or head.waiting_since is None or not head.restores_memory or head.evicted:
             return -math.inf
         running = sum(grant.client.memory_per_device.allocated for grant in device.grants)
         if running + head.memory_per_device.allocated > device.info.memory:
-            return -math.inf  # theirs has to leave before
+            return -math.inf  # memory of the running clients has to leave before
         return head.waiting_since + max(2 * head.switch_cost.restore, missing / DEFAULT_RESTORE_BYTES_PER_SECOND)

@@ -1,4 +1,4 @@
-"""Turns: which client is next, and whose turn is to end, looked at whenever something may have changed."""
+"""Scheduler of turns, which chooses the next client and ends turns whenever something may have changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .turn_start import TurnStarter
 
 
 class TurnScheduler(TurnStarter):
-    """Decides, over the books of grants. What an event may have changed is looked at device by device."""
+    """Table of grants that chooses the next clients and ends turns, device by device after each event."""
 
     def __init__(
         self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
@@ -30,10 +30,10 @@ class TurnScheduler(TurnStarter):
         self.colocation = ColocationController(lambda client: self.policy.share(client), self.quantum)
         self._colocation_rules = ColocationRules(self, self.colocation)
         self._deadlines = TurnDeadlines(self)
-        self._heads: dict[str, Client] = {}  # by device: the first in its line, when it was looked at
+        self._heads: dict[str, Client] = {}  # by device: the head of its queue at the last look
 
     def configure(self, settings: Settings, now: float) -> None:
-        """Raises Refused, having changed nothing."""
+        """Apply other settings. Raises Refused, and then changes nothing."""
         settings = self.tuner.apply(settings)
         policy = policy_of(settings)
         policy.take_over_state(self.policy)
@@ -49,15 +49,15 @@ class TurnScheduler(TurnStarter):
         device.eviction_candidates = EvictionOrder(device)
 
     def apply_quota(self, client: Client, now: float) -> None:
-        """The client's quota, or the policy that reads it, is another."""
+        """Apply the limit and the share of the client, whose quota or policy has changed."""
         limit = self.policy.limit(client)
         if limit >= 1.0:
             client.time_limit = None
         elif client.time_limit is None or client.time_limit.limit != limit:
-            pace = (self.policy.quantum(client), client.switch_cost.total)
+            timing = (self.policy.quantum(client), client.switch_cost.total)
             if client.grant and client.time_limit:
                 client.time_limit.charge(now - client.grant.granted_at, now)
-            client.time_limit = TimeLimitBucket(limit, *pace, now, client.time_limit)
+            client.time_limit = TimeLimitBucket(limit, *timing, now, client.time_limit)
         self.update_contention(client)
         self.requeue(client, now)
         self.mark_dirty(client)
@@ -69,7 +69,7 @@ class TurnScheduler(TurnStarter):
         return first[0] if first else None
 
     def is_turn_deadline(self, due: float) -> bool:
-        """Whether `due`, the next deadline, is that of a turn which its processes end by themselves."""
+        """Return whether `due`, the next deadline, is that of a turn which its processes end by themselves."""
         first = self.deadlines.earliest()
         if first is None or first[1][0] != GRANT_DEADLINE:
             return False
@@ -86,7 +86,7 @@ class TurnScheduler(TurnStarter):
         return self.policy.idle_release(client)
 
     def advance(self, now: float) -> Iterable[str]:
-        """Do what is due at `now`, and what has become possible on devices that were touched; returns these."""
+        """Do what is due at `now` and what has become possible on touched devices, and return these devices."""
         for kind, name in self.deadlines.pop_due(now):
             if kind == GRANT_DEADLINE:
                 self._process_deadline(self.grants[name], now)
@@ -109,7 +109,7 @@ class TurnScheduler(TurnStarter):
                 self.schedule_permit_check(device.next_client)
             self.deadlines.set((YIELD_END, uuid), device.yielded_until)
             self.deadlines.set((NEXT_READY, uuid), device.queue.next_ready_at())
-        seen.update(self.dirty_devices)  # the settling of one may have begun the closing of another
+        seen.update(self.dirty_devices)  # the end of one turn may have begun the closing of another
         self.dirty_devices.clear()
         for uuid in seen:
             for grant in self.devices[uuid].grants:
@@ -118,8 +118,7 @@ class TurnScheduler(TurnStarter):
         return seen
 
     def _mark_changed_heads(self, now: float) -> bool:
-        """Touch each device whose first client is not the first one there any more, because another client has waited
-        for longer than `max_wait`."""
+        """Touch each device with another head than before, because a client has waited longer than `max_wait`."""
         for uuid, head in self._heads.items():
             if self.devices[uuid].queue.head(now) is not head:
                 self.dirty_devices[uuid] = None
@@ -140,59 +139,61 @@ class TurnScheduler(TurnStarter):
         found = self._turn_to_enter(head) if head else None
         if head and found:
             self.issue_permit(head, found[0], now, joins_turn=found[1])
-        elif lent := self._backfill_candidate(device, head, now):
-            self.issue_permit(lent[0], lent[1], now, joins_turn=lent[2])
+        elif backfill := self._backfill_candidate(device, head, now):
+            self.issue_permit(backfill[0], backfill[1], now, joins_turn=backfill[2])
         elif device.next_client:
             self.withdraw_permit(device.next_client)
-        # A client that cannot start yet claims its devices, so that gangs never starve.
+        # A client that cannot start yet reserves its devices, so that gangs never starve.
         if head:
             self._heads[device.info.uuid] = head
         else:
             self._heads.pop(device.info.uuid, None)
 
-    # --- who is next
+    # --- the next client
 
     def may_be_next(self, client: Client) -> bool:
-        """Whether the client comes next on each of its devices, so that it must have a permit."""
-        wanted = [
+        """Return whether the client comes next on each of its devices, so that it must have a permit."""
+        devices = [
             device for device in client.device_bindings if client.grant is None or client.grant not in device.grants
         ]
-        return bool(wanted) and all(self._is_next_on(device, client) for device in wanted)
+        return bool(devices) and all(self._is_next_on(device, client) for device in devices)
 
     def _turn_to_enter(self, client: Client) -> tuple[int, bool] | None:
-        """The number of the turn that the client may enter next, and whether that is the turn of others; None: it has
-        to wait."""
+        """Return the turn that the client may enter next, and whether other clients are in it; None: it has to wait."""
         if not self.may_be_next(client):
             return None
         if client.grant:
             return client.grant.turn, False
-        wanted = client.device_bindings
-        running = {grant.turn for device in wanted for grant in device.grants}
-        if len(running) == 1 and all(self._may_colocate(device, client) for device in wanted if device.grants):
+        devices = client.device_bindings
+        running = {grant.turn for device in devices for grant in device.grants}
+        if len(running) == 1 and all(self._may_colocate(device, client) for device in devices if device.grants):
             return running.pop(), True
         return self._own_turn(client), False
 
     def _own_turn(self, client: Client) -> int:
-        known = client.pending_permit
-        own = known is not None and not known.joins_turn and known.devices == client.devices
-        return known.turn if known and own else self.new_turn_number()
+        pending = client.pending_permit
+        own = pending is not None and not pending.joins_turn and pending.devices == client.devices
+        return pending.turn if pending and own else self.new_turn_number()
 
     def _is_next_on(self, device: Device, client: Client) -> bool:
         if device.yielded_until is not None or device.queue.head(self.now) is not client:
             return False
         if self._backfill_candidate(device, client, self.now):
             return False
-        # Nothing follows while clients of other coordinators wait, but for an overrun, which doesn't end anyway.
+        # No client follows while clients of other coordinators wait, except for an overrun, which does not end anyway.
         return device.lock_contended_since is None or all(grant.is_overrun for grant in device.grants)
 
     def _may_colocate(self, device: Device, client: Client) -> bool:
-        # What runs together while others on this host wait would never end.
+        # A colocation would never end while clients of other coordinators wait.
         free = device.lock_contended_since is None or any(grant.is_overrun for grant in device.grants)
         return free and self._colocation_rules.can_colocate(device, client)
 
     def _backfill_candidate(self, device: Device, head: Client | None, now: float) -> tuple[Client, int, bool] | None:
-        """A client that needs only this device has a turn there, as long as any, while the first one in the line cannot
-        start soon; with the number of that turn, and whether it is the turn of others."""
+        """Return a client to backfill the device while the head of its queue cannot start soon.
+
+        The client needs only this device, and its turn is as long as any. The result has the number of that turn and
+        whether other clients are in that turn.
+        """
         if head is None or device.yielded_until is not None or not self._colocation_rules.is_free(device):
             return None
         if not self._is_start_unbounded(device, head):
@@ -211,8 +212,10 @@ class TurnScheduler(TurnStarter):
         return None
 
     def _is_start_unbounded(self, device: Device, head: Client) -> bool:
-        """Whether another device that it needs is taken for a time without bound: by a better class, a client that this
-        coordinator does not know, an overrun."""
+        """Return whether another device of the head is taken for a time without bound.
+
+        A client of a better class, a client unknown to this coordinator, or an overrun takes it.
+        """
         return any(
             (other is not device and (other.taken_by_other_since is not None or other.yielded_until is not None))
             or self._colocation_rules.is_blocked_by_overrun(other, head)
@@ -221,7 +224,7 @@ class TurnScheduler(TurnStarter):
             for other in head.device_bindings
         )
 
-    # --- who has to go
+    # --- the end of turns
 
     def _process_deadline(self, grant: Grant, now: float) -> None:
         self.mark_dirty(grant.client)
@@ -230,10 +233,10 @@ class TurnScheduler(TurnStarter):
             self.start_closing(grant, now)
 
     def _end_overdue_turn(self, grant: Grant, now: float) -> None:
-        """End a turn whose time is over, and interrupt one that should have ended."""
+        """End a turn whose time is over, or interrupt a turn that should have ended."""
         if not grant.is_draining:
             due = self._deadlines.close_at(grant, self._deadlines.deadline(grant))
-            if due is not None and due <= now:  # a client came to wait after the quantum was over
+            if due is not None and due <= now:  # a client began to wait after the quantum was over
                 self.start_closing(grant, now)
             return
         if should_interrupt(grant, self.settings, now) and self.has_contenders(grant):
@@ -244,28 +247,28 @@ class TurnScheduler(TurnStarter):
         grant.is_separating = True
         self.start_closing(grant, now)
 
-    # --- what pages say
+    # --- permits
 
     def _permit_for(self, client: Client) -> Permit:
-        """The client's permit as things stand."""
-        grant, following, before = client.grant, client.pending_permit, client.permit
+        """Return the client's permit for the present state, without an epoch."""
+        grant, pending, before = client.grant, client.pending_permit, client.permit
         if grant and not grant.is_draining:
-            devices = following.devices if following else grant.devices
+            devices = pending.devices if pending else grant.devices
             relieved = any(self._is_relieved(self.devices[uuid], grant) for uuid in grant.devices)
             deadline = self._deadlines.deadline(grant)
             return Permit(client.id, grant.turn, 0, devices, True, relieved, self.has_contenders(grant), deadline)
-        if following and not grant:
+        if pending and not grant:
             others = any(
                 device.grants or device.lock_contended_since is not None or device.queue.has_others(client)
                 for device in client.device_bindings
             )
-            return Permit(client.id, following.turn, 0, following.devices, True, contended=others)
+            return Permit(client.id, pending.turn, 0, pending.devices, True, contended=others)
         turn, devices = (before.turn, before.devices) if before else (0, ())
         return Permit(client.id, turn, 0, devices, False)
 
     def _is_relieved(self, device: Device, grant: Grant) -> bool:
-        """Whether a client can follow without a command of the coordinator."""
-        following = (
+        """Return whether a client can follow without a command of the coordinator."""
+        pending = (
             device.next_client.pending_permit if device.next_client and device.next_client is not grant.client else None
         )
-        return device.lock_contended_since is not None or (following is not None and following.turn != grant.turn)
+        return device.lock_contended_since is not None or (pending is not None and pending.turn != grant.turn)

@@ -1,4 +1,4 @@
-"""Beginning a turn: permits for who is next, the turns that processes report, and those that they bring with them."""
+"""Start of turns: permits for next clients, turns that processes report, and turns that processes bring along."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..state.model import Client, Device, Grant, PendingPermit, Process
 from .grant_table import PERMIT_CHECK
 from .turn_close import TurnCloser
 
-_PERMIT_CHECK_DELAY_SECONDS = 0.05  # seconds until the edge is asked why a permit is not used; doubled with each time
+_PERMIT_CHECK_DELAY_SECONDS = 0.05  # until the edge checks an unused permit; doubled after each check
 _MAX_PERMIT_CHECK_DELAY_SECONDS = 1.0
 
 
 class TurnStarter(TurnCloser):
-    """Begins grants, over their books."""
+    """Table of grants that starts grants."""
 
     def issue_permit(self, client: Client, turn: int, now: float, joins_turn: bool = False) -> None:
         """Let the client enter the turn `turn` on its devices as soon as their locks admit it.
 
-        `joins_turn`: it is the turn of others, beside whom the client is to run.
+        `joins_turn`: other clients are in the turn, and the client is to run beside them.
         """
         if client.pending_permit and (client.pending_permit.turn, client.pending_permit.devices) == (
             turn,
@@ -36,43 +36,43 @@ class TurnStarter(TurnCloser):
             if device.next_client:
                 self.withdraw_permit(device.next_client)
             device.next_client = client
-            if device.queue.head(now) is client:  # not a client that borrows it: whether it is taken shows anew
+            if device.queue.head(now) is client:  # a backfill does not show that no other client has the device
                 device.taken_by_other_since = None
             self.mark_device_dirty(device)
-        if client.grant:  # its closing may wait for a thread that these devices let run
+        if client.grant:  # its closing may wait for a thread that needs these devices
             client.grant.reset_closing()
         self.mark_dirty(client)
 
     def _devices_to_enter(self, client: Client) -> list[Device]:
-        """The devices that its permit is for, and its turn does not cover."""
+        """Return the devices that its permit covers, and its turn does not."""
         covered = client.grant.devices if client.grant else ()
         return [device for device in client.device_bindings if device.info.uuid not in covered]
 
     def check_permit(self, client: Client) -> None:
-        """Its permit has not been used for a while."""
+        """Ask the edge why the client's permit has not been used for a while."""
         if client.pending_permit:
             client.pending_permit.checks += 1
             self._out.append(CheckUnusedPermit(client.id))
             self.schedule_permit_check(client)
 
     def schedule_permit_check(self, client: Client) -> None:
-        """Set when to find out why its permit is not used: once all devices have been free for some time."""
+        """Set when to check the client's unused permit: after all its devices have been free for some time."""
         due = None
         if client.pending_permit:
-            wanted = [self.devices[uuid] for uuid in client.pending_permit.devices]
-            if all(grant.turn == client.pending_permit.turn for device in wanted for grant in device.grants):
-                since = max([client.pending_permit.since, *(device.free_since for device in wanted)])
-                patience = min(
+            devices = [self.devices[uuid] for uuid in client.pending_permit.devices]
+            if all(grant.turn == client.pending_permit.turn for device in devices for grant in device.grants):
+                since = max([client.pending_permit.since, *(device.free_since for device in devices)])
+                delay = min(
                     _PERMIT_CHECK_DELAY_SECONDS * 2**client.pending_permit.checks, _MAX_PERMIT_CHECK_DELAY_SECONDS
                 )
-                due = max(since, self.now if client.pending_permit.checks else since) + patience
+                due = max(since, self.now if client.pending_permit.checks else since) + delay
         self.deadlines.set((PERMIT_CHECK, client.id), due)
 
     def on_permit_unused(self, client: Client, stopped: bool, now: float) -> None:
-        """The edge has found out why."""
+        """Act on the reason that the edge has found for an unused permit."""
         if client.pending_permit is None:
             return
-        if stopped:  # it counts as waiting no more until it goes on
+        if stopped:  # a stopped process does not count as waiting until it goes on
             for process in client.processes.values():
                 process.is_waiting_at_gate = False
             self.leave_queue_if_satisfied(client, now)
@@ -87,7 +87,7 @@ class TurnStarter(TurnCloser):
     # --- reports
 
     def on_turn_entered(self, process: Process, turn: int, at: float, now: float) -> None:
-        """The process is in that turn, by the locks of its devices: whatever was known of others there is outdated."""
+        """Record that the process has entered the turn, which outdates all earlier turns on the turn's devices."""
         client = process.client
         process.turn, process.is_waiting_at_gate, process.is_evicting, process.is_idle = turn, False, False, False
         self.mark_dirty(client)
@@ -103,13 +103,13 @@ class TurnStarter(TurnCloser):
         others = self._grants_of_other_turns(devices, turn)
         if others and not permitted:
             self.leave_queue_if_satisfied(client, now)
-            return  # it ends by what its page says; `adopt_unpermitted_turn` takes it into the books if it doesn't
+            return  # its permit ends the turn; else `adopt_unpermitted_turn` adds a grant for it
         for grant in others:
             self._end_replaced_turn(grant, now)
         self._start_turn(client, turn, devices, max(min(at, now), self._free_since(devices)))
 
     def on_turn_left(self, process: Process, turn: int, closed_at: float | None, now: float) -> None:
-        """The process has left the turn."""
+        """Record that the process has left the turn."""
         client = process.client
         process.turn, process.is_evicting, process.is_idle = 0, False, False
         process.left_epoch = client.permit.epoch if client.permit else 0
@@ -121,7 +121,7 @@ class TurnStarter(TurnCloser):
             self.finish_turn(grant, now)
 
     def adopt_turn(self, process: Process, turn: ReportedTurn, now: float) -> None:
-        """Take a turn that a process brings with it into the books, if no other is on its devices."""
+        """Add a grant for a turn that a process brings along, if no other turn is on its devices."""
         client = process.client
         process.turn = turn.number
         self.mark_dirty(client)
@@ -135,20 +135,20 @@ class TurnStarter(TurnCloser):
                 self.start_closing(grant, now)
 
     def adopt_unpermitted_turn(self, device: Device, now: float) -> None:
-        """A process that has entered without a permit is in the way of who is next, until it has drained."""
+        """Add a grant for a process that entered without a permit, and close it, since the next client waits for it."""
         if device.grants:
             return
         for client in device.clients.values():
-            brought = next((process for process in client.processes.values() if process.turn), None)
-            if brought and client.grant is None and not self._grants_of_other_turns(brought.devices, brought.turn):
-                self.start_closing(self._start_turn(client, brought.turn, brought.devices, now), now)
+            process = next((process for process in client.processes.values() if process.turn), None)
+            if process and client.grant is None and not self._grants_of_other_turns(process.devices, process.turn):
+                self.start_closing(self._start_turn(client, process.turn, process.devices, now), now)
                 return
 
     def _start_turn(self, client: Client, turn: int, devices: tuple[str, ...], granted_at: float) -> Grant:
         self.leave_queue(client, self.now)
         joined = [grant for uuid in devices for grant in self.devices[uuid].grants]
         grant = self.add_grant(client, turn, devices, granted_at)
-        # Or a short quantum would be over before the memory is back, turn after turn.
+        # Otherwise a short quantum would be over before the memory is back, turn after turn.
         missing = (
             client.memory_per_device.allocated - client.memory_per_device.resident if client.restores_memory else 0
         )
@@ -156,7 +156,7 @@ class TurnStarter(TurnCloser):
             max(client.switch_cost.restore, missing / DEFAULT_RESTORE_BYTES_PER_SECOND) if missing else 0.0,
             MAX_QUANTUM_SECONDS,
         )
-        for other in joined:  # an overrun has had its turn: it does not go on with this one, but waits for the next
+        for other in joined:  # an overrun has had its turn, so it waits for its next turn instead of joining this one
             other.is_separating = other.is_separating or admits_others(other, self.settings, self.now)
         self._mark_obtained(devices)
         if client.needs_more_devices:
@@ -166,7 +166,7 @@ class TurnStarter(TurnCloser):
         return grant
 
     def _extend_turn(self, grant: Grant, devices: tuple[str, ...], now: float) -> None:
-        """Its turn covers further devices now."""
+        """Add further devices to the grant."""
         self.charge_time(grant, now)
         self.set_evicted(grant.client, False)
         for other in self._grants_of_other_turns(devices, grant.turn):
@@ -186,7 +186,7 @@ class TurnStarter(TurnCloser):
         return max(self.devices[uuid].free_since for uuid in devices)
 
     def _end_replaced_turn(self, grant: Grant, now: float) -> None:
-        """Another client has the device by its lock, so this turn is over, whatever its processes say."""
+        """End a turn that is over, because another client has the lock of its device, whatever its processes report."""
         for process in grant.processes:
             process.turn = 0
         self.finish_turn(grant, now)

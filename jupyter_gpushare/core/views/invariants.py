@@ -1,4 +1,4 @@
-"""What always holds between two events. For tests and for error reports; nothing is decided by it."""
+"""Invariants of the scheduler between two events, for tests and error reports. No decision depends on them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..state.model import Client, Device, Grant
 
 
 class InvariantViolation(AssertionError):
-    """An invariant does not hold: a bug of the core. The message says which, and the story of how it came to be."""
+    """An invariant that does not hold, which is a bug of the core. The message has the invariant and the event log."""
 
 
 def check(scheduler: Scheduler, now: float) -> None:
-    """Raise Broken unless the state of `scheduler` is consistent after its last event, which was handled at `now`."""
+    """Raise InvariantViolation unless the state is consistent after the last event, which was handled at `now`."""
     problems = list(_problems(scheduler, now))
     if problems:
         raise InvariantViolation("\n".join([*problems, "event log:", *scheduler.event_log()]))
@@ -25,7 +25,7 @@ def check(scheduler: Scheduler, now: float) -> None:
 def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
     for number, process in scheduler.processes.items():
         if process.client.processes.get(number) is not process or scheduler.clients[process.client.id] is None:
-            yield f"process {number} is not one of its client's"
+            yield f"process {number} is not in the process table of its client"
     for device in scheduler.devices.values():
         yield from _device_problems(scheduler, device, now)
     for client in scheduler.clients.values():
@@ -33,7 +33,7 @@ def _problems(scheduler: Scheduler, now: float) -> Iterator[str]:
     yield from _queue_problems(scheduler, now)
     due = scheduler.next_deadline()
     if due is not None and due <= now:
-        yield f"the deadline {due} was not met at {now}: an edge would spin"
+        yield f"the deadline {due} is not after {now}, so that the edge would loop"
 
 
 def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
     if device.next_client and (
         device.next_client.pending_permit is None or uuid not in device.next_client.pending_permit.devices
     ):
-        yield f"the next client on {uuid}, {device.next_client.id}, does not know"
+        yield f"the next client on {uuid}, {device.next_client.id}, has no pending permit for the device"
     for grant in device.grants:
         permit = grant.client.permit
         if (
@@ -57,59 +57,59 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
             and device.lock_contended_since is None
             and len(grant.devices) == 1
         ):
-            following = device.next_client.permit if device.next_client else None
-            if following is None or not following.may:
+            permit_to_follow = device.next_client.permit if device.next_client else None
+            if permit_to_follow is None or not permit_to_follow.may:
                 yield f"client {grant.client.id} is relieved on {uuid}, and no client has a permit to follow"
     running = [grant.client for grant in device.grants if not grant.is_draining]
     staying = [grant.client for grant in device.grants if admits_others(grant, scheduler.settings, now)]
     if running and len(together := [*staying, *running]) > 1 and not fits_in_memory(device, together):
-        yield f"clients {[client.id for client in together]} run on {uuid} and do not fit"
+        yield f"clients {[client.id for client in together]} run on {uuid}, and their memory does not fit"
     if len(running) > 1 and scheduler.settings.sharing == EXCLUSIVE:
-        yield f"clients {[client.id for client in running]} run on {uuid}, which is for one at a time"
+        yield f"clients {[client.id for client in running]} run on {uuid} together, although sharing is exclusive"
     for grant in device.grants:
         if scheduler.turns.grants.get(grant.client.id) is not grant or uuid not in grant.devices:
-            yield f"device {uuid} has a grant of {grant.client.id} that is over or not for it"
+            yield f"device {uuid} has a grant of {grant.client.id} that has ended or does not cover the device"
     waiting = {client.id for client in scheduler.turns.waiting.values() if uuid in client.devices}
     if waiting != {client.id for client in device.queue.clients}:
-        yield f"those that wait for {uuid} are not {sorted(waiting)}"
-    here = [client for client in scheduler.clients.values() if uuid in client.devices]
-    if device.allocated != sum(client.memory_per_device.allocated for client in here):
-        yield f"device {uuid} counts {device.allocated} bytes, its clients do not"
-    if device.unmovable != sum(client.memory_per_device.unmovable for client in here):
-        yield f"device {uuid} counts {device.unmovable} unmovable bytes, its clients do not"
-    contenders = [client for client in here if client.grant or client.waiting_since is not None]
+        yield f"the queue of {uuid} has other clients than {sorted(waiting)}, which wait for the device"
+    clients = [client for client in scheduler.clients.values() if uuid in client.devices]
+    if device.allocated != sum(client.memory_per_device.allocated for client in clients):
+        yield f"device {uuid} counts {device.allocated} allocated bytes, and its clients have another sum"
+    if device.unmovable != sum(client.memory_per_device.unmovable for client in clients):
+        yield f"device {uuid} counts {device.unmovable} unmovable bytes, and its clients have another sum"
+    contenders = [client for client in clients if client.grant or client.waiting_since is not None]
     if device.contention.count != len(contenders):
-        yield f"device {uuid} counts {device.contention.count} contenders, there are {len(contenders)}"
+        yield f"device {uuid} counts {device.contention.count} contenders, and has {len(contenders)}"
 
 
 def _client_problems(scheduler: Scheduler, client: Client, now: float) -> Iterator[str]:
-    queued = scheduler.turns.waiting.get(client.id) is client
-    if queued != (client.waiting_since is not None):
-        yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {queued}"
+    is_queued = scheduler.turns.waiting.get(client.id) is client
+    if is_queued != (client.waiting_since is not None):
+        yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {is_queued}"
     if scheduler.turns.grants.get(client.id) is not client.grant:
-        yield f"client {client.id} and the list of grants disagree"
-    if client.is_waiting_at_gate and client.grant is None and not queued and not client.suspended:
-        yield f"client {client.id} waits at the gate and is not queued"
-    if queued and not (client.needs_more_devices if client.grant else client.is_waiting_at_gate):
-        yield f"client {client.id} is queued and there is nothing that it waits for"
-    if client.suspended and (queued or (client.grant and not client.grant.is_draining)):
+        yield f"client {client.id} has another grant than the grant table has"
+    if client.is_waiting_at_gate and client.grant is None and not is_queued and not client.suspended:
+        yield f"client {client.id} waits at the gate, and is not in the queue"
+    if is_queued and not (client.needs_more_devices if client.grant else client.is_waiting_at_gate):
+        yield f"client {client.id} is in the queue, and waits for nothing"
+    if client.suspended and (is_queued or (client.grant and not client.grant.is_draining)):
         yield f"client {client.id} is suspended, and {client.phase}"
     if client.suspended_by_policy and (not client.suspended or client.is_in_use):
         yield f"client {client.id} is suspended for being idle, and {client.phase}, in use: {client.is_in_use}"
-    left_alone = client.suspended_by_user or client.hold_seconds_left(now) is not None
-    if (client.idle_since is None) != (client.is_in_use or left_alone):
+    is_exempt = client.suspended_by_user or client.hold_seconds_left(now) is not None
+    if (client.idle_since is None) != (client.is_in_use or is_exempt):
         yield f"client {client.id} is idle since {client.idle_since}, in use: {client.is_in_use}"
-    placed = scheduler.placement_adapter.placement.placed[client.id].devices
-    if client.processes and set(placed) != set(client.devices):
-        yield f"client {client.id} uses {client.devices}, placement has it on {placed}"
+    placed_devices = scheduler.placement_adapter.placement.placed[client.id].devices
+    if client.processes and set(placed_devices) != set(client.devices):
+        yield f"client {client.id} uses {client.devices}, and placement has it on {placed_devices}"
     if client.is_preemptible_guest != (client.id in scheduler.placement_adapter.placement.guests_to_preempt):
-        yield f"client {client.id} is a preemptible guest: {client.is_preemptible_guest}, against what placement says"
+        yield f"client {client.id} is a preemptible guest: {client.is_preemptible_guest}; placement has the opposite"
     if client.grant:
         yield from _grant_problems(scheduler, client.grant)
     if client.pending_permit and (
         client.waiting_since is None or any(uuid not in client.devices for uuid in client.pending_permit.devices)
     ):
-        yield f"client {client.id} is next on {client.pending_permit.devices} and does not wait for them"
+        yield f"client {client.id} is next on {client.pending_permit.devices}, and does not wait for these devices"
     permit = client.permit
     if permit and permit.may != (
         client.pending_permit is not None or (client.grant is not None and not client.grant.is_draining)
@@ -121,13 +121,13 @@ def _grant_problems(scheduler: Scheduler, grant: Grant) -> Iterator[str]:
     client = grant.client
     for uuid in grant.devices:
         if grant not in scheduler.devices[uuid].grants:
-            yield f"the grant of {client.id} covers {uuid}, which does not know"
+            yield f"the grant of {client.id} covers {uuid}, and the device does not have the grant"
     if not grant.processes:
-        yield f"all processes of {client.id} have left and its grant is not over"
+        yield f"all processes of {client.id} have left the turn, and its grant has not ended"
 
 
 def _queue_problems(scheduler: Scheduler, now: float) -> Iterator[str]:
-    """Each client that could have its devices has a permit for them."""
+    """Check that each client that could have its devices has a permit for them."""
     for device in scheduler.devices.values():
         head = device.queue.head(now)
         if head and head.pending_permit is None and scheduler.turns.may_be_next(head):

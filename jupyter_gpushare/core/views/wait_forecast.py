@@ -1,4 +1,4 @@
-"""What is expected to happen: for display only, nothing is decided by it."""
+"""Forecasts of waits and turns, for display only. No decision depends on them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import NamedTuple
 from ..scheduler import Scheduler
 from ..state.model import Client, Grant
 
-_EXTRAPOLATED_FRACTION = (
-    0.5  # of what a turn has lasted; by simulation of notebooks (tests/simulation/test_wait_forecast.py)
-)
+_EXTRAPOLATED_FRACTION = 0.5  # of a turn's time so far; from simulations (tests/simulation/test_wait_forecast.py)
 
 
 class WaitForecast(NamedTuple):
-    """Of a client that waits: its place in the queue, 1 for the next one, and the seconds until it is likely to run."""
+    """The queue position of a waiting client, 1 for the next client, and its expected wait in seconds."""
 
     position: int
     wait: float
@@ -24,7 +22,7 @@ def expected_waits(scheduler: Scheduler, device: str, now: float) -> dict[str, f
     """Return the seconds until each client that waits for `device` is likely to run, in the order of its queue.
 
     The present turn ends after `_turn_left`. Each turn before the client's own lasts as long as the mean turn of its
-    client, at most a quantum. Clients that may arrive and overtake are not known.
+    client, at most a quantum. The forecast does not cover clients that arrive later and overtake.
     """
     ahead = _running_turns_left(scheduler, device, now)
     waits = {}
@@ -35,9 +33,9 @@ def expected_waits(scheduler: Scheduler, device: str, now: float) -> dict[str, f
 
 
 def forecast_wait(scheduler: Scheduler, client: Client, now: float) -> WaitForecast | None:
-    """What `expected_waits` says of one client, on the device that it waits for longest; None: it does not wait.
+    """Return the result of `expected_waits` for the device with the client's longest wait; None: it does not wait.
 
-    In time that grows with the queue, without sorting it.
+    The cost is linear in the length of the queue, without sorting.
     """
     if client.waiting_since is None:
         return None
@@ -52,15 +50,17 @@ def forecast_wait(scheduler: Scheduler, client: Client, now: float) -> WaitForec
 
 
 def seconds_left(grant: Grant, now: float) -> float | None:
-    """Until the turn ends, as its client was told; None: nobody waits, or it has ended and drains."""
+    """Return the seconds until the deadline of the client's permit; None: it has none, or the turn is draining."""
     permit = grant.client.permit
     deadline = permit.deadline if permit and not grant.is_draining else None
     return None if deadline is None else max(0.0, deadline - now)
 
 
 def is_holding(grant: Grant, now: float) -> bool:
-    """Whether its client keeps the devices by a hold and runs nothing there: no cell, or, in a program that has none,
-    no work since it reported itself idle."""
+    """Return whether the client keeps the devices by a hold and runs nothing there.
+
+    It runs nothing without an open cell, or, in a program without cells, without work since it reported itself idle.
+    """
     client = grant.client
     if client.hold_seconds_left(now) is None or client.cells:
         return False
@@ -68,25 +68,25 @@ def is_holding(grant: Grant, now: float) -> bool:
 
 
 def _running_turns_left(scheduler: Scheduler, device: str, now: float) -> float:
-    """Seconds until those who run there have probably had their turns."""
+    """Return the seconds until the running clients have probably had their turns."""
     return max((_turn_left(scheduler, grant, now) for grant in scheduler.devices[device].grants), default=0.0)
 
 
 def _turn_left(scheduler: Scheduler, grant: Grant, now: float) -> float:
-    """Seconds until the turn has probably ended.
+    """Return the seconds until the turn has probably ended.
 
-    It lasts as long as its client's turns usually do. Work that has had more goes on for half as long again, as
-    lengths with a long tail do: without that, whoever waits for a training cell is told "now" all the time. It ends at
-    its deadline, and not before if the client holds its devices.
+    A turn lasts as long as the client's turns usually do. Work that has lasted longer goes on for half as long again,
+    as lengths with a long tail do. Otherwise the forecast for a client behind a training cell would be "now" all the
+    time. A turn ends at its deadline, and not before if the client holds its devices.
     """
     if grant.is_draining:
         return 0.0
     deadline = seconds_left(grant, now)
     if deadline is not None and grant.client.hold_seconds_left(now) is not None:
         return deadline
-    lasted = now - grant.granted_at
-    worked = lasted + scheduler.turns.policy.work_seconds(grant.client)
-    left = max(_expected_turn(scheduler, grant.client) - lasted, worked * _EXTRAPOLATED_FRACTION)
+    duration = now - grant.granted_at
+    worked = duration + scheduler.turns.policy.work_seconds(grant.client)
+    left = max(_expected_turn(scheduler, grant.client) - duration, worked * _EXTRAPOLATED_FRACTION)
     return left if deadline is None else min(left, deadline)
 
 

@@ -13,11 +13,13 @@ from .html import COLOURS, card, dot, element
 if TYPE_CHECKING:
     from .turn_history import History
 
-WIDTH, TOP, HEIGHT, FOOT = 600, 10, 26, 18  # of the viewBox: the lane, with marks above and times below
+# In units of the viewBox: the width, the marks above the lane, the lane, and the times below the lane.
+WIDTH, TOP, HEIGHT, FOOT = 600, 10, 26, 18
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300)  # seconds between two times on the axis
 
 
 def plot(history: History) -> str:
+    """Return the history of a client as HTML."""
     if not history.entries:
         return card(escape(repr(history)))
     label = history.summary()
@@ -29,25 +31,25 @@ def plot(history: History) -> str:
 
 
 def _lane(history: History) -> list[str]:
-    """One rectangle for each run of equal columns, however many turns there were."""
+    """Return one rectangle for each run of equal columns, so that the number of turns does not matter."""
     width = (history.now - history.begin) / WIDTH
-    shapes, place = [], 0
+    shapes, column = [], 0
     for state, run in groupby(history.columns(WIDTH)):
         length = len(list(run))
         if state not in ("", "idle"):
-            title = f"{state}, about {format_duration(length * width)}, {format_duration((WIDTH - place) * width)} ago"
+            title = f"{state}, about {format_duration(length * width)}, {format_duration((WIDTH - column) * width)} ago"
             shapes.append(
-                f'<rect x="{place}" y="{TOP}" width="{length}" height="{HEIGHT}" fill="{COLOURS[state]}">'
+                f'<rect x="{column}" y="{TOP}" width="{length}" height="{HEIGHT}" fill="{COLOURS[state]}">'
                 f"<title>{escape(title)}</title></rect>"
             )
-        place += length
+        column += length
     return shapes
 
 
 def _marks(history: History) -> list[str]:
     return [
-        f'<path d="M{place + 0.5} 0V{TOP + HEIGHT}" stroke="currentColor" stroke-opacity=".55"/>'
-        for place in history.marks(WIDTH)
+        f'<path d="M{column + 0.5} 0V{TOP + HEIGHT}" stroke="currentColor" stroke-opacity=".55"/>'
+        for column in history.marks(WIDTH)
     ]
 
 

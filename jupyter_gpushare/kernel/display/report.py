@@ -1,4 +1,4 @@
-"""What `%gpushare status` says of one client and of the devices, from the coordinator's snapshot."""
+"""Report of `%gpushare status` on one client and the devices, from the coordinator's snapshot."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from jupyter_gpushare.units import format_duration, format_size
 
 from .formatting import format_percent, quota_line, state_line
 
-# Seconds by which two ages may seem to be out of order: a snapshot's uptime is in tenths.
+# Seconds by which two ages may be out of order, because a snapshot has the uptime in tenths of a second.
 _ROUNDING = 0.1
 
 
-class Report:
-    """The state of one client and of the devices, shown as text and as HTML.
+PROBLEM_HEADING = "GPU sharing does not work:"
 
-    `snapshot` is the coordinator's (docs/reference/wire.md), empty if none answered; `own` this client's part of it,
-    None if it has none; `problem` a sentence on what isn't working, or ""; `age` the seconds since this program began;
-    `elapsed` those since the snapshot, on which its times count on.
+
+class Report:
+    """State of one client and of the devices, as text and as HTML.
+
+    `snapshot` is the coordinator's snapshot (docs/reference/wire.md), and empty if no coordinator has answered.
+    `own` is the client's part of the snapshot, and None if the snapshot lacks the client.
+    `problem` is a sentence on a fault of GPU sharing, or "".
+    `age` is the time since this program started, and `elapsed` the time since the snapshot, both in seconds.
+    The report adds `elapsed` to the times of the snapshot.
     """
 
     def __init__(
@@ -33,7 +38,7 @@ class Report:
         self.snapshot = snapshot or {}
         self.client = client
         self.problem = problem
-        self.program = program  # what it is called
+        self.program = program  # the word for the client: "kernel" or "program"
         self._age = age
         self._elapsed = elapsed
         self._clients = {one["id"]: one for one in self.snapshot.get("clients", [])}
@@ -47,12 +52,12 @@ class Report:
         return list(self.snapshot.get("devices", []))
 
     def __repr__(self) -> str:
-        lines = ["Sharing isn't working: " + self.problem] if self.problem else []
+        lines = [f"{PROBLEM_HEADING} {self.problem}"] if self.problem else []
         lines += [f"{name:<9} {value}" for name, value in self.rows()]
         for device in self.devices:
             lines += ["", device_line(device)]
-            for place, state, name, time in self.turns(device):
-                lines.append(f"  {place:<3} {state:<8} {name}{' · ' if time else ''}{time}")
+            for position, state, name, time in self.turns(device):
+                lines.append(f"  {position:<3} {state:<8} {name}{' · ' if time else ''}{time}")
         return "\n".join(lines).strip()
 
     def _repr_html_(self) -> str:
@@ -62,25 +67,26 @@ class Report:
 
     @property
     def state(self) -> str:
-        """The state of this client, which must be known, with its times."""
+        """State of this client with its times; the snapshot must have the client."""
         assert self.own is not None
         return state_line(self.own, self.devices, self._elapsed)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Names and values about this client, in the order in which they are shown."""
+        """Return names and values about this client, in the order of the display."""
         client = self.own
         if client is None:
             if self.client and self.snapshot:
                 return [("state", "not yet known to the coordinator")]
-            return [] if self.client or self.problem else [("state", f"this {self.program} isn't shared")]
+            return [] if self.client or self.problem else [("state", f"this {self.program} does not share its GPU")]
         turns = f"{client['turn_count']} {'turn' if client['turn_count'] == 1 else 'turns'}"
-        runs, waits = client["phase"] in ("running", "draining", "overrun"), client["phase"] == "waiting"
-        used = format_duration(client["gpu_seconds"] + runs * self._elapsed)
-        times = f"{used} in {turns}, waited {format_duration(client['wait_seconds'] + waits * self._elapsed)}"
+        is_running, is_waiting = client["phase"] in ("running", "draining", "overrun"), client["phase"] == "waiting"
+        used = format_duration(client["gpu_seconds"] + is_running * self._elapsed)
+        waited = format_duration(client["wait_seconds"] + is_waiting * self._elapsed)
+        times = f"{used} in {turns}, waited {waited}"
         uptime = self.snapshot.get("coordinator", {}).get("uptime_seconds", self._age)
-        # An earlier coordinator's figures are gone with it.
-        newer = uptime < self._age - _ROUNDING
-        since = f", since the coordinator started {format_duration(uptime)} ago" if newer else ""
+        # A coordinator does not have the figures of an earlier coordinator.
+        is_newer = uptime < self._age - _ROUNDING
+        since = f", since the coordinator started {format_duration(uptime)} ago" if is_newer else ""
         rows = [
             (self.program, self.client_label(self.client, mark=False)),
             ("state", self.state),
@@ -93,7 +99,7 @@ class Report:
         return rows + [("note", str(note)) for note in client.get("notes", [])]
 
     def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-        """The clients that run or hold it, then those that wait, in order: place, state, name, times."""
+        """Return position, state, name and times of the clients that have a turn, then of the queue in its order."""
         waits = [self._clients.get(identity, {}).get("expected_wait") for identity in device["queue"]]
         soonest = min((wait for wait in waits if wait), default=math.inf)
         rows = []
@@ -101,20 +107,20 @@ class Report:
             left = grant["seconds_left"]
             time = f"for {self._countdown(grant['granted_seconds'] + self._elapsed)}"
             if left is not None:
-                # The time left is until the deadline; a turn that is expected to end before gets an "up to".
+                # The deadline gives the time left. "Up to" marks a turn that should end before its deadline.
                 time += f", {'up to ' if soonest + 1 < left else ''}{self._countdown(left - self._elapsed)} left"
             rows.append(("", "held" if grant["held"] else "running", self.client_label(grant["client"]), time))
-        for place, (identity, wait) in enumerate(zip(device["queue"], waits), 1):
+        for position, (identity, wait) in enumerate(zip(device["queue"], waits), 1):
             time = f"in about {self._countdown(wait - self._elapsed)}" if wait and wait > self._elapsed else ""
-            rows.append((f"#{place}", "waiting", self.client_label(identity), time))
-        return rows or [("", "free", "nobody runs or waits", "")]
+            rows.append((f"#{position}", "waiting", self.client_label(identity), time))
+        return rows or [("", "free", "no client runs or waits", "")]
 
     @staticmethod
     def _countdown(seconds: float) -> str:
         return format_duration(math.ceil(max(0.0, seconds)))
 
     def client_label(self, identity: str, mark: bool = True) -> str:
-        """A client's label; of other users' clients, whose labels are theirs alone, the user."""
+        """Return a client's label, or the user for a client of another user, because that label is private."""
         client = self._clients.get(identity, {})
         name = str(client.get("label") or "")
         if not name and not client.get("own", True):

@@ -1,8 +1,9 @@
-"""Every message of the coordinator's socket, declared once, in the file of its topic, which ends with their union.
+"""Messages of the coordinator's socket. Each is declared in the file of its topic, which ends with their union.
 
-One JSON object per line, at most `MAX_LINE` bytes, in both directions. Between a process and the coordinator, the line
-`DOORBELL` means "look at the page" and carries nothing. The type of a message is its `type` field; unknown fields are
-ignored. The peer's user comes from SO_PEERCRED, never from a message.
+A line has one JSON object and at most `MAX_LINE` bytes, in both directions.
+Between a process and the coordinator, the line `DOORBELL` means "read the page" and has no content.
+The field `type` is the type of a message, and unknown fields are ignored.
+The user of a connection comes from SO_PEERCRED, never from a message.
 """
 
 from __future__ import annotations

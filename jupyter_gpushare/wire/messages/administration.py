@@ -8,9 +8,11 @@ from .base import Identity, Request, Text
 
 
 class Device(Request, tag="device", frozen=True, kw_only=True):
-    """Take a device out of use because of `failed` (for people), or, if that is empty, into use again (admins).
+    """Request of an admin to take a device out of use, or into use again if `failed` is empty.
 
-    New clients get other devices; those that are there are told, and run on. Result: `{"clients": [id]}`, who they are.
+    `failed` is the reason, for users.
+    New clients get other devices. Clients on the device get a notice and run on.
+    Result: `{"clients": [id]}`, the clients on the device.
     """
 
     device: Identity
@@ -18,13 +20,16 @@ class Device(Request, tag="device", frozen=True, kw_only=True):
 
 
 class Config(Request, tag="config", frozen=True, kw_only=True):
-    """Change settings of the coordinator (admins); an empty `changes` only reads them. Result: the settings."""
+    """Request of an admin to change settings of the coordinator; an empty `changes` only reads them.
+
+    Result: the settings.
+    """
 
     changes: dict[str, Any] = {}
 
 
 class Stop(Request, tag="stop", frozen=True, kw_only=True):
-    """End the coordinator (admins). Clients run on and wait for another one."""
+    """Request of an admin to end the coordinator. Its clients run on and wait for another coordinator."""
 
 
 AdminRequest = Device | Config | Stop

@@ -1,4 +1,4 @@
-"""Requests about who is a client, and what it may use."""
+"""Requests that register clients and change their quotas."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .base import Identity, Request, Text
 
 
 class Register(Request, tag="register", frozen=True, kw_only=True):
-    """Announce a client before any of its processes exists. Result: `{"client", "devices": [uuid], "known": bool}`.
+    """Request to register a client before any of its processes exists.
 
-    More `gpus` than there are devices are refused ("too_many_devices"). `ends_with_sender`: the process that sends this
-    becomes the client's program; when it has ended the client is over, without an Unregister.
+    Result: `{"client", "devices": [uuid], "known": bool}`.
+    The coordinator refuses more `gpus` than there are devices ("too_many_devices").
+    With `ends_with_sender`, the sending process is the client's program: its end unregisters the client.
     """
 
     client: Identity
@@ -25,18 +26,18 @@ class Register(Request, tag="register", frozen=True, kw_only=True):
 
 
 class Unregister(Request, tag="unregister", frozen=True, kw_only=True):
-    """The client is over; what is left of it may be dropped as soon as its processes are gone."""
+    """Request to remove a client as soon as its last process has ended."""
 
     client: Identity
 
 
 class SetQuota(Request, tag="quota", frozen=True, kw_only=True):
-    """Change a client's quota; an empty `changes` only reads it.
-
-    Result: the quota, and beside it `device_memory`, bytes that the client's devices have (0: not known), and `notes`,
-    sentences on what of the quota has no effect as the coordinator is set.
+    """Request to change a client's quota; an empty `changes` only reads the quota.
 
     Values may be text ("8GiB", "0.5").
+    Result: the quota with `device_memory` and `notes`.
+    `device_memory` has the bytes of the client's devices (0 if they are unknown).
+    `notes` has a sentence on each field that has no effect under the coordinator's settings.
     """
 
     client: Identity
@@ -44,13 +45,14 @@ class SetQuota(Request, tag="quota", frozen=True, kw_only=True):
 
 
 class CellQuota(Request, tag="cell_quota", frozen=True, kw_only=True):
-    """Change the quota of the client that is attached on this connection, until a cell ends.
+    """Request to change the quota of the client that is attached on this connection, until a cell ends.
 
-    `number` names the change. It is taken back by the same `number` without `changes`, at the end of the Cell with this
-    `request`, and at the end of the connection. Result: as of SetQuota, and `replaced`, the values until then, or
-    `stays`, sentences on what could not be taken back.
-
-    A kernel that comes to another coordinator in the middle of a cell repeats the change with the first `replaced`.
+    `number` identifies the change.
+    Three events revert the change: a request with the same `number` and no `changes`, the end of the cell `request`,
+    and the end of the connection.
+    Result: that of SetQuota with `replaced`, the values before, or with `stays`, a sentence on each value that could
+    not be reverted.
+    After a change of coordinators within a cell, a kernel repeats the request with the first `replaced`.
     """
 
     client: Identity

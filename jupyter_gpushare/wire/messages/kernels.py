@@ -1,4 +1,4 @@
-"""From a notebook kernel itself, whether it uses CUDA or not."""
+"""Messages of a notebook kernel, with or without CUDA."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from .base import Identity, Message, Text
 
 
 class Attach(Message, tag="attach", frozen=True, kw_only=True):
-    """The notebook kernel itself, present also when it never initialises CUDA. Its end of file ends its requests."""
+    """First message of a notebook kernel, even if the kernel never initialises CUDA.
+
+    The end of the connection ends the kernel's cells.
+    """
 
     client: Identity
     token: Text = ""
@@ -17,9 +20,9 @@ class Attach(Message, tag="attach", frozen=True, kw_only=True):
 
 
 class Cell(Message, tag="cell", frozen=True, kw_only=True):
-    """A request of the attached client started or ended running.
+    """Start or end of a request that the attached kernel executes.
 
-    `cell_id`: of the notebook's cell that it came from, as its front end says; "": it does not say.
+    `cell_id` is the front end's ID of the notebook cell, or empty if the front end sends none.
     """
 
     state: Literal["start", "end"]

@@ -1,4 +1,4 @@
-"""Messages of a process: its hello, and answers to questions. What its gate and its memory do is in its page."""
+"""Messages of a process: its hello and its details. The page has the state of its gate and its memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import WIRE_VERSION, Bytes, Identity, Message, Text
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A device as a process sees it through its driver."""
+    """Device as a process gets it from its driver."""
 
     uuid: Identity
     name: Text = ""
@@ -18,11 +18,11 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(Message, tag="hello", frozen=True, kw_only=True):
-    """A process of a client initialised CUDA (or lost its coordinator and found another).
+    """First message of a process that has initialised CUDA or that has connected again.
 
-    Carries two descriptors: the page, new for this connection, and the client page. `report.turn` of the page says
-    where the process stands with its turn, so that a new coordinator can adopt a turn that outlived the old one.
-    Answered by Welcome or Join.
+    The message carries two descriptors: the page, which is new for this connection, and the client page.
+    The page's `report.turn` has the turn of the process, so that a new coordinator can adopt the turn.
+    The answer is Welcome or Join.
     """
 
     wire: int = WIRE_VERSION
@@ -36,7 +36,7 @@ class Hello(Message, tag="hello", frozen=True, kw_only=True):
 
 
 class AllocationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process has allocated of one kind: how many, and bytes in all."""
+    """Number and total bytes of a process's allocations of one kind."""
 
     kind: Text
     number: Bytes = 0
@@ -44,9 +44,9 @@ class AllocationSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Details(Message, tag="details", frozen=True, kw_only=True):
-    """For diagnostics, when `control.inspect_seq` of the page has changed to `seq`.
+    """Diagnostics of a process, sent when the page's `control.inspect_seq` has changed to `seq`.
 
-    `unhooked` names the driver's entry points that the program has asked for and that its shim doesn't know.
+    `unhooked` names the driver's entry points that the program has looked up and that its shim has no hook for.
     """
 
     seq: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0

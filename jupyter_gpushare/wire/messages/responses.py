@@ -1,4 +1,4 @@
-"""From the coordinator."""
+"""Messages of the coordinator."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from .base import Message
 
 
 class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
-    """To a Hello: the process's own page and client page are in use."""
+    """Answer to a Hello whose page and client page the coordinator uses."""
 
 
 class Join(Message, tag="join", frozen=True, kw_only=True):
-    """To a Hello: the client page comes along, to be used instead of the one sent."""
+    """Answer to a Hello with another client page, which replaces the one that the process has sent."""
 
 
 class Reply(Message, tag="reply", frozen=True, kw_only=True):
+    """Result of the request with this `id`."""
+
     id: int
     result: Any
 
 
 class Error(Message, tag="error", frozen=True, kw_only=True):
-    """`reason` is a stable word for programs, `message` a sentence for people: what was wrong and what is allowed."""
+    """Refusal of the request with this `id`.
+
+    `reason` is a stable word for programs.
+    `message` is a sentence for users with the problem and the allowed values.
+    """
 
     id: int = 0
     reason: str
@@ -29,6 +35,8 @@ class Error(Message, tag="error", frozen=True, kw_only=True):
 
 
 class Snapshot(Message, tag="snapshot", frozen=True, kw_only=True):
+    """Snapshot for a subscription."""
+
     status: Any
 
 

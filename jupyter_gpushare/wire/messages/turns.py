@@ -6,18 +6,21 @@ from .base import Identity, Request, Text
 
 
 class Release(Request, tag="release", frozen=True, kw_only=True):
-    """Give up the rest of the turn, and the hold. Result: `{"released": bool, "turn": bool, "hold": bool}`: whether
-    there was anything, a turn, a hold."""
+    """Request to end the client's turn and hold.
+
+    Result: `{"released": bool, "turn": bool, "hold": bool}`.
+    `turn` and `hold` are true for what has ended, and `released` is true if either has.
+    """
 
     client: Identity
 
 
 class Hold(Request, tag="hold", frozen=True, kw_only=True):
-    """Keep the devices between cells for so many seconds from now, working or not; 0: no longer; null: for as long as
-    the settings allow (`max_hold`). Text such as "5min" will do.
+    """Request to keep the devices between cells for `seconds` from now, with or without work.
 
-    One that runs keeps what it has; one that doesn't keeps what it gets before the time is over. Result:
-    `{"hold_seconds_left": float | null, "running": bool}`.
+    0 ends the hold, null stands for the setting `max_hold`, and text such as "5min" is allowed.
+    A client that runs keeps its devices. A client that waits keeps the devices that it gets before the time is over.
+    Result: `{"hold_seconds_left": float | null, "running": bool}`.
     """
 
     client: Identity
@@ -25,30 +28,36 @@ class Hold(Request, tag="hold", frozen=True, kw_only=True):
 
 
 class Evict(Request, tag="evict", frozen=True, kw_only=True):
-    """Give up the client's turn, if it has one, and move its memory off the devices; it comes back with its next turn.
+    """Request to end the client's turn and to evict its memory until the next turn.
 
-    Refused ("conflict") for memory that cannot leave (memory mode plain). Result: `{"evicting": bool, "bytes": what was
-    on the devices}`; `evicting`: something was there that leaves now.
+    The coordinator refuses the request for memory that cannot be evicted, as in memory mode plain ("conflict").
+    Result: `{"evicting": bool, "bytes": resident bytes before}`; `evicting` is true if there are such bytes.
     """
 
     client: Identity
 
 
 class Suspend(Request, tag="suspend", frozen=True, kw_only=True):
-    """End the client's turn, give it none, and move its memory off the devices, until Resume. Its calls wait at the
-    gate, and can be interrupted there. Result: `{"suspended": true, "changed": bool}`."""
+    """Request to end the client's turn, to evict its memory, and to give the client no turn until Resume.
+
+    The client's calls wait at the gate, where they can be interrupted.
+    Result: `{"suspended": true, "changed": bool}`.
+    """
 
     client: Identity
 
 
 class Resume(Request, tag="resume", frozen=True, kw_only=True):
-    """The client takes part again. Result: `{"suspended": false, "changed": bool}`."""
+    """Request to end the client's suspension. Result: `{"suspended": false, "changed": bool}`."""
 
     client: Identity
 
 
 class Interrupt(Request, tag="interrupt", frozen=True, kw_only=True):
-    """Make the client's waiting calls return an error (for kernels that are interrupted by message, not by signal)."""
+    """Request that the client's waiting calls return an error.
+
+    Kernels that are interrupted by a message instead of a signal need it.
+    """
 
     client: Identity
 

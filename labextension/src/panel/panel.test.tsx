@@ -241,7 +241,10 @@ describe('the side panel', () => {
     await shows(busy(), 'interactive');
     expect(text()).toContain('automatic');
     expect(button('Change…')).toBeUndefined();
-    await shows({ ...busy(), viewer: { user: 'root', admin: true } }, 'Change…');
+    await shows(
+      { ...busy(), viewer: { user: 'root', admin: true } },
+      'Change…'
+    );
     button('Change…')!.click();
     expect(executed.map(([id]) => id)).toEqual([CommandIDs.changeSettings]);
   });

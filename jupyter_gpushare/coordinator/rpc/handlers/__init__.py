@@ -13,4 +13,4 @@ from ...transport.connection import Connection
 
 Handler: TypeAlias = Callable[[Connection, Any], Any]
 
-DEFERRED_REPLY = object()  # the result of a request that is answered when somebody else has answered
+DEFERRED_REPLY = object()  # result of a handler that sends the reply later

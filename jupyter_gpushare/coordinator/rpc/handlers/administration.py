@@ -1,4 +1,4 @@
-"""What admins do: devices out of use and into use again, settings, the coordinator's end."""
+"""Requests of admins: failures of devices, settings and the end of the coordinator."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class AdminHandlers:
         require_admin(connection, "take devices out of use")
         before = self._coordinator.set_device_failure(request.device, request.failed)
         self._coordinator.audit.record(connection, "device", request.device, before, request.failed)
-        log.info("%s says of device %s: %s", connection, request.device, request.failed or "works again")
+        log.info("%s set device %s to: %s", connection, request.device, request.failed or "works")
         return {"clients": list(self._coordinator.scheduler.placement_adapter.placement.clients_on(request.device))}
 
     def _change_settings(self, connection: Connection, request: messages.Config) -> Any:
         if request.changes:
-            require_admin(connection, "change its settings")
+            require_admin(connection, "change settings")
             before = self._coordinator.settings.as_json()
             self._coordinator.change_settings(self._coordinator.settings.with_changes(request.changes))
             after = self._coordinator.settings.as_json()
-            named = [name for name in after if after[name] != before[name]]
+            changed = [name for name in after if after[name] != before[name]]
             self._coordinator.audit.record(
                 connection,
                 "settings",
                 "",
-                {name: before[name] for name in named},
-                {name: after[name] for name in named},
+                {name: before[name] for name in changed},
+                {name: after[name] for name in changed},
             )
             log.info("%s changed the settings from %s to %s", connection, before, after)
         return self._coordinator.config()
 
     def _stop_coordinator(self, connection: Connection, request: messages.Stop) -> Any:
-        require_admin(connection, "stop it")
+        require_admin(connection, "stop the coordinator")
         self._coordinator.audit.record(connection, "stop", "", "running", "stopped")
-        log.info("%s stops this coordinator", connection)
+        log.info("stopping this coordinator at the request of %s", connection)
         self._stop()
         return {}

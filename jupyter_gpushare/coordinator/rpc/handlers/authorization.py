@@ -1,4 +1,4 @@
-"""Who may ask for what: a client's owner for the client, admins for everything."""
+"""Authorization of requests: a user for its own clients, an admin for all clients and the coordinator."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ...transport.connection import Connection
 
 
 def client_owned_by(coordinator: Coordinator, connection: Connection, client: str) -> ClientRuntime:
-    """The client, if this connection may change it. Raises UnknownClient and PermissionError."""
+    """Return the client if this connection may change it. Raises UnknownClient and PermissionError."""
     known = coordinator.scheduler.clients.get(client)
     if known is None or client not in coordinator.runtimes:
-        raise UnknownClient(f"no client {client!r} is known here")
+        raise UnknownClient(f"this coordinator has no client {client!r}")
     if not connection.admin and known.user != connection.user:
-        raise PermissionError(f"client {client!r} belongs to another user")
+        raise PermissionError(f"client {client!r} belongs to another user: only that user and admins may do this")
     return coordinator.runtimes[client]
 
 
 def require_admin(connection: Connection, action: str) -> None:
-    """Raises PermissionError for anybody else; `doing` is what they would do: "stop it"."""
+    """Raise PermissionError unless the connection is an admin's; `action` completes "only admins may …"."""
     if not connection.admin:
-        raise PermissionError(f"only admins of this coordinator {action}")
+        raise PermissionError(f"only admins of this coordinator may {action}")

@@ -1,4 +1,4 @@
-"""Clients come and go: announced by a request, by a process or by a kernel."""
+"""Registration of clients by a request, a process or a kernel, and their unregistration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ClientHandlers:
-    """The clients of one coordinator, as peers name them."""
+    """Handlers that register and unregister the clients of one coordinator."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -31,7 +31,7 @@ class ClientHandlers:
     def get_or_create(
         self, connection: Connection, message: messages.Hello | messages.Attach | messages.Register
     ) -> ClientRuntime:
-        """The client that the message is about, made if need be. Raises PermissionError and Refused."""
+        """Return the client of a message, which is registered if it is new. Raises PermissionError and Refused."""
         gpus = message.gpus if isinstance(message, messages.Register) else None
         settings = self._coordinator.settings
         tenants = self._coordinator.scheduler.placement_adapter.placement.tenants
@@ -41,9 +41,9 @@ class ClientHandlers:
         except Refused as error:
             if gpus is not None:
                 raise
-            log.warning("%s: quota %r not used: %s", connection, message.quota, error)
+            log.warning("%s: ignoring the quota %r: %s", connection, message.quota, error)
             quota, request = default, PlacementRequest()
-        # Whose program is not about to start has its devices already.
+        # A process or kernel that runs has chosen its devices already.
         runtime = self._coordinator.registry.get_or_create(
             message.client, message.token, connection.user, message.label, quota, request, running=gpus is None
         )
@@ -66,7 +66,7 @@ class ClientHandlers:
 
     def _unregister(self, connection: Connection, request: messages.Unregister) -> Any:
         runtime = client_owned_by(self._coordinator, connection, request.client)
-        # One's own come and go with their kernels.
+        # A user's own clients are unregistered with each kernel, which is no change to audit.
         if self._coordinator.scheduler.clients[request.client].user != connection.user:
             self._coordinator.audit.record(connection, "forget", request.client, "known", "forgotten")
         runtime.is_unregistered = True

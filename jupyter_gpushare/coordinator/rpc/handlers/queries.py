@@ -1,4 +1,4 @@
-"""What is shown: how things stand, what has happened, what a client waits for, what is inside a process."""
+"""Queries: snapshots, history, waits, inspections of processes, and usage."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ...views import wait_status
 from . import DEFERRED_REPLY, Handler
 from .authorization import client_owned_by
 
-_ANSWER_TIMEOUT_SECONDS = 4.0  # seconds, with a disk
-_MAX_PENDING_USAGE_QUERIES = 4  # questions of one user to the disk at the same time
+_ANSWER_TIMEOUT_SECONDS = 4.0  # for a query that reads the disk
+_MAX_PENDING_USAGE_QUERIES = 4  # of one user at the same time
 
 
 class QueryHandlers:
-    """`inspections`: questions to processes, whose answers come as messages."""
+    """Handlers of queries. `inspections` has the requests to processes."""
 
     def __init__(self, coordinator: Coordinator, inspections: ProcessInspections) -> None:
         self._coordinator = coordinator
         self._inspections = inspections
-        self._pending_usage_queries: Counter[str] = Counter()  # users that wait for the disk
+        self._pending_usage_queries: Counter[str] = Counter()  # by user
         self.handlers: dict[type, Handler] = {
             messages.Status: self._status,
             messages.Subscribe: self._subscribe,
@@ -63,7 +63,7 @@ class QueryHandlers:
         )
         runtime = self._coordinator.registry.runtime_of(handle) if handle else None
         if handle is None or runtime is None:
-            raise UnknownProcess(f"process {request.pid} is no client's process here")
+            raise UnknownProcess(f"process {request.pid} does not belong to a client of this coordinator")
         client_owned_by(self._coordinator, connection, runtime.client_id)
         client = self._coordinator.scheduler.clients[runtime.client_id]
         result = {
@@ -74,26 +74,29 @@ class QueryHandlers:
             "page": handle.page.values(),
         }
 
-        def answered(details: dict[str, Any] | None) -> None:
+        def answer(details: dict[str, Any] | None) -> None:
             reply(connection, request.id, {**result, "details": details})
 
-        self._inspections.request(handle, answered)
+        self._inspections.request(handle, answer)
         return DEFERRED_REPLY
 
     def _usage(self, connection: Connection, request: messages.Usage) -> Any:
         if self._pending_usage_queries[connection.user] >= _MAX_PENDING_USAGE_QUERIES:
-            raise LimitExceeded("this user asks for usage as often as anybody may: wait for the answers")
+            raise LimitExceeded(
+                f"this user has {_MAX_PENDING_USAGE_QUERIES} usage queries without a reply, the most a user may have: "
+                "wait for the replies"
+            )
         self._pending_usage_queries[connection.user] += 1
         user = "" if connection.admin else connection.user
         loop = asyncio.get_running_loop()
-        why = "the state store's disk does not answer: try again later"
-        late = loop.call_later(_ANSWER_TIMEOUT_SECONDS, refuse, connection, request.id, "unavailable", why)
+        message = "the disk of the state store does not answer: try again later"
+        timeout = loop.call_later(_ANSWER_TIMEOUT_SECONDS, refuse, connection, request.id, "unavailable", message)
 
-        def answered(result: dict[str, Any]) -> None:
+        def answer(result: dict[str, Any]) -> None:
             self._pending_usage_queries[connection.user] -= 1
-            if loop.time() < late.when():
-                late.cancel()
+            if loop.time() < timeout.when():
+                timeout.cancel()
                 reply(connection, request.id, result)
 
-        self._coordinator.query_usage(request.since, user, answered)
+        self._coordinator.query_usage(request.since, user, answer)
         return DEFERRED_REPLY

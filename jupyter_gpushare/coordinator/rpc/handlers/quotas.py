@@ -1,4 +1,4 @@
-"""Quotas of clients: read, changed, and changed for one cell."""
+"""Requests that read or change the quota of a client, or change the quota for one cell."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class QuotaHandlers:
         self.handlers: dict[type, Handler] = {messages.SetQuota: self._set, messages.CellQuota: self._set_for_cell}
 
     def end_cell(self, connection: Connection, runtime: ClientRuntime, request: str | None = None) -> None:
-        """Take back what the cell of `request`, or without it every cell of that connection, has changed."""
-        for sentence in self._restore_quota(connection, runtime, request=request):
-            log.warning("client %s: %s", runtime.client_id, sentence)
+        """Restore the quota after the cell of `request`, or after all cells of the connection without it."""
+        for message in self._restore_quota(connection, runtime, request=request):
+            log.warning("keeping a value of the quota of client %s: %s", runtime.client_id, message)
 
     def _set(self, connection: Connection, request: messages.SetQuota) -> Any:
         runtime = client_owned_by(self._coordinator, connection, request.client)
@@ -50,13 +50,13 @@ class QuotaHandlers:
         runtime = client_owned_by(self._coordinator, connection, request.client)
         client = self._coordinator.scheduler.clients[request.client]
         if connection not in runtime.kernels:
-            raise Refused("a quota for one cell is set by its kernel: allowed is quota")
+            raise Refused("only the kernel of a cell may set a cell quota: use the quota of the client")
         if not request.changes:
             stays = self._restore_quota(connection, runtime, number=request.number)
             return {**self._quota_fields(client), "stays": stays}
         values = quota_parsing.parse_changes(request.changes, self._device_memory(client))
         before, replaced = client.quota, parse_quota(request.replaced)
-        before.with_changes(values)  # raises for a key that is unknown
+        before.with_changes(values)  # raises for an unknown key
         values = runtime.cell_quotas.allowed_values(values, before, replaced)
         self._coordinator.dispatch(ev.QuotaChanged(request.client, before.with_changes(values), runtime.allocated))
         own = {**msgspec.to_builtins(before), **replaced}
@@ -67,20 +67,20 @@ class QuotaHandlers:
     def _restore_quota(
         self, connection: Connection, runtime: ClientRuntime, number: int | None = None, request: str | None = None
     ) -> list[str]:
-        """Set the values of before, together or else one by one. Return sentences on those that are refused."""
+        """Set the values before the cell, together or else one by one. Return messages on refused values."""
         client = self._coordinator.scheduler.clients[runtime.client_id]
         values = runtime.cell_quotas.remove(connection, client.quota, number, request)
         one_by_one = [{key: value} for key, value in values.items()]
         stays = []
-        for part in [values, *one_by_one] if len(values) > 1 else one_by_one:
+        for changes in [values, *one_by_one] if len(values) > 1 else one_by_one:
             try:
-                self._change(connection, runtime, client.quota.with_changes(part))
-                if part is values:
+                self._change(connection, runtime, client.quota.with_changes(changes))
+                if changes is values:
                     break
             except Refused as refused:
-                if part is not values:
-                    now = format_quota({key: getattr(client.quota, key) for key in part})
-                    stays.append(f"{now} stays after %%gpushare, instead of {format_quota(part)}: {refused}")
+                if changes is not values:
+                    now = format_quota({key: getattr(client.quota, key) for key in changes})
+                    stays.append(f"{now} stays after %%gpushare, instead of {format_quota(changes)}: {refused}")
         return stays
 
     def _change(self, connection: Connection, runtime: ClientRuntime, quota: Quota) -> None:

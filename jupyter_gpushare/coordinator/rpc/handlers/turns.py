@@ -1,4 +1,4 @@
-"""What people say of a client's turns: give up, keep, stay away, come back, stop waiting."""
+"""Requests of users about turns: release, hold, evict, suspend, resume and interrupt."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class TurnHandlers:
 
     def _hold(self, connection: Connection, request: messages.Hold) -> Any:
         runtime = client_owned_by(self._coordinator, connection, request.client)
-        longest = self._coordinator.scheduler.settings.max_hold
+        limit = self._coordinator.scheduler.settings.max_hold
         try:
-            seconds = longest if request.seconds is None else units.parse_duration(request.seconds)
+            seconds = limit if request.seconds is None else units.parse_duration(request.seconds)
         except ValueError as error:
-            raise Refused(f"hold: {error}; allowed are 0 to {longest:g} seconds (max_hold)") from None
+            raise Refused(f"hold: {error}; allowed are 0 to {limit:g} seconds (max_hold)") from None
         before = self._coordinator.scheduler.clients[request.client].hold_seconds_left(self._coordinator.now)
         left = self._coordinator.hold(runtime, seconds)
         self._coordinator.audit.record(connection, "hold", request.client, before, left)
@@ -49,16 +49,16 @@ class TurnHandlers:
         return {"hold_seconds_left": left, "running": running}
 
     def _evict(self, connection: Connection, request: messages.Evict) -> Any:
-        held = self._coordinator.evict(client_owned_by(self._coordinator, connection, request.client))
+        before = self._coordinator.evict(client_owned_by(self._coordinator, connection, request.client))
         self._coordinator.audit.record(
-            connection, "evict", request.client, {"resident": held.resident}, {"resident": held.unmovable}
+            connection, "evict", request.client, {"resident": before.resident}, {"resident": before.unmovable}
         )
-        return {"evicting": held.resident > held.unmovable, "bytes": held.resident}
+        return {"evicting": before.resident > before.unmovable, "bytes": before.resident}
 
     def _set_suspended(self, connection: Connection, identity: str, suspended: bool) -> Any:
         runtime = client_owned_by(self._coordinator, connection, identity)
         client = self._coordinator.scheduler.clients[identity]
-        # Of whom is suspended for being idle, a person's word is another one.
+        # A user's suspension of a client that the idle policy has suspended is a change, because it lasts longer.
         before = client.suspended and not (suspended and client.suspended_by_policy)
         self._coordinator.dispatch(ev.SuspendRequested(identity) if suspended else ev.ResumeRequested(identity))
         self._coordinator.save_client(runtime)

@@ -1,4 +1,4 @@
-"""Who is next, and for how long. One file per policy; `POLICIES` is what an admin may choose from."""
+"""Policies, which order waiting clients and set the length of turns. `POLICIES` has the choices of the setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares: each client gets its guaranteed fraction of the time, and a part of what others leave.
+"""Policy with shares: each client gets its guaranteed fraction of the time, and a part of what other clients leave.
 
 The client with the largest part of its share missing comes first, as in Gemini (Chen et al., HPDC'20, under KubeShare),
 where overuse is debited in the same way. Virtual clocks count the missing part (see `virtual_clocks`), so that other
@@ -17,9 +17,7 @@ from ...interface.settings import AUTO, MAX_QUANTUM_SECONDS
 from ...state.model import Client, Grant
 from .virtual_clocks import VirtualClocks
 
-_ROUND_QUANTA = (
-    0.5  # all contenders' turns together, in quanta: after ten quanta each fraction is right to a few percent
-)
+_ROUND_QUANTA = 0.5  # turns of all contenders, in quanta: after ten quanta each fraction is exact to a few percent
 _MIN_WEIGHT = 1e-3
 
 
@@ -27,15 +25,17 @@ class Fair(VirtualClocks):
     name: ClassVar[str] = "fair"
 
     def weight(self, client: Client) -> float:
-        """The fraction of time that the client gets if everybody who wants the device now goes on to."""
+        """Return the fraction of time that the client gets if all present contenders go on to contend."""
         share = self.share(client)
-        rivals = max(
-            (device.contention for device in client.device_bindings), key=lambda rivals: rivals.count, default=None
+        contention = max(
+            (device.contention for device in client.device_bindings),
+            key=lambda contention: contention.count,
+            default=None,
         )
-        if rivals is None or not rivals.count:
+        if contention is None or not contention.count:
             return max(share, _MIN_WEIGHT)
-        left = max(0.0, 1.0 - rivals.shares) / rivals.count
-        return max(share / max(1.0, rivals.shares) + left, _MIN_WEIGHT)
+        left = max(0.0, 1.0 - contention.shares) / contention.count
+        return max(share / max(1.0, contention.shares) + left, _MIN_WEIGHT)
 
     def run_ahead_seconds(self, client: Client) -> float:
         return self._turn_seconds(client)
@@ -43,26 +43,30 @@ class Fair(VirtualClocks):
     def turn_end(self, grant: Grant, head: Client, starvation_deadline: float) -> float:
         client = grant.client
         turn = self._turn_seconds(client, head)
-        # Whoever overused is waited for until the others have caught up, in one turn.
+        # The head of the queue waits for the client's overuse until it has caught up, in one turn.
         behind = (self.key(head) - self.key(client)) * self.weight(client)
         return grant.work_starts_at + max(turn, min(behind, self.quantum(client)))
 
     def _turn_seconds(self, client: Client, other: Client | None = None) -> float:
-        """Seconds, of a turn that others wait for: a part of a round, by its weight. Rounds are so long that the
-        shorter turn of a pair is one, and pays for its switch: where two alternate, their lengths alone decide."""
-        mine = self.weight(client)
-        theirs = self.weight(other) if other else mine
+        """Return the seconds of a contended turn: a part of a round, by the client's weight.
+
+        A round is so long that the shorter turn of a pair is at least the shortest turn and pays for its switch. Two
+        clients that alternate get their fractions from the lengths of their turns alone.
+        """
+        own_weight = self.weight(client)
+        other_weight = self.weight(other) if other else own_weight
         quantum = max(self.quantum(one) for one in (client, other) if one)
         cost = max(one.switch_cost.total for one in (client, other) if one)
-        rivals = max((device.contention.count for device in client.device_bindings), default=1)
-        pays = cost / self.settings.switch_overhead * rivals
-        least = max(self.settings.min_quantum, cost)
+        contenders = max((device.contention.count for device in client.device_bindings), default=1)
+        paying_seconds = cost / self.settings.switch_overhead * contenders
+        shortest = max(self.settings.min_quantum, cost)
         longest = MAX_QUANTUM_SECONDS if self.settings.time_quantum == AUTO else quantum
-        return min(max(quantum * _ROUND_QUANTA, pays, least / min(mine, theirs)), longest / max(mine, theirs)) * mine
+        round_seconds = max(quantum * _ROUND_QUANTA, paying_seconds, shortest / min(own_weight, other_weight))
+        return min(round_seconds, longest / max(own_weight, other_weight)) * own_weight
 
 
 class BestEffort(Fair):
-    """qGPU's best-effort: equal parts for all who want some, no caps."""
+    """qGPU's best-effort: equal parts for all contenders, and no caps."""
 
     name: ClassVar[str] = "best_effort"
 
@@ -74,7 +78,7 @@ class BestEffort(Fair):
 
 
 class FixedShare(Fair):
-    """qGPU's fixed-share: the share is the cap as well, even while the device is idle."""
+    """qGPU's fixed-share: the share is the cap as well, even on an idle device."""
 
     name: ClassVar[str] = "fixed_share"
 
@@ -83,7 +87,7 @@ class FixedShare(Fair):
 
 
 class BurstShare(Fair):
-    """qGPU's burst-share: the share is guaranteed, idle time is borrowed and given back at once."""
+    """qGPU's burst-share: the share is guaranteed, and idle time is borrowed and given back at once."""
 
     name: ClassVar[str] = "burst_share"
 
@@ -97,9 +101,9 @@ class Weighted(Fair):
     name: ClassVar[str] = "weighted"
 
     def share(self, client: Client) -> float:
-        return client.quota.share or 0.1  # as much as anybody else who did not ask
+        return client.quota.share or 0.1  # the same for all clients without a share
 
     def weight(self, client: Client) -> float:
-        rivals = max((device.contention.shares for device in client.device_bindings), default=0.0)
+        shares = max((device.contention.shares for device in client.device_bindings), default=0.0)
         share = self.share(client)
-        return share / max(rivals, share)
+        return share / max(shares, share)

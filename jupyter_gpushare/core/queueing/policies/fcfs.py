@@ -1,7 +1,7 @@
-"""First come, first served with a fixed quantum and a fixed early release: NvShare's policy (Alexopoulos, "nvshare",
-2022), the baseline. Its figures are what "auto" stands for here.
+"""First come, first served with a fixed quantum and a fixed early release, as a baseline.
 
-Unlike NvShare, nothing is taken away while nobody waits.
+This is NvShare's policy (Alexopoulos, "nvshare", 2022), whose figures are the values of "auto" here. Unlike in NvShare,
+a client keeps its devices while no other client waits.
 """
 
 from __future__ import annotations

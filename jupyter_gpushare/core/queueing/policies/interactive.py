@@ -1,22 +1,23 @@
-"""Short cells overtake long ones, although no length of a cell is known: the default.
+"""Policy under which short cells overtake long cells, although no length of a cell is known: the default.
 
-The order of clients is that of a sum of two terms, both in seconds over the client's weight:
+Clients are ordered by a sum of two terms, both in seconds over the client's weight:
 
 * The client's virtual clock (see `virtual_clocks`) makes clients fair to each other over time.
-* The time that the work at hand has had, up to `MAX_WORK_SECONDS`, makes short cells fast: foreground-background
-  scheduling, least attained service first (Rai et al., SIGMETRICS'03; for clusters Tiresias, Gu et al., NSDI'19).
+* The time that the work at hand has had, up to `MAX_WORK_SECONDS`, makes short cells fast. This is
+  foreground-background scheduling, least attained service first (Rai et al., SIGMETRICS'03; for clusters
+  Tiresias, Gu et al., NSDI'19).
 
-Use of a device that no other client wants is free: the clock of a client that comes later begins where the first
-client's is, and other work, such as the next cell, starts from zero. Only time for which other clients waited is
+Use of a device without other contenders is free. The clock of a client that comes later begins where the first
+client's is. Other work, such as the next cell, starts from zero. Only time for which other clients waited is
 carried over to other work, less the pause before it. So cutting long work into many cells gains nothing. Time for which
-another tenant waited is carried over to the work of all clients of the tenant, so that dividing work among many clients
-gains nothing either.
+another user waited is carried over to the work of all clients of the user. So dividing work among many clients gains
+nothing either.
 
-A client with a smaller sum interrupts a turn, but not before the turn has paid for its switch, and the difference must
-be as large as what the interrupting work has had already, up to a quantum. So new work starts at once, while two long
-cells take turns of a quantum.
+A client with a smaller sum preempts a turn after the turn has paid for its switch. The difference must be as large as
+the time that the preempting work has had already, up to a quantum. So new work starts at once, while two long cells
+take turns of a quantum.
 
-A tenant's clients that want the same device divide the tenant's part of it: five notebooks get no more than one.
+A user's clients that contend for the same device divide the user's part of it: five notebooks get no more than one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ...state.model import Client, Device, Grant
 from .base import Policy
 from .virtual_clocks import VirtualClocks
 
-MAX_WORK_SECONDS = 600.0  # seconds; all work that has had more is equally long
+MAX_WORK_SECONDS = 600.0  # all work that has had more counts as equally long
 
 
 @dataclass
@@ -37,15 +38,15 @@ class _WorkAtHand:
     """Time that a client has had for the work at hand, in seconds over its weight."""
 
     seconds: float = 0.0
-    contended: float = 0.0  # of these, while another client waited
+    contended: float = 0.0  # the part of `seconds` while another client waited
 
 
 @dataclass
 class _UserWork:
-    """Time that all clients of a tenant have had on a device while another tenant wanted it, less pauses since."""
+    """Time that all clients of a user have had on a device while another user contended for it, less pauses since."""
 
     contended: float = 0.0
-    ended: float = 0.0  # when it was counted last
+    ended: float = 0.0  # the end of the time that was counted last
 
 
 class Interactive(VirtualClocks):
@@ -54,16 +55,18 @@ class Interactive(VirtualClocks):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._work: dict[str, _WorkAtHand] = {}
-        self._user_work: dict[tuple[str, str], _UserWork] = {}  # by device and tenant
+        self._user_work: dict[tuple[str, str], _UserWork] = {}  # by device and user
 
     def weight(self, client: Client) -> float:
-        """One for each client while all tenants have equally many; else less for the clients of large tenants."""
-        rivals = max(
-            (device.contention for device in client.device_bindings), key=lambda rivals: rivals.count, default=None
+        """Return 1 if all users have equally many contenders, and less for a client of a user with more of them."""
+        contention = max(
+            (device.contention for device in client.device_bindings),
+            key=lambda contention: contention.count,
+            default=None,
         )
-        if rivals is None or not rivals.count:
+        if contention is None or not contention.count:
             return 1.0
-        return rivals.count / len(rivals.user_counts) / max(1, rivals.count_of_user(client.user))
+        return contention.count / len(contention.user_counts) / max(1, contention.count_of_user(client.user))
 
     def key(self, client: Client) -> float:
         return self.clock(client) + min(self._work_of(client).seconds, MAX_WORK_SECONDS)
@@ -76,21 +79,21 @@ class Interactive(VirtualClocks):
         ahead = self.key(head) + min(quantum / weight, self._work_of(head).seconds) - self.clock(client)
         work = self._work_of(client).seconds - grant.earlier_work / weight
         overtaken = grant.work_starts_at + weight * _time_to_advance(ahead, work)
-        pays = grant.work_starts_at + max(self.settings.min_quantum, client.switch_cost.total)
+        paying_at = grant.work_starts_at + max(self.settings.min_quantum, client.switch_cost.total)
         if overtaken < base:
-            return max(overtaken, min(pays, base))
+            return max(overtaken, min(paying_at, base))
         return max(base, min(overtaken, starvation_deadline))
 
     def on_new_work(self, client: Client, pause: float, now: float) -> None:
         work = self._work_of(client)
         carried = max(0.0, work.contended - pause)
         for device in client.device_bindings:
-            tenant = self._user_work_of(device, client)
-            # While another client of the tenant wants the device, there is no pause.
+            user_work = self._user_work_of(device, client)
+            # While another client of the user contends for the device, there is no pause.
             if device.contention.count_of_user(client.user) == (client.contending_share is not None):
-                tenant.contended = max(0.0, tenant.contended - (now - tenant.ended))
-                tenant.ended = now
-            carried = max(carried, tenant.contended)
+                user_work.contended = max(0.0, user_work.contended - (now - user_work.ended))
+                user_work.ended = now
+            carried = max(carried, user_work.contended)
         work.seconds = work.contended = carried
 
     def charge(self, client: Client, seconds: float, now: float) -> None:
@@ -126,16 +129,16 @@ class Interactive(VirtualClocks):
 
     def _user_work_of(self, device: Device, client: Client) -> _UserWork:
         key = (device.info.uuid, client.user)
-        tenant = self._user_work.get(key)
-        if tenant is None:
-            tenant = self._user_work[key] = _UserWork()
-        return tenant
+        user_work = self._user_work.get(key)
+        if user_work is None:
+            user_work = self._user_work[key] = _UserWork()
+        return user_work
 
 
 def _time_to_advance(ahead: float, work: float) -> float:
     """Return the time, in seconds over a weight, in which the sum of a clock and the work at hand advances by `ahead`.
 
-    `work`: what the work at hand has had before.
+    `work`: the time that the work at hand has had before.
     """
     time = (ahead - min(work, MAX_WORK_SECONDS)) / 2.0  # both advance
     return time if work + time <= MAX_WORK_SECONDS else ahead - MAX_WORK_SECONDS

@@ -1,10 +1,9 @@
 """Start-time fair queueing, which the policies `fair` and `interactive` build on.
 
 Each client has a virtual clock, in seconds, that advances by the time of its turns over the client's weight. A device
-has a virtual clock as well: that of the client to be served next, or, while no client waits, that of the client that
-runs. A client that begins to wait sets its clock to the device's if it is behind. So a client is owed nothing for time
-in which it did not want the device, and pays nothing for time in which no other client wanted it (Goyal et al.,
-SIGCOMM'96).
+has a virtual clock as well: that of the head of its queue. While no client waits, it is that of the running client. A
+client that begins to wait sets its clock to the device's if it is behind. So a client gets no credit for time in which
+it did not contend for the device. It pays nothing for time without other contenders (Goyal et al., SIGCOMM'96).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from .base import Policy
 
 
 class VirtualClocks(Policy):
-    """A policy that counts use by virtual clocks."""
+    """Base of policies that count use by virtual clocks."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -1,14 +1,17 @@
-"""What a report draws of one simulation: who held and who waited, when, and how busy the devices were."""
+"""Data of one simulation for the pictures of a report: turns, waits, and the utilisation of the devices."""
 
 from __future__ import annotations
 
-MAX_INTERVALS = 3000  # stretches of either kind that are kept: more are no picture
-BINS = 240
+MAX_INTERVALS = 3000  # turns, and as many waits; a picture with more is unreadable
+BINS = 240  # intervals of the utilisation
 
 
 class TimelineData:
-    """`turns` are (client, device, from, until), `waits` (client, from, until), the first of each; `busy` has device
-    seconds of work in each of BINS equal parts of the time."""
+    """Turns, waits and utilisation of a simulation; times in seconds.
+
+    `turns` has the first turns as (client, device, from, until), and `waits` the first waits as (client, from, until).
+    `busy` has the device seconds of work in each of BINS equal parts of the time.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.turns: list[tuple[str, str, float, float]] = []
@@ -25,12 +28,12 @@ class TimelineData:
             self.waits.append((client, began, ended))
 
     def add_work(self, began: float, ended: float) -> None:
-        place = int(began / self.bin_seconds)
-        while began < ended and place < BINS:
-            until = min(ended, (place + 1) * self.bin_seconds)
-            self.busy[place] += until - began
+        index = int(began / self.bin_seconds)
+        while began < ended and index < BINS:
+            until = min(ended, (index + 1) * self.bin_seconds)
+            self.busy[index] += until - began
             began = until
-            place += 1
+            index += 1
 
     @property
     def complete_until(self) -> float:

@@ -1,4 +1,4 @@
-"""What is simulated: devices, and clients with what their programs will do. Times in seconds, sizes in bytes."""
+"""Workload of a simulation: devices and participants. Times are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
 
-from ..core.base.quota import Quota
+from ...core.base.quota import Quota
 
-REPAIR_SECONDS = 600.0  # seconds for which a device that fails is out of order
+REPAIR_SECONDS = 600.0  # duration of a device's failure
 
 
 class Cell(NamedTuple):
-    """One cell: `think` seconds after the one before has ended (or after the client came), then `phases`, which
-    alternate between the CPU and the GPU and begin with the CPU. GPU time is what the work takes with the device to
-    itself. An endless `phases` is an endless cell.
+    """Cell that starts `think` seconds after the end of the cell before, or after the arrival of the client.
+
+    `phases` alternate between the CPU and the GPU and begin with the CPU.
+    GPU time is that of the work without other clients on the device.
+    Endless `phases` are an endless cell.
     """
 
     think: float
@@ -24,11 +26,14 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Participant:
-    """A client. `cells` may be endless and is walked once for each simulation.
+    """Client of a workload.
 
-    `intensity`: the fraction of a device's throughput that its GPU phases can make use of; two clients whose sum is at
-    most 1 can run beside each other without loss. `kind` is "notebook" or "job". `restarts` are the times at which its
-    process ends and a new one begins.
+    `cells` may be endless, and each simulation iterates over them once.
+    `intensity` is the fraction of a device's throughput that the client's GPU phases can use.
+    Two clients with a sum of at most 1 can be colocated without loss.
+    `kind` is "notebook" or "job".
+    `restarts` are the times at which the client's process ends and a new one begins.
+    `launch` is the duration of one launch.
     """
 
     id: str
@@ -52,8 +57,7 @@ class Costs:
     `handoff`: seconds from the end of a turn to the first launch of the next.
     `drain`: seconds of GPU work that is still submitted when the gate closes.
     `empty_drain`: seconds of a closing with nothing submitted.
-    `interference`: fraction of a device's throughput that is lost when clients that could each fill the device are
-    colocated.
+    `interference`: fraction of a device's throughput that is lost with colocated clients that could each fill it.
     `fault_bandwidth`: bytes a second of memory that moves by page faults instead of an eviction.
     """
 
@@ -66,7 +70,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """One device: its memory, and bytes a second of its link, each way. `outages`: (from, until) of its failures."""
+    """Device with its memory, the bytes a second of its link each way, and its failures as (from, until)."""
 
     memory: int
     link: float
@@ -75,8 +79,12 @@ class DeviceModel:
 
 @dataclass(frozen=True)
 class Workload:
-    """`name` is what the reports call it; `overlap`: the next client's memory may come while the last one's leaves (as
-    in the memory mode "swap"; in "unified" a turn is over when its memory has left)."""
+    """Workload with a name for reports.
+
+    With `overlap`, the next client's memory is restored while the last client's memory is evicted, as in the memory
+    mode "swap".
+    In "unified", a turn ends when its memory has been evicted.
+    """
 
     name: str
     devices: tuple[DeviceModel, ...]
@@ -88,16 +96,16 @@ class Workload:
 def with_outages(
     devices: tuple[DeviceModel, ...], per_day: float, seconds: float, seed: int
 ) -> tuple[DeviceModel, ...]:
-    """The devices, each with times at which it is out of order: `a_day` times on average, for REPAIR seconds."""
+    """Return the devices with random failures: `per_day` a day on average, for REPAIR_SECONDS each."""
     if not per_day:
         return devices
-    broken = []
+    failing = []
     for index, device in enumerate(devices):
-        draw = Random(f"failures {seed} {index}")
+        rng = Random(f"failures {seed} {index}")
         times: list[tuple[float, float]] = []
         time = 0.0
-        while (time := time + draw.expovariate(per_day / 86400.0)) < seconds:
+        while (time := time + rng.expovariate(per_day / 86400.0)) < seconds:
             times.append((time, time + REPAIR_SECONDS))
             time += REPAIR_SECONDS
-        broken.append(replace(device, outages=tuple(times)))
-    return tuple(broken)
+        failing.append(replace(device, outages=tuple(times)))
+    return tuple(failing)

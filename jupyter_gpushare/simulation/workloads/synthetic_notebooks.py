@@ -1,7 +1,7 @@
-"""The generator: notebooks, and endless training jobs beside them.
+"""Generator of workloads with notebooks and endless training jobs.
 
-The distributions are fixed; docs/explanation/simulator.md says where each figure comes from. Change none of them to
-make a policy look better.
+The distributions are fixed, and docs/explanation/simulator.md has the source of each figure.
+No figure may be changed to improve the results of a policy.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from random import Random
 
 from .workload import Cell, Costs, DeviceModel, Participant, Workload
 
-# What a cell is, and how often. Lengths are what it takes alone, GPU and CPU together, in seconds.
-QUICK_PROBABILITY, MEDIUM_PROBABILITY = 0.94, 0.05  # the rest is training
+# Kinds of cells and their probabilities. Lengths are GPU and CPU time together without other clients, in seconds.
+QUICK_PROBABILITY, MEDIUM_PROBABILITY = 0.94, 0.05  # the other cells are training
 QUICK_LENGTH = (1.0, 1.3)  # median, sigma of a log-normal
-MEDIUM_LENGTH = (20.0, 0.6)
+MEDIUM_LENGTH = (20.0, 0.6)  # the same
 # Published quantiles of training cells of a minute and more: (fraction, minutes); linear between them in the logarithm.
 TRAINING_LENGTH = ((0.0, 1.0), (0.5, 5.0), (0.75, 11.0), (0.9, 32.0), (0.99, 1021.0), (1.0, 1440.0))
-MAX_CELL_SECONDS = 2 * 3600.0  # what would take longer is cut there: see docs/explanation/simulator.md
+MAX_CELL_SECONDS = 2 * 3600.0  # longer cells are cut to this, see docs/explanation/simulator.md
 GPU_FRACTION = (0.4, 1.0)  # of a quick or medium cell; uniform
 TRAINING_GPU_FRACTION = (0.7, 1.0)
 
-GPU_PHASE = (10.0, 0.8)  # within long cells: between two of these lies time on the CPU only
-SHORT_PHASE = (0.5, 0.8)  # within cells of less than a minute
+# GPU phases of a cell, with CPU phases between them: median in seconds, sigma of a log-normal.
+GPU_PHASE = (10.0, 0.8)  # in cells of a minute and more
+SHORT_PHASE = (0.5, 0.8)  # in shorter cells
 
-# From the end of a cell to the next: at work, or after a break.
+# Time from the end of a cell to the next cell, without or with a break: median in seconds, sigma of a log-normal.
 BREAK_PROBABILITY = 0.3
 THINK = (20.0, 1.0)
 BREAK = (300.0, 1.2)  # published: time between a session's cells has a median of about five minutes
 
 MEMORY_SIGMA = 0.8  # of a notebook's memory, log-normal
 MIN_MEMORY_FRACTION, MAX_MEMORY_FRACTION = 0.01, 0.9  # of a device
-OVERSUBSCRIPTION = 2.0  # all notebooks' memory together, over the devices'
+OVERSUBSCRIPTION = 2.0  # memory of all notebooks over memory of all devices
 JOB_MEMORY_FRACTION = 0.5  # of a device
-JOB_PHASES = (1.0, 60.0)  # CPU, GPU seconds: a checkpoint now and then
+JOB_PHASES = (1.0, 60.0)  # CPU seconds of a checkpoint, GPU seconds of training
 
 
 def generate_workload(
@@ -53,23 +54,24 @@ def generate_workload(
     costs: Costs | None = None,
     overlap: bool = False,
 ) -> Workload:
-    """`count` notebooks that put `load` (a fraction of each device's time) on the devices in `seconds`, if none of
-    them ever waited, and `jobs` endless ones beside them. Think times are scaled to make it so, cells are not.
+    """Return a workload with `count` notebooks and `jobs` endless jobs.
 
-    `deaths` is how often a day a client's process ends in the midst of things.
+    Without waits, the notebooks would use the fraction `load` of the devices' time in `seconds`.
+    Think times are scaled to this load, and cells are not.
+    `restarts_per_day` is the mean number of times a day that a client's process ends and begins again.
     """
-    people = [_SyntheticUser(seed, index, max_cell_seconds) for index in range(count)]
-    scale = _think_scale(people, load * len(devices) * seconds, seconds)
+    synthetic_users = [_SyntheticUser(seed, index, max_cell_seconds) for index in range(count)]
+    scale = _think_scale(synthetic_users, load * len(devices) * seconds, seconds)
     sizes = _memory_sizes(seed, count, oversubscription * sum(device.memory for device in devices), devices[0].memory)
     participants = [
         Participant(
             f"notebook-{index}",
-            _CellSequence(person, scale),
+            _CellSequence(user, scale),
             sizes[index],
             tenant=str(1000 + index % users),
             restarts=_restart_times(seed, index, restarts_per_day, seconds),
         )
-        for index, person in enumerate(people)
+        for index, user in enumerate(synthetic_users)
     ]
     participants += [
         Participant(
@@ -85,54 +87,57 @@ def generate_workload(
 
 
 class _SyntheticUser:
-    """What one notebook's user does, drawn when it is first asked for, and the same every time."""
+    """Behaviour of one notebook's user: cells and think times, drawn at the first use and then kept."""
 
-    def __init__(self, seed: int, index: int, longest: float) -> None:
-        self._longest = longest
+    def __init__(self, seed: int, index: int, max_cell_seconds: float) -> None:
+        self._max_cell_seconds = max_cell_seconds
         self._random = Random(f"notebook {seed} {index}")
         self.seed = f"phases {seed} {index}"
         self._drawn: list[tuple[float, float, float]] = []
 
     def __getitem__(self, index: int) -> tuple[float, float, float]:
-        """Think time before scaling, then GPU and CPU seconds of the cell."""
+        """Return the think time before scaling, and the GPU and CPU seconds of the cell."""
         while index >= len(self._drawn):
             self._drawn.append(self._draw())
         return self._drawn[index]
 
     def _draw(self) -> tuple[float, float, float]:
-        draw = self._random
-        think = _log_normal(draw, *(BREAK if draw.random() < BREAK_PROBABILITY else THINK))
-        kind = draw.random()
+        rng = self._random
+        think = _log_normal(rng, *(BREAK if rng.random() < BREAK_PROBABILITY else THINK))
+        kind = rng.random()
         if kind < QUICK_PROBABILITY + MEDIUM_PROBABILITY:
-            length = _log_normal(draw, *(QUICK_LENGTH if kind < QUICK_PROBABILITY else MEDIUM_LENGTH))
-            part = draw.uniform(*GPU_FRACTION)
+            length = _log_normal(rng, *(QUICK_LENGTH if kind < QUICK_PROBABILITY else MEDIUM_LENGTH))
+            gpu_fraction = rng.uniform(*GPU_FRACTION)
         else:
-            length = min(training_seconds(draw.random()), self._longest)
-            part = draw.uniform(*TRAINING_GPU_FRACTION)
-        return think, length * part, length * (1 - part)
+            length = min(training_seconds(rng.random()), self._max_cell_seconds)
+            gpu_fraction = rng.uniform(*TRAINING_GPU_FRACTION)
+        return think, length * gpu_fraction, length * (1 - gpu_fraction)
 
 
 class _CellSequence:
-    """A person's cells for a simulation; walked anew each time."""
+    """Cells of a user for a simulation, the same in each iteration."""
 
-    def __init__(self, person: _SyntheticUser, scale: float) -> None:
-        self._person = person
+    def __init__(self, user: _SyntheticUser, scale: float) -> None:
+        self._user = user
         self._scale = scale
 
     def __iter__(self) -> Iterator[Cell]:
-        draw = Random(self._person.seed)
+        rng = Random(self._user.seed)
         for index in itertools.count():
-            think, gpu, cpu = self._person[index]
-            yield Cell(think * self._scale, split_phases(draw, gpu, cpu))
+            think, gpu, cpu = self._user[index]
+            yield Cell(think * self._scale, split_phases(rng, gpu, cpu))
 
 
-def split_phases(draw: Random, gpu: float, cpu: float) -> list[float]:
-    """A cell's phases, CPU first: GPU phases of log-normal lengths, the CPU time spread between them at random."""
+def split_phases(rng: Random, gpu: float, cpu: float) -> list[float]:
+    """Return the phases of a cell, CPU first.
+
+    GPU phases have log-normal lengths, and the CPU time is distributed between them at random.
+    """
     median, sigma = SHORT_PHASE if gpu + cpu < 60 else GPU_PHASE
     mean = median * math.exp(sigma * sigma / 2)
     count = max(1, round(gpu / mean))
-    works = [_log_normal(draw, median, sigma) for _ in range(count)]
-    gaps = [draw.expovariate(1.0) for _ in range(count + 1)]
+    works = [_log_normal(rng, median, sigma) for _ in range(count)]
+    gaps = [rng.expovariate(1.0) for _ in range(count + 1)]
     to_gpu, to_cpu = gpu / sum(works), cpu / sum(gaps)
     phases = [gaps[0] * to_cpu]
     for work, gap in zip(works, gaps[1:], strict=True):
@@ -141,20 +146,23 @@ def split_phases(draw: Random, gpu: float, cpu: float) -> list[float]:
 
 
 def training_seconds(fraction: float) -> float:
-    """Seconds, at a quantile of the published distribution."""
+    """Return the seconds of a training cell at a quantile of the published distribution."""
     for (low, shorter), (high, longer) in itertools.pairwise(TRAINING_LENGTH):
         if fraction <= high:
-            place = (fraction - low) / (high - low)
-            return 60.0 * math.exp(math.log(shorter) + place * (math.log(longer) - math.log(shorter)))
-    raise ValueError(f"{fraction} is no fraction")
+            weight = (fraction - low) / (high - low)
+            return 60.0 * math.exp(math.log(shorter) + weight * (math.log(longer) - math.log(shorter)))
+    raise ValueError(f"{fraction} is not a fraction from 0 to 1")
 
 
-def _log_normal(draw: Random, median: float, sigma: float) -> float:
-    return median * math.exp(draw.gauss(0.0, sigma))
+def _log_normal(rng: Random, median: float, sigma: float) -> float:
+    return median * math.exp(rng.gauss(0.0, sigma))
 
 
 def _think_scale(users: list[_SyntheticUser], target: float, seconds: float) -> float:
-    """By bisection: the factor on think times with which the notebooks, never waiting, do `wanted` GPU seconds."""
+    """Return the factor on think times with which the notebooks, without waits, do `target` GPU seconds.
+
+    The algorithm is a bisection.
+    """
     low, high = 1.0, 1.0
     while _work_without_waits(users, high, seconds) > target and high < 1e6:
         low, high = high, high * 2
@@ -171,10 +179,10 @@ def _think_scale(users: list[_SyntheticUser], target: float, seconds: float) -> 
 
 def _work_without_waits(users: list[_SyntheticUser], scale: float, seconds: float) -> float:
     done = 0.0
-    for person in users:
+    for user in users:
         time = 0.0
         for index in itertools.count():
-            think, gpu, cpu = person[index]
+            think, gpu, cpu = user[index]
             time += think * scale
             if time >= seconds:
                 break
@@ -185,20 +193,20 @@ def _work_without_waits(users: list[_SyntheticUser], scale: float, seconds: floa
 
 
 def _memory_sizes(seed: int, count: int, total: float, device: int) -> list[int]:
-    """Log-normal sizes with the given sum, as far as the bounds of one notebook allow it."""
-    draw = Random(f"memory {seed}")
-    least, most = MIN_MEMORY_FRACTION * device, MAX_MEMORY_FRACTION * device
-    sizes = [math.exp(draw.gauss(0.0, MEMORY_SIGMA)) for _ in range(count)]
+    """Return log-normal sizes with the given sum, as far as the bounds of one notebook allow it."""
+    rng = Random(f"memory {seed}")
+    min_bytes, max_bytes = MIN_MEMORY_FRACTION * device, MAX_MEMORY_FRACTION * device
+    sizes = [math.exp(rng.gauss(0.0, MEMORY_SIGMA)) for _ in range(count)]
     for _ in range(50):
         factor = total / sum(sizes)
-        sizes = [min(most, max(least, size * factor)) for size in sizes]
+        sizes = [min(max_bytes, max(min_bytes, size * factor)) for size in sizes]
     return [int(size) for size in sizes]
 
 
 def _restart_times(seed: int, index: int, per_day: float, seconds: float) -> tuple[float, ...]:
-    draw = Random(f"deaths {seed} {index}")
+    rng = Random(f"deaths {seed} {index}")
     times: list[float] = []
     time = 0.0
-    while per_day > 0 and (time := time + draw.expovariate(per_day / 86400.0)) < seconds:
+    while per_day > 0 and (time := time + rng.expovariate(per_day / 86400.0)) < seconds:
         times.append(time)
     return tuple(times)

@@ -1,4 +1,4 @@
-"""The figures as tables for a terminal."""
+"""Tables of the figures for a terminal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .results import LENGTH_CLASSES
 
 _CELLS = (("wait_p50", "wait p50"), ("wait_p95", "p95"), ("wait_p99", "p99"))
 _SLOWDOWNS = (("slowdown_p50", "slow p50"), ("slowdown_p95", "p95"))
-_MAX_NAME_CHARACTERS = 11  # characters of a policy's name in a table; longer ones are numbered and explained below
+_MAX_NAME_CHARACTERS = 11  # of a policy's name in a table; longer names are numbered and listed below the table
 
 
 def render(figures: dict[str, Any]) -> Group:
-    """What `experiment.compare` returns."""
+    """Return the tables of the figures of `experiment.compare`."""
     long = any(len(policy) > _MAX_NAME_CHARACTERS for policy in figures["policies"])
     names = {policy: f"#{n}" if long else policy for n, policy in enumerate(figures["policies"], start=1)}
     cells = _table("short: under 10 s of GPU time, medium: under 60 s; waits in seconds")
@@ -24,46 +24,46 @@ def render(figures: dict[str, Any]) -> Group:
     cells.add_column("cells")
     for name in ("count", *(title for _, title in (*_CELLS, *_SLOWDOWNS)), "running"):
         cells.add_column(name, justify="right")
-    totals = _table("slow: how much longer than alone; running: not finished at the end; used: of the devices' time")
+    totals = _table("slow: duration over that without other clients; running: at the end; used: of the devices' time")
     totals.add_column("policy", no_wrap=True)
     for name in ("GPU s per s", "used", "switches", "moved", "Jain", "longest wait", "unusable"):
         totals.add_column(name, justify="right")
-    for policy, of in figures["policies"].items():
+    for policy, results in figures["policies"].items():
         for index, name in enumerate(LENGTH_CLASSES):
-            one = of["cells"][name]
+            one = results["cells"][name]
             row = [f"{one['count']:,}", *(format_number(one[key]) for key, _ in (*_CELLS, *_SLOWDOWNS))]
             cells.add_row(
                 names[policy] if not index else "", name, *row, f"{one['unfinished']:,}", end_section=name == "long"
             )
         totals.add_row(
             names[policy],
-            format_number(of["throughput"]),
-            format_percent(of["utilisation"]),
-            f"{of['switches']:,}",
-            f"{of['bytes_moved'] / 1e12:,.2f} TB",
-            format_number(of["jain"]),
-            f"{format_number(of['longest_wait'])} s",
-            format_percent(of["fragmentation"]),
+            format_number(results["throughput"]),
+            format_percent(results["utilisation"]),
+            f"{results['switches']:,}",
+            f"{results['bytes_moved'] / 1e12:,.2f} TB",
+            format_number(results["jain"]),
+            f"{format_number(results['longest_wait'])} s",
+            format_percent(results["fragmentation"]),
         )
     legend = [f"{name}: {policy}" for policy, name in names.items() if name != policy]
     return Group(heading(figures), cells, totals, *legend)
 
 
 def _table(caption: str) -> Table:
-    """Narrow enough for all its columns in 80 characters."""
+    """Return an empty table that is narrow enough for all its columns in 80 characters."""
     return Table(caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def heading(figures: dict[str, Any]) -> str:
     seeds = figures["seed"] if isinstance(figures["seed"], list) else [figures["seed"]]
-    how = dict(figures["parameters"])
-    words = [f"{figures['trace']}", f"{figures['seconds'] / 3600:g} simulated hours"]
-    if "devices" in how:
-        size, link = how.pop("device_memory") / 1e9, how.pop("link") / 1e9
-        words.append(f"{how.pop('devices')} x {size:g} GB at {link:g} GB/s")
-    words += [f"{name.replace('_', ' ')} {value}" for name, value in how.items()]
-    words.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
-    return f"Simulated: {'; '.join(words)}"
+    parameters = dict(figures["parameters"])
+    items = [f"{figures['trace']}", f"{figures['seconds'] / 3600:g} simulated hours"]
+    if "devices" in parameters:
+        size, link = parameters.pop("device_memory") / 1e9, parameters.pop("link") / 1e9
+        items.append(f"{parameters.pop('devices')} x {size:g} GB at {link:g} GB/s")
+    items += [f"{name.replace('_', ' ')} {value}" for name, value in parameters.items()]
+    items.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
+    return f"Simulated: {'; '.join(items)}"
 
 
 def format_number(value: float | None) -> str:

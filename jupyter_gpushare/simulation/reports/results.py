@@ -1,22 +1,19 @@
-"""What is counted in a simulation, and what follows from it."""
+"""Counters of a simulation, and the figures that follow from them."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
-from .event_queue import SimClient
-
-if TYPE_CHECKING:
-    from .simulation import Simulation
+from ..entities import SimClient, SimDevice
 
 SHORT_SECONDS, MEDIUM_SECONDS = 10.0, 60.0  # seconds of GPU time
 LENGTH_CLASSES = ("short", "medium", "long")
 
 
 class Results:
-    """Of one simulation, or of several put together (`+=`): figures are then over all their cells and clients."""
+    """Results of one simulation, or of several (`+=`) with figures over all their cells and clients."""
 
     def __init__(self) -> None:
         self.waits = {name: array("d") for name in LENGTH_CLASSES}
@@ -24,11 +21,11 @@ class Results:
         self.unfinished = dict.fromkeys(LENGTH_CLASSES, 0)
         self.longest_wait = 0.0
         self.seconds = 0.0
-        self.work = 0.0  # GPU seconds done
-        self.busy = 0.0  # device seconds in which somebody worked
+        self.work = 0.0  # GPU seconds
+        self.busy = 0.0  # device seconds with at least one working client
         self.device_seconds = 0.0
         self.free = self.lost = 0.0  # see free_capacity.py
-        self.refused = 0  # clients that were not admitted
+        self.refused = 0  # clients that the scheduler did not admit
         self.switches = 0
         self.bytes_moved = 0
         self.bytes_faulted = 0
@@ -41,37 +38,24 @@ class Results:
             self.longest_wait = seconds
 
     def record_cell(self, client: SimClient, now: float) -> None:
-        """A cell has ended."""
+        """Record a cell that has ended."""
         name = length_class(client.cell_gpu)
         self.waits[name].append(client.cell_wait)
-        alone = client.cell_gpu + client.cell_cpu
-        if alone > 0:
-            self.slowdowns[name].append((now - client.cell_started_at) / alone)
+        exclusive_seconds = client.cell_gpu + client.cell_cpu
+        if exclusive_seconds > 0:
+            self.slowdowns[name].append((now - client.cell_started_at) / exclusive_seconds)
 
-    def finish(self, simulation: Simulation, seconds: float) -> None:
-        """The time is over: what is still going on counts as far as it came."""
-        now = simulation.now
-        for client in simulation.all_clients:
-            simulation.end_work(client)
-            simulation.end_wait(client)
-            if client.has_open_work:
-                simulation.end_turn(client)
+    def finish(self, clients: Iterable[SimClient], devices: Collection[SimDevice], seconds: float) -> None:
+        """Add the totals of clients and devices at the end of a simulation that has lasted `seconds`."""
+        for client in clients:
             if client.cell_started_at >= 0:
                 self.unfinished[length_class(client.cell_gpu)] += 1
             self.work += client.gpu_seconds
             if client.gpu_seconds or client.wait_seconds:
                 self.gpu_time_ratios.append(client.gpu_seconds / (client.gpu_seconds + client.wait_seconds))
         self.seconds += seconds
-        self.device_seconds += seconds * len(simulation.devices)
-        self.busy += sum(device.busy_seconds for device in simulation.devices.values())
-        simulation.free_capacity.advance(now)
-        self.free += simulation.free_capacity.free
-        self.lost += simulation.free_capacity.unusable
-        self.switches += simulation.switches
-        self.bytes_moved += simulation.bytes_in + simulation.bytes_out
-        self.bytes_faulted += simulation.bytes_faulted
-        self.events += simulation.handled_timers
-        self.decisions += simulation.decisions
+        self.device_seconds += seconds * len(devices)
+        self.busy += sum(device.busy_seconds for device in devices)
 
     def __iadd__(self, other: Results) -> Results:
         for name in LENGTH_CLASSES:
@@ -88,7 +72,7 @@ class Results:
         return self
 
     def as_json(self) -> dict[str, Any]:
-        """The figures of docs/explanation/simulator.md: times in seconds; None where there was nothing to measure."""
+        """Return the figures of docs/explanation/simulator.md: times in seconds, and None without data."""
         cells = {}
         for name in LENGTH_CLASSES:
             waits, slowdowns = sorted(self.waits[name]), sorted(self.slowdowns[name])
@@ -122,17 +106,17 @@ def length_class(gpu_seconds: float) -> str:
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float | None:
-    """By linear interpolation between the closest ranks; None of nothing."""
+    """Return a quantile by linear interpolation between the closest ranks, or None without values."""
     if not ordered:
         return None
-    place = (len(ordered) - 1) * fraction
-    low = int(place)
+    rank = (len(ordered) - 1) * fraction
+    low = int(rank)
     high = min(low + 1, len(ordered) - 1)
-    return round(ordered[low] + (ordered[high] - ordered[low]) * (place - low), 6)
+    return round(ordered[low] + (ordered[high] - ordered[low]) * (rank - low), 6)
 
 
 def jain(values: Iterable[float]) -> float | None:
-    """Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all are equal, 1/n if one has everything."""
+    """Return Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all values are equal, 1/n if one is not zero."""
     values = list(values)
     squares = sum(value * value for value in values)
     return round(sum(values) ** 2 / (len(values) * squares), 6) if squares else None

@@ -1,7 +1,7 @@
-"""A trace from what a coordinator tells: snapshots, at most ten a second, become clients and cells.
+"""Recorder of traces: the snapshots of a coordinator, at most ten a second, become clients and cells.
 
-Nothing that names a person or a file is kept. Within a cell only the sums are known, so its CPU time is put half before
-and half after its GPU time.
+A trace has no name of a user or a file.
+Snapshots have only the sums of a cell, so half of its CPU time precedes its GPU time and half follows it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from .traces import VERSION, CellLine, ClientLine, DeviceLine, HeaderLine, Line
 
-SPREAD_SECONDS = 10.0  # seconds, over which the GPU time of a program is spread
-SETTLE_SECONDS = 2.0  # seconds after a cell's end in which its GPU time may still be reported
+SPREAD_SECONDS = 10.0  # length of an interval of a program, for which a trace has no cells
+SETTLE_SECONDS = 2.0  # time after a cell's end in which processes may still report its GPU time
 
 
 @dataclass
 class _Cell:
     think: float
     began: float
-    busy: float  # the client's sums when it began
-    waited: float
+    busy: float  # the client's sum at the beginning of the cell
+    waited: float  # the same
     ended: float | None = None
     phases: list[float] = field(default_factory=list)
 
@@ -40,11 +40,11 @@ class _Client:
     cells: list[_Cell] = field(default_factory=list)
     busy: float = 0.0
     waited: float = 0.0
-    initial_usage: tuple[float, float] = (0.0, 0.0)  # the same two when it was seen first
+    initial_usage: tuple[float, float] = (0.0, 0.0)  # `busy` and `waited` in the first snapshot of the client
 
 
 class Recorder:
-    """Told of snapshots by `see`; `lines` is the trace so far."""
+    """Recorder of snapshots; `lines` yields the trace so far."""
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -54,16 +54,16 @@ class Recorder:
         self._user_names: dict[str, str] = {}
 
     def on_snapshot(self, status: dict[str, Any], time: float) -> None:
-        """`status` as in docs/reference/wire.md, at `time` in seconds of any clock."""
+        """Record a snapshot of docs/reference/wire.md, at `time` in seconds of any clock."""
         if self._began is None:
             self._began = time
         self._now = now = time - self._began
         for device in status["devices"]:
             self._devices[device["uuid"]] = device["memory_total"]
         present = set()
-        for told in status["clients"]:
-            present.add(told["id"])
-            self._update_client(told, now)
+        for row in status["clients"]:
+            present.add(row["id"])
+            self._update_client(row, now)
         for identity, client in self._clients.items():
             if identity not in present and client.departed is None:
                 client.departed = now
@@ -71,31 +71,27 @@ class Recorder:
                 self._complete_cell(client)
 
     def advance(self, time: float) -> None:
-        """Nothing else has happened up to `time`."""
+        """Record that nothing has changed up to `time`."""
         if self._began is not None:
             self._now = max(self._now, time - self._began)
 
-    def _update_client(self, told: dict[str, Any], now: float) -> None:
-        client = self._clients.get(told["id"])
+    def _update_client(self, row: dict[str, Any], now: float) -> None:
+        client = self._clients.get(row["id"])
         if client is None:
-            tenant = self._user_names.setdefault(told["user"], f"user-{len(self._user_names) + 1}")
-            quota = {name: value for name, value in told["quota"].items() if value is not None}
-            client = self._clients[told["id"]] = _Client(len(self._clients) + 1, tenant, now, quota, last_cell_end=now)
-            client.busy, client.waited = client.initial_usage = _busy_seconds(told), told["wait_seconds"]
+            tenant = self._user_names.setdefault(row["user"], f"user-{len(self._user_names) + 1}")
+            quota = {name: value for name, value in row["quota"].items() if value is not None}
+            client = self._clients[row["id"]] = _Client(len(self._clients) + 1, tenant, now, quota, last_cell_end=now)
+            client.busy, client.waited = client.initial_usage = _busy_seconds(row), row["wait_seconds"]
         client.departed = None
-        client.gpus = max(client.gpus, len(told["devices"]))
-        client.memory = max(client.memory, told["allocated"])
-        if (
-            client.cell
-            and client.cell.ended is not None
-            and (told["cells"] or now > client.cell.ended + SETTLE_SECONDS)
-        ):
-            client.busy, client.waited = max(client.busy, _busy_seconds(told)), told["wait_seconds"]
+        client.gpus = max(client.gpus, len(row["devices"]))
+        client.memory = max(client.memory, row["allocated"])
+        if client.cell and client.cell.ended is not None and (row["cells"] or now > client.cell.ended + SETTLE_SECONDS):
+            client.busy, client.waited = max(client.busy, _busy_seconds(row)), row["wait_seconds"]
             self._complete_cell(client)
-        if told["cells"] and not client.cell:
+        if row["cells"] and not client.cell:
             client.cell = _Cell(now - client.last_cell_end, now, client.busy, client.waited)
-        client.busy, client.waited = max(client.busy, _busy_seconds(told)), told["wait_seconds"]
-        if not told["cells"]:
+        client.busy, client.waited = max(client.busy, _busy_seconds(row)), row["wait_seconds"]
+        if not row["cells"]:
             self._end_cell(client, now)
 
     def _end_cell(self, client: _Client, now: float) -> None:
@@ -103,7 +99,7 @@ class Recorder:
             client.cell.ended = client.last_cell_end = now
 
     def _complete_cell(self, client: _Client) -> None:
-        """Its last cell is over, and all is known of it."""
+        """Compute the phases of the client's last cell, which has ended and is fully reported."""
         cell, client.cell = client.cell, None
         if cell is None:
             return
@@ -153,6 +149,6 @@ class Recorder:
                     yield CellLine(client=name, think=round(cell.think, 6), phases=cell.phases)
 
 
-def _busy_seconds(told: dict[str, Any]) -> float:
-    """GPU seconds: as estimated by its processes, or else as long as it held the device."""
-    return float(told.get("gpu_busy_seconds") or told["gpu_seconds"])
+def _busy_seconds(row: dict[str, Any]) -> float:
+    """Return the busy time of a client, or without a report of its processes the time that it had the device."""
+    return float(row.get("gpu_busy_seconds") or row["gpu_seconds"])

@@ -1,4 +1,4 @@
-"""The report that one opens in a browser: one file, with its plotting library inside."""
+"""Report for a browser: one HTML file that contains its plotting library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .results import LENGTH_CLASSES, Results, quantile
 
 _COLOURS = ("#3266a8", "#d1622b", "#3f8f4f", "#8256a8", "#a83252", "#7a6a3a")
 _WAITING = "#d9d9d9"
-_POINTS = 400  # of a curve
+_POINTS = 400  # intervals of a curve
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: .25rem .7rem; text-align: right; }
@@ -23,17 +23,20 @@ tr + tr { border-top: 1px solid #ddd; } p.note { color: #555; }
 
 
 class PlotlyMissing(Exception):
-    """The plotting library is not installed."""
+    """Error about the plotting library, which is not installed."""
 
 
 def require_plotly() -> None:
-    """Raises Missing without plotly."""
+    """Check that plotly is installed. Raises PlotlyMissing."""
     if importlib.util.find_spec("plotly") is None:
         raise PlotlyMissing("--html needs plotly: pip install 'jupyter-gpushare[reports]'")
 
 
 def render_page(figures: dict[str, Any], pooled: dict[str, Results], timelines: dict[str, TimelineData]) -> str:
-    """HTML of the report. `pooled` has all seeds, `details` the first one. Raises Missing without plotly."""
+    """Return the report as HTML. Raises PlotlyMissing.
+
+    `pooled` has the results of all seeds, and `timelines` has data of the first seed.
+    """
     require_plotly()
     from plotly import graph_objects as go
     from plotly.offline import get_plotlyjs
@@ -43,17 +46,17 @@ def render_page(figures: dict[str, Any], pooled: dict[str, Results], timelines: 
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Simulated GPU sharing</title>",
         f"<style>{_STYLE}</style><script>{get_plotlyjs()}</script></head><body>",
         f"<h1>Simulated GPU sharing</h1><p>{html.escape(text_report.heading(figures))}</p>",
-        "<p class='note'>Everything here is simulated: no GPU was used. Wait: time in a cell in which it wanted the "
-        "GPU and did not have it. Slowdown: how much longer a cell took than alone. Short cells have less than 10 s of "
-        "GPU time, medium ones less than 60 s.</p>",
+        "<p class='note'>All figures are simulated: no GPU was used. Wait: time in which a cell waited for the GPU. "
+        "Slowdown: duration of a cell over its duration without other clients. Short cells have less than 10 s of "
+        "GPU time, medium cells less than 60 s.</p>",
         _table(figures),
-        "<h2>How long cells waited</h2><p class='note'>Of all cells of a length, the part that waited at most so "
-        "long: the further left and the higher, the better.</p>",
+        "<h2>Waits of cells</h2><p class='note'>The curve shows the percentage of cells that waited no longer than "
+        "this. A curve further left and higher is better.</p>",
         *(_plot(_waits(go, name, pooled, colours)) for name in LENGTH_CLASSES),
-        "<h2>How busy the devices were</h2>",
+        "<h2>Utilisation of the devices</h2>",
         _plot(_utilisation(go, timelines, colours)),
-        "<h2>Who had the GPU</h2><p class='note'>First seed, from the beginning. Coloured: the client holds a device; "
-        "grey: a cell of it waits. Drag to look closer, double-click to go back.</p>",
+        "<h2>Turns</h2><p class='note'>First seed, from the beginning. Coloured: the client has a device; grey: a cell "
+        "of the client waits. Drag to zoom in, double-click to zoom out.</p>",
         *(_plot(_timeline(go, name, one, colours[name])) for name, one in timelines.items()),
         "</body></html>",
     ]
@@ -70,15 +73,15 @@ def _table(figures: dict[str, Any]) -> str:
     totals = ("throughput", "utilisation", "switches", "jain", "longest_wait", "fragmentation")
     rows = ["".join(f"<th>{name}</th>" for name in ("policy", *names))]
     sums = ["".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("policy", "moved", *totals))]
-    for policy, of in figures["policies"].items():
+    for policy, results in figures["policies"].items():
         for length in LENGTH_CLASSES:
-            one = of["cells"][length]
+            one = results["cells"][length]
             values = [policy, length, f"{one['count']:,}", *(text_report.format_number(one[key]) for key in keys)]
             rows.append("".join(f"<td>{html.escape(value)}</td>" for value in values))
         values = [
             policy,
-            f"{of['bytes_moved'] / 1e12:,.2f} TB",
-            *(text_report.format_number(of[name]) for name in totals),
+            f"{results['bytes_moved'] / 1e12:,.2f} TB",
+            *(text_report.format_number(results[name]) for name in totals),
         ]
         sums.append("".join(f"<td>{html.escape(value)}</td>" for value in values))
     return "".join("<table>" + "".join(f"<tr>{row}</tr>" for row in part) + "</table>" for part in (rows, sums))
@@ -126,12 +129,12 @@ def _timeline(go: Any, policy: str, timeline: TimelineData, colour: str) -> Any:
     end = timeline.complete_until
     waits = [(client, since, until) for client, since, until in timeline.waits if since < end]
     turns = [(client, since, until) for client, _, since, until in timeline.turns if since < end]
-    for name, stretches, shade in (("waits", waits, _WAITING), ("has a device", turns, colour)):
+    for name, intervals, shade in (("waits", waits, _WAITING), ("has a device", turns, colour)):
         figure.add_bar(
-            y=[client for client, _, _ in stretches],
-            base=[since / 60 for _, since, _ in stretches],
-            x=[(until - since) / 60 for _, since, until in stretches],
-            customdata=[until - since for _, since, until in stretches],
+            y=[client for client, _, _ in intervals],
+            base=[since / 60 for _, since, _ in intervals],
+            x=[(until - since) / 60 for _, since, until in intervals],
+            customdata=[until - since for _, since, until in intervals],
             hovertemplate="%{y}: %{customdata:.2f} s from minute %{base:.2f}",
             orientation="h",
             name=name,

@@ -1,6 +1,6 @@
-"""Traces: who comes when, and what they run. The format is one JSON object a line.
+"""Traces with the arrival, the departure and the cells of clients, one JSON object a line.
 
-docs/explanation/simulator.md describes it.
+docs/explanation/simulator.md describes the format.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..core.base.errors import Refused
-from ..core.base.quota import Quota
+from ...core.base.errors import Refused
+from ...core.base.quota import Quota
 from .workload import Cell, Participant
 
 VERSION = 1
-MIN_REPEATED_SECONDS = 0.001  # seconds: an endless cell of shorter ones would take for ever to simulate
+MIN_REPEATED_SECONDS = 0.001  # of all phases of an endless cell, to bound the time of a simulation
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -27,7 +27,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
 class InvalidTrace(ValueError):
-    """The trace cannot be used; the message names the file, the line, what is wrong and what is allowed."""
+    """Error about a trace. The message has the file, the line, the problem and the allowed values."""
 
 
 class _Line(
@@ -37,7 +37,7 @@ class _Line(
 
 
 class HeaderLine(_Line, tag="trace", frozen=True, kw_only=True):
-    """The first line. `seconds`: how long what was recorded took."""
+    """First line; `seconds` is the duration of the recording."""
 
     version: int
     name: str = ""
@@ -45,14 +45,14 @@ class HeaderLine(_Line, tag="trace", frozen=True, kw_only=True):
 
 
 class DeviceLine(_Line, tag="device", frozen=True, kw_only=True):
-    """One device; `link` in bytes a second, each way."""
+    """Device with `memory` in bytes and `link` in bytes a second, each way."""
 
     memory: Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
     link: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class ClientLine(_Line, tag="client", frozen=True, kw_only=True):
-    """A client that comes at `at` and leaves at `until` (null: never)."""
+    """Client that arrives at `at` and departs at `until` (null: never)."""
 
     id: Name
     at: Seconds = 0.0
@@ -68,7 +68,7 @@ class ClientLine(_Line, tag="client", frozen=True, kw_only=True):
 
 
 class CellLine(_Line, tag="cell", frozen=True, kw_only=True):
-    """A client's next cell, `think` seconds after its last one has ended. `repeat`: its phases begin anew for ever."""
+    """Next cell of a client, `think` seconds after the end of the last one; `repeat` makes its phases endless."""
 
     client: Name
     phases: Annotated[list[Seconds], msgspec.Meta(min_length=1)]
@@ -82,6 +82,8 @@ _decoder = msgspec.json.Decoder(Line)
 
 @dataclass(frozen=True)
 class Trace:
+    """Contents of a trace; `seconds` is the duration of the recording."""
+
     name: str
     participants: tuple[Participant, ...]
     devices: tuple[DeviceLine, ...] = ()
@@ -90,7 +92,7 @@ class Trace:
 
 @dataclass
 class _TraceReader:
-    """What was read so far."""
+    """Reader of a trace with the lines read so far."""
 
     head: HeaderLine | None = None
     devices: list[DeviceLine] = field(default_factory=list)
@@ -98,7 +100,7 @@ class _TraceReader:
     cells: dict[str, list[Cell]] = field(default_factory=dict)
 
     def add_line(self, line: Line) -> None:
-        """Raises ValueError for what does not fit to the lines before."""
+        """Add a line. Raises ValueError if the line contradicts the lines before."""
         if self.head is None:
             if not isinstance(line, HeaderLine):
                 raise ValueError('the first line must be {"type": "trace", "version": 1}')
@@ -106,7 +108,7 @@ class _TraceReader:
                 raise ValueError(f"version {line.version} is unknown: allowed is {VERSION}")
             self.head = line
         elif isinstance(line, HeaderLine):
-            raise ValueError("a second first line")
+            raise ValueError('a second line of type "trace": only the first line may have it')
         elif isinstance(line, DeviceLine):
             self.devices.append(line)
         elif isinstance(line, ClientLine):
@@ -116,11 +118,11 @@ class _TraceReader:
 
     def _add_client(self, line: ClientLine) -> None:
         if line.id in self.clients:
-            raise ValueError(f"client {line.id!r} is there twice")
+            raise ValueError(f"client {line.id!r} has two lines")
         if line.kind not in ("notebook", "job"):
             raise ValueError(f"kind {line.kind!r} is unknown: allowed are notebook, job")
         if line.until is not None and line.until < line.at:
-            raise ValueError(f"client {line.id!r} leaves at {line.until:g}, before it comes at {line.at:g}")
+            raise ValueError(f"client {line.id!r} departs at {line.until:g}, before it arrives at {line.at:g}")
         try:
             Quota().with_changes(line.quota)
         except (Refused, TypeError) as error:
@@ -161,7 +163,7 @@ class _TraceReader:
 
 
 class _RepeatedPhases:
-    """Phases for ever: a pair of CPU and GPU must stay one, so an odd number gets a GPU phase of no length."""
+    """Endless repetition of phases. An odd number of phases gets an empty GPU phase, so that CPU and GPU alternate."""
 
     def __init__(self, phases: tuple[float, ...]) -> None:
         self._phases = phases if len(phases) % 2 == 0 else (*phases, 0.0)
@@ -171,24 +173,24 @@ class _RepeatedPhases:
 
 
 def read(path: str) -> Trace:
-    """A trace file. Raises BadTrace, or OSError when it cannot be read."""
-    reading = _TraceReader()
+    """Read a trace file. Raises InvalidTrace, OSError."""
+    reader = _TraceReader()
     with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
-                reading.add_line(_decoder.decode(line))
+                reader.add_line(_decoder.decode(line))
             except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
                 allowed = "allowed types are trace, device, client, cell; see docs/explanation/simulator.md"
                 raise InvalidTrace(f"{path}, line {number}: {error} ({allowed})") from None
-    if not reading.clients:
-        raise InvalidTrace(f"{path}: there is no client in it")
-    return reading.build_trace(Path(path).name)
+    if not reader.clients:
+        raise InvalidTrace(f"{path}: the trace has no client")
+    return reader.build_trace(Path(path).name)
 
 
 def write(path: str, lines: Iterable[Line]) -> None:
-    """Raises OSError."""
+    """Write a trace file. Raises OSError."""
     encoder = msgspec.json.Encoder()
     with Path(path).open("wb") as file:
         for line in lines:
@@ -196,12 +198,12 @@ def write(path: str, lines: Iterable[Line]) -> None:
 
 
 def needed_devices(participants: Iterable[Participant], memory: int) -> int:
-    """So many devices hold all that is there at the same time, if it could be divided at will."""
+    """Return the number of devices for the memory of all simultaneous clients, as if memory could be split at will."""
     changes = sorted(
         change
         for one in participants
         for change in ((one.arrives, one.memory), (math.inf if one.departs is None else one.departs, -one.memory))
     )
-    most = max(itertools.accumulate(size for _, size in changes), default=0)
-    widest = max((one.gpus for one in participants), default=1)
-    return max(1, math.ceil(most / memory), widest)
+    max_bytes = max(itertools.accumulate(size for _, size in changes), default=0)
+    max_gpus = max((one.gpus for one in participants), default=1)
+    return max(1, math.ceil(max_bytes / memory), max_gpus)
