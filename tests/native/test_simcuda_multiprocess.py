@@ -141,7 +141,7 @@ def test_a_killed_process_frees_the_device(machine: dict[str, str]) -> None:
         time.sleep(0.05)
         endless.kill()
         go(busy)
-        assert 1.0 <= float(read_line(busy)) < 1.8, "it would take 2 s beside the work of the killed process"
+        assert 1.0 <= float(read_line(busy)) < 1.8, "with the work of the killed process, it would take 2 s"
 
 
 def test_unified_memory_of_another_process_is_evicted_and_keeps_its_data(machine: dict[str, str]) -> None:

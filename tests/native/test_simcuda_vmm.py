@@ -26,10 +26,10 @@ from ..support.polling import wait_until
 
 @on_driver(GPUSHARE_SIM_MEMORY="64MiB")
 def test_the_device_can_be_full(cuda: Cuda) -> None:
-    kept = cuda.cuMemCreate(32 * MIB, properties(cuda), 0)
+    handle = cuda.cuMemCreate(32 * MIB, properties(cuda), 0)
     assert cuda.code("cuMemCreate", 32 * MIB, properties(cuda), 0) == 2
     assert cuda.code("cuMemAlloc", 32 * MIB) == 2
-    cuda.cuMemRelease(kept)
+    cuda.cuMemRelease(handle)
     managed = cuda.cuMemAllocManaged(40 * MIB, 1)
     cuda.launch("fill_f32", managed, 1.0, 10 * MIB)
     cuda.cuCtxSynchronize()
