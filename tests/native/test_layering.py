@@ -90,14 +90,14 @@ def circles(found: Calls) -> set[frozenset[str]]:
 
 def reach(found: Calls, file: str) -> set[str]:
     """Return the files that `file` calls, directly or through other files."""
-    seen: set[str] = set()
+    reached: set[str] = set()
     waiting = list(found[file])
     while waiting:
         other = waiting.pop()
-        if other not in seen:
-            seen.add(other)
+        if other not in reached:
+            reached.add(other)
             waiting += found[other]
-    return seen
+    return reached
 
 
 def includes(path: Path) -> list[str]:

@@ -18,11 +18,11 @@ OUT_OF_MEMORY = 2
 CAPTURED = """
 one, memory, exec_, inner = c_void_p(cuda.stream(1)), c_uint64(), c_void_p(), c_void_p()
 def captured(*calls):
-    made = c_void_p()
+    graph = c_void_p()
     assert cuda.cuStreamBeginCapture_v2(one, 2) == 0
     assert not any([call() for call in calls])
-    assert cuda.cuStreamEndCapture(one, byref(made)) == 0
-    return made
+    assert cuda.cuStreamEndCapture(one, byref(graph)) == 0
+    return graph
 def kernel(depth):
     return lambda: cuda.launch("spin", 0, stream=one.value, call=lambda f, *rest: launch(f, 2, 3, depth, *rest[3:]))
 launch = cuda.cuLaunchKernel

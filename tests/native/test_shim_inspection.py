@@ -25,12 +25,12 @@ def ledger(details: dict[str, Any]) -> dict[str, tuple[int, int]]:
 
 def test_the_ledger_by_kind(client: CudaClient, process: ProcessConnection) -> None:
     assert inspect(process, 1)["ledger"] == []
-    client.run("kept = [cuda.alloc(2 << 20) for _ in range(3)]")
+    client.run("allocations = [cuda.alloc(2 << 20) for _ in range(3)]")
     client.run("own = cuda.alloc(1 << 20, 'cuMemAllocManaged', 1)")
     details = inspect(process, 2)
     assert ledger(details) == {"redirected": (3, 6), "managed": (1, 1)}
     assert details["memory_mode"] == "unified"
-    assert client.run("[cuda.free(address) for _, address in kept]") == [0, 0, 0]
+    assert client.run("[cuda.free(address) for _, address in allocations]") == [0, 0, 0]
     assert ledger(inspect(process, 3)) == {"managed": (1, 1)}
     assert process.is_silent(), "the process reports its details once"
 

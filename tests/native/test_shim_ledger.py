@@ -64,9 +64,8 @@ class StressProgram:
 @pytest.mark.parametrize("mode", ["unified", "plain"])
 def test_every_view_agrees_to_the_byte(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> None:
     machine_memory = {"GPUSHARE_SIM_MEMORY": "8GiB"}
-    bare = CudaClient(
-        machine.environment(**machine_memory, GPUSHARE_DISABLE="1")
-    )  # sees the driver's figures for the whole device
+    # Without the shim, this client gets the driver's figures for the whole device.
+    bare = CudaClient(machine.environment(**machine_memory, GPUSHARE_DISABLE="1"))
     bare.run("cuda = Cuda()")
     program = StressProgram(machine.environment(GPUSHARE_MEMORY_MODE=mode, **machine_memory), mode)
     process = coordinator.accept().welcome()

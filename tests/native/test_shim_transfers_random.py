@@ -119,9 +119,9 @@ class Transfers(RuleBasedStateMachine):
         address = data.draw(st.sampled_from(sorted(self.mapped)))
         size, handle, seed = self.mapped.pop(address)
         assert self.client.run(f"unmap({address}, {size})") == 0
-        elsewhere = self.client.run(f"reserve({size})")
-        assert self.client.run(f"map_at({elsewhere}, {size}, {handle})") == 0
-        self.mapped[elsewhere] = (size, handle, seed)
+        new_address = self.client.run(f"reserve({size})")
+        assert self.client.run(f"map_at({new_address}, {size}, {handle})") == 0
+        self.mapped[new_address] = (size, handle, seed)
 
     @rule(data=st.data(), handle_first=st.booleans())
     @precondition(lambda self: self.mapped)

@@ -98,9 +98,8 @@ def test_permit_with_a_wrong_check_changes_nothing(client: CudaClient, process: 
     assert process.stays_in(IN)
     assert process.last_turn.epoch == 1
     permit.check = Permit(permit.turn, permit.devices, epoch=2).check
-    wait_until(
-        lambda: process.phase == OUT
-    )  # without a doorbell, because the agent reads a torn permit again until it is whole
+    # No doorbell is needed, because the agent reads a torn permit again until it is whole.
+    wait_until(lambda: process.phase == OUT)
 
 
 def test_a_process_in_a_turn_takes_its_clients_page_afterwards(

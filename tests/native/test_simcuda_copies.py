@@ -65,9 +65,8 @@ def test_batches_by_both_signatures(cuda: Cuda) -> None:
     arguments = (targets, sources, sizes, count, attributes, first, one)
     assert library.cuMemcpyBatchAsync(*arguments, ctypes.byref(failed), handle) == 1 and failed.value == 1
     assert library.cuMemcpyBatchAsync_v2(*arguments, ctypes.c_void_p(0)) == 1  # the legacy stream
-    assert (
-        library.cuMemcpyBatchAsync_v2(*arguments[:5], batch([1]), one, handle) == 1
-    )  # no attributes for the first element
+    # The first element has no attributes.
+    assert library.cuMemcpyBatchAsync_v2(*arguments[:5], batch([1]), one, handle) == 1
 
 
 @on_driver()

@@ -83,8 +83,8 @@ def test_description_is_readable_without_using_the_devices(tmp_path: Path) -> No
     assert len({device["uuid"] for device in devices}) == 2
     assert all(device["uuid"].startswith("GPU-53494d") and len(device["uuid"]) == 40 for device in devices)
     again = describe(environment(tmp_path / "state", GPUSHARE_SIM_DEVICES="2", GPUSHARE_SIM_MEMORY="2GiB"))[1]
-    elsewhere = describe(environment(tmp_path / "other", GPUSHARE_SIM_DEVICES="2"))[1]
-    assert again == devices and isinstance(elsewhere, list) and elsewhere[0]["uuid"] != devices[0]["uuid"]
+    other_file = describe(environment(tmp_path / "other", GPUSHARE_SIM_DEVICES="2"))[1]
+    assert again == devices and isinstance(other_file, list) and other_file[0]["uuid"] != devices[0]["uuid"]
 
 
 def visible(cuda: Cuda) -> None:
@@ -98,13 +98,13 @@ def test_visible_devices(tmp_path: Path) -> None:
     assert isinstance(devices, list)
     uuids = [device["uuid"] for device in devices]
 
-    def seen(choice: str) -> list[str]:
+    def visible_uuids(choice: str) -> list[str]:
         with running_process(visible, variables | {"CUDA_VISIBLE_DEVICES": choice}) as process:
             return [f"GPU-{u[:8]}-{u[8:12]}-{u[12:16]}-{u[16:20]}-{u[20:]}" for u in json.loads(read_line(process))]
 
-    assert seen("2,0") == [uuids[2], uuids[0]]
-    assert seen(uuids[1]) == [uuids[1]]
-    assert seen("1,-1,0") == [uuids[1]]
+    assert visible_uuids("2,0") == [uuids[2], uuids[0]]
+    assert visible_uuids(uuids[1]) == [uuids[1]]
+    assert visible_uuids("1,-1,0") == [uuids[1]]
     with running_process(visible, variables | {"CUDA_VISIBLE_DEVICES": ""}) as process:
         assert read_line(process) == ""  # cuInit found no device
 

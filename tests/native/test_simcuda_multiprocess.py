@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..driver_facts.harness import MIB, MS, Cuda, environment, on_driver, run_test_program, start_test
+from ..driver_facts.harness import MIB, MS, Cuda, environment, on_driver, running_process, start_test
 from ..driver_facts.test_memory import place
 from ..support import sanitizers
 from ..support.polling import wait_until
@@ -108,12 +108,12 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.exclusive
 def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
-    with run_test_program(spin, machine, "400", "40") as first, run_test_program(spin, machine, "400", "1") as second:
+    with running_process(spin, machine, "400", "40") as first, running_process(spin, machine, "400", "1") as second:
         assert read_line(first) == read_line(second) == "ready"
         go(first)
         alone = float(read_line(first))
         assert 0.4 <= alone < 0.6
-        with run_test_program(spin, machine, "400", "40") as third:
+        with running_process(spin, machine, "400", "40") as third:
             assert read_line(third) == "ready"
             go(second)
             go(third)
@@ -123,8 +123,8 @@ def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
 
 def test_an_idle_process_takes_no_device_time(machine: dict[str, str]) -> None:
     with (
-        run_test_program(allocate_and_read, machine, "plain", "64") as idle,
-        run_test_program(spin, machine, "300", "30") as busy,
+        running_process(allocate_and_read, machine, "plain", "64") as idle,
+        running_process(spin, machine, "300", "30") as busy,
     ):
         assert read_line(idle) == read_line(busy) == "ready"
         go(busy)
@@ -133,25 +133,25 @@ def test_an_idle_process_takes_no_device_time(machine: dict[str, str]) -> None:
 
 def test_a_killed_process_frees_the_device(machine: dict[str, str]) -> None:
     with (
-        run_test_program(spin, machine, "60000", "30000") as endless,
-        run_test_program(spin, machine, "1000", "500", "4") as busy,
+        running_process(spin, machine, "60000", "30000") as endless,
+        running_process(spin, machine, "1000", "500", "4") as busy,
     ):
         assert read_line(endless) == read_line(busy) == "ready"
         go(endless)
         time.sleep(0.05)
         endless.kill()
         go(busy)
-        assert 1.0 <= float(read_line(busy)) < 1.8, "it would take 2 s beside the work of the killed process"
+        assert 1.0 <= float(read_line(busy)) < 1.8, "with the work of the killed process, it would take 2 s"
 
 
 def test_unified_memory_of_another_process_is_evicted_and_keeps_its_data(machine: dict[str, str]) -> None:
     with (
-        run_test_program(allocate_and_read, machine, "managed", "700") as first,
-        run_test_program(report_free, machine) as watcher,
+        running_process(allocate_and_read, machine, "managed", "700") as first,
+        running_process(report_free, machine) as watcher,
     ):
         assert read_line(first) == read_line(watcher) == "ready"
         free = query_free(watcher)
-        with run_test_program(
+        with running_process(
             allocate_and_read, machine, "plain", "600"
         ) as second:  # ordinary memory evicts unified memory
             assert read_line(second) == "ready"
@@ -168,8 +168,8 @@ def test_working_sets_that_do_not_fit_thrash(tmp_path: Path) -> None:
 
     def both(mebibytes: str) -> float:
         with (
-            run_test_program(sweep, machine, mebibytes, "4") as first,
-            run_test_program(sweep, machine, mebibytes, "4") as second,
+            running_process(sweep, machine, mebibytes, "4") as first,
+            running_process(sweep, machine, mebibytes, "4") as second,
         ):
             assert read_line(first) == read_line(second) == "ready"
             go(first)
@@ -180,7 +180,7 @@ def test_working_sets_that_do_not_fit_thrash(tmp_path: Path) -> None:
 
 
 def test_many_killed_processes_leave_nothing_stuck(machine: dict[str, str]) -> None:
-    with run_test_program(report_free, machine) as watcher:
+    with running_process(report_free, machine) as watcher:
         assert read_line(watcher) == "ready"
         before = query_free(watcher)
         for number in range(12):
@@ -190,7 +190,7 @@ def test_many_killed_processes_leave_nothing_stuck(machine: dict[str, str]) -> N
             victim.kill()
             victim.communicate()
         assert query_free(watcher) == before
-        with run_test_program(spin, machine, "50", "1") as alive:
+        with running_process(spin, machine, "50", "1") as alive:
             assert read_line(alive) == "ready"
             go(alive)
             assert float(read_line(alive)) < 0.2
@@ -206,7 +206,7 @@ def execute_again(cuda: Cuda, times: str) -> None:
 
 
 def test_a_process_that_executes_another_program_starts_anew(machine: dict[str, str]) -> None:
-    with run_test_program(execute_again, machine, "2") as process:
+    with running_process(execute_again, machine, "2") as process:
         assert read_line(process) == "ready"
 
 

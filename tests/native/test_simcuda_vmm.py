@@ -7,7 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, run_test_program
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process
 from ..driver_facts.test_facts import run
 from ..driver_facts.vmm import (
     GRANULE,
@@ -26,10 +26,10 @@ from ..support.polling import wait_until
 
 @on_driver(GPUSHARE_SIM_MEMORY="64MiB")
 def test_the_device_can_be_full(cuda: Cuda) -> None:
-    kept = cuda.cuMemCreate(32 * MIB, properties(cuda), 0)
+    handle = cuda.cuMemCreate(32 * MIB, properties(cuda), 0)
     assert cuda.code("cuMemCreate", 32 * MIB, properties(cuda), 0) == 2
     assert cuda.code("cuMemAlloc", 32 * MIB) == 2
-    cuda.cuMemRelease(kept)
+    cuda.cuMemRelease(handle)
     managed = cuda.cuMemAllocManaged(40 * MIB, 1)
     cuda.launch("fill_f32", managed, 1.0, 10 * MIB)
     cuda.cuCtxSynchronize()
@@ -150,7 +150,7 @@ def exporter(cuda: Cuda, state: str) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        with run_test_program(importer, environment(Path(state)), path) as other:
+        with running_process(importer, environment(Path(state)), path) as other:
             assert other.stdin and other.stdout
             connection, _ = listener.accept()
             with connection:

@@ -119,9 +119,8 @@ def test_resident_bytes_equal_those_of_the_driver(short_quantum_host: SystemHost
 
     if mode == "unified":
         on_device, used_bytes = both()
-        assert (
-            abs(on_device - used_bytes) <= empty
-        )  # the estimate ignores the contexts and the memory that they displace
+        # The estimate ignores the contexts and the memory that they displace.
+        assert abs(on_device - used_bytes) <= empty
     else:
         on_device = agreed(both)
     assert on_device <= 256 * MIB

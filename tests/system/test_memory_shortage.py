@@ -133,9 +133,8 @@ def test_impossible_allocation_is_refused_at_once(default_settings_host: SystemH
     assert plain.run("cuda.alloc(140 << 20)[0]") == 0
     idle.run("arrays = grow(40 << 20, 4 << 20, 0)", MAX_SECONDS)
     default_settings_host.request(messages.Release(client="swap-1"))
-    wait_until(
-        lambda: default_settings_host.clients()["swap-1"]["phase"] == "idle"
-    )  # not running: a shortage separates running clients
+    # The client must not run, because a shortage separates running clients.
+    wait_until(lambda: default_settings_host.clients()["swap-1"]["phase"] == "idle")
     default_settings_host.request(messages.Hold(client="swap-2", seconds=60.0))
     assert program.run("cuda.spin(1)") == 0
     assert program.run("cuda.alloc(245 << 20)[0]") == OUT_OF_MEMORY  # more than any client of this mode can have

@@ -61,7 +61,7 @@ def test_a_restarted_kernel_is_the_same_client(long_quantum_host: SystemHost, st
     one = start()
     client = one.client
     long_quantum_host.request(messages.SetQuota(client=client, changes={"memory": "100MiB", "share": 0.5}))
-    kept: Counter[str] = Counter()
+    baseline: Counter[str] = Counter()
     for now in (True, False, True, True):
         one.run("check(cuda.alloc(60 << 20)[0])")
         one.manager.restart_kernel(now=now)
@@ -74,8 +74,8 @@ def test_a_restarted_kernel_is_the_same_client(long_quantum_host: SystemHost, st
         assert clients[client]["allocated"] == 0
         assert [process["pid"] for process in clients[client]["processes"]] == [one.pid]
         wait_until(lambda: long_quantum_host.clients()[client]["kernel_pids"] == [one.pid])
-        kept = kept or descriptors(long_quantum_host)
-    wait_until(lambda: descriptors(long_quantum_host) <= kept)
+        baseline = baseline or descriptors(long_quantum_host)
+    wait_until(lambda: descriptors(long_quantum_host) <= baseline)
     assert one.value("cuda.alloc(101 << 20)[0]") == 2  # CUDA_ERROR_OUT_OF_MEMORY: the quota holds
 
 
@@ -104,9 +104,9 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
         return long_quantum_host.page(other.pid)["turn_refused_entries"]
 
     def seconds_of_five_tries() -> float:
-        began, first = time.monotonic(), tries()
+        start_time, first = time.monotonic(), tries()
         wait_until(lambda: tries() >= first + 5)
-        return time.monotonic() - began
+        return time.monotonic() - start_time
 
     wait_until(lambda: seconds_of_five_tries() < 0.15)
     assert long_quantum_host.coordinator
@@ -118,8 +118,8 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
     assert other.finish(request)["status"] == "ok"
     assert tries() <= before + 1, "one try may have begun before the end"
     assert long_quantum_host.page(other.pid)["turn_epoch"] > 0, "the kernel must enter by its permit"
-    began = next(e.begin_ns for e in long_quantum_host.executions(other.pid) if e.begin_ns > killed)
-    assert (began - ended) / 1e9 < 1
+    begin = next(e.begin_ns for e in long_quantum_host.executions(other.pid) if e.begin_ns > killed)
+    assert (begin - ended) / 1e9 < 1
     long_quantum_host.coordinator.send_signal(signal.SIGCONT)
     assert long_quantum_host.overlap([one.pid], [other.pid]) == 0
 

@@ -27,7 +27,7 @@ def inspected(host: SystemHost, pid: int) -> dict[str, Any]:
 
 def test_inspection_shows_a_program_with_a_coordinator(long_quantum_host: SystemHost) -> None:
     program = long_quantum_host.program("one", "memory=64MiB")
-    program.run("kept = cuda.alloc(40 << 20), cuda.alloc(1 << 20)")
+    program.run("allocations = cuda.alloc(40 << 20), cuda.alloc(1 << 20)")
     assert program.run("cuda.spin()") in (0, None)
     found = inspected(long_quantum_host, program.pid)
     assert (found["client"], found["page"]["control"]["memory_limit"]) == ("one", 64 * MIB)
