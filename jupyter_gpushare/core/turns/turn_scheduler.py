@@ -10,7 +10,6 @@ from ..colocation.colocation_rules import ColocationRules
 from ..colocation.overrun_policy import should_interrupt
 from ..interface.commands import Command, InterruptKernel, Permit
 from ..interface.settings import Settings
-from ..measure.time_limit import TimeLimitBucket
 from ..queueing.eviction_order import EvictionOrder
 from ..queueing.policies import policy_of
 from ..queueing.wait_queue import WaitQueue
@@ -47,20 +46,6 @@ class TurnScheduler(TurnStarter):
     def add_device(self, info: DeviceInfo) -> None:
         device = self.devices[info.uuid] = Device(info, WaitQueue(self.policy, self.settings.max_wait))
         device.eviction_candidates = EvictionOrder(device)
-
-    def apply_quota(self, client: Client, now: float) -> None:
-        """Apply the limit and the share of the client, whose quota or policy has changed."""
-        limit = self.policy.limit(client)
-        if limit >= 1.0:
-            client.time_limit = None
-        elif client.time_limit is None or client.time_limit.limit != limit:
-            timing = (self.policy.quantum(client), client.switch_cost.total)
-            if client.grant and client.time_limit:
-                client.time_limit.charge(now - client.grant.granted_at, now)
-            client.time_limit = TimeLimitBucket(limit, *timing, now, client.time_limit)
-        self.update_contention(client)
-        self.requeue(client, now)
-        self.mark_dirty(client)
 
     # --- time
 
