@@ -43,12 +43,12 @@ class IdlePolicy:
     """
 
     def __init__(
-        self, clients: Mapping[str, Client], turns: TurnScheduler, user_requests: UserRequests, out: list[Command]
+        self, clients: Mapping[str, Client], turns: TurnScheduler, user_requests: UserRequests, commands: list[Command]
     ) -> None:
         self._clients = clients
         self._turns = turns
         self._user_requests = user_requests
-        self._out = out
+        self._commands = commands
         self._deadlines = DeadlineQueue()
 
     def next_deadline(self) -> float | None:
@@ -151,12 +151,12 @@ class IdlePolicy:
         idle = format_duration(now - since)
         if suspend is not None and suspend <= now:
             self._user_requests.suspend(client, now, by_policy=True)
-            self._out.append(
+            self._commands.append(
                 NotifyUser(client.id, f"idle for {idle}, so it is suspended until its next cell or GPU call")
             )
         elif evict is not None and evict <= now and not self._keeps_memory(client):
             self._user_requests.evict(client, now, by_policy=True)
-            self._out.append(NotifyUser(client.id, f"idle for {idle}, so its memory leaves until its next turn"))
+            self._commands.append(NotifyUser(client.id, f"idle for {idle}, so its memory leaves until its next turn"))
         self._schedule(client, since, now)
 
     def _schedule(self, client: Client, since: float, now: float) -> None:

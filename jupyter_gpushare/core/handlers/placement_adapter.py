@@ -19,12 +19,12 @@ class PlacementAdapter:
     """Adapter through which the scheduler uses placement."""
 
     def __init__(
-        self, settings: PlacementSettings, clients: dict[str, Client], turns: TurnScheduler, out: list[Command]
+        self, settings: PlacementSettings, clients: dict[str, Client], turns: TurnScheduler, commands: list[Command]
     ) -> None:
         self.placement = Placement(settings)
         self._clients = clients
         self._turns = turns
-        self._out = out
+        self._commands = commands
         self._preemptible_guests: set[str] = set()
 
     # --- devices
@@ -59,7 +59,7 @@ class PlacementAdapter:
 
     def _notify(self, client: str, message: str) -> None:
         if client in self._clients:
-            self._out.append(NotifyUser(client, message))
+            self._commands.append(NotifyUser(client, message))
 
     # --- clients
 
@@ -79,7 +79,7 @@ class PlacementAdapter:
             quota = replace(self.placement.tenants.apply_ceilings(quota, event.tenant), service="offline")
             request = placement_request(request, quota)
             self.placement.register_existing(event.client, request, event.tenant)
-            self._out.append(
+            self._commands.append(
                 NotifyUser(
                     event.client, f"offline and without a guaranteed share, because its request was refused: {error}"
                 )

@@ -16,10 +16,10 @@ from ..turns.turn_scheduler import TurnScheduler
 class UserRequests:
     """Handlers of events of users' requests; `handlers` has the handler of each event."""
 
-    def __init__(self, registry: EntityRegistry, turns: TurnScheduler, out: list[Command]) -> None:
+    def __init__(self, registry: EntityRegistry, turns: TurnScheduler, commands: list[Command]) -> None:
         self._registry = registry
         self._turns = turns
-        self._out = out
+        self._commands = commands
         self.handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ReleaseRequested: self._on_release_requested,
             ev.HoldRequested: self._on_hold_requested,
@@ -79,7 +79,7 @@ class UserRequests:
             self._turns.start_closing(client.grant, now)
         self._turns.update_forced_eviction(client)
         self._turns.mark_dirty(client)
-        self._out.append(UpdateQuota(client.id))  # a later coordinator reads the suspension from the pages
+        self._commands.append(UpdateQuota(client.id))  # a later coordinator reads the suspension from the pages
 
     def resume(self, client: Client, now: float) -> None:
         client.suspended = client.suspended_by_policy = False
@@ -87,4 +87,4 @@ class UserRequests:
             self._turns.enter_queue(client, now)
         self._turns.update_forced_eviction(client)
         self._turns.mark_dirty(client)
-        self._out.append(UpdateQuota(client.id))
+        self._commands.append(UpdateQuota(client.id))

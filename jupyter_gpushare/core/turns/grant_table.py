@@ -18,10 +18,10 @@ FIRST_TURN = 1 << 32  # GPUSHARE_FIRST_TURN of page.h
 
 
 class GrantTable:
-    """The queues and the grants of all devices. Commands go to `out`, and turn numbers begin at `first_turn`."""
+    """The queues and the grants of all devices. Commands go to `commands`, and turn numbers begin at `first_turn`."""
 
     def __init__(
-        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+        self, settings: Settings, devices: dict[str, Device], commands: list[Command], first_turn: int = FIRST_TURN
     ) -> None:
         self.settings = settings
         self.now = -math.inf  # the time of the event that is being handled
@@ -34,7 +34,7 @@ class GrantTable:
         self.deadlines = DeadlineQueue()
         self.dirty_devices: dict[str, None] = {}  # devices that the scheduler has to look at again
         self.clients_to_review: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
-        self._out = out
+        self.commands = commands
         self._queue_sequence = 0
         self._last_turn = first_turn - 1
 
