@@ -55,7 +55,8 @@ class Scheduler:
         self.turns = TurnScheduler(settings or Settings(), self.devices, self._commands, first_turn)
         self.residency = ResidencyPlanner(self.clients, self.devices)
         self.placement_adapter = PlacementAdapter(self.settings.placement, self.clients, self.turns, self._commands)
-        user_requests = UserRequests(self.registry, self.turns, self._commands)
+        user_requests = UserRequests(self.registry, self.turns, self.turns, self._commands)
+        process_events = ProcessEventHandlers(self.registry, self.turns, self.turns, self.turns, self.turns.colocation)
         self.idle_policy = IdlePolicy(self.clients, self.turns, user_requests, self._commands)
         self._event_log: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_MAX_LOGGED_EVENTS)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
@@ -72,7 +73,7 @@ class Scheduler:
             ev.QuotaChanged: self._on_quota_changed,
             ev.SettingsChanged: self._on_settings_changed,
             ev.Tick: lambda event, now: None,
-            **ProcessEventHandlers(self.registry, self.turns).handlers,
+            **process_events.handlers,
             **user_requests.handlers,
         }
 
