@@ -51,12 +51,13 @@ class Scheduler:
         )
         self._registered = 0
         self._now = float("-inf")
-        self._out: list[Command] = []
-        self.turns = TurnScheduler(settings or Settings(), self.devices, self._out, first_turn)
+        self._commands: list[Command] = []
+        self.turns = TurnScheduler(settings or Settings(), self.devices, self._commands, first_turn)
         self.residency = ResidencyPlanner(self.clients, self.devices)
-        self.placement_adapter = PlacementAdapter(self.settings.placement, self.clients, self.turns, self._out)
-        user_requests = UserRequests(self.registry, self.turns, self._out)
-        self.idle_policy = IdlePolicy(self.clients, self.turns, user_requests, self._out)
+        self.placement_adapter = PlacementAdapter(self.settings.placement, self.clients, self.turns, self._commands)
+        user_requests = UserRequests(self.registry, self.turns, self.turns, self._commands)
+        process_events = ProcessEventHandlers(self.registry, self.turns, self.turns, self.turns, self.turns.colocation)
+        self.idle_policy = IdlePolicy(self.clients, self.turns, user_requests, self._commands)
         self._event_log: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_MAX_LOGGED_EVENTS)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ClientRegistered: self._on_client_registered,
@@ -72,7 +73,7 @@ class Scheduler:
             ev.QuotaChanged: self._on_quota_changed,
             ev.SettingsChanged: self._on_settings_changed,
             ev.Tick: lambda event, now: None,
-            **ProcessEventHandlers(self.registry, self.turns).handlers,
+            **process_events.handlers,
             **user_requests.handlers,
         }
 
@@ -97,8 +98,8 @@ class Scheduler:
         touched = self.turns.advance(now)
         self.idle_policy.update(now)  # finds turns that have begun without a permit
         # The residency commands come first, because a process whose gate closes reads its resident target.
-        commands = [*self.residency.plan(touched, now), *self._out]
-        self._out.clear()
+        commands = [*self.residency.plan(touched, now), *self._commands]
+        self._commands.clear()
         self._event_log.append((now, event, tuple(commands)))
         return commands
 
@@ -145,7 +146,7 @@ class Scheduler:
             self.placement_adapter.restart(client, now)
             self.idle_policy.on_restart(client, now)
         client.label = event.label or client.label
-        self._out.append(UpdateQuota(client.id))
+        self._commands.append(UpdateQuota(client.id))
 
     def _on_client_removed(self, event: ev.ClientRemoved, now: float) -> None:
         client = self.registry.client(event.client)
@@ -181,7 +182,7 @@ class Scheduler:
         process = self.processes[event.process] = Process(event.process, client, event.devices)
         client.processes[event.process] = process
         self._set_devices(client, now)
-        self._out.append(UpdateQuota(client.id))
+        self._commands.append(UpdateQuota(client.id))
         if event.turn:
             self.turns.adopt_turn(process, event.turn, now)
         self.turns.permits.on_process_joined(client)
@@ -226,7 +227,7 @@ class Scheduler:
         client.quota = event.quota
         self.turns.apply_quota(client, now)
         self.turns.update_forced_eviction(client)
-        self._out.append(UpdateQuota(client.id))
+        self._commands.append(UpdateQuota(client.id))
 
     def _on_settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
         policy_of(event.settings)  # raises before anything has changed

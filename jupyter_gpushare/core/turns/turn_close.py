@@ -20,9 +20,9 @@ class TurnCloser(GrantTable):
     """Table of grants that closes grants."""
 
     def __init__(
-        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+        self, settings: Settings, devices: dict[str, Device], commands: list[Command], first_turn: int = FIRST_TURN
     ) -> None:
-        super().__init__(settings, devices, out, first_turn)
+        super().__init__(settings, devices, commands, first_turn)
         self.tuner = SettingsTuner()  # tunes the settings by the measured costs of turns
 
     def start_closing(self, grant: Grant, now: float, since: float | None = None) -> None:
@@ -64,7 +64,7 @@ class TurnCloser(GrantTable):
     def update_overrun(self, grant: Grant, now: float) -> None:
         if grant.is_draining and not grant.is_overrun and self.has_contenders(grant) and now >= self.overrun_at(grant):
             grant.overrun_since = now
-            self._out.append(ReportOverrun(grant.client.id, grant.turn, grant.closing_seconds(now)))
+            self.commands.append(ReportOverrun(grant.client.id, grant.turn, grant.closing_seconds(now)))
             self.mark_dirty(grant.client)
 
     def finish_turn(self, grant: Grant, now: float) -> None:
@@ -112,5 +112,5 @@ class TurnCloser(GrantTable):
         """Publish the client's quantum and idle release again if measurements have changed them by a quarter."""
         timing = (self.policy.quantum(client), self.policy.idle_release(client))
         if any(not 0.8 <= new / old <= 1.25 for new, old in zip(timing, client.published_timing, strict=True)):
-            self._out.append(UpdateQuota(client.id))
+            self.commands.append(UpdateQuota(client.id))
             client.published_timing = timing

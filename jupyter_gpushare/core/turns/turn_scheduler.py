@@ -10,7 +10,6 @@ from ..colocation.colocation_rules import ColocationRules
 from ..colocation.overrun_policy import should_interrupt
 from ..interface.commands import Command, InterruptKernel, Permit
 from ..interface.settings import Settings
-from ..measure.time_limit import TimeLimitBucket
 from ..queueing.eviction_order import EvictionOrder
 from ..queueing.policies import policy_of
 from ..queueing.wait_queue import WaitQueue
@@ -24,9 +23,9 @@ class TurnScheduler(TurnStarter):
     """Table of grants that chooses the next clients and ends turns, device by device after each event."""
 
     def __init__(
-        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+        self, settings: Settings, devices: dict[str, Device], commands: list[Command], first_turn: int = FIRST_TURN
     ) -> None:
-        super().__init__(settings, devices, out, first_turn)
+        super().__init__(settings, devices, commands, first_turn)
         self.colocation = ColocationController(lambda client: self.policy.share(client), self.quantum)
         self._colocation_rules = ColocationRules(self, self.colocation)
         self._deadlines = TurnDeadlines(self)
@@ -47,20 +46,6 @@ class TurnScheduler(TurnStarter):
     def add_device(self, info: DeviceInfo) -> None:
         device = self.devices[info.uuid] = Device(info, WaitQueue(self.policy, self.settings.max_wait))
         device.eviction_candidates = EvictionOrder(device)
-
-    def apply_quota(self, client: Client, now: float) -> None:
-        """Apply the limit and the share of the client, whose quota or policy has changed."""
-        limit = self.policy.limit(client)
-        if limit >= 1.0:
-            client.time_limit = None
-        elif client.time_limit is None or client.time_limit.limit != limit:
-            timing = (self.policy.quantum(client), client.switch_cost.total)
-            if client.grant and client.time_limit:
-                client.time_limit.charge(now - client.grant.granted_at, now)
-            client.time_limit = TimeLimitBucket(limit, *timing, now, client.time_limit)
-        self.update_contention(client)
-        self.requeue(client, now)
-        self.mark_dirty(client)
 
     # --- time
 
@@ -102,7 +87,7 @@ class TurnScheduler(TurnStarter):
             self._schedule_device(self.devices[uuid], now)
         for uuid in seen:
             device = self.devices[uuid]
-            self._out += self.colocation.publish(device, now)
+            self.commands += self.colocation.publish(device, now)
             for grant in list(device.grants):
                 self._end_overdue_turn(grant, now)
             if device.next_client:
@@ -114,7 +99,7 @@ class TurnScheduler(TurnStarter):
         for uuid in seen:
             for grant in self.devices[uuid].grants:
                 self.deadlines.set((GRANT_DEADLINE, grant.client.id), self._deadlines.next_check(grant))
-        self._out += self.permits.publish(self._permit_for)
+        self.commands += self.permits.publish(self._permit_for)
         return seen
 
     def _mark_changed_heads(self, now: float) -> bool:
@@ -241,7 +226,7 @@ class TurnScheduler(TurnStarter):
             return
         if should_interrupt(grant, self.settings, now) and self.has_contenders(grant):
             grant.is_interrupted = True
-            self._out.append(InterruptKernel(grant.client.id, grant.turn, grant.closing_seconds(now)))
+            self.commands.append(InterruptKernel(grant.client.id, grant.turn, grant.closing_seconds(now)))
 
     def _separate(self, grant: Grant, now: float) -> None:
         grant.is_separating = True

@@ -52,7 +52,7 @@ class TurnStarter(TurnCloser):
         """Ask the edge why the client's permit has not been used for a while."""
         if client.pending_permit:
             client.pending_permit.checks += 1
-            self._out.append(CheckUnusedPermit(client.id))
+            self.commands.append(CheckUnusedPermit(client.id))
             self.schedule_permit_check(client)
 
     def schedule_permit_check(self, client: Client) -> None:
