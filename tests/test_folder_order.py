@@ -35,8 +35,6 @@ MAX_FILES = 12  # in a folder, without __init__.py
 LARGE_FOLDERS = {"bench": "one file for each bench", "server": "one file for each service of the server"}
 
 CIRCLES = {
-    frozenset({"kernel.display.report", "kernel.display.report_html"}): "a report shows itself as HTML",
-    frozenset({"kernel.display.turn_history", "kernel.display.history_html"}): "a history shows itself as HTML",
     frozenset({"coordinator.engine." + name for name in ("client_registry", "coordinator", "periodic_tasks")}): (
         "the registry and the tasks take the coordinator"
     ),

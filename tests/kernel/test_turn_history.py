@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.kernel.client_api import ClientApi
-from jupyter_gpushare.kernel.display.turn_history import COLUMNS, History
+from jupyter_gpushare.kernel.display.history_data import COLUMNS
+from jupyter_gpushare.kernel.display.turn_history import History
 
 
 def entries(*pairs: tuple[float, str]) -> list[dict[str, Any]]:

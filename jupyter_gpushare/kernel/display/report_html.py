@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyter_gpushare.units import format_size
 
 from .html import COLOURS, Part, bar, card, dot, element, grid, muted
-from .report import PROBLEM_HEADING, device_line, memory_line
-
-if TYPE_CHECKING:
-    from .report import Report
+from .report_data import PROBLEM_HEADING, ReportData, device_line, memory_line
 
 _STRONG = "font-weight:600"
 
 
-def page(report: Report) -> str:
+def page(report: ReportData) -> str:
     parts = []
     if report.problem:
         alert = element("strong", "", f"{PROBLEM_HEADING} ") + escape(report.problem)
@@ -27,7 +24,7 @@ def page(report: Report) -> str:
     return element("div", "display:flow-root", "".join(parts))
 
 
-def _client(report: Report) -> str:
+def _client(report: ReportData) -> str:
     client = report.own
     facts = dict(report.rows())
     if client is None:
@@ -45,7 +42,7 @@ def _client(report: Report) -> str:
     return element("div", flex, head) + grid(rows + notes)
 
 
-def _memory(report: Report, client: dict[str, Any]) -> str:
+def _memory(report: ReportData, client: dict[str, Any]) -> str:
     """Return a bar of the allocated memory, as part of the memory quota or else of the client's devices."""
     line = memory_line(client)
     devices = [one for one in report.devices if not client.get("devices") or one["uuid"] in client["devices"]]
@@ -61,7 +58,7 @@ def _memory(report: Report, client: dict[str, Any]) -> str:
     return bar(parts, text) + element("div", "margin-top:2px", escape(text))
 
 
-def _device(report: Report, device: dict[str, Any]) -> str:
+def _device(report: ReportData, device: dict[str, Any]) -> str:
     head = element("div", _STRONG, escape(device_line(device)))
     total = device.get("memory_total") or 0
     body = _stacked(report, device, total) if total else ""
@@ -76,7 +73,7 @@ def _device(report: Report, device: dict[str, Any]) -> str:
     return head + body
 
 
-def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
+def _stacked(report: ReportData, device: dict[str, Any], total: int) -> str:
     """Return a bar of each client's memory on the device; memory of other programs and of contexts is last."""
     amounts = []
     for client in report.snapshot.get("clients", []):
