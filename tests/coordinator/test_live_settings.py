@@ -106,10 +106,10 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "sockets": [
         ({"ada": "here"}, "not an absolute path"),
         ({"a": "/s", "b": "/s"}, "the same socket"),
-        ({"": "/a"}, "no user"),
+        ({"": "/a"}, "not a user with a path"),
         (5, "5"),
     ],
-    "cgroup_user": [("(", "no regular expression"), (5, "5")],
+    "cgroup_user": [("(", "not a regular expression"), (5, "5")],
     "admins": [([1000], "1000"), (5, "5")],
     "admin_groups": [([True], "True"), (5, "5")],
     "max_connections": [(-1, "1 to 1000000"), (True, "True"), (1.5, "1.5")],
