@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..driver_facts.harness import MIB, MS, Cuda, environment, on_driver, start_test, test_program
+from ..driver_facts.harness import MIB, MS, Cuda, environment, on_driver, running_process, start_test
 from ..driver_facts.test_memory import place
 from ..support import sanitizers
 from ..support.polling import wait_until
@@ -108,12 +108,12 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.exclusive
 def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
-    with test_program(spin, machine, "400", "40") as first, test_program(spin, machine, "400", "1") as second:
+    with running_process(spin, machine, "400", "40") as first, running_process(spin, machine, "400", "1") as second:
         assert read_line(first) == read_line(second) == "ready"
         go(first)
         alone = float(read_line(first))
         assert 0.4 <= alone < 0.6
-        with test_program(spin, machine, "400", "40") as third:
+        with running_process(spin, machine, "400", "40") as third:
             assert read_line(third) == "ready"
             go(second)
             go(third)
@@ -122,7 +122,7 @@ def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
 
 
 def test_an_idle_process_costs_the_others_nothing(machine: dict[str, str]) -> None:
-    with test_program(hold, machine, "plain", "64") as idle, test_program(spin, machine, "300", "30") as busy:
+    with running_process(hold, machine, "plain", "64") as idle, running_process(spin, machine, "300", "30") as busy:
         assert read_line(idle) == read_line(busy) == "ready"
         go(busy)
         assert 0.3 <= float(read_line(busy)) < 0.5
@@ -130,8 +130,8 @@ def test_an_idle_process_costs_the_others_nothing(machine: dict[str, str]) -> No
 
 def test_a_stopped_or_killed_process_does_not_hold_the_device(machine: dict[str, str]) -> None:
     with (
-        test_program(spin, machine, "60000", "30000") as endless,
-        test_program(spin, machine, "1000", "500", "4") as busy,
+        running_process(spin, machine, "60000", "30000") as endless,
+        running_process(spin, machine, "1000", "500", "4") as busy,
     ):
         assert read_line(endless) == read_line(busy) == "ready"
         go(endless)
@@ -142,10 +142,10 @@ def test_a_stopped_or_killed_process_does_not_hold_the_device(machine: dict[str,
 
 
 def test_unified_memory_of_others_is_evicted_and_keeps_its_data(machine: dict[str, str]) -> None:
-    with test_program(hold, machine, "managed", "700") as first, test_program(report_free, machine) as watcher:
+    with running_process(hold, machine, "managed", "700") as first, running_process(report_free, machine) as watcher:
         assert read_line(first) == read_line(watcher) == "ready"
         free = ask(watcher)
-        with test_program(hold, machine, "plain", "600") as second:  # ordinary memory finds room as well
+        with running_process(hold, machine, "plain", "600") as second:  # ordinary memory finds room as well
             assert read_line(second) == "ready"
             assert ask(watcher) < 8 * MIB < free
             go(first)
@@ -160,8 +160,8 @@ def test_working_sets_that_do_not_fit_thrash(tmp_path: Path) -> None:
 
     def both(mebibytes: str) -> float:
         with (
-            test_program(sweep, machine, mebibytes, "4") as first,
-            test_program(sweep, machine, mebibytes, "4") as second,
+            running_process(sweep, machine, mebibytes, "4") as first,
+            running_process(sweep, machine, mebibytes, "4") as second,
         ):
             assert read_line(first) == read_line(second) == "ready"
             go(first)
@@ -172,7 +172,7 @@ def test_working_sets_that_do_not_fit_thrash(tmp_path: Path) -> None:
 
 
 def test_many_killed_processes_leave_nothing_stuck(machine: dict[str, str]) -> None:
-    with test_program(report_free, machine) as watcher:
+    with running_process(report_free, machine) as watcher:
         assert read_line(watcher) == "ready"
         before = ask(watcher)
         for number in range(12):
@@ -182,7 +182,7 @@ def test_many_killed_processes_leave_nothing_stuck(machine: dict[str, str]) -> N
             victim.kill()
             victim.communicate()
         assert ask(watcher) == before
-        with test_program(spin, machine, "50", "1") as alive:
+        with running_process(spin, machine, "50", "1") as alive:
             assert read_line(alive) == "ready"
             go(alive)
             assert float(read_line(alive)) < 0.2
@@ -198,7 +198,7 @@ def execute_again(cuda: Cuda, times: str) -> None:
 
 
 def test_a_process_that_executes_another_program_starts_anew(machine: dict[str, str]) -> None:
-    with test_program(execute_again, machine, "2") as process:
+    with running_process(execute_again, machine, "2") as process:
         assert read_line(process) == "ready"
 
 

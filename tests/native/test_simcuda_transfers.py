@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, test_program
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, running_process
 from ..driver_facts.test_memory import place, prefetch
 from ..driver_facts.vmm import free_bytes
 from ..support import sanitizers
@@ -71,7 +71,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 def run(test: Callable[..., None], machine: dict[str, str]) -> list[simlog.Execution]:
     """Run it in a process of its own on this machine; what the device did for it."""
-    with test_program(test, machine) as process:
+    with running_process(test, machine) as process:
         assert process.wait(timeout=60) == 0
     return simlog.read_all(Path(machine["GPUSHARE_SIM_LOG"]))[process.pid]
 
@@ -133,7 +133,7 @@ def copier(cuda: Cuda) -> None:
 
 
 def test_processes_share_the_link(machine: dict[str, str]) -> None:
-    with test_program(copier, machine) as one, test_program(copier, machine) as other:
+    with running_process(copier, machine) as one, running_process(copier, machine) as other:
         assert read_line(one) == read_line(other) == "ready"
         go(one)
         go(other)

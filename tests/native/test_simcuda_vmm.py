@@ -7,7 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, test_program
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process
 from ..driver_facts.test_facts import run
 from ..driver_facts.vmm import (
     GRANULE,
@@ -150,7 +150,7 @@ def exporter(cuda: Cuda, state: str) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        with test_program(importer, environment(Path(state)), path) as other:
+        with running_process(importer, environment(Path(state)), path) as other:
             assert other.stdin and other.stdout
             connection, _ = listener.accept()
             with connection:
