@@ -114,7 +114,9 @@ def test_invalid_argument_is_refused_with_a_reason(
     assert error in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--load", "0"], ["--seed", "x"], ["--devices", "0"], ["--device-memory", "big"]])
+@pytest.mark.parametrize(
+    "arguments", [["--load", "0"], ["--seed", "x"], ["--devices", "0"], ["--device-memory", "big"]]
+)
 def test_invalid_numbers_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*QUICK, *arguments])
