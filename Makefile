@@ -26,7 +26,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format docs reference wheel clean distclean
+.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript lint-prose jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format docs reference wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -124,7 +124,7 @@ lab: env
 # --- tests --------------------------------------------------------------------------------------------------
 
 # All parts run even if one fails, and the exit status is not 0 then.
-PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript
+PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript lint-prose
 
 # Parts run at the same time, and the output of each part stays in one piece.
 PARALLEL_PARTS := --jobs=$(or $(filter-out 0,$(JOBS)),1) --output-sync=target
@@ -168,6 +168,10 @@ lint-c: env
 lint-typescript: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Lint: TypeScript')
 	cd labextension && jlpm lint
+
+lint-prose: env
+	$(call say,'Lint: text')
+	$(BIN)/python tests/support/prose.py
 
 jest: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Tests: TypeScript')

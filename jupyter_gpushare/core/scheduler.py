@@ -39,7 +39,7 @@ class Scheduler:
     """
 
     def __init__(self, settings: Settings | None = None, first_turn: int = FIRST_TURN) -> None:
-        """Number turns from `first_turn` on.
+        """Start a scheduler whose turns have numbers from `first_turn` on.
 
         The turns of no other coordinator may have these numbers.
         """

@@ -158,7 +158,7 @@ def test_the_shared_file_is_private_and_a_readable_one_is_refused(tmp_path: Path
 def test_devices_of_every_user_are_identified_by_their_file(tmp_path: Path) -> None:
     state = tmp_path / "state"
     everybodys = environment(state, GPUSHARE_SIM_SHARED="1")
-    uuid = "GPU-53494d00-0000-0000"  # nobody's uid
+    uuid = "GPU-53494d00-0000-0000"  # the uid 0 of the devices of all users
     assert str(describe(everybodys)[1]).count(uuid) == 1
     with running_process(visible, everybodys) as process:
         assert uuid.replace("GPU-", "").replace("-", "") in read_line(process)

@@ -113,7 +113,7 @@ def extension(jp_serverapp: Any) -> GpuShareApp:
 
 @pytest.fixture
 def api(jp_fetch: Any) -> Callable[..., Awaitable[Any]]:
-    """Return a function that sends a request, as in `await api("GET", "status")`, and returns the JSON answer."""
+    """Return a function that sends a request and returns the JSON answer, as in `await call("GET", "status")`."""
 
     async def call(method: str, *parts: str, body: Any = None, **options: Any) -> Any:
         text = body if isinstance(body, (str, bytes, type(None))) else json.dumps(body)

@@ -67,7 +67,7 @@ def stop(notebook: Notebook, code: str) -> dict[str, Any]:
 def test_a_cell_shows_keyboard_interrupt_and_nothing_else(
     default_settings_host: SystemHost, start: Callable[..., Notebook]
 ) -> None:
-    """This holds for every way to call CUDA. Then the next cells run, and the memory is unchanged."""
+    """Every way to call CUDA raises KeyboardInterrupt. Then the next cells run, and the memory is unchanged."""
     notebook = start("python3-gpushare", setup=False)
     notebook.run("import asyncio\n" + SETUP)
     other = occupy_device(default_settings_host)

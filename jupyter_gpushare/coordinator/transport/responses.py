@@ -19,6 +19,5 @@ def reply(connection: Connection, number: int, result: Any) -> None:
 
 def refuse(connection: Connection, number: int, reason: str, message: str) -> None:
     """Send an error. `number` is 0 for a message that is no request; programs read `reason`, users read `message`."""
-
     refusal_counts[reason] += 1
     connection.send(encode(messages.Error(id=number, reason=reason, message=message)))
