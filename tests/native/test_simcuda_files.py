@@ -157,13 +157,14 @@ def test_the_shared_file_is_private_and_a_readable_one_is_refused(tmp_path: Path
 
 def test_devices_of_every_user_are_identified_by_their_file(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    everybodys = environment(state, GPUSHARE_SIM_SHARED="1")
-    uuid = "GPU-53494d00-0000-0000"  # the uid 0 of the devices of all users
-    assert str(describe(everybodys)[1]).count(uuid) == 1
-    with running_process(visible, everybodys) as process:
+    of_all_users = environment(state, GPUSHARE_SIM_SHARED="1")
+    uuid = "GPU-53494d00-0000-0000"  # uid 0 for the devices of all users
+    assert str(describe(of_all_users)[1]).count(uuid) == 1
+    with running_process(visible, of_all_users) as process:
         assert uuid.replace("GPU-", "").replace("-", "") in read_line(process)
     assert state.stat().st_mode & 0o777 == 0o666
-    with running_process(visible, environment(state)) as process:  # for whom they are to be private, they are not
+    # A driver with private devices refuses the file of all users.
+    with running_process(visible, environment(state)) as process:
         assert read_line(process) == ""
     code, error = describe(environment(tmp_path / "other", GPUSHARE_SIM_SHARED="yes"))
     assert code == -1 and error == {"error": "GPUSHARE_SIM_SHARED=yes: 0 or 1 is needed"}

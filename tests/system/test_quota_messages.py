@@ -7,7 +7,7 @@ from collections.abc import Callable
 from .notebook_client import Notebook
 from .system_host import SystemHost
 
-IN_COLOCATION = "among clients that run at the same time"
+IN_COLOCATION = "among colocated clients"
 
 
 def output_of(notebook: Notebook, line: str) -> str:
@@ -24,7 +24,7 @@ def test_a_quota_without_a_memory_limit_is_the_memory_of_the_device(
         shown = output_of(notebook, line)
         assert "memory all of the device's (256 MiB)" in shown and "unlimited" not in shown
     typed = default_settings_host.command("quota", notebook.client).stdout
-    assert "memory=none resident=none class=online; memory=none is all of the device's, 256 MiB" in typed
+    assert "memory=none resident=none class=online; memory=none is all of the device's memory, 256 MiB" in typed
 
 
 def test_ignored_share_has_a_note(default_settings_host: SystemHost, start: Callable[..., Notebook]) -> None:
