@@ -90,7 +90,7 @@ class InProcessCoordinator:
 
     def check(self) -> None:
         """The scheduler's books are right, and nothing went wrong unseen."""
-        invariants.check(self.coordinator.scheduler, self.coordinator.scheduler.turns.now)
+        invariants.check(self.coordinator.scheduler, self.coordinator.scheduler.turns.table.now)
         assert not self.loop.bugs, self.loop.bugs
 
     def request(self, message: Any, uid: int = 0) -> Any:
