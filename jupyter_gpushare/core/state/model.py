@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..base.device_info import DeviceInfo
 from ..base.quota import Quota
-from ..measure.decaying_usage import DecayingUsage
-from ..measure.demand_estimate import DemandEstimate
-from ..measure.switch_cost import SwitchCostEstimate
+from ..measure.estimates import DecayingUsage, DemandEstimate, SwitchCostEstimate
 
 if TYPE_CHECKING:
     from ..interface.commands import Permit

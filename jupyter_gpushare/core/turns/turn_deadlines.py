@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..colocation.overrun_policy import overrun_deadline
-from ..measure.switch_cost import DEFAULT_RESTORE_BYTES_PER_SECOND
+from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
 from ..state.model import Client, Device, Grant
 from .grant_table import GrantTable
 from .turn_close import TurnCloser

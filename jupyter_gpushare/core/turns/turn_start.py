@@ -8,7 +8,7 @@ from ..base.device_info import ReportedTurn
 from ..colocation.overrun_policy import admits_others
 from ..interface.commands import CheckUnusedPermit
 from ..interface.settings import MAX_QUANTUM_SECONDS
-from ..measure.switch_cost import DEFAULT_RESTORE_BYTES_PER_SECOND
+from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
 from ..state.model import Client, Device, Grant, PendingPermit, Process
 from .grant_table import PERMIT_CHECK, GrantTable
 from .turn_close import TurnCloser
