@@ -24,8 +24,7 @@ from .interface.commands import Command, UpdateQuota
 from .interface.settings import Settings
 from .queueing.policies import policy_of
 from .residency.residency_plan import ResidencyPlanner
-from .state.model import Client, Process
-from .state.registry import EntityRegistry
+from .state.model import Client, EntityRegistry, Process
 from .turns.grant_table import FIRST_TURN
 from .turns.turn_scheduler import TurnScheduler
 
