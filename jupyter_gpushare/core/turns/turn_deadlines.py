@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..colocation.overrun_policy import overrun_deadline
+from ..colocation.colocation_rules import overrun_deadline
 from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
 from ..state.model import Client, Device, Grant
 from .grant_table import GrantTable

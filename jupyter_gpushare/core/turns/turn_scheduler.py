@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from ..base.device_info import DeviceInfo
 from ..colocation.colocation_control import ColocationController
-from ..colocation.colocation_rules import ColocationRules
-from ..colocation.overrun_policy import should_interrupt
+from ..colocation.colocation_rules import ColocationRules, should_interrupt
 from ..interface.commands import Command, InterruptKernel, Permit
 from ..interface.settings import Settings
 from ..queueing.eviction_order import EvictionOrder

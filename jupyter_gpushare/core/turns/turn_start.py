@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..base.device_info import ReportedTurn
-from ..colocation.overrun_policy import admits_others
+from ..colocation.colocation_rules import admits_others
 from ..interface.commands import CheckUnusedPermit
 from ..interface.settings import MAX_QUANTUM_SECONDS
 from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND

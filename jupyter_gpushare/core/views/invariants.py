@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..colocation.colocation_rules import fits_in_memory
-from ..colocation.overrun_policy import admits_others
+from ..colocation.colocation_rules import admits_others, fits_in_memory
 from ..interface.settings import EXCLUSIVE
 from ..scheduler import Scheduler
 from ..state.model import Client, Device, Grant
