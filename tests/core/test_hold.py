@@ -90,7 +90,7 @@ def test_suspended_waiter_leaves_the_queue(host: SimulatedHost) -> None:
     host.start_busy("a", "b")
     host.handle_event(ev.SuspendRequested("b"))
     assert host.queue("gpu") == []
-    assert not host.scheduler.turns.has_contenders(host.scheduler.clients["a"].grant)  # type: ignore[arg-type]
+    assert not host.scheduler.turns.table.has_contenders(host.scheduler.clients["a"].grant)  # type: ignore[arg-type]
 
 
 def test_suspended_client_cannot_hold(host: SimulatedHost) -> None:

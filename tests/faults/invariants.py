@@ -24,7 +24,7 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
     daemon = coordinator.daemon
     scheduler = daemon.scheduler
     try:
-        of_the_core.check(scheduler, scheduler.turns.now)
+        of_the_core.check(scheduler, scheduler.turns.table.now)
     except of_the_core.InvariantViolation as broken:
         yield str(broken)
     due = scheduler.next_deadline()

@@ -92,7 +92,7 @@ class InProcessCoordinator:
 
     def check(self) -> None:
         """Check the scheduler's invariants, and that no callback has raised."""
-        invariants.check(self.coordinator.scheduler, self.coordinator.scheduler.turns.now)
+        invariants.check(self.coordinator.scheduler, self.coordinator.scheduler.turns.table.now)
         assert not self.loop.bugs, self.loop.bugs
 
     def request(self, message: Any, uid: int = 0) -> Any:

@@ -22,7 +22,7 @@ def waiting(**settings: Any) -> float:
     workload = some_notebooks(6, hours=HOURS, seed=2, load=0.5, jobs=1, devices=(SLOW,))
     simulation = Simulation(workload, Settings(sharing="exclusive", **settings))
     results = simulation.run(HOURS * 3600)
-    return simulation.scheduler.turns.waited_seconds / results.work
+    return simulation.scheduler.turns.table.waited_seconds / results.work
 
 
 @pytest.mark.nightly

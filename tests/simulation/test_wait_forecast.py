@@ -28,7 +28,7 @@ class ForecastSimulation(Simulation):
         super().handle_event(event)
         if self._is_handling:
             return
-        waiting = self.scheduler.turns.waiting
+        waiting = self.scheduler.turns.table.waiting
         for name in [name for name in self._samples if name not in waiting]:
             self.forecasts += [(expected, self.now - at) for at, expected in self._samples.pop(name)]
         for name, client in waiting.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Scheduler
-from ...core.colocation.overrun_policy import admits_others
+from ...core.colocation.colocation_rules import admits_others
 from ...core.interface.settings import INTERRUPT, JOIN
 from ...core.state.model import Client, Grant
 

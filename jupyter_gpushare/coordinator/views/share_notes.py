@@ -10,7 +10,7 @@ from ...core.state.model import Client
 
 def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
     """Return a note for the client's user if turns, or all decisions, ignore the share."""
-    settings, policy = scheduler.settings, scheduler.turns.policy
+    settings, policy = scheduler.settings, scheduler.turns.table.policy
     policy_share = policy.share(client)
     if not client.quota.share or (policy_share and isinstance(policy, Fair)):
         return []

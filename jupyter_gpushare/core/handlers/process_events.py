@@ -7,8 +7,7 @@ from typing import Any
 
 from ..colocation.colocation_control import ColocationController
 from ..interface import events as ev
-from ..state.model import MemoryUse
-from ..state.registry import EntityRegistry
+from ..state.model import EntityRegistry, MemoryUse
 from ..turns.grant_table import GrantTable
 from ..turns.turn_close import TurnCloser
 from ..turns.turn_start import TurnStarter

@@ -8,8 +8,7 @@ from typing import Any
 from ..base.errors import Conflict, Refused
 from ..interface import events as ev
 from ..interface.commands import Command, UpdateQuota
-from ..state.model import Client
-from ..state.registry import EntityRegistry
+from ..state.model import Client, EntityRegistry
 from ..turns.grant_table import GrantTable
 from ..turns.turn_close import TurnCloser
 

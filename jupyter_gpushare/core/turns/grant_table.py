@@ -8,7 +8,7 @@ from ..base.deadline_queue import DeadlineQueue
 from ..interface.commands import Command
 from ..interface.settings import Settings
 from ..measure.time_limit import TimeLimitBucket
-from ..queueing.policies import policy_of
+from ..queueing.policies import Policy, policy_of
 from ..state.model import Client, Device, Grant, MemoryUse
 from .permits import Permits
 
@@ -37,6 +37,13 @@ class GrantTable:
         self.commands = commands
         self._queue_sequence = 0
         self._last_turn = first_turn - 1
+
+    def set_settings(self, settings: Settings, policy: Policy | None = None) -> None:
+        """Use the settings, and the policy if there is one, from now on."""
+        self.settings = settings
+        if policy:
+            self.policy = policy
+        self.policy.settings = settings
 
     def mark_dirty(self, client: Client) -> None:
         self.clients_to_review[client.id] = client
