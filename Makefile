@@ -26,7 +26,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format docs reference wheel clean distclean
+.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript lint-prose jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format docs reference wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -124,12 +124,12 @@ lab: env
 # --- tests --------------------------------------------------------------------------------------------------
 
 # All parts run even if one fails, and the exit status is not 0 then.
-PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript
+PARTS_OF_LINT := lint-python lint-types lint-c lint-typescript lint-prose
 
 # Parts run at the same time, and the output of each part stays in one piece.
 PARALLEL_PARTS := --jobs=$(or $(filter-out 0,$(JOBS)),1) --output-sync=target
 # The browser tests mostly wait, so one more part than processors keeps all processors busy.
-# The last part has the tests that compare times, so no other part runs beside it.
+# The last part has the tests that compare times, so no other part runs at the same time.
 BEFORE_PYTEST := ui sanitize-short jest $(PARTS_OF_LINT)
 
 test: env
@@ -168,6 +168,10 @@ lint-c: env
 lint-typescript: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Lint: TypeScript')
 	cd labextension && jlpm lint
+
+lint-prose: env
+	$(call say,'Lint: text')
+	$(BIN)/python tests/support/prose.py
 
 jest: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Tests: TypeScript')
@@ -216,7 +220,7 @@ FUZZ_MESSAGES ?= 1000000
 FUZZ_SEED := $(or $(GPUSHARE_TEST_SEED),$(shell echo $$RANDOM))
 
 fuzz: env
-	$(call say,'Tests: random input for the parsers ($(FUZZ_SECONDS) s each), new examples for the core')
+	$(call say,'Tests: random input for the parsers ($(FUZZ_SECONDS) s each) and new examples for the core')
 	GPUSHARE_TEST_FUZZ=$(FUZZ_SECONDS) $(BIN)/python -m pytest --hypothesis-profile=default tests/fuzz tests/core $(ARGS)
 	$(call say,'Tests: $(FUZZ_MESSAGES) random messages for the coordinator (GPUSHARE_TEST_SEED=$(FUZZ_SEED))')
 	GPUSHARE_TEST_MESSAGES=$(FUZZ_MESSAGES) GPUSHARE_TEST_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --hypothesis-profile=default -s tests/hostile $(ARGS)

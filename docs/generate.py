@@ -58,14 +58,14 @@ Every setting of the [configuration](configuration.md) is an option as well: `--
 
 
 def configuration() -> str:
-    """The text of docs/reference/configuration.md."""
+    """Return the text of docs/reference/configuration.md."""
     return f"{_CONFIGURATION}\n{_settings(SETTINGS)}{_QUOTA}\n{_settings(QUOTA)}"
 
 
 def _settings(table: dict[str, Setting]) -> str:
     rows = []
     for name, setting in table.items():
-        choices = "<br>".join(f"`{word}`: {meaning}" for word, meaning in setting.choices.items())
+        choices = "<br>".join(f"`{word}`: {meaning}." for word, meaning in setting.choices.items())
         default = "none" if setting.default is None else f"`{setting.default!r}`"
         live = "yes" if setting.live else "no"
         meaning = f"{setting.help} {setting.more}"
@@ -74,12 +74,12 @@ def _settings(table: dict[str, Setting]) -> str:
 
 
 def command_line() -> str:
-    """The text of docs/reference/cli.md."""
+    """Return the text of docs/reference/cli.md."""
     return _CLI + "".join(_command(name, cli.build_parser(name), 2) for name in cli.COMMANDS) + _coordinator()
 
 
 def _command(name: str, parser: argparse.ArgumentParser, level: int) -> str:
-    """The section of the sub-command `name` of `parser`, and below it those of its own sub-commands."""
+    """Return the section of the sub-command `name` of `parser`, with the sections of its own sub-commands."""
     (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     helps = {choice.dest: choice.help for choice in commands._choices_actions}
     command = commands.choices[name]
@@ -99,7 +99,7 @@ def _command(name: str, parser: argparse.ArgumentParser, level: int) -> str:
 
 
 def _usage(action: argparse.Action) -> str:
-    """A positional argument as the line of usage has it; nothing for an option."""
+    """Return a positional argument as in the line of usage; for an option return an empty text."""
     if action.option_strings:
         return ""
     word = str(action.metavar or action.dest.upper())
@@ -120,7 +120,7 @@ def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def _coordinator() -> str:
-    # Options that every Jupyter application has are left out: other versions of jupyter_core have others.
+    # Options of every Jupyter application are left out, because they depend on the version of jupyter_core.
     flags = {name: flag for name, flag in CoordinatorApp.flags.items() if flag != base_flags.get(name)}
     aliases = {name: trait for name, trait in CoordinatorApp.aliases.items() if name not in base_aliases}
     rows = [[f"`--{name}`", str(meaning)] for name, (_, meaning) in flags.items()]

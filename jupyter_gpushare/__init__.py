@@ -1,8 +1,9 @@
-"""Many notebook kernels share one GPU.
+"""Package that shares GPUs among notebook kernels.
 
-`status`, `quota`, `hold`, `release`, `evict`, `suspend`, `resume` and `history` are about the program that calls them
-(`jupyter_gpushare.api`); `GpuShareView` is a widget. They are imported when they are used: every `jupyter gpushare …`
-command and every start of a shared kernel imports this module, which stays small on purpose.
+`status`, `quota`, `hold`, `release`, `evict`, `suspend`, `resume` and `history` concern the program that calls them
+(`jupyter_gpushare.api`), and `GpuShareView` is a widget.
+Python imports these names at their first use, because every `jupyter gpushare` command and every start of a shared
+kernel imports this module.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name in __all__:
-        home = ".widgets" if name == "GpuShareView" else ".api"  # the former needs ipywidgets
-        return getattr(import_module(home, __name__), name)
+        module = ".widgets" if name == "GpuShareView" else ".api"  # `.widgets` needs ipywidgets
+        return getattr(import_module(module, __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -61,22 +62,22 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext jupyter_gpushare`: `%gpushare` where nothing has started it, as in `ipython script.ipy`."""
+    """Register `%gpushare` after `%load_ext jupyter_gpushare`, as in `ipython script.ipy`."""
     import sys
 
     if getattr(sys.modules.get("_gpushare_kernel.session"), "active_session", None) is None:
         from .kernel.session import activate
 
-        activate(shell, asked_for=True)
+        activate(shell, is_requested=True)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
-    """Called by jupyter_server, which finds us through `jupyter_server_config.d/jupyter_gpushare.json`."""
+    """Return the server extension to jupyter_server, which reads `jupyter_server_config.d/jupyter_gpushare.json`."""
     from .server.app import GpuShareApp
 
     return [{"module": "jupyter_gpushare.server", "app": GpuShareApp}]
 
 
 def _jupyter_labextension_paths() -> list[dict[str, str]]:
-    """Called by `jupyter labextension develop`, to link the built extension into the environment."""
+    """Return the built lab extension to `jupyter labextension develop`, which links it into the environment."""
     return [{"src": "labextension", "dest": "jupyter-gpushare"}]

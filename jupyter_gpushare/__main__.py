@@ -1,4 +1,4 @@
-"""`python -m jupyter_gpushare`: the same as `jupyter gpushare`."""
+"""Entry point of `python -m jupyter_gpushare`, which is the same as `jupyter gpushare`."""
 
 import sys
 

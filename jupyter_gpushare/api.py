@@ -1,12 +1,14 @@
-"""`import jupyter_gpushare as gs`: what `%gpushare` does, as calls.
+"""Functions of `import jupyter_gpushare as gs`, which do the same as `%gpushare`.
 
-They concern the program that makes them: a shared notebook kernel, or a script that `jupyter gpushare run` started.
-Each asks the coordinator and waits for its answer for two seconds at most.
+The functions concern the program that calls them: a shared notebook kernel, or a script under `jupyter gpushare run`.
+Each function sends a request to the coordinator and waits at most two seconds for the answer.
 
-Errors are `GpuShareError` and its subclasses: `UsageError` (an argument is not allowed), `NotShared` (this program does
-not share its GPU), `Unreachable` (no coordinator answers), `Refused` (the coordinator refuses; its `reason` is a stable
-word for programs). All messages are sentences that name what is allowed; a call that fails has changed nothing.
-Only where an `Unreachable` says that it is not known, the coordinator had read the request and did not answer.
+Errors are subclasses of `GpuShareError`: `UsageError` (invalid argument), `NotShared` (this program does not share its
+GPU), `Unreachable` (no coordinator answers) and `Refused` (the coordinator refuses the request).
+The `reason` of `Refused` is a stable code for programs.
+Messages list the allowed values.
+A call that fails has changed nothing, with one exception: after "the request may have had an effect", the coordinator
+had read the request and did not answer.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ _UNCHANGED: Any = ...
 
 
 def status() -> Report:
-    """How this program and its devices are doing, to be displayed or looked into.
+    """Return a report of this program and its devices. Raise Refused.
 
-    `.own` is this program's part of the coordinator's snapshot and `.devices` its devices (docs/reference/wire.md);
-    `.problem` a sentence on what isn't working. Raises Refused; where no coordinator answers, `.problem` says so.
+    `.own` is this program's part of the coordinator's snapshot, and `.devices` the devices (docs/reference/wire.md).
+    `.problem` is a sentence on a fault of GPU sharing, for example that no coordinator answers.
     """
     return _client_api().status()
 
@@ -47,57 +49,61 @@ def quota(
     class_: str = _UNCHANGED,
     **others: Any,
 ) -> dict[str, Any]:
-    """Change what is named of this program's quota, or only read it; returns all of it.
+    """Change the given parts of this program's quota, and return the whole quota. Raise GpuShareError.
 
-    `share`, `limit`: fractions of the device's time, 0 to 1, or text such as "50%". `memory`, `resident`: bytes, text
-    such as "8GiB", or a fraction of the device's memory, 0.5 or "50%" (1.0 is all of it, 1 is a byte); None lifts the
-    bound. `service`, or `class_`: "online" or "offline". Raises GpuShareError.
+    `share` and `limit` are fractions of the device's time from 0 to 1, or texts such as "50%".
+    `memory` and `resident` are bytes, texts such as "8GiB", or fractions of the device's memory: 0.5 or "50%".
+    The float 1.0 is the whole memory, and the integer 1 is a byte; None removes the bound.
+    `service`, or `class_`, is "online" or "offline".
     """
-    named = {"share": share, "limit": limit, "memory": memory, "resident": resident, "service": service}
-    given = {key: value for key, value in {**named, "class": class_}.items() if value is not _UNCHANGED}
-    if twice := given.keys() & others.keys():
-        raise UsageError(f"{twice.pop()!r} is given twice")
-    now = _client_api().quota({**given, **others})
-    return {key: now[key] for key in named}
+    parts = {"share": share, "limit": limit, "memory": memory, "resident": resident, "service": service}
+    changes = {key: value for key, value in {**parts, "class": class_}.items() if value is not _UNCHANGED}
+    if repeated := changes.keys() & others.keys():
+        raise UsageError(f"{repeated.pop()!r} is given twice")
+    now = _client_api().quota({**changes, **others})
+    return {key: now[key] for key in parts}
 
 
 def hold(seconds: float | str | None = None) -> float | None:
-    """Keep the GPU between cells for so many seconds or "5min", working or not.
+    """Keep the GPU for a time, also between cells. Raise GpuShareError.
 
-    0: no longer; None: as long as is allowed. Returns the seconds for which it is held, None if it is not. Raises
-    GpuShareError.
+    `seconds` is a number or a text such as "5min"; 0 ends the hold, and None holds as long as the settings allow.
+    Return the remaining seconds of the hold, or None without a hold.
     """
     left = _client_api().hold(seconds)["hold_seconds_left"]
     return None if left is None else float(left)
 
 
 def release() -> bool:
-    """Give up the rest of the turn, and the hold; False if there was neither. Raises GpuShareError."""
+    """Give up the rest of the turn and the hold, and return False if there was neither. Raise GpuShareError."""
     return bool(_client_api().release()["released"])
 
 
 def evict() -> int:
-    """Move this program's memory off the GPU until its next turn; returns how many bytes. Raises GpuShareError."""
+    """Move this program's memory off the GPU until its next turn, and return its bytes. Raise GpuShareError."""
     return _client_api().evict()
 
 
 def suspend() -> bool:
-    """Have no turns, and no memory on the GPU, until `resume`; False if that was so already. Raises GpuShareError."""
+    """Take no turns and keep no memory on the GPU until `resume`. Raise GpuShareError.
+
+    Return False if the program was suspended already.
+    """
     return _client_api().suspend()
 
 
 def resume() -> bool:
-    """Take part again after a `suspend`; False if there was none. Raises GpuShareError."""
+    """Take turns again after `suspend`, and return False if the program was not suspended. Raise GpuShareError."""
     return _client_api().resume()
 
 
 def history() -> History:
-    """This program's turns and waits of the last minutes, to be displayed or looked into. Raises GpuShareError."""
+    """Return this program's turns and waits of the last minutes, with a plot for display. Raise GpuShareError."""
     return _client_api().history()
 
 
 def _client_api() -> ClientApi:
-    """Of this kernel, if it has been prepared as one; else of what the environment says."""
+    """Return the API of this prepared kernel, or else of the program's environment."""
     kernel = (
         getattr(sys.modules.get("_gpushare_kernel.session"), "active_session", None) or kernel_session.active_session
     )

@@ -1,14 +1,15 @@
-"""Starts a shared kernel where front ends ignore provisioners: prepares its environment and *execs* it.
+"""Launcher of shared kernels for front ends that ignore provisioners.
 
     python -c START [OPTIONS] -m MODULE ARGUMENTS...   (a module of this Python)
-    python -c START [OPTIONS] -- COMMAND...            (anything)
+    python -c START [OPTIONS] -- COMMAND...            (any command)
 
-`START` keeps the current folder off the path, where the package could be a clone of the sources; kernelspecs made by
-earlier versions have `-m jupyter_gpushare.launcher` in its place.
-Options: `--quota TEXT`, `--gpus N`, `--label TEXT`, `--memory-mode MODE`, `--simulate`. The kernel has the
-process id of the launcher, gets every signal itself, and its exit status is the launcher's. Where our
-provisioner has prepared the environment already (GPUSHARE_PREPARED), there is nothing to do but exec. Little is
-imported on that way.
+The launcher prepares the environment and executes the command in the same process (exec).
+So the kernel has the launcher's process id and exit status, and receives all signals.
+`START` keeps the current folder off the path, because a clone of the sources there would hide the package.
+Kernelspecs of earlier versions have `-m jupyter_gpushare.launcher` in place of `-c START`.
+The options are `--quota TEXT`, `--gpus N`, `--label TEXT`, `--memory-mode MODE` and `--simulate`.
+If the provisioner has prepared the environment (GPUSHARE_PREPARED), the launcher only executes the command, and
+imports little for that.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ _WRAPPER_OPTIONS = (["-c", START], ["-m", MODULE])
 
 
 class LauncherUsageError(ValueError):
-    """The launcher's own command line is wrong."""
+    """Invalid command line of the launcher."""
 
 
 class LaunchOptions(NamedTuple):
+    """Options of the launcher, and the command that it executes."""
+
     command: list[str]
     quota: str = ""
     gpus: int = 1
@@ -38,7 +41,7 @@ class LaunchOptions(NamedTuple):
 
 
 def parse(arguments: list[str], python: str) -> LaunchOptions:
-    """Split the launcher's options from the command, which `python` runs if it is a module. Raises Usage."""
+    """Split the launcher's options from the command, whose module `python` runs. Raise LauncherUsageError."""
     options: dict[str, str] = {}
     simulate: bool | None = None
     rest = list(arguments)
@@ -59,7 +62,7 @@ def parse(arguments: list[str], python: str) -> LaunchOptions:
         raise LauncherUsageError(f"--gpus {gpus!r} is out of range: allowed are 1 to 64")
     if rest[:1] == ["--"]:
         command = rest[1:]
-        # As jupyter_client does for a kernelspec's own first word: the environment may not be activated.
+        # The environment may not be activated; jupyter_client replaces the first word of kernelspecs as well.
         if command and command[0] in ("python", "python3", f"python3.{sys.version_info.minor}"):
             command[0] = python
     else:
@@ -71,14 +74,14 @@ def parse(arguments: list[str], python: str) -> LaunchOptions:
 
 
 def strip_wrapper(command: list[str]) -> list[str]:
-    """What `command` execs if it is our launcher, else `command`. Saves the provisioner a detour."""
+    """Return the command that the launcher in `command` would execute, or `command` without a launcher."""
     if command[1:3] not in _WRAPPER_OPTIONS:
         return command
     return parse(command[3:], command[0]).command
 
 
 def label_option(command: list[str]) -> str:
-    """The `--label` of `command` if it is our launcher, else ""."""
+    """Return the `--label` of the launcher in `command`, or "" without one."""
     if command[1:3] not in _WRAPPER_OPTIONS:
         return ""
     try:
@@ -88,13 +91,13 @@ def label_option(command: list[str]) -> str:
 
 
 def default_label(command: list[str]) -> str:
-    """What people would call it: `train.py` of `python -u train.py`, the module of `python -m MODULE`."""
+    """Return the script, module or program of a command, such as `train.py` for `python -u train.py`."""
     program = os.path.basename(command[0])
     words = iter(command[1:] if program.startswith("python") else [])
     for word in words:
         if word in ("-W", "-X"):
             next(words, "")
-        elif re.fullmatch(r"-[A-Za-z]*c", word):  # what follows is the program itself
+        elif re.fullmatch(r"-[A-Za-z]*c", word):  # the next word is the text of the program
             return f"{program} -c"
         elif word == "-m" or not word.startswith("-"):
             return os.path.basename(next(words, program) if word == "-m" else word)
@@ -102,15 +105,15 @@ def default_label(command: list[str]) -> str:
 
 
 def exec_program(command: list[str], env: dict[str, str]) -> NoReturn:
-    """Become `command`. Raises OSError when that can't be."""
-    # Python ignores these, and exec would hand that on; programs expect the default.
+    """Execute a command in this process. Raise OSError if the command cannot be executed."""
+    # Python ignores these signals, and a program would inherit that, but programs expect the default.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execvpe(command[0], command, env)
 
 
 def build_shared_environment(parsed: LaunchOptions, prefix: str) -> dict[str, str]:
-    """Register a new client and return the environment for it. Takes at most a few seconds."""
+    """Register a new client and return its environment, in at most a few seconds."""
     from .config import quota_options
     from .launch import kernel_env
 
@@ -121,10 +124,11 @@ def build_shared_environment(parsed: LaunchOptions, prefix: str) -> dict[str, st
         raise LauncherUsageError(str(error)) from None
     try:
         quota = quota_options.with_inherited_quota(parsed.quota)
-    except ValueError:  # a kernel starts all the same: the coordinator refuses it, which the first cell says
+    except ValueError:
+        # The kernel starts nevertheless, the coordinator refuses the quota, and the first cell shows the reason.
         quota = f"{os.environ.get('GPUSHARE_QUOTA', '')} {parsed.quota}".strip()
     label = parsed.label or kernel_env.label_of(os.environ, default_label(parsed.command))
-    announced = kernel_env.register_client(
+    registration = kernel_env.register_client(
         identity,
         label=label,
         quota=quota,
@@ -135,12 +139,12 @@ def build_shared_environment(parsed: LaunchOptions, prefix: str) -> dict[str, st
     )
     inherited = {**os.environ, "GPUSHARE_MEMORY_MODE": mode} if mode else os.environ
     return kernel_env.build_environment(
-        inherited, label=label, quota=quota, **identity._asdict(), **announced._asdict()
+        inherited, label=label, quota=quota, **identity._asdict(), **registration._asdict()
     )
 
 
 def main(arguments: list[str]) -> int:
-    """Returns only when the command can't be executed: 2 usage, 126 not executable, 127 not found."""
+    """Execute the command, or return the exit status: 2 for usage, 126 for not executable, 127 for not found."""
     try:
         parsed = parse(arguments, sys.executable)
     except LauncherUsageError as error:

@@ -1,6 +1,6 @@
-"""Sizes, durations, fractions and `key=value` pairs as people read and write them, for every part of the package.
+"""Formats of sizes, durations, fractions and `key=value` pairs for users.
 
-Kernels load this module: it needs nothing but the standard library of Python 3.8.
+Kernels load this module, so it needs only the standard library of Python 3.8.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SPACED = re.compile(r"(=[0-9.]+)\s+([kmgt]i?b?|b)(?=\s|$)", re.IGNORECASE)  # a
 
 
 def parse_size(value: object) -> int:
-    """Return the bytes of 8589934592, "8GiB", "8G" (both binary) or "8GB" (decimal). Raises ValueError."""
+    """Return the bytes of 8589934592, "8GiB", "8G" (both binary) or "8GB" (decimal). Raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"{value!r} is not a size (examples: 8GiB, 512MiB)")
     match = _SIZE.match(str(value).strip().lower())
@@ -38,7 +38,7 @@ def parse_size(value: object) -> int:
     try:
         return int(float(match[1]) * _BYTES[match[2]]) if "." in match[1] else int(match[1]) * _BYTES[match[2]]
     except OverflowError:
-        raise ValueError(f"{value!r} is beyond any size") from None
+        raise ValueError(f"{value!r} is too large for a size") from None
 
 
 def format_size(size: float, rounding: Callable[[float], int] = round) -> str:
@@ -67,7 +67,7 @@ def join_sizes(pairs: str) -> str:
 def parse_pairs(text: str) -> dict[str, str]:
     """Return the words of "share=0.5 memory=8 GiB" as a dictionary; commas separate them as well.
 
-    Raises ValueError on a word without `=` and on a repeated key.
+    Raise ValueError for a word without `=` and for a repeated key.
     """
     pairs: dict[str, str] = {}
     for word in shlex.split(join_sizes(text.replace(",", " "))):
@@ -81,7 +81,7 @@ def parse_pairs(text: str) -> dict[str, str]:
 
 
 def parse_fraction(value: object) -> float:
-    """Return the number of 0.5, "0.5" or "50%". Raises ValueError."""
+    """Return the number of 0.5, "0.5" or "50%". Raise ValueError."""
     text = str(value).strip()
     try:
         number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -93,14 +93,14 @@ def parse_fraction(value: object) -> float:
 
 
 def is_fraction(value: object) -> bool:
-    """Report whether a `memory` is a part of the device: 0.5, "0.5", "50%" or 1.0; 1 is a size."""
+    """Return true for a `memory` that is a fraction of the device, such as 0.5, "0.5", "50%" and 1.0; 1 is a size."""
     if isinstance(value, float):
         return 0 < value <= 1
     return isinstance(value, str) and bool(_FRACTION.match(value.strip()))
 
 
 def parse_duration(value: object) -> float:
-    """Return the seconds of 90, "90", "90s", "1.5 min" or "1h". Raises ValueError."""
+    """Return the seconds of 90, "90", "90s", "1.5 min" or "1h". Raise ValueError."""
     match = _DURATION.match(str(value).strip().lower())
     if isinstance(value, bool) or not match:
         raise ValueError(f"{value!r} is not a duration (examples: 90, 30s, 5min, 1h)")
@@ -108,11 +108,11 @@ def parse_duration(value: object) -> float:
 
 
 def parse_since(value: str, now: float) -> float:
-    """Return the seconds that have passed at `now` (since 1970) since a time. Raises ValueError.
+    """Return the seconds that have passed at `now` (since 1970) since a time. Raise ValueError.
 
     `value` is a duration ("7d", "12h", "90min", "2w"), or a local date or time ("2026-11-01", "2026-11-01T12:00").
     """
-    from datetime import datetime  # only here, because it would slow down every start of a kernel
+    from datetime import datetime  # here, because the import would slow down every start of a kernel
 
     word = value.strip().lower()
     match = _SINCE.match(word)
@@ -126,8 +126,8 @@ def parse_since(value: str, now: float) -> float:
     except (ValueError, OverflowError):
         raise ValueError(f"{value!r} is neither a duration nor a date (examples: 7d, 12h, 90min, 2026-11-01)") from None
     if not 0 <= seconds <= _MAX_SINCE_SECONDS:
-        when = "in the future" if seconds < 0 else "more than 100 years ago"
-        raise ValueError(f"{value!r} is {when}: allowed is what has been, such as 7d, 12h or 2026-11-01")
+        position = "in the future" if seconds < 0 else "more than 100 years ago"
+        raise ValueError(f"{value!r} is {position}: allowed are past times such as 7d, 12h or 2026-11-01")
     return seconds
 
 

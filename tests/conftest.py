@@ -1,4 +1,4 @@
-"""What all tests share: the Jupyter fixtures, a host of their own, and no GPU test without a GPU."""
+"""Fixtures of all tests: the Jupyter fixtures and a host of their own. GPU tests are skipped without a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .support import build_wheel, exclusive, sanitizers, tier
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
-# Turns of a fixed length, first come, first served, one client at a time: what most tests are about.
+# Turns of a fixed length, first come, first served, one client at a time, which most tests need.
 BASELINE = """
 c.GpuShare.policy = "fcfs"
 c.GpuShare.sharing = "exclusive"
@@ -31,10 +31,10 @@ c.GpuShare.time_quantum = 30.0
 
 @pytest.fixture(scope="session", autouse=True)
 def own_host() -> Iterator[Path]:
-    """Sockets, logs and lock files of these tests in a folder of their own; nothing of the user's is touched.
+    """Give the tests a folder for sockets, logs and lock files, so that they do not touch files of the user.
 
-    The path is short because a Unix socket's address holds 107 bytes. A coordinator that a test started and
-    left behind is ended here.
+    The path is short because a Unix socket's address has at most 107 bytes.
+    At the end, the fixture ends coordinators that tests have left running.
     """
     root = Path(tempfile.mkdtemp(prefix="gpushare-test-"))
     with pytest.MonkeyPatch.context() as patch:
@@ -62,7 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_sanitizer_reports() -> Iterator[None]:
-    """Under a sanitizer: no program of this test was reported."""
+    """Fail a test under a sanitizer if a program of the test was reported."""
     yield
     text = sanitizers.take_reports()
     assert not text, text
@@ -79,7 +79,7 @@ def _end_listener(path: Path) -> None:
 
 @functools.cache
 def _gpu_problem() -> str | None:
-    """Why there is no usable GPU, or None if there is one."""
+    """Return the reason why there is no usable GPU, or None if there is one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -91,7 +91,7 @@ def _gpu_problem() -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(exclusive)
-    # A shell's background jobs ignore interrupts, and so would every program that is started here.
+    # A shell's background jobs ignore interrupts, and programs that tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

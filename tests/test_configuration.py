@@ -1,4 +1,4 @@
-"""The tables of settings: names that other parts have as well."""
+"""Tables of settings: their names are those of other folders."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from jupyter_gpushare.settings import SETTINGS
 from jupyter_gpushare.wire.quotas import MEMORY_MODES
 
 
-def test_choices_are_what_there_is() -> None:
-    there_is = {"policy": POLICIES, "placement": STRATEGIES, "memory_mode": MEMORY_MODES}
-    assert {name: list(SETTINGS[name].choices) for name in there_is} == {
-        name: list(all) for name, all in there_is.items()
+def test_choices_are_those_of_the_implementations() -> None:
+    names = {"policy": POLICIES, "placement": STRATEGIES, "memory_mode": MEMORY_MODES}
+    assert {setting: list(SETTINGS[setting].choices) for setting in names} == {
+        setting: list(all) for setting, all in names.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""The documents: links, paths that sources name, code blocks, and the pages that are generated."""
+"""Documents: links, paths that sources name, code blocks, and generated pages."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def name_of(path: Path) -> str:
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors that GitHub and Sphinx give to the headings of a document."""
+    """Return the anchors that GitHub and Sphinx give to the headings of a document."""
     headings = re.findall(r"^#+ (.*)", re.sub(r"^ *```.*?^ *```$", "", document.read_text(), flags=re.S | re.M), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken(document: Path, text: str) -> Iterator[str]:
-    """The links in `text`, relative to `document`, that lead to no file or to no heading."""
+    """Yield the links in `text`, relative to `document`, that lead to no file or to no heading."""
     links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"", text)
     for link in links:
         path, _, anchor = link.partition("#")
@@ -78,12 +78,12 @@ def blocks() -> list[Block]:
 
 
 def parse(language: str, text: str) -> None:
-    """Raise an exception if a block is not of its language; shells' blocks are run by the tests of their topics."""
+    """Raise an exception if a block is not of its language; other tests run the blocks of shells."""
     if language == "python":
         cell = text if not text.startswith("%%") else text.partition("\n")[2]
         ast.parse(TransformerManager().transform_cell(cell))
     elif language == "json":
-        for value in [text] if text.startswith("{\n") else text.splitlines():  # one value, or one a line
+        for value in [text] if text.startswith("{\n") else text.splitlines():  # one value in all, or one on each line
             json.loads(value)
     elif language == "yaml":
         yaml.safe_load(text)

@@ -1,7 +1,7 @@
-"""A regular installation, used with a clone of the sources as the current folder: the installed package is in use.
+"""Installed package with a clone of the sources as the current folder: programs use the installed package.
 
-No native part is built in the clone, so a program that imports the package from there fails. Each test runs with the
-shipped defaults.
+The clone has no native parts, so a program that imports the package from the clone fails.
+Each test runs with the shipped defaults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the wheel, and with the command that JupyterLab's users have."""
+    """Return an environment with the wheel and with the command `jupyter-execute`."""
     made = Environment(tmp_path_factory.mktemp("installed") / "env")
     made.run_checked("pip", "install", "--no-deps", "--no-index", str(wheel))
     made.console_script("jupyter-execute", "nbclient.cli", "main")
@@ -38,18 +38,18 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources as git has them, with a module of the user's own beside them."""
+    """Return a copy of the sources as in git, with a module of the user in the same folder."""
     made = tmp_path_factory.mktemp("clone")
     unbuilt = shutil.ignore_patterns("native", "labextension", "__pycache__")
     shutil.copytree(ROOT / "jupyter_gpushare", made / "jupyter_gpushare", ignore=unbuilt)
     shutil.copy(ROOT / "hatch_build.py", made)
-    (made / "helper.py").write_text("PLACE = 'beside the notebook'\n")
+    (made / "helper.py").write_text('PLACE = "in the notebook\'s folder"\n')
     return made
 
 
 @pytest.fixture
 def host() -> Iterator[dict[str, str]]:
-    """The variables of a host with one simulated device; its coordinator is stopped at the end."""
+    """Yield the variables of a host with one simulated device, and stop its coordinator at the end."""
     with tempfile.TemporaryDirectory(prefix="gs-clone-") as name:
         variables = {
             "GPUSHARE_SIMULATE": "1",
@@ -62,7 +62,7 @@ def host() -> Iterator[dict[str, str]]:
         try:
             with Client(variables["GPUSHARE_SOCKET"]) as client:
                 client.request(messages.Stop())
-        except Unreachable:  # it was never started, as a test has said by then
+        except Unreachable:  # no coordinator was started, and the test has failed by then
             pass
 
 
@@ -72,22 +72,22 @@ def test_a_notebook_uses_the_installed_package(
 ) -> None:
     kernels = installed.folder / "share" / "jupyter" / "kernels"
     spec = json.loads((kernels / "python3-gpushare" / "kernel.json").read_text())
-    if start == "launcher":  # of a front end that ignores provisioners
+    if start == "launcher":  # as for a front end that ignores provisioners
         del spec["metadata"]["kernel_provisioner"]
     (kernels / start).mkdir()
     (kernels / start / "kernel.json").write_text(json.dumps(spec))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
     nbformat.write(notebook, clone / f"{start}.ipynb")
-    words = [f"--kernel_name={start}", f"{start}.ipynb", f"--output={start}-done"]
-    done = installed.script("jupyter-execute", *words, cwd=clone, **host)
+    arguments = [f"--kernel_name={start}", f"{start}.ipynb", f"--output={start}-done"]
+    done = installed.script("jupyter-execute", *arguments, cwd=clone, **host)
     assert done.returncode == 0, done.stderr
     report, imported, computed = nbformat.read(clone / f"{start}-done.ipynb", 4).cells
     printed = ["".join(output.get("text", "") for output in cell.outputs) for cell in (report, imported, computed)]
     shown = report.outputs[-1]["data"]["text/plain"]
     assert "missing" not in printed[0] + shown and "may allocate" in report.outputs[-1]["data"]["text/html"]
-    helper, place, limit = printed[1].splitlines()
-    assert (helper, limit) == ("beside the notebook", "1.0")
-    assert Path(place).is_relative_to(installed.folder)
+    helper, module, limit = printed[1].splitlines()
+    assert (helper, limit) == ("in the notebook's folder", "1.0")
+    assert Path(module).is_relative_to(installed.folder)
     assert printed[2] == "2.0\n"
 
 
@@ -105,15 +105,15 @@ def test_a_program_gets_a_coordinator_of_the_installed_package(
     with Client(host["GPUSHARE_SOCKET"]) as client:
         pid = client.request(messages.Status())["coordinator"]["pid"]
     assert str(installed.folder / "lib") in Path(f"/proc/{pid}/cmdline").read_text()
-    said = installed.script("jupyter-gpushare", "doctor", "--json", cwd=clone, **host)
-    problems = [found for found in json.loads(said.stdout) if found["level"] == "error"]
+    doctor = installed.script("jupyter-gpushare", "doctor", "--json", cwd=clone, **host)
+    problems = [found for found in json.loads(doctor.stdout) if found["level"] == "error"]
     assert problems == []
 
 
 def test_a_script_that_imports_an_unbuilt_clone_gets_the_remedy(
     installed: Environment, clone: Path, host: dict[str, str]
 ) -> None:
-    """Python puts the folder of a script first on the path, so the script imports the clone."""
+    """The script imports the clone, because Python puts the folder of a script first on the path."""
     (clone / "script.py").write_text(CELLS[2])
     python = str(installed.folder / "bin" / "python")
     remedy = f"is missing: run 'make native' in {clone}, or use an installed package from another folder than this one"

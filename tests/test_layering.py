@@ -1,7 +1,7 @@
-"""Who may import whom (docs/explanation/design.md), read from the sources.
+"""Order of the parts (docs/explanation/design.md), checked against the imports of the sources.
 
-A part is a folder or a module directly below `jupyter_gpushare`. Imports inside functions count as well: they
-are still dependencies.
+A part is a folder or a module directly in `jupyter_gpushare`.
+Imports inside functions count as well, because they are still dependencies.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "jupyter_gpushare"
 
-# What a part may import of ours; "" is `jupyter_gpushare/__init__.py` itself, for the version. Parts not named
-# here may import everything but OFF_LIMITS: they reach the coordinator through wire's client only.
+# The parts that a part may import; "" is `jupyter_gpushare/__init__.py` itself, for the version.
+# Other parts may import all parts but OFF_LIMITS, because they use the coordinator through wire's client only.
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "core": {"settings"},
@@ -34,27 +34,27 @@ MAY_IMPORT: dict[str, set[str]] = {
     "widgets": {"wire", "kernel", "settings"},
 }
 OFF_LIMITS = {"core", "coordinator", "cli"}
-FOR_ALL = "units"  # imports nothing of ours
+FOR_ALL = "units"  # imports no other part
 
 # `jupyter gpushare coordinator` is the coordinator; `python -m jupyter_gpushare` is the command.
 EXCEPTIONS = {("cli", "coordinator"), ("__main__", "cli")}
 
-# The core only decides: what happens and when comes in, commands go out.
+# The core gets events with their times and returns commands. It does no input and output.
 CORE_FORBIDDEN = {"asyncio", "socket", "time", "os", "random", "threading"}
 
-# What runs inside kernels: the standard library of any Python >= 3.8, and inside functions what a kernel has.
+# Modules in kernels may use the standard library of any Python >= 3.8, and inside functions the packages of a kernel.
 KERNEL_MAY_USE = {"IPython", "ipykernel"}
 
 
 class Import(NamedTuple):
-    """One import: the absolute dotted name, and whether it runs when the module is imported."""
+    """Import with the absolute dotted name; `at_top` is true if it runs when the module is imported."""
 
     name: str
     at_top: bool
 
 
 def imports_of(source: str, module: str, is_package: bool = False) -> Iterator[Import]:
-    """Every import of `source`, relative ones made absolute against the dotted name `module`."""
+    """Yield every import of `source`; relative imports are relative to the dotted name `module`."""
     tree = ast.parse(source)
     lazy = {
         child
@@ -73,7 +73,7 @@ def imports_of(source: str, module: str, is_package: bool = False) -> Iterator[I
 
 
 def offences(source: str, module: str, is_package: bool = False) -> list[str]:
-    """What `source`, being the module of that dotted name, imports against the rules."""
+    """Return the imports of a module with this source and this dotted name that break the rules."""
     parts = module.split(".")
     own = parts[1] if len(parts) > 1 else ""
     bad = []
@@ -113,7 +113,7 @@ def test_imports_only_what_its_part_may(path: Path) -> None:
     assert offences(path.read_text(), module, is_package) == []
 
 
-# Kernels load the first three together with `kernel/`, whether or not their environment has this package.
+# Kernels load the first three together with `kernel/`, even without this package in their environment.
 IN_KERNELS = [PACKAGE / f"{name}.py" for name in ("__init__", "api", "units")]
 IN_KERNELS += sorted((PACKAGE / "kernel").rglob("*.py"))
 

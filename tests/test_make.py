@@ -1,4 +1,4 @@
-"""Each target of the Makefile has commands that a shell can read."""
+"""Targets of the Makefile: their commands are valid in a shell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGETS = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.MULT
 def test_make_targets_have_valid_shell_commands(target: str) -> None:
     commands = subprocess.run(["make", "--no-print-directory", "-n", target], cwd=ROOT, capture_output=True, text=True)
     assert commands.returncode == 0 and commands.stdout, commands.stderr
-    # One command a shell, as make runs them: a quote that is not closed must not be closed by the next one's.
+    # As make does, each command gets a shell of its own, so that it cannot close a quote of another command.
     for command in commands.stdout.replace("\\\n", " ").splitlines():
         read = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True)
         assert not read.returncode, read.stderr

@@ -1,4 +1,4 @@
-"""What a user gets from `pip install`: the wheel, the sdist, and the native build."""
+"""Results of `pip install`: the wheel, the sdist, and the native build."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION = jupyter_gpushare.__version__
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The prefix that the wheel was installed in, by a pip that found no compiler and no Node.js."""
+    """Install the wheel without a compiler and without Node.js, and return the prefix."""
     prefix = tmp_path_factory.mktemp("prefix")
     # Without --ignore-installed, pip would uninstall the package from the environment that runs these tests.
     command = [sys.executable, "-m", "pip", "install", "--ignore-installed", "--no-deps", "--no-index"]
@@ -58,7 +58,7 @@ def test_installed_wheel_has_the_files_that_jupyter_requires(installed: Path) ->
 
     spec = json.loads((installed / "share/jupyter/kernels/python3-gpushare/kernel.json").read_text())
     assert spec["metadata"]["kernel_provisioner"]["provisioner_name"] == "gpushare-provisioner"
-    assert spec["argv"][0] == "python"  # jupyter_client puts its own interpreter there
+    assert spec["argv"][0] == "python"  # jupyter_client replaces it by its own interpreter
 
     extension = installed / "share/jupyter/labextensions/jupyter-gpushare"
     package = json.loads((extension / "package.json").read_text())
@@ -69,7 +69,7 @@ def test_installed_wheel_has_the_files_that_jupyter_requires(installed: Path) ->
 
 @pytest.mark.parametrize("library", ["libgpushare.so", "libagent.so", "simcuda/libcuda.so.1"])
 def test_libraries_need_only_the_c_library(installed: Path, library: str) -> None:
-    """Preloaded into every child of a kernel, and loaded where there is no CUDA."""
+    """The libraries are preloaded into every child of a kernel, and loaded on hosts without CUDA."""
     (path,) = installed.rglob(f"jupyter_gpushare/native/{library}")
     listing = subprocess.run(["readelf", "-d", str(path)], capture_output=True, text=True, check=True).stdout
     needed = {line.split("[")[1].rstrip("]") for line in listing.splitlines() if "(NEEDED)" in line}
@@ -78,7 +78,7 @@ def test_libraries_need_only_the_c_library(installed: Path, library: str) -> Non
 
 
 def test_sdist_builds_without_node(tmp_path: Path) -> None:
-    """It has the sources of everything native and the built labextension, and no machine code."""
+    """The sdist has the sources of all native parts and the built labextension, and no machine code."""
     archive = build_package("sdist", tmp_path)
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
@@ -96,7 +96,7 @@ def test_version_is_the_same_everywhere() -> None:
 
 @pytest.fixture
 def native_tree(tmp_path: Path) -> Path:
-    """A copy of the build script with two small programs in place of the real ones."""
+    """Return a folder with the build script and with two small programs in place of the real ones."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     for folder, name in (("shim/agent", "agent_step"), ("simcuda", "one")):
         (tmp_path / "native" / folder).mkdir(parents=True)

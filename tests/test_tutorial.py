@@ -1,6 +1,6 @@
-"""Every command of the tutorial, as it is written there, in its order: in a shell, and in two notebooks.
+"""Every command of the tutorial in its order, in a shell and in two notebooks.
 
-Left out are those that need a GPU (their twins for the simulated device are run), and the installation.
+The test omits the installation and the commands that need a GPU; it runs their variants for the simulated device.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def blocks() -> list[Block]:
 
 
 def opened(connection_file: Path) -> Notebook:
-    """A notebook that the server has open."""
+    """Return a notebook that is open in the server."""
     kernel = BlockingKernelClient(connection_file=str(connection_file))
     kernel.load_connection_file()
     kernel.start_channels()
@@ -53,7 +53,7 @@ def opened(connection_file: Path) -> Notebook:
     def ready() -> bool:
         try:
             kernel.wait_for_ready(timeout=60)
-        except RuntimeError:  # it does not answer yet, which a client without a manager takes for the kernel's end
+        except RuntimeError:  # the kernel does not answer yet, which a client without a manager takes for its end
             return False
         return True
 
@@ -62,7 +62,7 @@ def opened(connection_file: Path) -> Notebook:
 
 
 class Reader:
-    """Does what the tutorial says, on a host of its own."""
+    """Reader of the tutorial, who runs its blocks on a host of their own."""
 
     def __init__(self, home: Path, own_host: Path) -> None:
         self.home = home
@@ -90,7 +90,7 @@ class Reader:
         self.shown.append((block, shown))
 
     def saw(self, command: str) -> str:
-        """All that was shown by the blocks in which a command is."""
+        """Return the output of all blocks that contain a command."""
         return "\n".join(shown for block, shown in self.shown if command in block.text)
 
     def _shell(self, text: str) -> str:
@@ -130,8 +130,8 @@ class Reader:
             self._server.wait(20)
 
 
-# What is to be seen of a command, wherever it stands.
-SHOWN = [
+# Texts in the output of a command, in any block.
+EXPECTED = [
     ("doctor --simulate", ["ok  driver: simulated driver", "kernels: shared: python3-gpushare"]),
     ("print(gpu.name)", ["Simulated GPU"]),
     ("x.wrong(1 + launches)", ["0 wrong elements"]),
@@ -141,7 +141,7 @@ SHOWN = [
     ("gpushare quota explore.ipynb", ["share=0.4"]),
     ("%gpushare hold", ["keep"]),
     ("%gpushare release", ["."]),
-    ("jupyter gpushare suspend", ["gets no turns", "takes part again"]),
+    ("jupyter gpushare suspend", ["gets no turns", "takes turns again"]),
     ("%gpushare history", ["waited"]),
     ("GpuShareView", ["GpuShareView: "]),
     ("time_quantum 5", ["time_quantum", "5"]),
@@ -165,9 +165,9 @@ def test_every_block_has_its_location(block: Block) -> None:
 def test_each_step_runs_with_the_documented_output(reader: Reader) -> None:
     for block in blocks():
         reader.does(block)
-    for command, words in SHOWN:
-        for word in words:
-            assert word in reader.saw(command), command
+    for command, texts in EXPECTED:
+        for text in texts:
+            assert text in reader.saw(command), command
 
 
 def test_the_installation_names_extras_that_exist() -> None:

@@ -8,10 +8,9 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .process import Process
+from .pages import Page
 
 DISCONNECTED, CONNECTING, CONNECTED = "disconnected", "connecting", "connected"
 DOORBELL = b"\0\n"
@@ -31,6 +30,28 @@ class Connection(Protocol):
         """Return the bytes that have arrived and their descriptors, or None; empty bytes are the end."""
 
     def close(self) -> None: ...
+
+
+class LinkOwner(Protocol):
+    """The process of a link."""
+
+    page: Page
+
+    def now(self) -> int: ...
+
+    def connect(self) -> Connection | None: ...
+
+    def new_page(self) -> None: ...
+
+    def hello(self) -> dict[str, Any]: ...
+
+    def descriptors_of_hello(self) -> list[int]: ...
+
+    def join(self, descriptor: int) -> bool: ...
+
+    def on_welcome(self) -> None: ...
+
+    def on_refused(self, message: dict[str, Any]) -> None: ...
 
 
 class SocketConnection:
@@ -71,7 +92,7 @@ class SocketConnection:
 class Link:
     """Link of one process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: LinkOwner) -> None:
         self._process = process
         self.state = DISCONNECTED
         self.connection: Connection | None = None

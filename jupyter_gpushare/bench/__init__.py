@@ -33,7 +33,7 @@ BENCHES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the sub-command `bench` to its parser."""
     parser.add_argument(
-        "name", choices=list(BENCHES), help="; ".join(f"{n}: {what}" for n, (_, what) in BENCHES.items())
+        "name", choices=list(BENCHES), help=" ".join(f"{n}: {what}." for n, (_, what) in BENCHES.items())
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device or the real GPU")

@@ -1,4 +1,4 @@
-"""`jupyter gpushare …`: what the sub-commands are. Each lives in its own module, imported when it is used."""
+"""Sub-commands of `jupyter gpushare`, each in a module that is imported only for its command."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from collections.abc import Sequence
 
 from .. import __version__
 
-# name: (module with add_arguments(parser) and main(args) -> int, what it does)
+# Name of a command: module with `add_arguments(parser)` and `main(args) -> int`, and help text.
 COMMANDS = {
-    "status": (".status", "who runs, who waits, what everybody has"),
-    "usage": (".usage", "who has used the GPUs, waited for them and moved memory, in the last days"),
-    "config": (".config", "read or change a running coordinator's settings"),
+    "status": (".status", "show the devices and the clients: running, waiting, quotas and memory"),
+    "usage": (".usage", "show the GPU time, waits and moved memory of each user in the last days"),
+    "config": (".config", "read or change the settings of a running coordinator"),
     "quota": (".client", "read or change a client's quota"),
-    "hold": (".client", "let a client keep the GPU between cells for a while"),
-    "release": (".client", "end a client's turn, and its hold"),
-    "evict": (".client", "move a client's memory off the device, until its next turn"),
-    "suspend": (".client", "give a client no turns, and move its memory off the device, until it is resumed"),
-    "resume": (".client", "let a suspended client take part again"),
-    "device": (".device", "take a device out of use, or into use again"),
-    "run": (".run", "put any program under sharing"),
-    "kernelspec": (".kernelspec", "make shared variants of installed kernels"),
-    "doctor": (".doctor.main", "what is right and wrong on this machine"),
-    "demo": ("..demo", "three notebooks share one device, with a report"),
+    "hold": (".client", "let a client keep the GPU for some time, also between cells"),
+    "release": (".client", "end a client's turn and hold"),
+    "evict": (".client", "move a client's memory off the device until its next turn"),
+    "suspend": (".client", "give a client no turns and move its memory off the device, until 'resume'"),
+    "resume": (".client", "let a suspended client take turns again"),
+    "device": (".device", "take a device out of use, or put a device back into use"),
+    "run": (".run", "run any program as a client that shares the GPU"),
+    "kernelspec": (".kernelspec", "install, list or remove shared variants of kernels"),
+    "doctor": (".doctor.main", "check GPU sharing on this machine, and suggest remedies"),
+    "demo": ("..demo", "share one device among three notebooks, with a report"),
     "simulate": (".simulate", "compare policies in virtual time"),
-    "record": (".record", "write what a coordinator's clients do to a trace, for simulate"),
+    "record": (".record", "record a coordinator's clients in a trace for 'simulate'"),
     "bench": ("..bench", "measure gate, handoff and start"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script. Returns the exit status."""
+    """Run a command line, and return the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["coordinator"]:  # a traitlets application with options of its own
+    if words[:1] == ["coordinator"]:  # a traitlets application, which parses its options itself
         from ..coordinator.app import CoordinatorApp
 
         CoordinatorApp.launch_instance(words[1:])
@@ -49,16 +49,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is left at the end either
+        # Python writes the rest of its output at exit, which would fail as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def build_parser(chosen: str) -> argparse.ArgumentParser:
     """Return the parser of all commands, with the arguments of the command `chosen`."""
-    top = argparse.ArgumentParser(prog="jupyter gpushare", description="Many notebook kernels share one GPU.")
+    top = argparse.ArgumentParser(prog="jupyter gpushare", description="Share GPUs among notebook kernels.")
     top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(dest="command_name", metavar="COMMAND")
-    commands.add_parser("coordinator", help="the daemon that schedules (see --help-all there)", add_help=False)
+    commands.add_parser("coordinator", help="run the daemon that schedules (options: --help-all)", add_help=False)
     for name, (module, help_text) in COMMANDS.items():
         command = commands.add_parser(name, help=help_text, description=help_text)
         if name == chosen:

@@ -1,4 +1,4 @@
-"""`jupyter gpushare config [NAME [VALUE]]`: read or change a running coordinator's settings."""
+"""Command `jupyter gpushare config [NAME [VALUE]]`, which reads or changes the settings of a running coordinator."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from . import without_coordinator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `config` sub-command."""
-    parser.add_argument("name", nargs="?", help="a setting, for example time_quantum; none: all of them")
-    parser.add_argument("value", nargs="?", help="its new value, in force until the coordinator ends")
+    """Add the arguments of the command."""
+    parser.add_argument("name", nargs="?", help="a setting, such as time_quantum; default: all settings")
+    parser.add_argument("value", nargs="?", help="new value of the setting, in force until the coordinator stops")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 
 
 def main(args: argparse.Namespace) -> int:
-    """0, or 1 when no coordinator answers, 2 when it refuses."""
+    """Return 0, or 1 if no coordinator answers, or 2 if the coordinator refuses."""
     changes = {} if args.value is None else {args.name: args.value}
     try:
         with Client(args.socket) as client:
@@ -28,7 +28,7 @@ def main(args: argparse.Namespace) -> int:
         return without_coordinator.report_failure("config", error, args.socket)
     if args.name is not None and args.name not in settings:
         print(
-            f"jupyter gpushare config: unknown setting {args.name!r}: there are {', '.join(settings)}",
+            f"jupyter gpushare config: unknown setting {args.name!r}: allowed are {', '.join(settings)}",
             file=sys.stderr,
         )
         return 2

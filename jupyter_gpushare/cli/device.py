@@ -1,4 +1,4 @@
-"""`jupyter gpushare device UUID [--fail REASON]`: take a device out of use, or into use again."""
+"""Command `jupyter gpushare device UUID`, which takes a device out of use or puts a device back into use."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from . import without_coordinator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `device` sub-command."""
-    parser.add_argument("device", metavar="UUID", help="the device, as `status` names it")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--fail", metavar="REASON", help="new clients get other devices; who is there is told")
-    what.add_argument("--recover", action="store_true", help="it is to be used again")
+    """Add the arguments of the command."""
+    parser.add_argument("device", metavar="UUID", help="UUID of the device, as 'status' shows it")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument(
+        "--fail", metavar="REASON", help="take the device out of use for new clients, and show its clients the reason"
+    )
+    action.add_argument("--recover", action="store_true", help="put the device back into use")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 
 
 def main(args: argparse.Namespace) -> int:
-    """0, or 1 when no coordinator answers, 2 when it refuses."""
+    """Return 0, or 1 if no coordinator answers, or 2 if the coordinator refuses."""
     if args.fail is not None and not args.fail.strip():
         print(
-            "jupyter gpushare device: error: --fail needs a reason, which is what people there are told",
+            "jupyter gpushare device: error: --fail needs a reason, which the users of the device see",
             file=sys.stderr,
         )
         return 2
@@ -32,6 +34,6 @@ def main(args: argparse.Namespace) -> int:
             result = client.request(messages.Device(device=args.device, failed=args.fail or ""))
     except (CoordinatorError, ValueError) as error:
         return without_coordinator.report_failure("device", error, args.socket)
-    there = ", ".join(result["clients"]) or "none"
-    print(f"{args.device}: {'out of use' if args.fail else 'in use again'}; clients there: {there}")
+    clients = ", ".join(result["clients"]) or "none"
+    print(f"{args.device}: {'out of use' if args.fail else 'in use again'}; clients on the device: {clients}")
     return 0

@@ -1,4 +1,4 @@
-"""`jupyter gpushare doctor --pid N`: a live process under the shim, from its page and by what it says of itself."""
+"""Report of `jupyter gpushare doctor --pid N` on a live process under the shim, from its page and its answers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..wire import page as pages
 from ..wire.client import Client, CoordinatorError, Unreachable
 
 _PHASES = ("out", "in", "closing", "closing, open for single calls", "leaving")
-_PAGE_LINK = "/memfd:gpushare-page"  # what /proc says of the page's descriptor
+_PAGE_LINK = "/memfd:gpushare-page"  # the link in /proc of the descriptor of a page
 _NO_COORDINATOR_NOTE = (
-    "No coordinator that answers here is in contact with it: this is its page as it stands, read from the process "
-    "itself. What it has allocated by kind, and unhooked entry points, it tells through its coordinator only."
+    "The process has no connection to a coordinator that answers here, so these values are from its page. "
+    "The allocations by kind and the unhooked functions are available only through a coordinator."
 )
 
 
 class NotInspected(Exception):
-    """The process cannot be looked into; the message says why."""
+    """Process that cannot be inspected; the message gives the reason."""
 
 
 def show(pid: int, socket: str, as_json: bool) -> int:
-    """Print what is known about the process `pid`. Returns 0, or 1 if that is nothing."""
+    """Print a report on the process `pid`. Return 0, or 1 if the process cannot be inspected."""
     try:
         found = inspect(pid, socket)
     except NotInspected as error:
@@ -37,16 +37,13 @@ def show(pid: int, socket: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        for subject, what in report_lines(found):
-            print(f"{subject:>14}  {what}" if subject else f"\n{what}")
+        for subject, text in report_lines(found):
+            print(f"{subject:>14}  {text}" if subject else f"\n{text}")
     return 0
 
 
 def inspect(pid: int, socket: str = "") -> dict[str, Any]:
-    """The result of an Inspect request, or what the page alone says: `coordinator` is then null.
-
-    Raises NotInspected.
-    """
+    """Return the result of an Inspect request, or only the page with None for `coordinator`. Raise NotInspected."""
     if pid < 1:
         raise NotInspected(f"there is no process {pid}")
     try:
@@ -68,16 +65,16 @@ def inspect(pid: int, socket: str = "") -> dict[str, Any]:
         raise NotInspected(f"process {pid} belongs to another user") from None
     if page is None:
         raise NotInspected(
-            f"process {pid} ({process_name(pid)}) does not share the GPU: it does not run under the shim, "
-            "or has not used the GPU yet"
+            f"process {pid} ({process_name(pid)}) does not share the GPU: the process does not run under the shim, "
+            "or it has not used the GPU yet"
         )
     return {"pid": pid, "client": None, "label": None, "coordinator": None, "page": page, "details": None}
 
 
 def read_page(pid: int) -> dict[str, dict[str, int]] | None:
-    """The page, from the process's own descriptor of it. Raises FileNotFoundError and PermissionError.
+    """Read the page of a process by the process's descriptor. Raise FileNotFoundError or PermissionError.
 
-    A coordinator has descriptors of others' pages: the page must say that it is this process's.
+    The page must have the process's own id, because a coordinator has descriptors of all pages.
     """
     folder = Path(f"/proc/{pid}/fd")
     names = _namespace_pids(pid)
@@ -87,7 +84,7 @@ def read_page(pid: int) -> dict[str, dict[str, int]] | None:
                 continue
             page = pages.Page(os.open(entry, os.O_RDWR | os.O_CLOEXEC))
         except (OSError, pages.BadPage):
-            continue  # closed meanwhile
+            continue  # The process has closed the descriptor.
         values = page.values()
         page.close()
         if values["header"]["pid"] in names:
@@ -96,7 +93,7 @@ def read_page(pid: int) -> dict[str, dict[str, int]] | None:
 
 
 def _namespace_pids(pid: int) -> set[int]:
-    """Its process id here and in each namespace that it is in: a page has the innermost."""
+    """Return the ids of a process in all its namespaces; a page has the id in the innermost namespace."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     inner = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
     return {pid, *map(int, inner)}
@@ -110,12 +107,12 @@ def process_name(pid: int) -> str:
 
 
 def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What people read: subject and text; a text without subject is a paragraph of its own."""
+    """Yield subjects and texts of the report; a text without a subject is a paragraph."""
     header, control, report = (found["page"][block] for block in ("header", "control", "report"))
     now = time.monotonic_ns()
-    alone = found["coordinator"] is None
+    is_without_coordinator = found["coordinator"] is None
     yield "process", f"{found['pid']} ({process_name(found['pid'])}), page version {header['version']}"
-    if not alone:
+    if not is_without_coordinator:
         yield "client", f"{found['client']}" + (f", {found['label']}" if found["label"] else "")
         yield "coordinator", f"pid {found['coordinator']['pid']}, at {found['coordinator']['socket']}"
     yield "phase", f"{_phase_name(_PHASES, report['turn_phase'])}, {report['waiting']} thread(s) wait at the gate"
@@ -131,7 +128,7 @@ def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "host memory",
         f"{format_size(report['host_pinned'])} page-locked and "
-        f"{format_size(report['host_pageable'])} ordinary for what has left",
+        f"{format_size(report['host_pageable'])} pageable, for evicted memory",
     )
     yield (
         "moved",
@@ -146,11 +143,11 @@ def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield (
         "waits",
-        f"{report['gate_waits']} call(s) waited, {_seconds(report['gate_wait_ns'])} in all; "
-        f"{report['throttle_waits']} held back by the throttle, {_seconds(report['throttle_wait_ns'])}; "
+        f"{report['gate_waits']} call(s) at the gate for {_seconds(report['gate_wait_ns'])}; "
+        f"{report['throttle_waits']} in the throttle for {_seconds(report['throttle_wait_ns'])}; "
         f"the last drain took {_seconds(report['drain_ns'])}, the longest {_seconds(report['drain_max_ns'])}",
     )
-    if alone:
+    if is_without_coordinator:
         yield "", _NO_COORDINATOR_NOTE
     else:
         yield from _details(found["details"])
@@ -162,15 +159,15 @@ def _estimate_mark(report: dict[str, int]) -> str:
 
 def _turn(control: dict[str, int], report: dict[str, int], now: int) -> Iterator[str]:
     if report["turn_phase"] != pages.OUT:
-        by = "by a permit" if report["turn_epoch"] else "without a coordinator"
-        yield f"number {report['turn_turn']:#x}, {by}, began {_ago(report['turn_entered_ns'], now)}"
+        source = "by a permit" if report["turn_epoch"] else "without a coordinator"
+        yield f"number {report['turn_turn']:#x}, {source}, began {_ago(report['turn_entered_ns'], now)}"
     elif control["permit_flags"] & pages.MAY:
-        yield f"permitted, tried {report['turn_refused_entries']} time(s) in vain so far"
+        yield f"permitted, {report['turn_refused_entries']} refused entries so far"
     yield f"quantum {_seconds(control['quantum_ns'])}"
     if control["permit_deadline_ns"]:
         yield f"ends in {_seconds(max(0, control['permit_deadline_ns'] - now))}"
     if control["permit_flags"] & pages.CONTENDED:
-        yield "others wait"
+        yield "other clients wait"
     if control["queue_position"]:
         yield f"number {control['queue_position']} in the queue"
 
@@ -178,12 +175,12 @@ def _turn(control: dict[str, int], report: dict[str, int], now: int) -> Iterator
 def _limits(control: dict[str, int]) -> Iterator[str]:
     yield f"{format_size(control['memory_limit'])} to allocate" if control["memory_limit"] else "no memory limit"
     yield (
-        f"told to have {format_size(control['memory_total'])}"
+        f"sees {format_size(control['memory_total'])} of device memory"
         if control["memory_total"]
-        else "told the device's memory"
+        else "sees the whole device memory"
     )
     if control["memory_backing"] != pages.UNKNOWN:
-        yield f"{format_size(control['memory_backing'])} can still be backed"
+        yield f"{format_size(control['memory_backing'])} of memory backing left"
     if control["resident_target"] != pages.UNKNOWN:
         yield f"{format_size(control['resident_target'])} may stay on the device"
     if rate := control["budget_rate"]:
@@ -195,14 +192,14 @@ def _limits(control: dict[str, int]) -> Iterator[str]:
 
 def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     if details is None:
-        yield "", "The process does not answer: it is stopped."
+        yield "", "The process does not answer, so it is probably stopped."
         return
     for line in details["ledger"]:
         yield line["kind"], f"{line['number']}, {format_size(line['bytes'])}"
     if not details["ledger"]:
-        yield "ledger", "nothing is allocated"
+        yield "ledger", "no allocations"
     unhooked = details["unhooked"]
-    yield "unhooked", ", ".join(unhooked) if unhooked else "no entry point that the shim does not know was asked for"
+    yield "unhooked", ", ".join(unhooked) if unhooked else "the process has looked up no function unknown to the shim"
 
 
 def _phase_name(names: tuple[str, ...], number: int) -> str:

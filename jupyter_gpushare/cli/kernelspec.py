@@ -1,7 +1,7 @@
-"""`jupyter gpushare kernelspec install|list|remove`: shared variants of installed kernels, in any language.
+"""Command `jupyter gpushare kernelspec install|list|remove`, for shared variants of installed kernels in any language.
 
-A variant keeps all that the original kernelspec says. It is shared by our provisioner, and where front ends
-ignore provisioners by its argv, which starts with our launcher.
+A variant keeps the content of the original kernelspec, and adds the package's provisioner.
+For front ends that ignore provisioners, the variant's argv begins with the launcher.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _METADATA_KEY = "gpushare"  # key in the metadata of a variant: {"variant_of": n
 
 
 class KernelSpecError(Exception):
-    """Something cannot be installed or removed; the message says what to do instead."""
+    """Kernelspec that cannot be installed or removed; the message gives the reason."""
 
 
 class InstalledSpec(NamedTuple):
-    """An installed kernelspec, as it lies on disk."""
+    """Installed kernelspec with its folder and its kernel.json."""
 
     name: str
     directory: Path
@@ -40,12 +40,15 @@ class InstalledSpec(NamedTuple):
 
     @property
     def variant_of(self) -> str:
-        """The original's name; "" for kernelspecs that `install` did not make."""
+        """Name of the original kernel, or "" for a kernelspec that `install` has not made."""
         return str(self.content.get("metadata", {}).get(_METADATA_KEY, {}).get("variant_of", ""))
 
 
 def installed_specs() -> dict[str, InstalledSpec]:
-    """All installed kernelspecs by name. Also those that jupyter_client hides, such as ones without a provisioner."""
+    """Return all installed kernelspecs by name, also those that jupyter_client hides.
+
+    For example, jupyter_client hides a kernelspec whose provisioner is not installed.
+    """
     from jupyter_client.kernelspec import KernelSpecManager
 
     found = {}
@@ -53,7 +56,7 @@ def installed_specs() -> dict[str, InstalledSpec]:
     for name, directory in sorted(manager.find_kernel_specs().items()):
         file = Path(directory) / "kernel.json"
         try:
-            # jupyter_client makes up python3 where ipykernel's kernelspec is not installed.
+            # jupyter_client provides python3 where ipykernel's kernelspec is not installed.
             content = json.loads(file.read_text("utf-8")) if file.exists() else manager.get_kernel_spec(name).to_dict()
         except (OSError, ValueError, KeyError):
             continue
@@ -64,10 +67,15 @@ def installed_specs() -> dict[str, InstalledSpec]:
 def make_variant(
     original: InstalledSpec, *, display_name: str = "", gpus: int = 1, memory_mode: str = "", quota: dict[str, Any]
 ) -> dict[str, Any]:
-    """The kernel.json of a shared variant. Raises ValueError on bad values, Problem if it can't be shared."""
+    """Return the kernel.json of a shared variant.
+
+    Raise ValueError for invalid values, and KernelSpecError for a kernel that cannot be shared.
+    """
     provisioner = _provisioner_of(original.content)
     if provisioner not in _LOCAL_PROVISIONERS:
-        raise KernelSpecError(f"{original.name!r} is started by {provisioner!r}, which can't be combined with sharing")
+        raise KernelSpecError(
+            f"the provisioner {provisioner!r} starts {original.name!r}, and cannot be combined with GPU sharing"
+        )
     text = quota_options.quota_text(**quota)
     config: dict[str, Any] = {key: value for key, value in quota.items() if value not in (None, "")}
     options = ["--quota", text] if text else []
@@ -97,13 +105,13 @@ def install(
     user: bool = False,
     prefix: str = "",
 ) -> Path:
-    """Install `content` with the original's logos and other files, and return where. Raises Problem."""
+    """Install a variant with the original's logos and other files, and return its folder. Raise KernelSpecError."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     name = (name or original.name + SUFFIX).lower()
     present = installed_specs().get(name)
     if present is not None and not present.shared:
-        raise KernelSpecError(f"{name!r} is an unshared kernel: choose another --name")
+        raise KernelSpecError(f"{name!r} is the name of an unshared kernel: choose another --name")
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / name
         shutil.copytree(original.directory, source)
@@ -111,58 +119,64 @@ def install(
         (source / "kernel.json").unlink(missing_ok=True)  # a link or read-only in some environments
         (source / "kernel.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         try:
-            place = KernelSpecManager().install_kernel_spec(str(source), name, user=user, prefix=prefix or None)
+            folder = KernelSpecManager().install_kernel_spec(str(source), name, user=user, prefix=prefix or None)
         except (OSError, ValueError) as error:
-            hint = "" if user else " (for this user alone: --user)"
-            raise KernelSpecError(f"{name!r} can't be installed: {error}{hint}") from error
-    return Path(place)
+            hint = "" if user else " (--user installs for this user only)"
+            raise KernelSpecError(f"{name!r} cannot be installed: {error}{hint}") from error
+    return Path(folder)
 
 
 def remove(found: InstalledSpec) -> None:
-    """Remove a variant. Raises Problem, also for kernelspecs that are not ours."""
+    """Remove a variant. Raise KernelSpecError, also for a kernelspec without this package's provisioner."""
     if not found.shared:
-        raise KernelSpecError(f"{found.name!r} is not a shared kernel, so it is left alone")
+        raise KernelSpecError(f"{found.name!r} is not a shared kernel, so it is not removed")
     try:
         shutil.rmtree(found.directory)
     except OSError as error:
-        raise KernelSpecError(f"{found.name!r} can't be removed: {error}") from error
+        raise KernelSpecError(f"{found.name!r} cannot be removed: {error}") from error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `kernelspec` sub-command."""
+    """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="install|list|remove")
     maker = actions.add_parser("install", help="make a shared variant of an installed kernel")
-    which = maker.add_mutually_exclusive_group()
-    which.add_argument("--kernel", metavar="NAME", default="python3", help="the kernel to share (default python3)")
-    which.add_argument("--all", action="store_true", help="every installed kernel that is not shared yet")
-    maker.add_argument("--name", default="", help=f"the variant's name (default NAME{SUFFIX})")
-    maker.add_argument("--display-name", default="", metavar="TEXT", help='default: "X (shared GPU)"')
-    maker.add_argument("--gpus", metavar="N", type=int, default=1, help="how many devices it sees (default 1)")
-    maker.add_argument("--memory-mode", metavar="MODE", default="", help="how it holds device memory")
-    maker.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, 8GiB or a part of it, 0.5")
+    original = maker.add_mutually_exclusive_group()
+    original.add_argument("--kernel", metavar="NAME", default="python3", help="original kernel (default python3)")
+    original.add_argument("--all", action="store_true", help="make a variant of every kernel that has none")
+    maker.add_argument("--name", default="", help=f"name of the variant (default NAME{SUFFIX})")
+    maker.add_argument(
+        "--display-name", default="", metavar="TEXT", help='display name of the variant (default "X (shared GPU)")'
+    )
+    maker.add_argument("--gpus", metavar="N", type=int, default=1, help="number of devices of a kernel (default 1)")
+    maker.add_argument("--memory-mode", metavar="MODE", default="", help="memory mode: unified, swap or plain")
+    maker.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="device memory that a kernel may allocate, such as 8GiB, or 0.5 for half the device",
+    )
     maker.add_argument(
         "--place",
         metavar="WORD=NAME",
         action="append",
         default=[],
-        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/how-to/placement.md",
+        help="placement: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/how-to/placement.md",
     )
-    maker.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
-    maker.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
-    place = maker.add_mutually_exclusive_group()
-    place.add_argument("--user", action="store_true", help="install for this user")
-    place.add_argument("--prefix", default="", metavar="DIR", help="install below DIR/share/jupyter/kernels")
-    place.add_argument("--sys-prefix", action="store_true", help="install into this Python environment (the default)")
-    lister = actions.add_parser("list", help="which kernels are shared, and which could be")
-    lister.add_argument("--json", action="store_true", help="for programs")
+    maker.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, from 0 to 1")
+    maker.add_argument("--limit", metavar="F", help="largest fraction of the device's time, above 0 and up to 1")
+    folder = maker.add_mutually_exclusive_group()
+    folder.add_argument("--user", action="store_true", help="install for this user")
+    folder.add_argument("--prefix", default="", metavar="DIR", help="install below DIR/share/jupyter/kernels")
+    folder.add_argument("--sys-prefix", action="store_true", help="install into this Python environment (the default)")
+    lister = actions.add_parser("list", help="list all kernels, shared or not")
+    lister.add_argument("--json", action="store_true", help="print JSON")
     remover = actions.add_parser("remove", help="remove shared variants")
-    which = remover.add_mutually_exclusive_group(required=True)
-    which.add_argument("--kernel", metavar="NAME", help=f"the variant, or the kernel of which it is NAME{SUFFIX}")
-    which.add_argument("--all", action="store_true", help="every variant that 'install' made")
+    variant = remover.add_mutually_exclusive_group(required=True)
+    variant.add_argument("--kernel", metavar="NAME", help=f"name of the variant, or of the original of NAME{SUFFIX}")
+    variant.add_argument("--all", action="store_true", help="remove every variant that 'install' has made")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit status: 0 done, 1 something could not be done, 2 bad values."""
+    """Return the exit status: 0 for success, 1 for a failed action, 2 for invalid values."""
     try:
         return {"install": _install, "list": _list, "remove": _remove}[args.action](args)
     except ValueError as error:
@@ -177,20 +191,20 @@ def _install(args: argparse.Namespace) -> int:
     if not 1 <= args.gpus <= 64:
         raise ValueError(f"--gpus {args.gpus} is out of range: allowed are 1 to 64")
     if args.all and (args.name or args.display_name):
-        raise ValueError("--name and --display-name are for one kernel, not for --all")
+        raise ValueError("--name and --display-name need one kernel, so they exclude --all")
     known = installed_specs()
     if args.all:
-        taken = {found.variant_of or found.name.removesuffix(SUFFIX) for found in known.values() if found.shared}
-        chosen = [found for found in known.values() if not found.shared and found.name not in taken]
+        originals = {found.variant_of or found.name.removesuffix(SUFFIX) for found in known.values() if found.shared}
+        chosen = [found for found in known.values() if not found.shared and found.name not in originals]
     else:
         chosen = [_find_spec(known, args.kernel)]
         if chosen[0].shared:
             raise KernelSpecError(f"{args.kernel!r} is shared already")
     quota = {"share": args.share, "limit": args.limit, "memory": args.memory, **quota_options.label_options(args.place)}
-    if not args.all and _has_no_options(args) and (there := known.get(args.kernel + SUFFIX)) and _is_packaged(there):
-        print(f"{there.name}: {there.content.get('display_name')!r} is in {there.directory} already")
+    if not args.all and _has_no_options(args) and (usual := known.get(args.kernel + SUFFIX)) and _is_packaged(usual):
+        print(f"{usual.name}: {usual.content.get('display_name')!r} is in {usual.directory} already")
         return 0
-    failed = False
+    has_failed = False
     for original in chosen:
         try:
             content = make_variant(
@@ -201,21 +215,21 @@ def _install(args: argparse.Namespace) -> int:
                 quota=quota,
             )
             prefix = "" if args.user else args.prefix or sys.prefix
-            place = install(original, content, name=args.name, user=args.user, prefix=prefix)
+            folder = install(original, content, name=args.name, user=args.user, prefix=prefix)
         except KernelSpecError as error:
             if not args.all:
                 raise
             print(f"error: {error}", file=sys.stderr)
-            failed = True
+            has_failed = True
         else:
-            print(f"{place.name}: {content['display_name']!r} in {place}")
+            print(f"{folder.name}: {content['display_name']!r} in {folder}")
     if not chosen:
-        print("every installed kernel is shared already")
-    return int(failed)
+        print("every installed kernel has a shared variant already")
+    return int(has_failed)
 
 
 def _has_no_options(args: argparse.Namespace) -> bool:
-    """Would the variant be the plain one, wherever it is?"""
+    """Return true without options, so that the variant equals the variant of the package."""
     words = (
         args.name,
         args.display_name,
@@ -230,7 +244,7 @@ def _has_no_options(args: argparse.Namespace) -> bool:
 
 
 def _is_packaged(found: InstalledSpec) -> bool:
-    """Shared, and not by `install`: it came with this package."""
+    """Return true for a shared kernel of this package, which `install` has not made."""
     return found.shared and not found.variant_of
 
 
@@ -254,17 +268,21 @@ def _list(args: argparse.Namespace) -> int:
 def _remove(args: argparse.Namespace) -> int:
     if args.all:
         while variants := [found for found in installed_specs().values() if found.variant_of]:
-            _remove_each(variants)  # each may have hidden another of its name, in a folder that is looked at later
+            # A variant can hide another variant of the same name in a later folder, so the loop repeats.
+            _remove_each(variants)
         return 0
     known = installed_specs()
     usual = known.get(args.kernel + SUFFIX)
     chosen = usual if usual and usual.variant_of == args.kernel else _find_spec(known, args.kernel)
     others = [found.name for found in known.values() if found.variant_of == args.kernel and found != chosen]
     if others and not chosen.shared:
-        raise KernelSpecError(f"{args.kernel!r} has no variant of the usual name: name one of {', '.join(others)}")
+        raise KernelSpecError(
+            f"{args.kernel!r} has no variant {args.kernel + SUFFIX!r}: give the name of one of its variants: "
+            f"{', '.join(others)}"
+        )
     _remove_each([chosen])
     if others:
-        print(f"other variants of {args.kernel} stay: {', '.join(others)}")
+        print(f"other variants of {args.kernel} remain: {', '.join(others)}")
     return 0
 
 
@@ -276,7 +294,9 @@ def _remove_each(variants: list[InstalledSpec]) -> None:
 
 def _find_spec(known: dict[str, InstalledSpec], name: str) -> InstalledSpec:
     if name not in known:
-        raise KernelSpecError(f"no kernel {name!r} is installed: there are {', '.join(known) or 'none'}")
+        raise KernelSpecError(
+            f"no kernel {name!r} is installed; the installed kernels are: {', '.join(known) or 'none'}"
+        )
     return known[name]
 
 

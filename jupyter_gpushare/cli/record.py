@@ -1,4 +1,4 @@
-"""`jupyter gpushare record FILE`: a trace for `simulate`, from what a live coordinator tells."""
+"""Command `jupyter gpushare record FILE`, which writes a trace for `simulate` from a coordinator's snapshots."""
 
 from __future__ import annotations
 
@@ -13,39 +13,43 @@ from ..wire.client import Client, CoordinatorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `record` sub-command."""
-    parser.add_argument("file", help="where to write it (JSON lines, see docs/explanation/simulator.md)")
+    """Add the arguments of the command."""
+    parser.add_argument("file", help="file for the trace (JSON lines, see docs/explanation/simulator.md)")
     parser.add_argument(
-        "--seconds", type=number(0.001, 1e9), default=None, help="for how long (default: until interrupted)"
+        "--seconds", type=number(0.001, 1e9), default=None, help="length of the recording (default: until interrupted)"
     )
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 
 
 def main(args: argparse.Namespace) -> int:
-    """0, or 1 when no coordinator answers or the file cannot be written. What was seen is written in any case."""
-    from ..simulation import traces
-    from ..simulation.recorder import Recorder
+    """Record the trace, and return 0, or 1 if no coordinator answers or the file cannot be written.
+
+    A recording that ends by an error is written as well.
+    """
+    from ..simulation.workloads import traces
+    from ..simulation.workloads.recorder import Recorder
 
     recorder = Recorder()
     status = 0
-    seen = 0
+    snapshot_count = 0
     try:
-        open(args.file, "ab").close()  # found out now, not in an hour
+        open(args.file, "ab").close()  # fails before the recording instead of after it
         with Client(args.socket) as client:
-            if args.seconds is not None:  # also when nothing happens that the coordinator would tell of
+            if args.seconds is not None:
+                # A timer ends the recording even if the coordinator sends no more snapshots.
                 signal.signal(signal.SIGALRM, _on_timeout)
                 signal.setitimer(signal.ITIMER_REAL, args.seconds)
-            print(f"recording to {args.file}; Ctrl-C ends it", file=sys.stderr)
+            print(f"recording to {args.file}; Ctrl-C ends the recording", file=sys.stderr)
             for snapshot in client.subscribe():
                 recorder.on_snapshot(snapshot, time.monotonic())
-                seen += 1
+                snapshot_count += 1
     except (KeyboardInterrupt, _LimitReached):
         pass
     except (CoordinatorError, ValueError, OSError) as error:
         print(f"jupyter gpushare record: {error}", file=sys.stderr)
         status = 1
     signal.setitimer(signal.ITIMER_REAL, 0)
-    if seen:
+    if snapshot_count:
         recorder.advance(time.monotonic())
         lines = list(recorder.lines())
         traces.write(args.file, lines)
@@ -55,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 class _LimitReached(Exception):
-    """The time is over."""
+    """End of the time `--seconds`."""
 
 
 def _on_timeout(*_: Any) -> None:

@@ -1,10 +1,11 @@
-"""`jupyter gpushare run [OPTIONS] -- COMMAND …`: any program as a client of its own.
+"""Command `jupyter gpushare run [OPTIONS] -- COMMAND …`, which runs any program as a client.
 
-The command replaces this process, so its exit status, its signals and its terminal are its own. It gets a
-turn like a notebook that runs one endless cell.
+The program replaces this process, so it has its own exit status, signals and terminal.
+The program gets turns like a notebook with one endless cell.
 
-Inside a shared notebook, or another `run`, the command joins that client: its quota, memory mode and turns are the
-outer one's, which nobody escapes by accident. `--new` makes it a client of its own.
+Inside a shared notebook or another `run`, the program joins the outer client.
+The outer client's quota, memory mode and turns hold for the program, so that no program escapes them by accident.
+`--new` makes the program a client of its own.
 """
 
 from __future__ import annotations
@@ -21,56 +22,67 @@ from ..wire.client import Client, CoordinatorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `run` sub-command."""
-    parser.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, 0 to 1")
-    parser.add_argument("--limit", metavar="F", help="largest fraction of it, above 0 and up to 1")
-    parser.add_argument("--memory", metavar="SIZE", help="device memory it may allocate, 8GiB or a part of it, 0.5")
-    parser.add_argument("--resident", metavar="SIZE", help="device memory that it may keep while others wait")
+    """Add the arguments of the command."""
+    parser.add_argument("--share", metavar="F", help="guaranteed fraction of the device's time, from 0 to 1")
+    parser.add_argument("--limit", metavar="F", help="largest fraction of the device's time, above 0 and up to 1")
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="device memory that the program may allocate, such as 8GiB, or 0.5 for half the device",
+    )
+    parser.add_argument(
+        "--resident", metavar="SIZE", help="device memory that the program may keep while other clients wait"
+    )
     parser.add_argument(
         "--service",
         "--class",
         metavar="CLASS",
         choices=("online", "offline"),
-        help="offline: has what online ones leave",
+        help="online or offline: offline clients run after online clients",
     )
     parser.add_argument(
-        "--memory-mode", metavar="MODE", default="", help="how it holds device memory; default: as the coordinator says"
+        "--memory-mode",
+        metavar="MODE",
+        default="",
+        help="memory mode: unified, swap or plain; default: the coordinator's mode",
     )
-    parser.add_argument("--label", metavar="TEXT", default="", help="its name in queues; default: the program's")
-    parser.add_argument("--gpus", metavar="N", default="1", help="how many devices it sees (default 1)")
+    parser.add_argument(
+        "--label", metavar="TEXT", default="", help="label of the client in all views; default: the program's name"
+    )
+    parser.add_argument("--gpus", metavar="N", default="1", help="number of devices of the program (default 1)")
     parser.add_argument(
         "--place",
         metavar="WORD=NAME",
         action="append",
         default=[],
-        help="where: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/how-to/placement.md",
+        help="placement: device=, affinity=, anti_affinity= or exclusion=; repeatable, see docs/how-to/placement.md",
     )
     parser.add_argument("--simulate", action="store_true", default=None, help="use the simulated driver")
     parser.add_argument(
-        "--new", action="store_true", help="a client of its own, also inside a shared notebook or another 'run'"
+        "--new", action="store_true", help="make a new client, also inside a shared notebook or another 'run'"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the program")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Returns only when there is nothing to run: 2 bad values, 126 not executable, 127 not found."""
+    """Execute the program, or return the exit status: 2 for usage, 126 for not executable, 127 for not found."""
     try:
-        place = quota_options.label_options(args.place)
-        wanted = {name: getattr(args, name) for name in ("share", "limit", "memory", "resident", "service")}
-        quota = quota_options.quota_text(**wanted, **place)
+        labels = quota_options.label_options(args.place)
+        requested = {name: getattr(args, name) for name in ("share", "limit", "memory", "resident", "service")}
+        quota = quota_options.quota_text(**requested, **labels)
         quota = quota_options.with_inherited_quota(quota)
         mode = quota_options.parse_memory_mode(args.memory_mode)
         words = ["--gpus", str(args.gpus), *(["--simulate"] if args.simulate else [])]
         command = args.command[1:] if args.command[:1] == ["--"] else args.command
         parsed = launcher.parse([*words, "--", *command], sys.executable)
     except launcher.LauncherUsageError as error:
-        hint = "jupyter gpushare run [OPTIONS] -- COMMAND ..."
-        return _fail(str(error) if command else f"no command was given: {hint}", 2)
+        usage = "jupyter gpushare run [OPTIONS] -- COMMAND ..."
+        return _fail(str(error) if command else f"the command is missing: {usage}", 2)
     except ValueError as error:
         return _fail(str(error), 2)
     if not args.new and os.environ.get("GPUSHARE_PREPARED") and os.environ.get("GPUSHARE_CLIENT"):
         return _run_inside_client(args, command)
-    # The command as typed: here "python" is what the user's PATH says.
+    # The command remains as typed, so that "python" is the first one on the user's PATH.
     parsed = parsed._replace(command=command, quota=quota, label=args.label, memory_mode=mode)
     try:
         env = launcher.build_shared_environment(parsed, "run")
@@ -84,7 +96,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _quota_notes(env: dict[str, str]) -> list[str]:
-    """Return what of the quota has no effect."""
+    """Return notes on the parts of the quota that have no effect."""
     if not env.get("GPUSHARE_CLIENT"):
         return []
     try:
@@ -95,7 +107,7 @@ def _quota_notes(env: dict[str, str]) -> list[str]:
 
 
 def _run_inside_client(args: argparse.Namespace, command: list[str]) -> int:
-    """As a part of the client that this runs in."""
+    """Execute the program as a part of the client of this process."""
     own = {
         "--share": args.share,
         "--limit": args.limit,
@@ -107,11 +119,11 @@ def _run_inside_client(args: argparse.Namespace, command: list[str]) -> int:
         "--gpus": args.gpus != "1",
         "--simulate": args.simulate and os.environ.get("GPUSHARE_SIMULATE") != "1",
     }
-    if asked := [name for name, value in own.items() if value]:
+    if refused := [name for name, value in own.items() if value]:
         label = os.environ.get("GPUSHARE_LABEL") or os.environ["GPUSHARE_CLIENT"]
         return _fail(
-            f"{', '.join(asked)}: this runs inside of {label!r} and is a part of that client, with its quota; "
-            "with --new it becomes a client of its own",
+            f"{', '.join(refused)}: the program would run inside the client {label!r} and under its quota; "
+            "add --new to make a new client",
             2,
         )
     return _exec(command, dict(os.environ))

@@ -1,4 +1,4 @@
-"""`jupyter gpushare simulate`: policies compared in virtual time, on generated or recorded notebooks."""
+"""Command `jupyter gpushare simulate`, which compares policies in virtual time on generated or recorded notebooks."""
 
 from __future__ import annotations
 
@@ -14,59 +14,68 @@ from .. import units
 from ..config.arguments import count, number, size
 
 if TYPE_CHECKING:
-    from ..simulation.workload import DeviceModel, Workload
+    from ..simulation.workloads.workload import DeviceModel, Workload
 
-DEFAULT_DEVICES, DEFAULT_MEMORY_BYTES, DEFAULT_LINK_GB_PER_SECOND, DEFAULT_HOURS, DEFAULT_SEED = (
-    1,
-    80 * 10**9,
-    50.0,
-    24.0,
-    1,
-)
+DEFAULT_DEVICES = 1
+DEFAULT_MEMORY_BYTES = 80 * 10**9
+DEFAULT_LINK_GB_PER_SECOND = 50.0
+DEFAULT_HOURS = 24.0
+DEFAULT_SEED = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `simulate` sub-command."""
+    """Add the arguments of the command."""
     add = parser.add_argument
     add(
         "--trace",
         default="notebooks:20",
-        help="notebooks:N (generated), openb:PATH (Alibaba's pods, CSV), or a FILE of 'jupyter gpushare record'",
+        help="workload: notebooks:N (generated), openb:PATH (Alibaba's pods, CSV), or a FILE of 'record'",
     )
     add(
         "--policy",
         action="append",
         metavar="NAME[:SETTING=VALUE,…]",
-        help="repeat to compare, for example fcfs and fcfs:idle_release=5,cell_linger=60 (default: the default policy)",
+        help="policy to compare, such as fcfs:idle_release=5,cell_linger=60; repeatable (default: the default policy)",
     )
-    add("--set", action="append", default=[], metavar="SETTING=VALUE", help="for all policies; repeatable")
-    add("--load", type=number(0.001, 100), default=0.8, help="of notebooks:N: offered GPU load per device (0.8)")
-    add("--devices", type=count(1, 10_000), help="how many (1, or what the trace has or needs)")
-    add("--device-memory", type=size, help="of each device (80GB, or what the trace has)")
-    add("--link", type=number(0.001, 10_000), help="GB/s of each device's link, each way (50)")
-    add("--memory", type=number(0.001, 100), default=2.0, help="of notebooks:N together, over the devices' (2)")
+    add("--set", action="append", default=[], metavar="SETTING=VALUE", help="setting for all policies; repeatable")
+    add("--load", type=number(0.001, 100), default=0.8, help="offered GPU load per device, for notebooks:N (0.8)")
+    add("--devices", type=count(1, 10_000), help="number of devices (1, or the number that the trace needs)")
+    add("--device-memory", type=size, help="memory of each device (80GB, or the memory in the trace)")
+    add("--link", type=number(0.001, 10_000), help="bandwidth of each device's link, in GB/s for each direction (50)")
+    add(
+        "--memory",
+        type=number(0.001, 100),
+        default=2.0,
+        help="memory of all notebooks over the memory of all devices, for notebooks:N (2)",
+    )
     add(
         "--memory-mode",
         choices=["unified", "swap"],
         default="unified",
-        help="unified: a turn is over when what must leave has left; swap: that leaves beside what comes",
+        help="unified: eviction ends before the next turn begins; swap: eviction overlaps with restoring",
     )
-    add("--jobs", type=count(0, 100_000), default=0, help="endless training jobs beside notebooks:N (0)")
-    add("--tenants", type=count(1, 100_000), default=1, help="how many users own notebooks:N (1)")
-    add("--deaths", type=number(0, 10_000), default=0.0, help="how often a day a notebook's process dies (0)")
-    add("--device-failures", type=number(0, 10_000), default=0.0, help="how often a day each device fails (0)")
-    add("--longest-cell", type=number(0.02, 1000), default=2.0, help="hours; longer cells are cut there (2)")
-    add("--hours", type=number(0.0001, 100_000), help="simulated hours (24, or as long as was recorded)")
+    add("--jobs", type=count(0, 100_000), default=0, help="endless training jobs in addition to notebooks:N (0)")
+    add("--tenants", type=count(1, 100_000), default=1, help="number of users that own notebooks:N (1)")
+    add("--deaths", type=number(0, 10_000), default=0.0, help="crashes of a notebook's process per day (0)")
+    add("--device-failures", type=number(0, 10_000), default=0.0, help="failures of each device per day (0)")
+    add("--longest-cell", type=number(0.02, 1000), default=2.0, help="maximum length of a cell in hours (2)")
+    add("--hours", type=number(0.0001, 100_000), help="simulated hours (24, or the length of the recording)")
     seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seed", type=count(0, 1 << 62), action="append", help="repeat to put several together (1)")
-    seeds.add_argument("--seeds", type=count(1, 10_000), help="so many seeds, from 1 on")
-    add("--json", action="store_true", help="the figures as JSON, see docs/explanation/simulator.md")
-    add("--html", metavar="FILE", help="write a report with plots there as well")
+    seeds.add_argument(
+        "--seed", type=count(0, 1 << 62), action="append", help="seed of random numbers; repeat to pool seeds (1)"
+    )
+    seeds.add_argument("--seeds", type=count(1, 10_000), help="number of pooled seeds, from seed 1 on")
+    add("--json", action="store_true", help="print the figures as JSON, see docs/explanation/simulator.md")
+    add("--html", metavar="FILE", help="also write a report with plots to this file")
 
 
 def main(args: argparse.Namespace) -> int:
-    """0; 1 when the report cannot be written; 2 when the arguments or the trace are not allowed."""
-    from ..simulation import experiment, html_report, text_report
+    """Simulate and print the report.
+
+    Return 0, or 1 if the report cannot be written, or 2 for invalid arguments or an invalid trace.
+    """
+    from ..simulation import experiment
+    from ..simulation.reports import html_report, text_report
 
     try:
         settings, own = _split_settings(args.set)
@@ -76,9 +85,9 @@ def main(args: argparse.Namespace) -> int:
         make, seconds, parameters = _workload_factory(args, own.get("inflight_window"))
         if args.html:
             html_report.require_plotly()
-            open(args.html, "ab").close()  # found out now, not after hours
-        with _progress_bar(len(seeds) * len(variants) * seconds) as watch:
-            compared = experiment.compare(make, seeds, variants, seconds, watch, parameters)
+            open(args.html, "ab").close()  # fails before the simulation instead of after it
+        with _progress_bar(len(seeds) * len(variants) * seconds) as advance:
+            compared = experiment.compare(make, seeds, variants, seconds, advance, parameters)
     except (ValueError, argparse.ArgumentTypeError, html_report.PlotlyMissing, OSError) as error:
         return _report_failure(error, 2)
     if args.html:
@@ -105,7 +114,7 @@ def _report_failure(error: Exception, status: int) -> int:
 
 
 def _split_settings(pairs: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """What `--set` says to the core, and of the traits that are the simulator's own."""
+    """Split the pairs of `--set` into settings of the core and settings of the simulator."""
     core: dict[str, str] = {}
     own: dict[str, Any] = {}
     for pair in pairs:
@@ -124,11 +133,11 @@ def _split_settings(pairs: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
 def _workload_factory(
     args: argparse.Namespace, window: float | None
 ) -> tuple[Callable[[int], Workload], float, dict[str, object]]:
-    """What makes the workload of a seed; for how many seconds; and what the figures say of it."""
+    """Return a function from a seed to its workload, the simulated seconds, and parameters for the figures."""
     from dataclasses import replace
 
-    from ..simulation import openb_trace, synthetic_notebooks, traces
-    from ..simulation.workload import Costs, DeviceModel, Workload, with_outages
+    from ..simulation.workloads import openb_trace, synthetic_notebooks, traces
+    from ..simulation.workloads.workload import Costs, DeviceModel, Workload, with_outages
 
     costs = Costs() if window is None else replace(Costs(), drain=0.65 * window)
     overlap = args.memory_mode == "swap"
@@ -168,8 +177,8 @@ def _workload_factory(
         devices = (one,) * (args.devices or traces.needed_devices(trace.participants, one.memory))
 
     def recorded(seed: int) -> Workload:
-        broken = with_outages(devices, args.device_failures, seconds, seed)
-        return Workload(trace.name, broken, trace.participants, costs, overlap)
+        failing_devices = with_outages(devices, args.device_failures, seconds, seed)
+        return Workload(trace.name, failing_devices, trace.participants, costs, overlap)
 
     return recorded, seconds, _device_parameters(devices)
 
@@ -190,7 +199,7 @@ def _notebook_count(trace: str, number: str) -> int:
 
 @contextlib.contextmanager
 def _progress_bar(total: float) -> Iterator[Callable[[float], None] | None]:
-    """A bar on standard error, where that is a terminal."""
+    """Show a progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""`jupyter gpushare status`: who runs, who waits, what everybody has."""
+"""Command `jupyter gpushare status`, which shows the devices and the clients."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from ..wire import messages
 from ..wire.client import Client, CoordinatorError, Unreachable
 from . import without_coordinator
 
-_LEGEND = "~: an estimate; unified memory cannot be asked where it is, and who has several devices tells only the sum"
-_RETRY_SECONDS = 1.0  # seconds between looks for another coordinator
+_LEGEND = (
+    "~: an estimate; the driver does not report the place of unified memory, and a client with several devices reports "
+    "only the sum"
+)
+_RETRY_SECONDS = 1.0  # between attempts to connect to a coordinator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `status` sub-command."""
-    parser.add_argument("--json", action="store_true", help="as JSON, see docs/reference/wire.md")
-    parser.add_argument("--watch", action="store_true", help="follow changes until interrupted")
+    """Add the arguments of the command."""
+    parser.add_argument("--json", action="store_true", help="print JSON, see docs/reference/wire.md")
+    parser.add_argument("--watch", action="store_true", help="show changes until interrupted")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 
 
 def main(args: argparse.Namespace) -> int:
-    """0, or 1 when no coordinator answers."""
+    """Print the status, and return 0, or 1 if no coordinator answers."""
     try:
         with Client(args.socket) as client:
             first = client.request(messages.Status())
@@ -54,18 +57,18 @@ def _show(status: dict[str, Any], as_json: bool) -> None:
 
 
 def _snapshots(socket: str) -> Iterator[dict[str, Any] | str]:
-    """Snapshots as they change; while no coordinator answers, once why not. Never ends."""
-    told = ""
+    """Yield each new snapshot, and one message for each time without a coordinator. The iterator never ends."""
+    problem = ""
     while True:
         try:
             with Client(socket) as client:
                 for status in client.subscribe():
-                    told = ""
+                    problem = ""
                     yield status
         except CoordinatorError as error:
-            if not told:
-                told = str(error)
-                yield told
+            if not problem:
+                problem = str(error)
+                yield problem
         time.sleep(_RETRY_SECONDS)
 
 
@@ -79,27 +82,31 @@ def _watch(socket: str, as_json: bool) -> None:
 
     with Live(refresh_per_second=4) as live:
         for status in _snapshots(socket):
-            live.update(f"{status}; waiting for one" if isinstance(status, str) else render(status))
+            live.update(_waiting_text(status) if isinstance(status, str) else render(status))
+
+
+def _waiting_text(problem: str) -> str:
+    return f"{problem}; waiting for a coordinator"
 
 
 def _log(socket: str) -> None:
-    """For pipes and files: what a terminal would show, one after the other. Never ends."""
+    """Print the snapshots one after the other, for pipes and files. The function never returns."""
     from rich.console import Console
 
     console = Console()
     for status in _snapshots(socket):
-        console.print(f"{status}; waiting for one" if isinstance(status, str) else render(status), soft_wrap=True)
+        console.print(_waiting_text(status) if isinstance(status, str) else render(status), soft_wrap=True)
         console.print()
         sys.stdout.flush()
 
 
 def render(status: dict[str, Any]) -> Any:
-    """The snapshot as tables for a terminal."""
+    """Return the snapshot as tables for a terminal."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
 
-    # People name their notebooks as they like: "[/b].ipynb" is no markup.
+    # A name such as "[/b].ipynb" must not become markup.
     labels = {client["id"]: escape(client_label(client)) for client in status["clients"]}
     devices = Table(title="Devices", title_justify="left")
     for column in ("device", "memory", "busy", "running", "queue"):
@@ -109,7 +116,7 @@ def render(status: dict[str, Any]) -> Any:
         soonest = min((waits[one] for one in device["queue"] if waits.get(one)), default=math.inf)
         running = [
             labels.get(grant["client"], "?")
-            + (" holds it" if grant.get("held") else "")
+            + (" holds the device" if grant.get("held") else "")
             + _time_left(grant["seconds_left"], soonest)
             for grant in device["grants"]
         ]
@@ -124,7 +131,7 @@ def render(status: dict[str, Any]) -> Any:
             f"{_format_estimate(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
             f"{units.format_size(device['memory_total'])}",
             _busy(device),
-            "\n".join(running) or "nobody",
+            "\n".join(running) or "no client",
             "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",
         )
     clients = _client_table(status["clients"], labels)
@@ -145,8 +152,10 @@ def render(status: dict[str, Any]) -> Any:
 
 
 def _client_table(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
-    """A table that a terminal of 80 columns has room for: amounts are never broken, and columns that tell nothing of
-    anybody are left out."""
+    """Return a table for a terminal of 80 columns.
+
+    Amounts do not wrap, and a column without a value for any client is absent.
+    """
     from rich import box
     from rich.table import Table
 
@@ -161,8 +170,8 @@ def _client_table(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
         "waited": [units.format_duration(client["wait_seconds"]) for client in clients],
         "turns": [str(client["turn_count"]) for client in clients],
     }
-    for name, nothing in (("quota", "default"), ("on host", "-")):
-        if set(columns[name]) <= {nothing}:
+    for name, placeholder in (("quota", "default"), ("on host", "-")):
+        if set(columns[name]) <= {placeholder}:
             del columns[name]
     table = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
@@ -173,7 +182,7 @@ def _client_table(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
 
 
 def client_label(client: Mapping[str, Any]) -> str:
-    """A client of a snapshot, for people: another user's has no label there."""
+    """Return the label of a client in a snapshot, or the user for a client of another user, which has no label."""
     if client["label"]:
         return str(client["label"])
     identity = str(client["id"])[:8]
@@ -181,37 +190,37 @@ def client_label(client: Mapping[str, Any]) -> str:
 
 
 def _foreign_lines(processes: list[dict[str, Any]]) -> str:
-    """Who uses the device without sharing it."""
+    """Return a line for each process that uses the device without sharing it."""
     words = []
     for process in processes:
         memory = process["memory"]
-        words.append(f"\nbeside sharing: {_owner(process)}{'' if memory is None else f', {units.format_size(memory)}'}")
+        words.append(f"\nnot sharing: {_owner(process)}{'' if memory is None else f', {units.format_size(memory)}'}")
     return "".join(words)
 
 
 def _owner(process: dict[str, Any]) -> str:
-    who = f"pid {process['pid']}" if process["pid"] else "a process that has no id here"
-    return f"{who} of {process['user']}" if process["user"] else who
+    name = f"pid {process['pid']}" if process["pid"] else "a process without an id here"
+    return f"{name} of {process['user']}" if process["user"] else name
 
 
 def _busy(device: Mapping[str, Any]) -> str:
-    """Of the last second or two."""
+    """Return the utilisation of a device in the last one or two seconds."""
     busy = device.get("utilisation")
     return "?" if busy is None else f"{'~' if device['utilisation_is_estimate'] and busy else ''}{busy:.0%}"
 
 
 def _resident(client: dict[str, Any]) -> str:
-    """In all, and where it is on several devices."""
-    places = client.get("resident_by_device", {})
+    """Return the resident memory of a client: the sum, and the memory of each of several devices."""
+    by_device = client.get("resident_by_device", {})
     lines = [_format_estimate(client["resident"], client.get("resident_is_estimate", True))]
-    if len(places) > 1:
-        about = client["resident_by_device_is_estimate"]
-        lines += [f"{uuid}: {_format_estimate(size, about)}" for uuid, size in sorted(places.items())]
+    if len(by_device) > 1:
+        is_estimate = client["resident_by_device_is_estimate"]
+        lines += [f"{uuid}: {_format_estimate(size, is_estimate)}" for uuid, size in sorted(by_device.items())]
     return "\n".join(lines)
 
 
 def _host(client: dict[str, Any]) -> str:
-    """Of the host, for what was evicted: nothing in most memory modes."""
+    """Return the host memory of a client's evicted memory, which is "-" in most memory modes."""
     pinned, pageable = client.get("host_pinned", 0), client.get("host_pageable", 0)
     words = [units.format_size(pageable)] if pageable else []
     return " + ".join(words + ([f"{units.format_size(pinned)} pinned"] if pinned else [])) or "-"
@@ -226,7 +235,7 @@ def _format_estimate(size: int, estimate: bool) -> str:
 
 
 def _time_left(seconds: float | None, soonest: float) -> str:
-    """Until the deadline; where who waits is expected to get the device `soonest`, before that, it says so."""
+    """Format the time until the deadline; "up to" marks a turn that should end before, after `soonest` seconds."""
     if seconds is None:
         return ""
     return f", {'up to ' if soonest + 1 < seconds else ''}{units.format_duration(seconds)} left"

@@ -1,4 +1,4 @@
-"""`jupyter gpushare usage --since 7d`: who has used the GPUs; oneself, or for admins everybody."""
+"""Command `jupyter gpushare usage --since 7d`, which shows a user's own use of the GPUs, or to admins all users'."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ COLUMNS = ("user", "tenant", "device", "device_name", *FIGURES)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `usage` sub-command."""
-    parser.add_argument("--since", default="7d", metavar="TIME", help="7d (the default), 12h, 2w, 2026-11-01 …")
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "--since", default="7d", metavar="TIME", help="begin of the report: 7d (the default), 12h, 2w, 2026-11-01 …"
+    )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="as JSON, see docs/reference/rest.md")
-    form.add_argument("--csv", action="store_true", help="as comma-separated values, with a head")
+    form.add_argument("--json", action="store_true", help="print JSON, see docs/reference/rest.md")
+    form.add_argument("--csv", action="store_true", help="print comma-separated values with a header")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 
 
 def main(args: argparse.Namespace) -> int:
-    """0, or 1 when no coordinator answers, 2 when it refuses or the time is none."""
+    """Return 0, or 1 if no coordinator answers, or 2 if the coordinator refuses or the time is invalid."""
     try:
         since = units.parse_since(args.since, time.time())
     except ValueError as error:
@@ -41,7 +43,11 @@ def main(args: argparse.Namespace) -> int:
     except (CoordinatorError, ValueError) as error:
         return without_coordinator.report_failure("usage", error, args.socket)
     if not usage["complete"]:
-        print("jupyter gpushare usage: the state store cannot be read, see `jupyter gpushare status`", file=sys.stderr)
+        print(
+            "jupyter gpushare usage: the coordinator cannot read its state store, so usage is missing; "
+            "'jupyter gpushare status' shows the reason",
+            file=sys.stderr,
+        )
     if args.json:
         print(json.dumps(usage, indent=2))
     elif args.csv:
@@ -56,31 +62,31 @@ def main(args: argparse.Namespace) -> int:
 
 
 def render(usage: Mapping[str, Any]) -> Any:
-    """As a table for a terminal, who has used most first, with a sum where there is more than one row."""
+    """Return a table for a terminal by descending GPU time, with a sum for several rows."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
     rows: list[dict[str, Any]] = sorted(usage["rows"], key=lambda row: -row["gpu_seconds"])
-    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(usage["since"]))
-    table = Table(title=f"Since {began}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    tenants = any(row["tenant"] for row in rows)
-    for column in ("user", *(["tenant"] if tenants else []), "device", *_COLUMN_TITLES):
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(usage["since"]))
+    table = Table(title=f"Since {since}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    has_tenants = any(row["tenant"] for row in rows)
+    for column in ("user", *(["tenant"] if has_tenants else []), "device", *_COLUMN_TITLES):
         table.add_column(column, overflow="fold", justify="left" if column in COLUMNS else "right")
     for row in rows:
-        who = [
+        names = [
             row["user"],
-            *([row["tenant"] or ""] if tenants else []),
+            *([row["tenant"] or ""] if has_tenants else []),
             f"{row['device_name']}\n{row['device']}".strip(),
         ]
-        table.add_row(*map(escape, who), *_cells([row]))
+        table.add_row(*map(escape, names), *_cells([row]))
     if len(rows) > 1:
         table.add_section()
-        table.add_row("all", *([""] if tenants else []), "", *_cells(rows))
-    return table if rows else f"Nobody has used a GPU since {began}."
+        table.add_row("all", *([""] if has_tenants else []), "", *_cells(rows))
+    return table if rows else f"No user has used a GPU since {since}."
 
 
-_COLUMN_TITLES = ("had it", "worked", "waited", "waits", "turns", "moved out", "moved back")
+_COLUMN_TITLES = ("GPU time", "worked", "waited", "waits", "turns", "moved out", "moved back")
 
 
 def _cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,1 +1,1 @@
-"""Settings as traits and as options of commands."""
+"""Traits and command-line options for the settings."""

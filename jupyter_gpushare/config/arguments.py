@@ -1,4 +1,4 @@
-"""Types of numbers and sizes on command lines, for argparse: a refusal names what is allowed."""
+"""Argument types of numbers and sizes for argparse, whose errors name the allowed values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from .. import units
 
 
 def number(minimum: float, maximum: float) -> Callable[[str], float]:
+    """Return an argument type for numbers in a range."""
+
     def read(word: str) -> float:
         try:
             value = float(word)
@@ -22,6 +24,8 @@ def number(minimum: float, maximum: float) -> Callable[[str], float]:
 
 
 def count(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Return an argument type for whole numbers in a range."""
+
     def read(word: str) -> int:
         if not word.isdecimal() or not minimum <= int(word) <= maximum:
             raise ArgumentTypeError(f"{word!r} is not a whole number from {minimum} to {maximum}")
@@ -31,6 +35,7 @@ def count(minimum: int, maximum: int) -> Callable[[str], int]:
 
 
 def size(word: str) -> int:
+    """Parse a size above 0, in bytes."""
     try:
         value = units.parse_size(word)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""A quota as words: what users ask for when a kernel or a program starts, checked before it does.
+"""Options for the quota of a kernel or program, checked before its start.
 
-The provisioner, the launcher, `jupyter gpushare run` and `kernelspec install` read it from different places;
-`GPUSHARE_QUOTA` carries it to the coordinator, which checks again.
+The provisioner, the launcher, `jupyter gpushare run` and `kernelspec install` read the quota from different places.
+`GPUSHARE_QUOTA` carries the quota to the coordinator, which checks the quota again.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from ..settings import SETTINGS
 from ..settings.quota import QUOTA, check, read
 from ..wire import quotas
 
-PLACEMENT_OPTIONS = ("device", "affinity", "anti_affinity", "exclusion")  # of a quota; the coordinator knows them
+PLACEMENT_OPTIONS = ("device", "affinity", "anti_affinity", "exclusion")  # keys of a quota, for the placement
 
 _LABEL_PATTERN = re.compile(r"[\w.:@+ -]{1,256}\Z")
 
 
 def label_options(labels: Sequence[str]) -> dict[str, str]:
-    """`["affinity=pair", "device=0"]` as words of a quota. Raises ValueError, naming the allowed ones."""
-    words: dict[str, str] = {}
+    """Parse labels such as `["affinity=pair", "device=0"]`. Raise ValueError with the allowed labels."""
+    options: dict[str, str] = {}
     for label in labels:
         name, separator, value = label.partition("=")
         if not separator or not value or name not in PLACEMENT_OPTIONS:
             raise ValueError(
-                f"label {label!r} is none: allowed are {', '.join(f'{w}=NAME' for w in PLACEMENT_OPTIONS)}"
+                f"label {label!r} is invalid: allowed are {', '.join(f'{name}=NAME' for name in PLACEMENT_OPTIONS)}"
             )
-        if name in words:
+        if name in options:
             raise ValueError(f"{name!r} is given twice")
-        words[name] = value
-    return words
+        options[name] = value
+    return options
 
 
-def quota_text(**wanted: Any) -> str:
-    """`share=0.5, memory="8GiB"` as `GPUSHARE_QUOTA` has it; None and "" mean: not asked for.
+def quota_text(**options: Any) -> str:
+    """Return a quota such as `share=0.5, memory="8GiB"` in the form of `GPUSHARE_QUOTA`, without None and "".
 
-    Raises ValueError naming the allowed range. The coordinator checks again: this is for an answer before the
-    start.
+    Raise ValueError with the allowed range, so that the user gets the error before the start.
+    The coordinator checks the quota again.
     """
-    given = {key: value for key, value in wanted.items() if value not in (None, "")}
+    given = {key: value for key, value in options.items() if value not in (None, "")}
     for key in given.keys() & set(PLACEMENT_OPTIONS):
         if not _LABEL_PATTERN.match(str(given[key])):
             raise ValueError(f"{key}={given[key]}: allowed are letters, digits and any of _ . : @ - +")
@@ -52,9 +52,9 @@ def quota_text(**wanted: Any) -> str:
 
 
 def with_inherited_quota(own: str) -> str:
-    """`own`, as `GPUSHARE_QUOTA` has it, and what that variable says of other keys. Raises ValueError.
+    """Return a quota in the form of `GPUSHARE_QUOTA`, with other keys from that variable. Raise ValueError.
 
-    In the environment of a shared program the variable is that client's own quota, and not for others.
+    In the environment of a shared program, the variable is the quota of that client, so it is ignored.
     """
     inherited = "" if os.environ.get("GPUSHARE_PREPARED") else os.environ.get("GPUSHARE_QUOTA", "")
     try:
@@ -65,5 +65,5 @@ def with_inherited_quota(own: str) -> str:
 
 
 def parse_memory_mode(mode: str) -> str:
-    """`mode`, or "" for the coordinator's. Raises ValueError naming the allowed ones."""
+    """Return a memory mode, or "" for the coordinator's mode. Raise ValueError with the allowed modes."""
     return str(SETTINGS["memory_mode"].check(mode)) if mode else ""

@@ -1,4 +1,4 @@
-"""The traits of `c.GpuShare`, in `jupyter_gpushare_config.py` or `jupyter_server_config.py`."""
+"""Traits of `c.GpuShare`, for `jupyter_gpushare_config.py` and `jupyter_server_config.py`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..wire import address
 
 
 class SettingTrait(TraitType[Any, Any]):
-    """A trait whose values the table of settings reads and checks."""
+    """Trait whose values the table of settings parses and checks."""
 
     def validate(self, obj: Any, value: Any) -> Any:
         setting = SETTINGS[str(self.name)]
-        is_size = setting.type == "size"  # a size stays a text; empty: none
+        is_size = setting.type == "size"  # A size remains a text, and an empty text is no size.
         if is_size and value == "":
             return value
         try:
-            read = setting.read(value)
+            parsed = setting.read(value)
         except ValueError as error:
             raise TraitError(f"GpuShare.{error}") from None
-        return str(value) if is_size else read
+        return str(value) if is_size else parsed
 
     def from_string(self, s: str) -> str:
         return s
@@ -34,16 +34,16 @@ class SettingTrait(TraitType[Any, Any]):
 
 def _trait(setting: Setting) -> TraitType[Any, Any]:
     containers: dict[str, Any] = {"object": Dict, "list": List, "text": Unicode}
-    # The class is named after the type, for `--help-all`.
+    # `--help-all` shows the name of the class as the type of the setting.
     kind = containers.get(setting.type) or type(setting.type.title(), (SettingTrait,), {})
-    each = (Unicode(),) if setting.type == "list" else ()
-    trait = kind(*each, default_value=copy.copy(setting.default), help=setting.full_help)
-    made: TraitType[Any, Any] = trait.tag(config=True)
-    return made
+    item = (Unicode(),) if setting.type == "list" else ()
+    trait = kind(*item, default_value=copy.copy(setting.default), help=setting.full_help)
+    tagged: TraitType[Any, Any] = trait.tag(config=True)
+    return tagged
 
 
 class GpuShare(Configurable):
-    """Sharing one host's GPUs among notebook kernels."""
+    """Settings of GPU sharing on one host."""
 
     vars().update({name: _trait(setting) for name, setting in SETTINGS.items()})
 
@@ -56,13 +56,13 @@ class GpuShare(Configurable):
         value = proposal["value"]
         for user, path in value.items():
             if not isinstance(user, str) or not user or not isinstance(path, str):
-                raise TraitError(f"GpuShare.sockets: {{{user!r}: {path!r}}} is no user with a path")
+                raise TraitError(f"GpuShare.sockets: {{{user!r}: {path!r}}} is not a user with a path")
             try:
                 address.socket_path(path or ".")
             except address.BadAddress as error:
                 raise TraitError(f"GpuShare.sockets: {user}: {error}") from None
         if len(set(value.values())) < len(value):
-            raise TraitError("GpuShare.sockets: two users have the same socket, and would be the same user")
+            raise TraitError("GpuShare.sockets: two users have the same socket, but each user needs a socket")
         return {user: os.path.normpath(path) for user, path in value.items()}
 
     @validate("cgroup_user")
@@ -70,7 +70,9 @@ class GpuShare(Configurable):
         try:
             re.compile(proposal["value"])
         except re.error as error:
-            raise TraitError(f"GpuShare.cgroup_user: {proposal['value']!r} is no regular expression: {error}") from None
+            raise TraitError(
+                f"GpuShare.cgroup_user: {proposal['value']!r} is not a regular expression: {error}"
+            ) from None
         return str(proposal["value"])
 
     @validate("metrics", "coordinator")
@@ -86,11 +88,11 @@ class GpuShare(Configurable):
         return value
 
     def values(self) -> dict[str, Any]:
-        """All settings, by name."""
+        """Return all settings by name."""
         return {name: getattr(self, name) for name in SETTINGS}
 
     def argv(self) -> list[str]:
-        """Options for a coordinator with these settings, as far as they differ from the defaults."""
+        """Return the options of a coordinator for the settings that differ from the defaults."""
         options = []
         for name, value in sorted(self.values().items()):
             if name == "coordinator" or value == SETTINGS[name].default:

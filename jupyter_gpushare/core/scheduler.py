@@ -24,8 +24,7 @@ from .interface.commands import Command, UpdateQuota
 from .interface.settings import Settings
 from .queueing.policies import policy_of
 from .residency.residency_plan import ResidencyPlanner
-from .state.model import Client, Process
-from .state.registry import EntityRegistry
+from .state.model import Client, EntityRegistry, Process
 from .turns.grant_table import FIRST_TURN
 from .turns.turn_scheduler import TurnScheduler
 
@@ -39,7 +38,7 @@ class Scheduler:
     """
 
     def __init__(self, settings: Settings | None = None, first_turn: int = FIRST_TURN) -> None:
-        """Number turns from `first_turn` on.
+        """Start a scheduler whose turns have numbers from `first_turn` on.
 
         The turns of no other coordinator may have these numbers.
         """
@@ -51,12 +50,16 @@ class Scheduler:
         )
         self._registered = 0
         self._now = float("-inf")
-        self._out: list[Command] = []
-        self.turns = TurnScheduler(settings or Settings(), self.devices, self._out, first_turn)
+        self._commands: list[Command] = []
+        self.turns = TurnScheduler(settings or Settings(), self.devices, self._commands, first_turn)
+        self._table = self.turns.table
         self.residency = ResidencyPlanner(self.clients, self.devices)
-        self.placement_adapter = PlacementAdapter(self.settings.placement, self.clients, self.turns, self._out)
-        user_requests = UserRequests(self.registry, self.turns, self._out)
-        self.idle_policy = IdlePolicy(self.clients, self.turns, user_requests, self._out)
+        self.placement_adapter = PlacementAdapter(self.settings.placement, self.clients, self._table, self._commands)
+        user_requests = UserRequests(self.registry, self._table, self.turns.closer, self._commands)
+        process_events = ProcessEventHandlers(
+            self.registry, self._table, self.turns.closer, self.turns.starter, self.turns.colocation
+        )
+        self.idle_policy = IdlePolicy(self.clients, self._table, user_requests, self._commands)
         self._event_log: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_MAX_LOGGED_EVENTS)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ClientRegistered: self._on_client_registered,
@@ -72,7 +75,7 @@ class Scheduler:
             ev.QuotaChanged: self._on_quota_changed,
             ev.SettingsChanged: self._on_settings_changed,
             ev.Tick: lambda event, now: None,
-            **ProcessEventHandlers(self.registry, self.turns).handlers,
+            **process_events.handlers,
             **user_requests.handlers,
         }
 
@@ -86,19 +89,19 @@ class Scheduler:
         """
         if now < self._now:
             raise IllegalEvent(f"time went back from {self._now} to {now}")
-        self.turns.now = now
+        self._table.now = now
         try:
             self._handlers[type(event)](event, now)
         except GpuShareError:
-            self.turns.now = self._now
+            self._table.now = self._now
             raise
         self._now = now
         self.idle_policy.apply(now)
         touched = self.turns.advance(now)
         self.idle_policy.update(now)  # finds turns that have begun without a permit
         # The residency commands come first, because a process whose gate closes reads its resident target.
-        commands = [*self.residency.plan(touched, now), *self._out]
-        self._out.clear()
+        commands = [*self.residency.plan(touched, now), *self._commands]
+        self._commands.clear()
         self._event_log.append((now, event, tuple(commands)))
         return commands
 
@@ -109,17 +112,17 @@ class Scheduler:
 
     @property
     def settings(self) -> Settings:
-        return self.turns.settings
+        return self._table.settings
 
     def queue(self, device: str, now: float) -> list[Client]:
         """Return the clients that wait for `device`, the next client first."""
         return self.devices[device].queue.in_order(now)
 
     def quantum(self, client: Client) -> float:
-        return self.turns.quantum(client)
+        return self._table.policy.quantum(client)
 
     def idle_release(self, client: Client) -> float:
-        return self.turns.idle_release(client)
+        return self._table.policy.idle_release(client)
 
     def event_log(self) -> list[str]:
         """Return the last events with their commands, for error reports."""
@@ -136,8 +139,8 @@ class Scheduler:
             client = self.placement_adapter.admit(event, self._registered + 1)
             self._registered += 1
             self.clients[event.client] = client
-            self.turns.set_devices(client, self.placement_adapter.devices_of(client), now)
-            self.turns.apply_quota(client, now)
+            self._table.set_devices(client, self.placement_adapter.devices_of(client), now)
+            self._table.apply_quota(client, now)
             self.placement_adapter.update_guests(now)
         elif client.user != event.user:
             raise IllegalEvent(f"client {event.client} belongs to user {client.user!r}, not {event.user!r}")
@@ -145,18 +148,18 @@ class Scheduler:
             self.placement_adapter.restart(client, now)
             self.idle_policy.on_restart(client, now)
         client.label = event.label or client.label
-        self._out.append(UpdateQuota(client.id))
+        self._commands.append(UpdateQuota(client.id))
 
     def _on_client_removed(self, event: ev.ClientRemoved, now: float) -> None:
         client = self.registry.client(event.client)
         if client.processes:
             raise IllegalEvent(f"client {client.id} still has processes")
-        self.turns.leave_queue(client, now)
-        self.turns.set_devices(client, (), now)
+        self._table.leave_queue(client, now)
+        self._table.set_devices(client, (), now)
         self.placement_adapter.remove(client, now)
-        self.turns.policy.remove(client)
+        self._table.policy.remove(client)
         self.turns.colocation.remove(client)
-        self.turns.permits.remove(client)
+        self._table.permits.remove(client)
         self.residency.remove(client)
         del self.clients[client.id]
 
@@ -168,7 +171,7 @@ class Scheduler:
         else:
             self.turns.add_device(event.device)
         self.placement_adapter.on_device_found(event.device)
-        self.turns.dirty_devices[event.device.uuid] = None
+        self._table.dirty_devices[event.device.uuid] = None
 
     def _on_process_joined(self, event: ev.ProcessJoined, now: float) -> None:
         client = self.registry.client(event.client)
@@ -181,10 +184,10 @@ class Scheduler:
         process = self.processes[event.process] = Process(event.process, client, event.devices)
         client.processes[event.process] = process
         self._set_devices(client, now)
-        self._out.append(UpdateQuota(client.id))
+        self._commands.append(UpdateQuota(client.id))
         if event.turn:
-            self.turns.adopt_turn(process, event.turn, now)
-        self.turns.permits.on_process_joined(client)
+            self.turns.starter.adopt_turn(process, event.turn, now)
+        self._table.permits.on_process_joined(client)
 
     def _set_devices(self, client: Client, now: float) -> None:
         """Set the client's devices to the devices that its processes use.
@@ -193,9 +196,9 @@ class Scheduler:
         """
         devices = tuple(sorted({uuid for process in client.processes.values() for uuid in process.devices}))
         if devices and devices != client.devices:
-            self.turns.set_devices(client, devices, now)
+            self._table.set_devices(client, devices, now)
             self.placement_adapter.on_devices_changed(client, devices, now)
-        self.turns.mark_dirty(client)
+        self._table.mark_dirty(client)
 
     def _on_process_gone(self, event: ev.ProcessGone, now: float) -> None:
         process = self.registry.process(event.process)
@@ -203,14 +206,14 @@ class Scheduler:
         del self.processes[process.number], client.processes[process.number]
         self._set_devices(client, now)
         if client.grant and not client.grant.processes:
-            self.turns.finish_turn(client.grant, now)
-        self.turns.leave_queue_if_satisfied(client, now)
+            self.turns.closer.finish_turn(client.grant, now)
+        self._table.leave_queue_if_satisfied(client, now)
 
     def _on_lock_contended(self, event: ev.LockContended, now: float) -> None:
         device = self.devices.get(event.device)
         if device is None:
             raise IllegalEvent(f"device {event.device} is unknown")
-        self.turns.set_lock_contended(device, event.contended, now)
+        self._table.set_lock_contended(device, event.contended, now)
 
     # --- quotas and settings
 
@@ -224,9 +227,9 @@ class Scheduler:
             )
         self.placement_adapter.change_quota(client, event.quota)
         client.quota = event.quota
-        self.turns.apply_quota(client, now)
-        self.turns.update_forced_eviction(client)
-        self._out.append(UpdateQuota(client.id))
+        self._table.apply_quota(client, now)
+        self._table.update_forced_eviction(client)
+        self._commands.append(UpdateQuota(client.id))
 
     def _on_settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
         policy_of(event.settings)  # raises before anything has changed

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..kernel.display.turn_history import STATE_SYMBOLS, History
+from ..kernel.display.history_data import STATE_SYMBOLS
+from ..kernel.display.turn_history import History
 from .phase_recorder import PhaseRecorder, intervals
 
 _STATE_OF_PHASE = {"overrun": "draining"}  # of phases that a history shows as another state

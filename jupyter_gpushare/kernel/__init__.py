@@ -1,6 +1,6 @@
-"""What runs inside shared Python kernels: `%gpushare`, and the reports of starting and ending cells.
+"""Part of the package that runs inside shared Python kernels: `%gpushare` and the reports of cells.
 
-Kernels live in environments that need not contain this package, so these files use the standard library only,
-run on Python 3.8 and later, and import nothing of ours but each other. `startup.py` loads this folder by its
-path.
+The environment of a kernel need not contain this package, so `startup.py` loads this folder by its path.
+The files of this folder use only the standard library and run on Python 3.8 and later.
+From the package, these files import only each other and `jupyter_gpushare.units`.
 """

@@ -1,9 +1,11 @@
-"""`%%gpushare class=offline share=0.3`: a quota for one cell.
+"""Cell quotas: `%%gpushare class=offline share=0.3` as the first line of a cell.
 
-The line becomes one line of Python that makes the change, and the cell stays a cell: `await`, tracebacks, line
-numbers and the display of its last expression are as without it, which a cell magic that ran the text of the
-cell could not give. If the change is refused, that line raises and the rest does not run. Rewriting the text has
-no side effects, since completion does it as well. What is changed is taken back where IPython ends running the cell.
+A transformer of IPython replaces the line by a line of Python that changes the quota.
+The cell remains a cell, with its own `await`, tracebacks, line numbers and display of the last expression.
+A cell magic that executes the text of the cell would lose these.
+If the coordinator refuses the change, the line raises, and IPython does not run the rest of the cell.
+The transformation has no side effects, because completion transforms the text as well.
+The change ends when IPython has run the cell.
 """
 
 from __future__ import annotations
@@ -25,17 +27,16 @@ if TYPE_CHECKING:
 
 _CHANGE_CALL = "get_ipython().run_cell_magic('gpushare', "
 _MAGIC_LINE = re.compile(r"%%gpushare(?=\s|$)(.*)", re.DOTALL)
-_cell_quotas: ContextVar[list[CellQuota] | None] = ContextVar(
-    "gpushare_running", default=None
-)  # what this cell changed
+# The changes of the quota by the cell that runs.
+_cell_quotas: ContextVar[list[CellQuota] | None] = ContextVar("gpushare_running", default=None)
 
 
 def transform(lines: list[str]) -> list[str]:
-    """The lines of a cell, without a `%%gpushare` line; another cell magic may follow it."""
+    """Replace a `%%gpushare` line at the beginning of a cell; another cell magic may follow the line."""
     match = _MAGIC_LINE.match(lines[0]) if lines else None
     if not match or not "".join(lines[1:]).strip():
         return lines
-    # The text of the cell follows; IPython passes on what stands in its place here.
+    # The text of the cell follows as code, so the magic gets an ellipsis in place of the text.
     change = f"{_CHANGE_CALL}{match[1].strip()!r}, ...)\n"
     below = lines[1:]
     while below and not below[0].strip():
@@ -48,16 +49,17 @@ def transform(lines: list[str]) -> list[str]:
 
 
 class CellQuotas:
-    """The quotas of one kernel's cells. The coordinator holds them, and drops them with the cell or the kernel."""
+    """Quotas of one kernel's cells. The coordinator drops each of the quotas with its cell or with the kernel."""
 
     def __init__(self, calls: ClientApi, connection: KernelConnection | None) -> None:
         self._calls = calls
         self._connection = connection
 
     def begin(self, changes: dict[str, str]) -> CellQuota:
-        """Change the quota until `end`. Raises GpuShareError, and has changed nothing then."""
+        """Change the quota until `end`. Raise GpuShareError if nothing has changed."""
         if self._connection is None:
-            self._calls.quota(changes)  # raises: nothing is shared, or no coordinator is known
+            # The call raises the reason: the kernel does not share its GPU, or it has no coordinator.
+            self._calls.quota(changes)
             raise NotShared("this kernel has no connection to a coordinator")
         quota = self._connection.set_quota(current_request.get(), changes)
         if "share" in changes:
@@ -66,26 +68,26 @@ class CellQuotas:
         return quota
 
     def end(self, quota: CellQuota) -> None:
-        """Take a change back, now or as soon as the coordinator answers."""
-        for sentence in self._connection.unset_quota(quota) if self._connection else ():
-            print(f"gpushare: {sentence}", file=sys.stderr)
+        """Undo a change, now or as soon as the coordinator answers."""
+        for message in self._connection.unset_quota(quota) if self._connection else ():
+            print(f"gpushare: {message}", file=sys.stderr)
 
 
 def install(shell: Any, quotas: CellQuotas) -> None:
-    """Make `%%gpushare` known to IPython."""
+    """Register `%%gpushare` with IPython."""
 
     def gpushare(line: str, cell: Any) -> None:
         if cell is ...:
             _restore_source_line(line)
         with usage_errors():
             changes = _changes(line, cell)
-            mine = _cell_quotas.get()
+            cell_quotas = _cell_quotas.get()
             if cell is not ...:
                 _run_text(shell, quotas, changes, cell)
-            elif mine is None:
-                raise UsageError("%%gpushare works as the first line of a cell")
+            elif cell_quotas is None:
+                raise UsageError("%%gpushare must be the first line of a cell")
             else:
-                mine.append(quotas.begin(changes))
+                cell_quotas.append(quotas.begin(changes))
 
     gpushare.__doc__ = "%%gpushare key=value …: change this kernel's quota for one cell. Keys: " + ", ".join(QUOTA_KEYS)
     shell.register_magic_function(gpushare, "cell", "gpushare")
@@ -96,7 +98,7 @@ def install(shell: Any, quotas: CellQuotas) -> None:
 def _changes(line: str, cell: Any) -> dict[str, str]:
     if isinstance(cell, str) and not cell.strip():
         raise UsageError(
-            f"%%gpushare is for the cell below it, which is empty; for all cells: %gpushare {line}".rstrip()
+            f"%%gpushare changes the quota of its cell, but the cell is empty; for all cells: %gpushare {line}".rstrip()
         )
     if not line.strip():
         raise UsageError(f"%%gpushare needs key=value, for example class=offline; keys are {', '.join(QUOTA_KEYS)}")
@@ -104,21 +106,21 @@ def _changes(line: str, cell: Any) -> dict[str, str]:
 
 
 def _restore_source_line(line: str) -> None:
-    """Tracebacks show the line of the cell that runs now as its user wrote it, not what it became.
+    """Restore the user's line in the source of the running cell, so that tracebacks show the original line.
 
-    As a comment: what shows them finds its way about a cell's text only where that is Python.
+    The line becomes a comment, because the formatter of tracebacks requires text that is Python.
     """
     frame = sys._getframe(1)
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back
     lines = linecache.getlines(frame.f_code.co_filename)
-    place = frame.f_lineno - 1
-    if place < len(lines) and lines[place].startswith(_CHANGE_CALL):
-        lines[place] = f"# %%gpushare {line}\n"  # in the cache: IPython keeps the text of cells nowhere else
+    index = frame.f_lineno - 1
+    if index < len(lines) and lines[index].startswith(_CHANGE_CALL):
+        lines[index] = f"# %%gpushare {line}\n"  # `lines` is the cache, the only place of the text of cells
 
 
 def _run_text(shell: Any, quotas: CellQuotas, changes: dict[str, str], text: str) -> None:
-    """For scripts that were exported from a notebook, where the cell is a text."""
+    """Run the text of a cell with the quota, for scripts that were exported from a notebook."""
     quota = quotas.begin(changes)
     try:
         result = shell.run_cell(text)
@@ -128,18 +130,18 @@ def _run_text(shell: Any, quotas: CellQuotas, changes: dict[str, str], text: str
 
 
 def _restoring(run_cell_async: Any, quotas: CellQuotas) -> Any:
-    """Every way of running a cell goes through this method of the shell, nested and silent ones as well."""
+    """Wrap the method of the shell that runs every cell, also nested and silent cells."""
 
     @wraps(run_cell_async)
     async def run(*args: Any, **options: Any) -> Any:
         outer = _cell_quotas.get()
-        mine: list[CellQuota] = []
-        _cell_quotas.set(mine)
+        cell_quotas: list[CellQuota] = []
+        _cell_quotas.set(cell_quotas)
         try:
             return await run_cell_async(*args, **options)
         finally:
             _cell_quotas.set(outer)
-            for quota in reversed(mine):
+            for quota in reversed(cell_quotas):
                 quotas.end(quota)
 
     return run

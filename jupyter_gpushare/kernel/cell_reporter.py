@@ -1,9 +1,10 @@
-"""Reports which requests of a kernel run, as they start and end.
+"""Reports of the requests that a kernel executes, at their start and end.
 
-In ipykernel a request is one call of the `execute_request` entry of `shell_handlers`: silent ones, subshells,
-errors before the first line runs and the user expressions after the last all pass there, and requests that
-are aborted never do. IPython's own events miss silent requests and end before the user expressions. They
-serve where there is no such table (IPython in a terminal, kernels that are not ipykernel's).
+In ipykernel, each execution of a request is one call of the entry `execute_request` of `shell_handlers`.
+Silent requests, subshells and errors before the first line are such calls as well, and aborted requests are not.
+The call ends after the user expressions.
+IPython's own events lack silent requests and end before the user expressions.
+The events serve only where the table is missing: IPython in a terminal, and kernels without ipykernel.
 """
 
 from __future__ import annotations
@@ -19,15 +20,14 @@ if TYPE_CHECKING:
     from .connection import KernelConnection
     from .wait_display import WaitDisplay
 
-current_request: ContextVar[str] = ContextVar(
-    "gpushare_request", default=""
-)  # the request that runs, if it is reported
+# The request that runs, if the kernel reports it.
+current_request: ContextVar[str] = ContextVar("gpushare_request", default="")
 MAX_CELL_ID_LENGTH = 64  # characters, in the notebook format
 _NOT_ALLOWED = re.compile(r"[^\w.:@-]", re.ASCII)
 
 
 def request_id(parent: Any) -> str:
-    """The `msg_id` of a request, in the characters that the wire allows."""
+    """Return the `msg_id` of a request, in the characters that the protocol allows."""
     try:
         return _NOT_ALLOWED.sub("-", str(parent["header"]["msg_id"]))[:128] or "unnamed"
     except (KeyError, TypeError):
@@ -35,7 +35,7 @@ def request_id(parent: Any) -> str:
 
 
 def cell_id(parent: Any) -> str:
-    """The notebook's cell that a request came from, as JupyterLab says; "": that is not said."""
+    """Return the id of the request's cell, as JupyterLab sends it, or "" without an id."""
     try:
         found = parent["metadata"]["cellId"]
     except (KeyError, TypeError):
@@ -44,7 +44,7 @@ def cell_id(parent: Any) -> str:
 
 
 def install(shell: Any, connection: KernelConnection, wait_display: WaitDisplay | None = None) -> None:
-    """Report the requests that `shell` runs from now on; `waiting` says under them that they wait."""
+    """Report the requests that `shell` runs from now on; `wait_display` shows their waits."""
     kernel = getattr(shell, "kernel", None)
     tables = [getattr(kernel, name, None) for name in ("shell_handlers", "control_handlers")]
     found = [table for table in tables if isinstance(table, dict) and callable(table.get("execute_request"))]

@@ -1,4 +1,4 @@
-"""What one client may ask of its coordinator: the calls behind `%gpushare` and `import jupyter_gpushare`."""
+"""Requests of one client to its coordinator, for `%gpushare` and `import jupyter_gpushare`."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 QUOTA_KEYS = {
     "share": "fraction of the device's time that is guaranteed under the policy fair: share=0.5",
     "limit": "largest fraction of the device's time: limit=0.9",
-    "memory": "device memory that may be allocated: memory=8GiB, or a part of the device: memory=0.5",
-    "resident": "device memory that may stay on the device while others wait: resident=2GiB, or a part: resident=0.25",
-    "class": "class=online, or class=offline to let others go first (service= is the same)",
+    "memory": "device memory that the kernel may allocate: memory=8GiB, or a fraction of the device: memory=0.5",
+    "resident": "memory that may stay on the device while other clients wait: resident=2GiB, or resident=0.25",
+    "class": "class=online, or class=offline to run after online clients (service= is the same)",
 }
-WIRE_KEYS = {"class": "service"}  # the word for people, and the wire's
+WIRE_KEYS = {"class": "service"}  # from the users' word to the protocol's word
 SERVICE_CLASSES = ("online", "offline")
-_MAX_HISTORY_PAGES = 1000  # of a history, at most
+_MAX_HISTORY_PAGES = 1000
 
 
 class ClientApi:
-    """The calls of one client; `client` is "" in a program that does not share.
+    """Requests of one client; `client` is "" in a program that does not share its GPU.
 
-    `problem` returns a sentence on what isn't working, "" if all is well. Every call raises `NotShared`,
-    `Unreachable` or `Refused`; each waits for an answer for 2 s at most.
+    `problem` returns a sentence on a fault of GPU sharing, or "".
+    Each method waits at most 2 s for an answer, and can raise `NotShared`, `Unreachable` and `Refused`.
     """
 
     def __init__(self, client: str, path: str, problem: Callable[[], str], program: str = "kernel") -> None:
         self.client = client
-        self._program = program  # what it is called
+        self._program = program  # the word for the client: "kernel" or "program"
         self.path = path
         self.problem = problem
 
     def request(self, message: dict[str, Any]) -> Any:
-        """One request to the coordinator. Raises Unreachable, Refused."""
+        """Send one request to the coordinator. Raise Unreachable or Refused."""
         if not self.path:
-            raise Unreachable("no coordinator is known here (GPUSHARE_SOCKET is not set)")
+            raise Unreachable(f"this {self._program} has no coordinator (GPUSHARE_SOCKET is not set)")
         return request(self.path, message)
 
     def status(self) -> Report:
-        """This client and the devices, also when no coordinator answers or this is no client."""
+        """Return a report of this client and the devices, also without a coordinator or outside a client."""
         from .display.report import Report
 
         problem = self.problem()
@@ -65,15 +65,18 @@ class ClientApi:
             return Report(None, self.client, problem or error.problem, program=self._program)
 
     def quota(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the quota, or only read it if there are no changes; returns the whole.
+        """Change the quota, or only read it without changes, and return the whole quota.
 
-        Beside the quota: `device_memory`, bytes that the client's devices have, and `notes`, sentences on what of the
-        quota has no effect as the coordinator is set.
+        The result also has `device_memory`, the bytes of the client's devices, and `notes`.
+        The notes are sentences on parts of the quota that have no effect under the coordinator's settings.
         """
         return dict(self._request_for_client("quota", changes=check_changes(changes)))
 
     def hold(self, seconds: float | str | None = None) -> dict[str, Any]:
-        """`{"hold_seconds_left": float or None, "running": bool}`; None: as long as is allowed, 0: no longer."""
+        """Hold the devices, and return `{"hold_seconds_left": float or None, "running": bool}`.
+
+        Without `seconds`, the hold is as long as the settings allow; 0 ends the hold.
+        """
         return dict(
             self._request_for_client(
                 "hold", **({} if seconds is None else {"seconds": _to_plain_value("hold", seconds)})
@@ -81,25 +84,30 @@ class ClientApi:
         )
 
     def release(self) -> dict[str, Any]:
-        """`{"released": bool, "turn": bool, "hold": bool}`: whether there was anything to give up, and what."""
+        """Give up the turn and the hold, and return `{"released": bool, "turn": bool, "hold": bool}`.
+
+        `turn` and `hold` are true if the client had one, and `released` is true if the client had either.
+        """
         return dict(self._request_for_client("release"))
 
     def evict(self) -> int:
-        """Bytes that were on the devices and leave now."""
+        """Move the client's memory off the devices, and return its bytes."""
         result = self._request_for_client("evict")
         return int(result["bytes"]) if result["evicting"] else 0
 
     def suspend(self) -> bool:
+        """Suspend the client, and return false if the client was suspended already."""
         return bool(self._request_for_client("suspend")["changed"])
 
     def resume(self) -> bool:
+        """Resume the client, and return false if the client was not suspended."""
         return bool(self._request_for_client("resume")["changed"])
 
     def wait_status(self) -> dict[str, Any]:
         return dict(self._request_for_client("wait_status"))
 
     def history(self) -> History:
-        """The turns and waits of the last minutes, as far as the coordinator keeps them."""
+        """Return the turns and waits of the last minutes, as far as the coordinator keeps them."""
         from .display.turn_history import History
 
         entries: list[dict[str, Any]] = []
@@ -121,27 +129,27 @@ class ClientApi:
         reason = (
             self.problem() or "it was not started by the kernel 'Python 3 (shared GPU)' or by 'jupyter gpushare run'"
         )
-        return f"this {self._program} isn't shared: {reason}"
+        return f"this {self._program} does not share its GPU: {reason}"
 
 
 def check_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of a quota in the wire's words. Raises Mistake."""
-    known: dict[str, Any] = {}
+    """Return changes of a quota under the keys of the protocol. Raise UsageError."""
+    checked: dict[str, Any] = {}
     for key, value in changes.items():
         if key not in QUOTA_KEYS and key not in WIRE_KEYS.values():
             raise UsageError(f"unknown quota key {key!r}: allowed are {', '.join(QUOTA_KEYS)}")
         wire = WIRE_KEYS.get(key, key)
-        if wire in known:
+        if wire in checked:
             raise UsageError(f"{key!r} is given twice")
-        known[wire] = _to_plain_value(key, value)
-        if wire == "service" and str(known[wire]).lower() not in SERVICE_CLASSES:
-            # The coordinator would say so as well, but not in the word that was written.
+        checked[wire] = _to_plain_value(key, value)
+        if wire == "service" and str(checked[wire]).lower() not in SERVICE_CLASSES:
+            # The coordinator's error would name the protocol's key instead of the user's word.
             raise UsageError(f"{key}={value!r} is unknown: allowed are {', '.join(SERVICE_CLASSES)}")
-    return known
+    return checked
 
 
 def _to_plain_value(name: str, value: Any) -> Any:
-    """A value as JSON has it; NumPy's numbers become Python's. Raises Mistake."""
+    """Return a value of JSON; NumPy's numbers become Python's numbers. Raise UsageError."""
     if value is None or isinstance(value, str):
         return value
     with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -151,7 +159,7 @@ def _to_plain_value(name: str, value: Any) -> Any:
 
 
 def _process_age() -> float:
-    """Seconds since this process began, 0 if that is not known."""
+    """Return the seconds since this process started, or 0 if its start is unknown."""
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -161,13 +169,16 @@ def _process_age() -> float:
 
 
 def join_words(text: str) -> str:
-    """`share = 0.5 memory=8 GiB` -> `share=0.5 memory=8GiB`."""
+    """Remove the blanks within pairs and sizes: `share = 0.5 memory=8 GiB` becomes `share=0.5 memory=8GiB`."""
     tight = re.sub(r"(?<=\S)\s*=\s*(?=\S)", "=", text)
     return join_sizes(tight)
 
 
 def parse_changes(text: str) -> dict[str, str]:
-    """`share=0.5 class=offline` as changes of a quota; commas and quotes are as good. Raises Mistake."""
+    """Parse a text such as `share=0.5 class=offline` into changes of a quota. Raise UsageError.
+
+    The text may have commas between the pairs, and quotes around values.
+    """
     try:
         changes = parse_pairs(join_words(text))
     except ValueError as error:

@@ -11,7 +11,10 @@ _VALUES = {"class": [*SERVICE_CLASSES], "service": [*SERVICE_CLASSES], "hold": [
 
 
 def complete(line: str) -> list[str]:
-    """What the last word of `line` may become; it begins with `%gpushare` or `%%gpushare` and ends at the cursor."""
+    """Return the completions of the last word of a line.
+
+    The line begins with `%gpushare` or `%%gpushare` and ends at the cursor.
+    """
     magic, *words = line.split()
     if line[-1:].isspace():
         words.append("")
@@ -34,9 +37,11 @@ def complete(line: str) -> list[str]:
 
 
 def register(shell: Any) -> None:
+    """Register the completion with IPython."""
     try:
         from IPython.core.completer import SimpleCompletion, context_matcher
-    except ImportError:  # IPython < 8.6: mixed with other completions, and a word begins after the last "="
+    except ImportError:
+        # Before IPython 8.6, a hook can only add completions, and a word begins after the last "=".
         for magic in ("%gpushare", "%%gpushare"):
             shell.set_hook("complete_command", lambda _, event: _values(complete(event.line)), str_key=magic)
         return
@@ -44,9 +49,9 @@ def register(shell: Any) -> None:
     @context_matcher()  # type: ignore[untyped-decorator]
     def gpushare_matcher(context: Any) -> dict[str, Any]:
         line = context.line_with_cursor[: context.cursor_position].lstrip()
-        ours = line.startswith(("%gpushare ", "%%gpushare "))
-        words = [SimpleCompletion(text=word) for word in complete(line)] if ours else []
-        fragment = line.rsplit(None, 1)[-1] if ours and not line[-1].isspace() else ""
+        is_magic = line.startswith(("%gpushare ", "%%gpushare "))
+        words = [SimpleCompletion(text=word) for word in complete(line)] if is_magic else []
+        fragment = line.rsplit(None, 1)[-1] if is_magic and not line[-1].isspace() else ""
         return {"completions": words, "matched_fragment": fragment, "suppress": True}
 
     shell.Completer.custom_matchers.append(gpushare_matcher)

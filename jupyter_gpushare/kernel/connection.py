@@ -1,7 +1,8 @@
-"""Talking to the coordinator from inside a kernel, with nothing but the standard library.
+"""Connections of a kernel to the coordinator.
 
-`request` is one question on a connection of its own. `Attachment` holds a connection for as long as the
-kernel lives: over it the kernel is known to the coordinator, and the reports of its cells go.
+`request` sends one request on a connection of its own.
+`KernelConnection` lasts as long as the kernel: it registers the kernel with the coordinator and carries the reports of
+cells.
 """
 
 from __future__ import annotations
@@ -22,33 +23,30 @@ from .errors import Refused, Unreachable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RETRY_SECONDS = 0.25  # seconds between attempts to reach a coordinator
-REFUSED_RETRY_SECONDS = 5.0
-QUOTA_TIMEOUT_SECONDS = 3.0  # seconds for which a cell with a quota of its own waits for a coordinator that is away
-START_GRACE_SECONDS = 1.0  # seconds for which somebody else may bring one back, before we start one
-MIN_START_INTERVAL_SECONDS, MAX_START_INTERVAL_SECONDS = (
-    15.0,
-    240.0,
-)  # seconds between two starts of a coordinator by one kernel
-ANSWER_TIMEOUT_SECONDS = 2.0  # seconds
+RETRY_SECONDS = 0.25  # between attempts to connect
+REFUSED_RETRY_SECONDS = 5.0  # between attempts to connect with a coordinator that has refused the kernel
+QUOTA_TIMEOUT_SECONDS = 3.0  # for the answer to a cell quota
+START_GRACE_SECONDS = 1.0  # for another process to restart the coordinator before this kernel does
+MIN_START_INTERVAL_SECONDS, MAX_START_INTERVAL_SECONDS = 15.0, 240.0  # between two starts by one kernel
+ANSWER_TIMEOUT_SECONDS = 2.0
 
-# What a coordinator that we start must not inherit: the client's identity, and what makes us a shared kernel.
+# Variables that the coordinator must not inherit from the kernel: the client's identity, and the kernel's preparation.
 _IDENTITY_VARIABLES = {f"GPUSHARE_{name}" for name in ("CLIENT", "TOKEN", "LABEL", "QUOTA", "NOTE", "PREPARED")}
 _KERNEL_VARIABLES = {"LD_PRELOAD", "PYTHONSTARTUP", "GPUSHARE_STARTUP_CHAIN", "JPY_PARENT_PID"}
 
 
 def request(path: str, message: dict[str, Any], timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
-    """Send one request and return its result. `timeout` in seconds. Raises Unreachable, Refused.
+    """Send one request and return its result; `timeout` is in seconds. Raise Unreachable or Refused.
 
-    One that isn't answered in time is withdrawn: the coordinator looks at none whose sender has hung up.
+    After the timeout, the function closes the connection, because the coordinator drops requests of closed connections.
     """
-    fate = "nothing was changed"
+    outcome = "nothing was changed"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.settimeout(timeout)
             connection.connect(path)
             connection.sendall(_encode(dict(message, id=1)))
-            fate = "it is not known whether the request was carried out"
+            outcome = "the request may have had an effect"
             with connection.makefile("rb") as lines:
                 for line in lines:
                     answer = json.loads(line) if line.strip() else {}
@@ -58,17 +56,17 @@ def request(path: str, message: dict[str, Any], timeout: float = ANSWER_TIMEOUT_
                         return answer.get("result")
         except socket.timeout:  # no TimeoutError before Python 3.10
             if _withdraw(connection):
-                fate = "the request was withdrawn"
-            raise Unreachable(f"the coordinator at {path} did not answer within {timeout:g} s", fate) from None
+                outcome = "the request was withdrawn"
+            raise Unreachable(f"the coordinator at {path} did not answer within {timeout:g} s", outcome) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Unreachable(f"no coordinator answers at {path}: {reason}", fate) from None
-    raise Unreachable(f"the coordinator at {path} closed the connection", fate)
+            raise Unreachable(f"no coordinator answers at {path}: {reason}", outcome) from None
+    raise Unreachable(f"the coordinator at {path} closed the connection", outcome)
 
 
 def _withdraw(connection: socket.socket) -> bool:
-    """Hang up; whether the other end has read nothing of what was sent, and so cannot have begun with it."""
-    import fcntl  # only now: most kernels never need them
+    """Close the connection, and return true if the coordinator has read nothing of the request."""
+    import fcntl  # here, because most kernels never need the modules
     import termios
 
     _shutdown(connection)
@@ -80,7 +78,7 @@ def _withdraw(connection: socket.socket) -> bool:
 
 
 class CellQuota:
-    """One change of the quota for one cell, and the coordinator's last answer."""
+    """Change of the quota for one cell, with the coordinator's last answer."""
 
     def __init__(self, number: int, request: str, changes: Mapping[str, Any]) -> None:
         self.message: dict[str, Any] = {"number": number, "request": request, "changes": dict(changes)}
@@ -90,10 +88,11 @@ class CellQuota:
 
 
 class KernelConnection:
-    """The kernel's standing connection. A daemon thread keeps it up and repeats which cells run, and their quotas.
+    """Permanent connection of the kernel with the coordinator.
 
-    `state` is "connecting", "attached", "away" or "refused", and `reason` a sentence on the latter two.
-    `begin` and `end` may be called from any thread; they never raise, and never wait for the coordinator.
+    A daemon thread reconnects, and then repeats the reports of running cells and their quotas.
+    `state` is "connecting", "attached", "away" or "refused", and `reason` is a sentence on the last two.
+    Any thread may call `begin` and `end`, which never raise and never wait for the coordinator.
     """
 
     def __init__(self, path: str, attach: dict[str, Any], argv: list[str] | None = None) -> None:
@@ -110,34 +109,35 @@ class KernelConnection:
         self._running: dict[str, str] = {}  # requests that run, with their cells
         self._sent_requests: set[str] = set()
         self._numbers = itertools.count(1)
-        self._quotas: dict[int, CellQuota] = {}  # changes that hold
+        self._quotas: dict[int, CellQuota] = {}  # changes in force
         self._sent_quotas: set[int] = set()
-        self._unanswered: dict[int, CellQuota] = {}  # changes whose answer is awaited
-        self._unsent_end = ""  # the last request that ended while no coordinator was there to hear it
+        self._unanswered: dict[int, CellQuota] = {}  # changes without an answer so far
+        self._unsent_end = ""  # the last request that ended without a connection
         self._closed = False
         self._thread = threading.Thread(target=self._maintain, name="gpushare-attach", daemon=True)
-        # Debuggers are to leave this thread alone.
+        # Debuggers must not stop or trace this thread.
         self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
 
     def start(self) -> None:
+        """Start the thread."""
         os.register_at_fork(after_in_child=self._reset_in_child)
         self._thread.start()
 
     def begin(self, request: str, cell_id: str = "") -> None:
-        """A request starts to run; `cell_id`: which cell of the notebook it comes from, if that is known."""
+        """Report that a request starts to run; `cell_id` is the notebook's cell of the request, or "" if unknown."""
         self._running[request] = cell_id
         self._send_changes()
 
     def end(self, request: str) -> None:
-        """A request has ended."""
+        """Report that a request has ended."""
         self._running.pop(request, None)
         if self._socket is None:
             self._unsent_end = request
         self._send_changes()
 
     def set_quota(self, request: str, changes: Mapping[str, Any]) -> CellQuota:
-        """Change the quota until `unset_quota`. Raises Refused and Unreachable, and has changed nothing then."""
+        """Change the quota until `unset_quota`. Raise Refused or Unreachable if nothing has changed."""
         number = next(self._numbers)
         quota = self._quotas[number] = self._unanswered[number] = CellQuota(number, request, changes)
         try:
@@ -153,15 +153,15 @@ class KernelConnection:
             self._quotas.pop(number, None)
             self._send_changes()
             raise
-        # Another coordinator is to set the very same values, and to know what they replace.
+        # After a restart, the coordinator must set the same values and restore the values that they replace.
         values = {key: quota.result[key] for key in changes}
         quota.message.update(changes=values, replaced=quota.result["replaced"])
         return quota
 
     def unset_quota(self, quota: CellQuota) -> list[str]:
-        """Take a change back, now or as soon as a coordinator answers. Return sentences on what stays."""
+        """Undo a change, now or as soon as a coordinator answers. Return sentences on changes that remain."""
         if self._closed:
-            return []  # a fork's child, which leaves the cell as well
+            return []  # The child of a fork ends the cell as well.
         number = quota.message["number"]
         quota.result = {}
         quota.answered.clear()
@@ -174,7 +174,7 @@ class KernelConnection:
         return list(quota.result.get("stays", []))
 
     def _send_changes(self) -> None:
-        """Send what the coordinator does not know yet: also what an interrupt kept from being sent before."""
+        """Send all changes since the last report, also those that an interrupt has prevented from being sent."""
         with self._lock:
             connection = self._socket
             if connection is None:
@@ -192,7 +192,8 @@ class KernelConnection:
                 whole = connection.send(lines, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) == len(lines)
             except OSError:
                 whole = False
-            if not whole:  # it hangs or is gone; the end of this connection ends our requests there
+            if not whole:
+                # The coordinator hangs or has exited. The end of the connection ends the requests of this kernel.
                 self._unsent_end = next(iter(ended), self._unsent_end)
                 self._socket = None
                 _shutdown(connection)
@@ -221,11 +222,11 @@ class KernelConnection:
         try:
             connection.settimeout(ANSWER_TIMEOUT_SECONDS)
             connection.connect(self.path)
-            # Blocking from here on, for the reader; senders say MSG_DONTWAIT.
+            # The socket blocks from here on for the reader; senders use MSG_DONTWAIT.
             connection.settimeout(None)
             with self._lock:
                 connection.send(self._attach, socket.MSG_NOSIGNAL)
-                # A coordinator that has adopted our turn takes us to work on until it hears of an end.
+                # After a restart, a coordinator takes a kernel with a turn to be working until a request has ended.
                 self._sent_requests, self._unsent_end = {self._unsent_end} - {""}, ""
                 self._sent_quotas = set()
                 self._socket = connection
@@ -236,7 +237,7 @@ class KernelConnection:
         return connection
 
     def _listen(self, connection: socket.socket) -> None:
-        """Until the connection ends. The coordinator says little here: welcome, or an error."""
+        """Receive the coordinator's answers until the connection ends."""
         poll = select.poll()
         poll.register(connection, select.POLLIN)
         if not poll.poll(ANSWER_TIMEOUT_SECONDS * 1000):
@@ -275,7 +276,10 @@ class KernelConnection:
         self.state, self.reason = "away", reason
 
     def _start_coordinator(self) -> None:
-        """At most once in `_pause` seconds. If several kernels do it at once, one of the coordinators stays."""
+        """Start a coordinator at most once in `_start_interval` seconds.
+
+        If several kernels start a coordinator at the same time, only one of the coordinators stays.
+        """
         if not self._argv or monotonic() < self._next_start:
             return
         self._next_start = monotonic() + self._start_interval
@@ -295,7 +299,7 @@ class KernelConnection:
             self._set_away(f"no coordinator answers at {self.path}, and none can be started: {error}")
 
     def _reset_in_child(self) -> None:
-        """A fork's child is no kernel: it must neither report cells nor keep the parent's connection open."""
+        """Close the connection in the child of a fork, because the child is no kernel and must not report cells."""
         self._closed = True
         self._lock = threading.Lock()
         connection, self._socket = self._socket, None

@@ -1,32 +1,35 @@
-"""What can go wrong with a call of `%gpushare` or `jupyter_gpushare`. Every message is a sentence for people."""
+"""Errors of `%gpushare` and of the functions of `jupyter_gpushare`, whose messages users see."""
 
 from __future__ import annotations
 
 
 class GpuShareError(Exception):
-    """A call that could not be done; it has changed nothing, unless the message says otherwise."""
+    """Failure of a call, which has changed nothing unless the message names a change."""
 
 
 class UsageError(GpuShareError, ValueError):
-    """What was asked for makes no sense; the message names what is allowed."""
+    """Invalid argument; the message lists the allowed values."""
 
 
 class NotShared(GpuShareError):
-    """This program does not share its GPU; the message says why."""
+    """Call in a program that does not share its GPU; the message gives the reason."""
 
 
 class Unreachable(GpuShareError):
-    """No coordinator answers: `problem` says where and why, and the message also what has become of the request."""
+    """Request that no coordinator has answered.
 
-    def __init__(self, problem: str, fate: str = "nothing was changed") -> None:
-        super().__init__(f"{problem}; {fate}")
+    `problem` gives the place and the reason, and the message also the outcome of the request.
+    """
+
+    def __init__(self, problem: str, outcome: str = "nothing was changed") -> None:
+        super().__init__(f"{problem}; {outcome}")
         self.problem = problem
 
 
 class Refused(GpuShareError):
-    """The coordinator answered that it will not; the message says what is allowed.
+    """Request that the coordinator has refused; the message gives the reason or the allowed values.
 
-    `reason` is a stable word: "invalid", "conflict", "forbidden", "unknown_client", "malformed" …
+    `reason` is a stable code: "invalid", "conflict", "forbidden", "unknown_client", "malformed" …
     """
 
     def __init__(self, message: str, reason: str = "refused") -> None:

@@ -1,8 +1,8 @@
-"""The stop button while a GPU call waits in a cell that awaits.
+"""Interrupts of a GPU call that waits in a cell with `await`.
 
-ipykernel's handler of SIGINT for such a cell raises nothing: it has the event loop cancel the cell. A call that
-waits for the GPU keeps the loop from running, so the cell would stop with its turn only. In a wait, and only there,
-KeyboardInterrupt is raised as in any other cell.
+ipykernel's handler of SIGINT for such a cell does not raise KeyboardInterrupt: the event loop cancels the cell.
+A call that waits for the GPU blocks the event loop, so the cell would stop only after it has got a turn.
+During such a wait, this module raises KeyboardInterrupt as in any other cell.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def install(shell: Any) -> None:
-    """Change nothing without the shim."""
+    """Install the handler if the process has the shim."""
     waits = getattr(ctypes.CDLL(None), "gpushare_waits", None)
     if waits is not None:
         shell.run_cell_async = _interruptible(shell.run_cell_async, waits)

@@ -1,6 +1,6 @@
-"""`%gpushare`: how this kernel shares its GPU, and what its user may change about that.
+"""Line magic `%gpushare`, which shows and changes how this kernel shares its GPU.
 
-One syntax everywhere: `%gpushare SUBCOMMAND key=value …`.
+The syntax is `%gpushare SUBCOMMAND key=value …`.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from .client_api import ClientApi
 
 SUBCOMMANDS = {
-    "status": "how this kernel and its device are doing (also without a sub-command)",
-    "quota": "show this kernel's quota, or change it: %gpushare quota memory=8GiB share=0.5",
-    "hold": "keep the GPU between cells for a while, working or not: %gpushare hold 5min; 0: no longer",
-    "release": "give up the rest of this kernel's turn, and its hold",
-    "evict": "move this kernel's memory off the GPU; it comes back with the next turn",
-    "suspend": "have no more turns and move this kernel's memory off the GPU, until it is resumed",
-    "resume": "take part again after a suspend",
-    "history": "a plot of this kernel's turns and waits of the last minutes",
-    "help": "this text",
+    "status": "show the state of this kernel and its device (the default)",
+    "quota": "show or change the quota of this kernel: %gpushare quota memory=8GiB share=0.5",
+    "hold": "keep the GPU for some time, also between cells: %gpushare hold 5min; 0 ends the hold",
+    "release": "give up the rest of the turn, and end the hold",
+    "evict": "move the memory of this kernel off the GPU; the memory returns with the next turn",
+    "suspend": "take no turns and move the memory of this kernel off the GPU, until %gpushare resume",
+    "resume": "take turns again after %gpushare suspend",
+    "history": "plot the turns and waits of this kernel in the last minutes",
+    "help": "show this text",
 }
 
-_HELP_WORDS = ("--help", "-h", "?")  # as well
+_HELP_WORDS = ("--help", "-h", "?")  # other words for `help`
 
 
 class GpuShareMagics:
-    """The `%gpushare` line magic of one kernel."""
+    """Line magic `%gpushare` of one kernel."""
 
     def __init__(self, calls: ClientApi) -> None:
         self._calls = calls
 
     def run(self, line: str) -> Any:
-        """Return what to display: text, or an object with `_repr_html_`. Raises GpuShareError."""
+        """Execute a line, and return a text or an object with `_repr_html_` for display. Raise GpuShareError."""
         line = join_words(line)
         words = line.split()
         name = words[0] if words else "status"
@@ -59,8 +59,8 @@ class GpuShareMagics:
             return self._hold(" ".join(words[1:]))
         if len(words) > 1:
             surplus = " ".join(words[1:])
-            raise UsageError(f"%gpushare {name} takes no arguments, but {surplus!r} was given")
-        whats: dict[str, Callable[[], Any]] = {
+            raise UsageError(f"%gpushare {name} takes no arguments: remove {surplus!r}")
+        actions: dict[str, Callable[[], Any]] = {
             "status": self._calls.status,
             "release": lambda: result_messages.released(self._calls.release()),
             "evict": lambda: result_messages.evicted(self._calls.evict()),
@@ -69,32 +69,33 @@ class GpuShareMagics:
             "history": self._calls.history,
             "help": help_text,
         }
-        return whats[name]()
+        return actions[name]()
 
     def _quota(self, text: str) -> str:
         changes = parse_changes(text)
         return result_messages.quota(self._calls.quota(changes), bool(changes))
 
     def _hold(self, time: str) -> str:
-        return result_messages.hold_changed(self._calls.hold(time or None), "; %gpushare release ends that")
+        return result_messages.hold_changed(self._calls.hold(time or None), "; %gpushare release ends the hold")
 
     def _suspend(self) -> str:
-        resume = f"%gpushare resume, or in a terminal: jupyter gpushare resume {self._calls.client}"
-        return result_messages.suspended(self._calls.suspend(), resume)[:-1]  # a full stop would look like the id's
+        how = f"you run %gpushare resume, or in a terminal: jupyter gpushare resume {self._calls.client}"
+        # Without the full stop, because it would seem to be part of the client id.
+        return result_messages.suspended(self._calls.suspend(), how)[:-1]
 
 
 def help_text() -> str:
-    """What `%gpushare help` says."""
-    lines = ["%gpushare shows and changes how this kernel shares its GPU with others.", ""]
+    """Return the text of `%gpushare help`."""
+    lines = ["%gpushare shows and changes how this kernel shares its GPU with other clients.", ""]
     lines += [f"  %gpushare {name:<8} {text}" for name, text in SUBCOMMANDS.items()]
     lines += ["", "%gpushare key=value … changes the quota. As the first line of a cell, %%gpushare key=value …"]
-    lines += ["changes it for that cell only. Keys:", ""]
+    lines += ["changes the quota for that cell only. Keys:", ""]
     lines += [f"  {key:<9} {text}" for key, text in QUOTA_KEYS.items()]
     return "\n".join(lines)
 
 
 def register(shell: Any, calls: ClientApi) -> None:
-    """Make `%gpushare` known to IPython."""
+    """Register `%gpushare` with IPython."""
     from IPython.display import display
 
     magic = GpuShareMagics(calls)
@@ -113,7 +114,7 @@ def register(shell: Any, calls: ClientApi) -> None:
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turns our errors into IPython's UsageError, which is shown without a traceback."""
+    """Replace errors of the package by IPython's UsageError, which IPython shows without a traceback."""
     from IPython.core.error import UsageError as IPythonUsageError
 
     try:
@@ -123,11 +124,11 @@ def usage_errors() -> Iterator[None]:
 
 
 def _unknown_subcommand(name: str) -> str:
-    import difflib  # only now: it would slow down every start of a kernel
+    import difflib  # here, because the import would slow down every start of a kernel
 
     close = difflib.get_close_matches(name, SUBCOMMANDS, 1)
-    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
     if name in QUOTA_KEYS:
-        meant = f" (a quota needs a value: {name}=…)"
+        hint = f" (a quota needs a value: {name}=…)"
     keys = ", ".join(f"{key}=" for key in QUOTA_KEYS)
-    return f"unknown sub-command {name!r}{meant}: allowed are {', '.join(SUBCOMMANDS)}, or a quota: {keys}"
+    return f"unknown sub-command {name!r}{hint}: allowed are {', '.join(SUBCOMMANDS)}, or a quota: {keys}"

@@ -1,4 +1,4 @@
-"""A shared kernel as it sees itself: who it is, and whether sharing works."""
+"""Session of a shared kernel: its client, its connection and the state of GPU sharing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .wait_display import WaitDisplay, publisher
 
 
 class Session:
-    """One kernel's view of its own sharing. `client` is "" in a kernel that is not shared."""
+    """GPU sharing of one kernel. `client` is "" in a kernel that does not share its GPU."""
 
     def __init__(self, env: dict[str, str]) -> None:
         self.client = env.get("GPUSHARE_CLIENT", "")
@@ -22,11 +22,9 @@ class Session:
         self.note = env.get("GPUSHARE_NOTE", "")
         self.connection: KernelConnection | None = None
         if self.client and not _shim_is_loaded(env):
-            self.note = "unshared: the library in LD_PRELOAD was not loaded into this kernel"
+            self.note = "unshared: the library in LD_PRELOAD is not loaded, so this kernel uses the GPU without turns"
         if env.get("GPUSHARE_DISABLE") == "1":
-            self.note = (
-                "unshared: it is switched off (GPUSHARE_DISABLE=1): this kernel uses the GPU as if it were alone"
-            )
+            self.note = "unshared: GPUSHARE_DISABLE=1 turns sharing off, so this kernel uses the GPU without turns"
         if self.client and self.path:
             attach = {
                 "client": self.client,
@@ -38,24 +36,28 @@ class Session:
         self.api = ClientApi(self.client, self.path, self.problem)
 
     def problem(self) -> str:
-        """A sentence on what isn't working, "" if all is well or it is not yet known."""
-        kind, _, sentence = self.note.partition(": ")
-        if kind == "unreachable" or not sentence:  # that was at the start; since then it may have come, or gone
+        """Return a sentence on a fault of GPU sharing, or "" if there is none so far."""
+        kind, _, message = self.note.partition(": ")
+        # A note "unreachable" is from the start of the kernel, so the connection has the present state.
+        if kind == "unreachable" or not message:
             if self.connection is None or self.connection.state in ("connecting", "attached"):
                 return ""
-            sentence = self.connection.reason
+            message = self.connection.reason
             if self.connection.state == "away":
-                sentence += " (kernels take turns by lock files until one does)"
-        return sentence
+                message += " (until a coordinator answers, kernels take turns by lock files)"
+        return message
 
 
 active_session: Session | None = None  # of this kernel
 
 
-def activate(shell: Any, asked_for: bool = False) -> None:
-    """Called by `startup.py` in a kernel that our provisioner, launcher or `run` has prepared, or by `%load_ext`."""
+def activate(shell: Any, is_requested: bool = False) -> None:
+    """Start GPU sharing in a prepared kernel, or after `%load_ext` (`is_requested`).
+
+    `startup.py` calls the function in each kernel. The provisioner, the launcher and `run` prepare kernels.
+    """
     global active_session
-    if active_session is not None or not (asked_for or os.environ.get("GPUSHARE_PREPARED")):
+    if active_session is not None or not (is_requested or os.environ.get("GPUSHARE_PREPARED")):
         return
     active_session = session = Session(dict(os.environ))
     magics.register(shell, session.api)
@@ -69,18 +71,18 @@ def activate(shell: Any, asked_for: bool = False) -> None:
 
 
 def _warn_once(shell: Any, session: Session) -> None:
-    """Print one line in the first cell at which it is known that sharing does not work."""
+    """Print one line in the first cell after a fault of GPU sharing is found."""
 
     def warn_if_known(*_: Any) -> None:
         problem = session.problem()
-        working = session.connection is not None and session.connection.state == "attached"
+        is_working = session.connection is not None and session.connection.state == "attached"
         if problem:
-            print("gpushare: sharing isn't working in this kernel: " + problem, file=sys.stderr)
-        if problem or working:
+            print("gpushare: GPU sharing does not work in this kernel: " + problem, file=sys.stderr)
+        if problem or is_working:
             for event in events:
                 shell.events.unregister(event, warn_if_known)
 
-    # The second for a first cell that starts before the coordinator could answer.
+    # The second event serves a first cell that starts before the coordinator has answered.
     events = ("pre_run_cell", "post_run_cell")
     for event in events:
         shell.events.register(event, warn_if_known)
@@ -90,10 +92,10 @@ def _make_wait_display(shell: Any, calls: ClientApi) -> WaitDisplay | None:
     kernel = getattr(shell, "kernel", None)
     if getattr(kernel, "iopub_socket", None) is None:
         return None  # IPython in a terminal
-    waiting = WaitDisplay(calls.client, calls.wait_status, publisher(kernel))
-    os.register_at_fork(after_in_child=waiting.reset_in_child)
-    shell.events.register("post_run_cell", waiting.on_cell_ran)
-    return waiting
+    wait_display = WaitDisplay(calls.client, calls.wait_status, publisher(kernel))
+    os.register_at_fork(after_in_child=wait_display.reset_in_child)
+    shell.events.register("post_run_cell", wait_display.on_cell_ran)
+    return wait_display
 
 
 def _coordinator_argv(env: dict[str, str]) -> list[str]:
@@ -104,9 +106,12 @@ def _coordinator_argv(env: dict[str, str]) -> list[str]:
 
 
 def _shim_is_loaded(env: dict[str, str]) -> bool:
-    """The loader ignores what it can't preload; a program between us and the kernel may clean LD_PRELOAD."""
+    """Return true if this process has the shim.
+
+    The loader ignores a library that it cannot preload, and a program that starts the kernel may remove LD_PRELOAD.
+    """
     try:
         with open("/proc/self/maps", "rb") as maps:
             return b"libgpushare.so" in maps.read()
     except OSError:
-        return True  # not known: say nothing
+        return True  # unknown, so without a warning

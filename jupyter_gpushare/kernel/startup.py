@@ -1,6 +1,8 @@
-"""PYTHONSTARTUP of shared kernels: runs the user's own first, then starts `%gpushare` and the cell reports.
+"""Startup file (PYTHONSTARTUP) of shared kernels.
 
-Executed in the user's namespace, where it leaves no names behind. Does nothing outside of IPython.
+The file first runs the user's own startup file, and then starts `%gpushare` and the reports of cells.
+IPython executes the file in the user's namespace, so the file removes its names.
+Outside IPython, only the user's file runs.
 """
 
 import contextlib
@@ -16,11 +18,11 @@ def _gpushare_startup(namespace: "dict[str, object]") -> None:
         chained = os.environ.get("GPUSHARE_STARTUP_CHAIN", "")
         if not os.path.isfile(chained):
             return
-        # While a startup file runs, IPython has its folder on the path: the user's file is to see its own,
-        # not ours.
+        # While a startup file runs, IPython has the file's folder on the path.
+        # The user's file must find its own folder there.
         folder = os.path.dirname(os.path.realpath(chained))
-        replaced = sys.path[:1] == [here]
-        if replaced:
+        is_replaced = sys.path[:1] == [here]
+        if is_replaced:
             sys.path[0] = folder
         before = namespace.get("__file__")
         namespace["__file__"] = chained
@@ -28,7 +30,7 @@ def _gpushare_startup(namespace: "dict[str, object]") -> None:
             with open(chained, "rb") as file:
                 exec(compile(file.read(), chained, "exec", dont_inherit=True), namespace)
         finally:
-            if replaced and folder in sys.path:
+            if is_replaced and folder in sys.path:
                 sys.path[sys.path.index(folder)] = here
             if before is None:
                 namespace.pop("__file__", None)
@@ -40,23 +42,24 @@ def _gpushare_startup(namespace: "dict[str, object]") -> None:
         shell = get_ipython() if get_ipython else None
         if shell is None:
             return
-        # `import jupyter_gpushare` is then the package that prepared this kernel. The path of the kernel may lead to
-        # none, to another version, or to a clone in the current folder.
+        # `import jupyter_gpushare` then gives the package that has prepared this kernel. The kernel's path may have
+        # no such package, another version, or a clone in the current folder.
         load("jupyter_gpushare", os.path.dirname(here))
         from importlib import import_module
 
-        name = "_gpushare_kernel"  # by itself: what is imported at the start of a kernel stays small
+        # A name of its own keeps the imports at the start of a kernel small.
+        name = "_gpushare_kernel"
         load(name, here)
         import_module(name + ".session").activate(shell)
 
     def load(name: str, folder: str) -> None:
-        """Make the package in `folder` known, unless one of that name is."""
+        """Import the package in `folder` unless a package has that name already."""
         from importlib import util
 
         if name in sys.modules:
             return
-        place = os.path.join(folder, "__init__.py")
-        spec = util.spec_from_file_location(name, place, submodule_search_locations=[folder])
+        path = os.path.join(folder, "__init__.py")
+        spec = util.spec_from_file_location(name, path, submodule_search_locations=[folder])
         assert spec is not None and spec.loader is not None
         sys.modules[name] = util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
@@ -71,7 +74,8 @@ def _gpushare_startup(namespace: "dict[str, object]") -> None:
 
     try:
         run_chained()
-    finally:  # an error in the user's file is the user's to see; one in ours is not
+    finally:
+        # The user sees errors of the user's file; errors of this file go to the log.
         try:
             activate()
         except Exception as error:

@@ -1,10 +1,11 @@
-"""Display, under a cell that waits for the GPU, of the wait's length and cause.
+"""Wait display: the length and cause of a wait, under the cell that waits for the GPU.
 
-A thread asks the coordinator once a second while a request runs for longer than a second, and publishes one display
-that it updates in place. The display has a MIME type of its own, which lets a front end (JupyterLab with the extension)
-replace it, and a text for every other front end. It goes straight to the front end, with the request as its parent, so
-that `sys.stdout` and `%%capture` in the cell are not disturbed. Requests without `allow_stdin` come from programs
-(nbclient, nbconvert, papermill), whose results must be the same with and without a wait; they get no display.
+While a request has run for longer than a second, a thread polls the coordinator once a second.
+The thread publishes one display per request, and updates this display in place.
+JupyterLab with the lab extension replaces the display by its MIME type; other front ends show its text.
+The display goes directly to the front end, with the request as parent, so `sys.stdout` and `%%capture` do not get it.
+Requests without `allow_stdin` come from programs (nbclient, nbconvert, papermill).
+Such requests get no display, because the results of programs must not depend on waits.
 """
 
 from __future__ import annotations
@@ -23,45 +24,46 @@ if TYPE_CHECKING:
     from .display.wait_messages import WaitMessage
 
 MIME_TYPE = "application/vnd.gpushare.wait+json"
-POLL_SECONDS = 1.0  # seconds between two questions
-MIN_SHOWN_WAIT_SECONDS = 1.0  # seconds of waiting that nobody is told of
-RETRY_SECONDS = 5.0  # seconds after a question that was not answered
+POLL_SECONDS = 1.0
+MIN_SHOWN_WAIT_SECONDS = 1.0  # a shorter wait gets no display
+RETRY_SECONDS = 5.0  # after a poll without an answer
 
 
 class RunningRequest:
-    """One request that runs, and what is shown under it."""
+    """Request that runs, with the display under its cell."""
 
     def __init__(self, parent: dict[str, Any]) -> None:
         self.parent = parent
         self.started_at = monotonic()
-        self.display = ""  # its id, "" as long as nothing is shown
+        self.display = ""  # the id of the display, "" before there is one
         self.shown: WaitMessage | None = None
         self.has_ended = False
         self.first_wait: float | None = None  # seconds that the client had waited before this request
-        self.waited = 0.0  # seconds, as of `looked`
+        self.waited = 0.0  # seconds, at `polled_at`
         self.polled_at = 0.0
         self.is_waiting = False
-        self.suspended_before = self.suspended_now = 0.0  # seconds for which calls stood there, before and now
+        # Seconds for which suspensions have blocked calls of the request: earlier suspensions, and the present one.
+        self.suspended_before = self.suspended_now = 0.0
 
 
 class WaitDisplay:
-    """Watches the requests of one kernel. `begin` and `end` may be called from any thread and never wait."""
+    """Display of the waits of one kernel. Any thread may call `begin` and `end`, which never wait."""
 
     def __init__(self, client: str, fetch_status: Callable[[], dict[str, Any]], publish: Callable[..., None]) -> None:
         self._client = client
         self._fetch_status = fetch_status
         self._publish = publish
         self._running: dict[str, RunningRequest] = {}
-        self._lock = threading.Lock()  # of what is shown
+        self._lock = threading.Lock()  # protects the displays
         self._wake = threading.Event()
         self._is_idle = True
         self._thread: threading.Thread | None = None
         self._retry_at = 0.0
         self._closed = False
-        self._interrupted = False  # the last cell was
+        self._interrupted = False  # an interrupt has ended the last cell
 
     def begin(self, request: str, parent: dict[str, Any]) -> None:
-        """A request begins to run; `parent` is its message."""
+        """Begin to watch a request that starts to run; `parent` is its message."""
         content = parent.get("content", {})
         if self._closed or not content.get("allow_stdin") or content.get("silent"):
             return
@@ -72,11 +74,11 @@ class WaitDisplay:
             self._wake.set()
 
     def on_cell_ran(self, result: Any) -> None:
-        """A cell has run, with this result of IPython's; its request ends next."""
+        """Record the result of a cell in IPython, just before its request ends."""
         self._interrupted = isinstance(getattr(result, "error_in_exec", None), KeyboardInterrupt)
 
     def end(self, request: str) -> None:
-        """It has ended; what is shown of a wait becomes one line that stays."""
+        """End a request, and replace its wait by one line that remains."""
         one = self._running.pop(request, None)
         if one is None:
             return
@@ -85,7 +87,7 @@ class WaitDisplay:
             self._finish(one, monotonic())
 
     def reset_in_child(self) -> None:
-        """A fork's child is no kernel, and has no thread that watches."""
+        """Stop in the child of a fork, because the child is no kernel and lacks the thread."""
         self._closed = True
         self._running = {}
         self._lock = threading.Lock()
@@ -97,7 +99,8 @@ class WaitDisplay:
             self._thread = threading.Thread(target=self._run, name="gpushare-waiting", daemon=True)
             self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
             self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
-        with contextlib.suppress(RuntimeError):  # the process may have no more threads; the cell runs all the same
+        # The process may have reached its limit of threads; the cell must run without a display then.
+        with contextlib.suppress(RuntimeError):
             self._thread.start()
 
     def _run(self) -> None:
@@ -108,7 +111,7 @@ class WaitDisplay:
             self._is_idle = False
             self._wake.clear()
             sleep(POLL_SECONDS)
-            # The others are for an answer of another version, which we don't understand: then nothing is said.
+            # KeyError, TypeError and ValueError come from the answer of another version, which gives no display.
             with contextlib.suppress(GpuShareError, KeyError, TypeError, ValueError):
                 self._poll()
 
@@ -118,11 +121,11 @@ class WaitDisplay:
         if not due or now < self._retry_at:
             return
         self._retry_at = now + RETRY_SECONDS  # unless an answer comes
-        outlook = self._fetch_status()
+        status = self._fetch_status()
         self._retry_at = 0.0
         for one in due:
             with self._lock:
-                self._on_status(one, outlook, now)
+                self._on_status(one, status, now)
 
     def _on_status(self, one: RunningRequest, status: dict[str, Any], now: float) -> None:
         if one.has_ended:
@@ -131,25 +134,29 @@ class WaitDisplay:
         if not one.is_waiting:
             self._finish(one, now)
         elif one.waited > MIN_SHOWN_WAIT_SECONDS or one.shown:
-            from .display.wait_messages import wait_in_progress, wait_suspended  # only now: most kernels never wait
+            # The import is here because most kernels never wait.
+            from .display.wait_messages import wait_in_progress, wait_suspended
 
             self._show(
                 one, wait_suspended(self._client) if status["suspended"] else wait_in_progress(status, one.waited)
             )
 
     def _update_wait(self, one: RunningRequest, status: dict[str, Any], now: float) -> None:
-        """How long this request has waited. What the client waited before it is not counted; the coordinator's sum is
-        exact, but without the time for which a call stood there because the client is suspended."""
-        in_all, this_wait = float(status["wait_seconds"]), min(float(status["waited_seconds"]), now - one.started_at)
+        """Compute the wait of this request, without the client's earlier waits.
+
+        The coordinator's sum of waits is exact, but lacks the time for which a suspension has blocked a call.
+        """
+        all_waits, this_wait = float(status["wait_seconds"]), min(float(status["waited_seconds"]), now - one.started_at)
         one.is_waiting = bool(status["waiting"])
-        stands = one.is_waiting and bool(status["suspended"])
+        is_blocked = one.is_waiting and bool(status["suspended"])
         if one.first_wait is None:
-            one.first_wait = in_all - (this_wait if one.is_waiting and not stands else 0.0)
-        if stands:
+            one.first_wait = all_waits - (this_wait if one.is_waiting and not is_blocked else 0.0)
+        if is_blocked:
             one.suspended_now = this_wait
         else:
             one.suspended_before, one.suspended_now = one.suspended_before + one.suspended_now, 0.0
-        one.waited, one.polled_at = max(0.0, in_all - one.first_wait) + one.suspended_before + one.suspended_now, now
+        one.waited = max(0.0, all_waits - one.first_wait) + one.suspended_before + one.suspended_now
+        one.polled_at = now
 
     def _finish(self, one: RunningRequest, now: float) -> None:
         if one.shown is None:
@@ -161,25 +168,25 @@ class WaitDisplay:
             one, (wait_abandoned if one.has_ended and one.is_waiting and self._interrupted else wait_finished)(seconds)
         )
 
-    def _show(self, one: RunningRequest, notice: WaitMessage) -> None:
-        if notice == one.shown:
+    def _show(self, one: RunningRequest, message: WaitMessage) -> None:
+        if message == one.shown:
             return
-        update, one.shown = bool(one.display), notice
+        is_update, one.shown = bool(one.display), message
         one.display = one.display or f"gpushare-{uuid.uuid4().hex}"
-        self._publish(one.parent, one.display, notice, update)
+        self._publish(one.parent, one.display, message, is_update)
 
 
 def publisher(kernel: Any) -> Callable[..., None]:
-    """How a notice gets under its cell, in ipykernel; its output socket may be used from any thread."""
+    """Return a function that displays a message under its cell; any thread may use ipykernel's output socket."""
 
-    def publish(parent: dict[str, Any], display: str, notice: WaitMessage, update: bool) -> None:
+    def publish(parent: dict[str, Any], display: str, message: WaitMessage, is_update: bool) -> None:
         content = {
-            "data": {MIME_TYPE: notice.data, "text/html": notice.html, "text/plain": notice.text},
+            "data": {MIME_TYPE: message.data, "text/html": message.html, "text/plain": message.text},
             "metadata": {},
             "transient": {"display_id": display},
         }
-        kind = "update_display_data" if update else "display_data"
-        # A kernel that shuts down may have no socket any more; a cell is never disturbed by this.
+        kind = "update_display_data" if is_update else "display_data"
+        # A kernel that shuts down may have closed the socket, and the display must not disturb a cell.
         with contextlib.suppress(Exception):
             kernel.session.send(kernel.iopub_socket, kind, content, parent=parent, ident=kind.encode())
 

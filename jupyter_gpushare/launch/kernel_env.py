@@ -1,7 +1,8 @@
-"""The environment of a shared kernel or program, and making its client known before it starts.
+"""Environment of a shared kernel or program, and registration of its client before the start.
 
-`announce` talks to the coordinator, `prepare` only computes. Both are used by the provisioner, the launcher
-of the shared kernelspec and `jupyter gpushare run`. What the variables mean: `docs/reference/environment.md`.
+`register_client` sends requests to the coordinator, and `build_environment` only computes.
+The provisioner, the launcher and `jupyter gpushare run` use both.
+docs/reference/environment.md describes the variables.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ SHIM = PACKAGE / "native" / "libgpushare.so"
 SIMULATED_DRIVER = PACKAGE / "native" / "simcuda" / "libcuda.so.1"
 STARTUP = PACKAGE / "kernel" / "startup.py"
 
-# The dynamic loader splits LD_PRELOAD at spaces and colons, LD_LIBRARY_PATH at colons and semicolons, and
-# expands "$ORIGIN" and its like in both.
+# The dynamic loader splits LD_PRELOAD at spaces and colons, and LD_LIBRARY_PATH at colons and semicolons.
+# In both, the loader expands words such as "$ORIGIN".
 _PRELOAD_SPLITS = " :$"
 _LIBRARY_PATH_SPLITS = ":;$"
 _MAX_LABEL_LENGTH = 200
 
-# Frameworks that take the whole card at their start would leave nothing to share.
+# By default, these frameworks allocate the whole device at their start.
 _FRAMEWORKS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 def native_part(name: str) -> Path:
-    """Return the path of a part that is built from C. Raises FileNotFoundError, which names the remedy."""
+    """Return the path of a part that is built from C. Raise FileNotFoundError with the remedy."""
     path = PACKAGE / "native" / name
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: {native_remedy()}")
@@ -43,33 +44,36 @@ def native_part(name: str) -> Path:
 
 
 def native_remedy() -> str:
-    """Return what to do if a native part is missing."""
+    """Return the user's remedy for a missing native part."""
     if (PACKAGE.parent / "hatch_build.py").exists():
-        return f"run 'make native' in {PACKAGE.parent}, or use an installed package from another folder than this one"
+        return f"run 'make native' in {PACKAGE.parent}, or leave this folder to use an installed package"
     return "reinstall the package"
 
 
 class TooManyDevices(ValueError):
-    """More devices are asked for than there are, or others than can be had; the message says which there are."""
+    """Request for devices that the placement cannot give; the message lists the devices."""
 
 
 class Identity(NamedTuple):
-    """Who a client is: the id is public, the token proves to the coordinator that a process belongs to it."""
+    """Public id of a client, and the secret token that proves that a process belongs to the client."""
 
     client: str
     token: str
 
     @classmethod
     def new(cls, client: str = "", prefix: str = "client") -> Identity:
-        """A fresh token for `client`, in characters that the wire allows, or for a fresh id."""
+        """Return an identity with a new token for `client`, or for a new id.
+
+        The id has only characters that the protocol allows.
+        """
         client = re.sub(r"[^\w.:@-]", "-", client)[:128] or f"{prefix}-{secrets.token_hex(8)}"
         return cls(client, secrets.token_hex(16))
 
 
 class Registration(NamedTuple):
-    """What is known once the coordinator was asked: goes into `prepare` as it is.
+    """Result of `register_client`, whose fields are arguments of `build_environment`.
 
-    `note` is empty, or `REASON: SENTENCE` on what isn't working ("unreachable", "refused", "unshared").
+    `note` is empty or describes a fault as `REASON: SENTENCE`, with the reason "unreachable", "refused" or "unshared".
     """
 
     socket: str
@@ -94,26 +98,29 @@ def register_client(
     wait: float = 3.0,
     own_program: bool = False,
 ) -> Registration:
-    """Register a client, starting a coordinator if none answers. Blocks for at most about `wait` seconds.
+    """Register a client, and start a coordinator if none answers. Block for at most about `wait` seconds.
 
-    Never fails because there is no coordinator: the program is to start anyway, with a note on what isn't working.
-    `simulate=None` means: as `$GPUSHARE_SIMULATE` says, else as the coordinator does; `memory_mode=""` likewise, by
-    `$GPUSHARE_MEMORY_MODE`. `settings` are options for a
-    coordinator that this client or its kernel starts. `own_program`: the client ends with the calling process, which
-    is about to become its program.
+    Without a coordinator, the function returns a note about the fault, because the program must start nevertheless.
+    With `simulate=None`, `$GPUSHARE_SIMULATE` or else the coordinator decides.
+    With `memory_mode=""`, `$GPUSHARE_MEMORY_MODE` or else the coordinator decides.
+    `settings` are options for a coordinator that this client or its kernel starts.
+    With `own_program`, the client ends with the calling process, which will execute the client's program.
 
-    Raises TooManyDevices when such a program asks for devices that it cannot have; a kernel starts, with a note.
+    Raise TooManyDevices for such a program with a request for devices that it cannot get.
+    A kernel with such a request starts, with a note.
     """
     from ..wire import client, messages
 
-    wanted = os.environ.get("GPUSHARE_SIMULATE") == "1" if simulate is None else simulate
+    is_simulated = os.environ.get("GPUSHARE_SIMULATE") == "1" if simulate is None else simulate
     mode = memory_mode or os.environ.get("GPUSHARE_MEMORY_MODE", "")
-    known = Registration(socket, wanted, coordinator_argv=_coordinator_argv(wanted, settings), memory_mode=mode)
+    result = Registration(
+        socket, is_simulated, coordinator_argv=_coordinator_argv(is_simulated, settings), memory_mode=mode
+    )
     try:
-        known = known._replace(socket=address.socket_path(socket))
+        result = result._replace(socket=address.socket_path(socket))
         if not SHIM.exists():
-            return known._replace(note=_missing_shim_note())
-        path = client.ensure_coordinator(known.socket, known.coordinator_argv, wait)
+            return result._replace(note=_missing_shim_note())
+        path = client.ensure_coordinator(result.socket, result.coordinator_argv, wait)
         with client.Client(path, timeout=wait) as coordinator:
             registered = coordinator.request(
                 messages.Register(
@@ -126,25 +133,25 @@ def register_client(
             )
             status = coordinator.request(messages.Status())
     except client.Unreachable as error:
-        return known._replace(note=f"unreachable: {_one_line(error)}")
+        return result._replace(note=f"unreachable: {_one_line(error)}")
     except (client.CoordinatorError, address.BadAddress) as error:
         if own_program and getattr(error, "reason", "") in ("too_many_devices", "placement_failed"):
             raise TooManyDevices(str(error)) from None
-        return known._replace(note=f"refused: {_one_line(error)}")
+        return result._replace(note=f"refused: {_one_line(error)}")
     config = status.get("config", {})
-    wanted = wanted or (simulate is None and bool(config.get("simulate")))
+    is_simulated = is_simulated or (simulate is None and bool(config.get("simulate")))
     return Registration(
         path,
-        wanted,
-        [str(uuid) for uuid in registered.get("devices", [])],  # none where there is but one device
-        coordinator_argv=_coordinator_argv(wanted, settings),
+        is_simulated,
+        [str(uuid) for uuid in registered.get("devices", [])],  # empty on a host with one device
+        coordinator_argv=_coordinator_argv(is_simulated, settings),
         memory_mode=mode or str(config.get("memory_mode", "")),
         pinned_memory=str(config.get("pinned_memory", "")),
     )
 
 
 def unregister_client(identity: Identity, *, socket: str = "", timeout: float = 1.0) -> None:
-    """Tell the coordinator that the client is over. Failures do not matter: it finds out by itself."""
+    """Unregister a client that has ended, and ignore failures, because the coordinator notices the end by itself."""
     from ..wire import client, messages
 
     with suppress(client.CoordinatorError, address.BadAddress), client.Client(socket, timeout) as coordinator:
@@ -167,59 +174,61 @@ def build_environment(
     pinned_memory: str = "",
     python: bool = True,
 ) -> dict[str, str]:
-    """Return `env` as the environment of a shared program; unchanged if it is prepared for `client` already.
+    """Return the environment `env` of a shared program, which is unchanged if it is prepared for `client` already.
 
-    What the user has set stays: an own LD_PRELOAD and PYTHONSTARTUP come after ours, CUDA_VISIBLE_DEVICES and
-    the frameworks' switches are not touched. Without the shim the program runs unshared, and GPUSHARE_NOTE
-    says why. `python` is whether the program is a Python kernel, which gets the magics and reports its cells.
+    The user's values remain.
+    The user's LD_PRELOAD and PYTHONSTARTUP follow those of the package.
+    CUDA_VISIBLE_DEVICES and the variables of frameworks keep the user's values.
+    Without the shim, the program uses the GPU without turns, and GPUSHARE_NOTE has the reason.
+    With `python`, the program is a Python kernel, which gets the magics and reports its cells.
     """
-    made = dict(env)
-    if made.get("GPUSHARE_PREPARED") == client:
-        return made
+    prepared = dict(env)
+    if prepared.get("GPUSHARE_PREPARED") == client:
+        return prepared
     for inherited in ("GPUSHARE_NOTE", "GPUSHARE_LABEL", "GPUSHARE_QUOTA"):
-        made.pop(inherited, None)
-    made["GPUSHARE_PREPARED"] = client
-    made["GPUSHARE_SOCKET"] = socket
-    made["GPUSHARE_COORDINATOR_ARGV"] = json.dumps(list(coordinator_argv or _coordinator_argv(simulate)))
+        prepared.pop(inherited, None)
+    prepared["GPUSHARE_PREPARED"] = client
+    prepared["GPUSHARE_SOCKET"] = socket
+    prepared["GPUSHARE_COORDINATOR_ARGV"] = json.dumps(list(coordinator_argv or _coordinator_argv(simulate)))
     if python:
-        _wrap_pythonstartup(made)
+        _wrap_pythonstartup(prepared)
     shim = preloadable_shim(socket)
     if shim is None:
         note = note if note.startswith("unshared:") else _missing_shim_note()
     else:
-        made["LD_PRELOAD"] = _prepend(shim, made.get("LD_PRELOAD", ""), " ", r"[ :]+")
-        made |= {"GPUSHARE_CLIENT": client, "GPUSHARE_TOKEN": token}
-        made |= {name: value for name, value in _FRAMEWORKS.items() if name not in made}
+        prepared["LD_PRELOAD"] = _prepend(shim, prepared.get("LD_PRELOAD", ""), " ", r"[ :]+")
+        prepared |= {"GPUSHARE_CLIENT": client, "GPUSHARE_TOKEN": token}
+        prepared |= {name: value for name, value in _FRAMEWORKS.items() if name not in prepared}
         if label:
-            made["GPUSHARE_LABEL"] = label[:_MAX_LABEL_LENGTH]
+            prepared["GPUSHARE_LABEL"] = label[:_MAX_LABEL_LENGTH]
         if quota:
-            made["GPUSHARE_QUOTA"] = quota
+            prepared["GPUSHARE_QUOTA"] = quota
         if memory_mode:
-            made.setdefault("GPUSHARE_MEMORY_MODE", memory_mode)
+            prepared.setdefault("GPUSHARE_MEMORY_MODE", memory_mode)
         if pinned_memory:
-            made.setdefault("GPUSHARE_PINNED", str(units.parse_size(pinned_memory)))
+            prepared.setdefault("GPUSHARE_PINNED", str(units.parse_size(pinned_memory)))
         if visible_devices:
-            made.setdefault("CUDA_VISIBLE_DEVICES", ",".join(visible_devices))
+            prepared.setdefault("CUDA_VISIBLE_DEVICES", ",".join(visible_devices))
     if simulate:
-        note = _use_simulated_driver(made, socket) or note
+        note = _use_simulated_driver(prepared, socket) or note
     if note:
-        made["GPUSHARE_NOTE"] = note
-    return made
+        prepared["GPUSHARE_NOTE"] = note
+    return prepared
 
 
 def preloadable_shim(socket: str) -> Path | None:
-    """The shim by a path that LD_PRELOAD can hold; None if it is missing or a link to it can't be made."""
+    """Return a path of the shim for LD_PRELOAD, or None if the shim or a necessary link is missing."""
     return _path_without(SHIM, _PRELOAD_SPLITS, socket)
 
 
 def label_of(env: Mapping[str, str], fallback: str) -> str:
-    """The notebook's file name, if the server says which it is; its folder is its owner's business."""
+    """Return the notebook's file name, as far as the server sends it, without the folder, which is private."""
     return (os.path.basename(env.get("JPY_SESSION_NAME", "")) or fallback)[:_MAX_LABEL_LENGTH]
 
 
 def _missing_shim_note() -> str:
     if SHIM.exists():
-        return f"unshared: {SHIM} can't be preloaded from a path like this, and a link to it can't be made"
+        return f"unshared: {SHIM} cannot be preloaded because of its path, and no folder for a link to it is writable"
     return f"unshared: {SHIM} is missing ({native_remedy()})"
 
 
@@ -241,7 +250,7 @@ def _coordinator_argv(simulate: bool, settings: Sequence[str] = ()) -> list[str]
 
 def _wrap_pythonstartup(env: dict[str, str]) -> None:
     own = env.get("PYTHONSTARTUP", "")
-    if own == str(STARTUP):  # inherited from another shared kernel: the chain is in place
+    if own == str(STARTUP):  # inherited from another shared kernel, together with the chain
         return
     env["PYTHONSTARTUP"] = str(STARTUP)
     env.pop("GPUSHARE_STARTUP_CHAIN", None)
@@ -255,7 +264,7 @@ def _prepend(path: Path, present: str, separator: str, split: str) -> str:
 
 
 def _path_without(path: Path, forbidden: str, socket: str) -> Path | None:
-    """`path`, or a link to it whose name has no `forbidden` character; None if neither can be had."""
+    """Return a path, or a link to the path, without a forbidden character; None if neither is possible."""
     if not path.exists():
         return None
     if not set(str(path)) & set(forbidden):

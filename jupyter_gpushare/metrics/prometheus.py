@@ -1,7 +1,7 @@
-"""Metric families of Prometheus over a snapshot, for the Jupyter server and for the coordinator itself.
+"""Prometheus metrics of a snapshot, for the Jupyter server and for the coordinator.
 
-docs/reference/metrics.md describes them. No labels of clients, for these are the paths of notebooks; limits have
-their ids.
+docs/reference/metrics.md describes the metrics.
+The metrics have no labels of clients, which are the paths of notebooks; limits have the ids of clients.
 """
 
 from __future__ import annotations
@@ -16,37 +16,45 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 PHASES = ("idle", "waiting", "running", "draining", "overrun", "suspended")
 
 _DEVICES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float | None]], ...] = (
-    ("memory_total_bytes", "Memory that the device is taken to have", lambda d: d["memory_total"]),
+    ("memory_total_bytes", "Memory of the device, or the setting device_memory", lambda d: d["memory_total"]),
     ("memory_used_bytes", "Device memory in use", lambda d: d["memory_used"]),
-    ("utilisation_ratio", "Part of the last second or two in which it worked", lambda d: d.get("utilisation")),
-    ("grants", "Clients that hold the device", lambda d: len(d["grants"])),
+    (
+        "utilisation_ratio",
+        "Fraction of the last one or two seconds in which the device worked",
+        lambda d: d.get("utilisation"),
+    ),
+    ("grants", "Clients that have a turn on the device", lambda d: len(d["grants"])),
     ("queue_length", "Clients that wait for the device", lambda d: len(d["queue"])),
-    ("failed", "1 while it is out of use", lambda d: float(bool(d.get("failed")))),
-    ("foreign_processes", "Processes on it that are not shared", lambda d: _foreign_total(d, lambda process: 1)),
+    ("failed", "1 while the device is out of use", lambda d: float(bool(d.get("failed")))),
+    (
+        "foreign_processes",
+        "Processes on the device that belong to no client",
+        lambda d: _foreign_total(d, lambda process: 1),
+    ),
     (
         "foreign_memory_bytes",
-        "Memory of these",
+        "Device memory of processes that belong to no client",
         lambda d: _foreign_total(d, lambda process: process.get("memory") or 0),
     ),
 )
 _USAGE = (
-    ("gpu_seconds", "Time for which clients had the device"),
-    ("busy_seconds", "Time for which it worked for them, estimated"),
-    ("wait_seconds", "Time for which clients waited for it"),
+    ("gpu_seconds", "Time of turns on the device"),
+    ("busy_seconds", "Time in which the device worked for clients, estimated"),
+    ("wait_seconds", "Time for which clients waited for the device"),
     ("waits", "Waits that began"),
     ("turns", "Turns that began"),
     ("evicted_bytes", "Memory moved off the device"),
-    ("restored_bytes", "Memory moved back"),
+    ("restored_bytes", "Memory moved back to the device"),
 )
 _HISTOGRAMS = (
-    ("drains", "gpushare_drain_seconds", "From the end of a turn to the end of its work"),
-    ("waits", "gpushare_wait_duration_seconds", "How long waits for a turn were"),
-    ("switches", "gpushare_switch_seconds", "What turns cost: their closing, and their memory's way there and back"),
+    ("drains", "gpushare_drain_seconds", "Time from the end of a turn to the end of its work"),
+    ("waits", "gpushare_wait_duration_seconds", "Length of waits for a turn"),
+    ("switches", "gpushare_switch_seconds", "Time to end a turn and to evict and restore memory"),
 )
 
 
 def server_metrics(status: Mapping[str, Any] | None) -> Iterator[Metric]:
-    """Families of a Jupyter server over the last snapshot; None: it follows no coordinator."""
+    """Yield the metrics of a Jupyter server from the last snapshot, which is None without a coordinator."""
     following = GaugeMetricFamily("gpushare_coordinator_followed", "1 while this server follows a coordinator")
     following.add_metric([], float(status is not None))
     yield following
@@ -55,19 +63,19 @@ def server_metrics(status: Mapping[str, Any] | None) -> Iterator[Metric]:
 
 
 def snapshot_metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
-    """All families but the server's own."""
+    """Yield the metrics of a snapshot."""
     phases = GaugeMetricFamily("gpushare_clients", "Clients by phase", labels=["phase"])
     counts = Counter(client["phase"] for client in status["clients"])
     for phase in sorted({*PHASES, *counts}):
         phases.add_metric([phase], counts[phase])
     yield phases
-    limits = GaugeMetricFamily("gpushare_limit", "What a client may launch", labels=["client", "unit", "reason"])
+    limits = GaugeMetricFamily("gpushare_limit", "Launch budget of a client", labels=["client", "unit", "reason"])
     for client in status["clients"]:
         for limit in client.get("limits", ()):
             limits.add_metric([client["id"], limit["unit"], limit["reason"]], limit["rate"])
     yield limits
     yield from _device_metrics(status["devices"])
-    host = GaugeMetricFamily("gpushare_host_memory_bytes", "Host memory for what left the devices", labels=["kind"])
+    host = GaugeMetricFamily("gpushare_host_memory_bytes", "Host memory for evicted memory", labels=["kind"])
     for kind in ("pinned", "pageable"):
         host.add_metric([kind], sum(client.get(f"host_{kind}", 0) for client in status["clients"]))
     yield host
@@ -89,7 +97,7 @@ def _device_metrics(devices: list[dict[str, Any]]) -> Iterator[Metric]:
 
 
 def _foreign_total(device: Mapping[str, Any], count: Callable[[Mapping[str, Any]], float]) -> float | None:
-    """None where it is not known, as without NVML."""
+    """Return a sum over the foreign processes of a device, or None if they are unknown, as without NVML."""
     processes = device.get("foreign_processes")
     return None if processes is None else sum(map(count, processes))
 
@@ -103,24 +111,24 @@ def _usage_metrics(rows: list[dict[str, Any]]) -> Iterator[Metric]:
 
 
 def _coordinator_metrics(about: Mapping[str, Any]) -> Iterator[Metric]:
-    """Of the coordinator itself."""
-    uptime = GaugeMetricFamily("gpushare_coordinator_uptime_seconds", "For how long the coordinator runs")
+    """Yield the metrics about the coordinator."""
+    uptime = GaugeMetricFamily("gpushare_coordinator_uptime_seconds", "Time since the coordinator started")
     uptime.add_metric([], about.get("uptime_seconds", 0))
     yield uptime
-    problems = GaugeMetricFamily("gpushare_coordinator_problems", "What it warns of, as its status says")
+    problems = GaugeMetricFamily("gpushare_coordinator_problems", "Warnings in the coordinator's status")
     problems.add_metric([], len(about.get("problems", ())))
     yield problems
-    overruns = CounterMetricFamily("gpushare_overruns", "Turns that did not end in time")
+    overruns = CounterMetricFamily("gpushare_overruns", "Turns that have not ended in time")
     overruns.add_metric([], about.get("overruns", 0))
     yield overruns
-    refused = CounterMetricFamily("gpushare_refused_messages", "Messages that were refused", labels=["reason"])
+    refused = CounterMetricFamily("gpushare_refused_messages", "Refused messages", labels=["reason"])
     for reason, count in sorted(about.get("refused", {}).items()):
         refused.add_metric([reason], count)
     yield refused
 
 
 def _histogram(name: str, help_text: str, counted: Mapping[str, Any] | None) -> Iterator[Metric]:
-    """`counted`: see `drains` in docs/reference/wire.md."""
+    """Yield a histogram of the form that docs/reference/wire.md describes under `drains`."""
     if counted and counted["buckets"]:
         counts = list(accumulate(counted["buckets"]))
         bounds = [str(2**power / 1000) for power in range(len(counts) - 1)] + ["+Inf"]

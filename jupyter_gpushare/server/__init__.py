@@ -1,1 +1,1 @@
-"""The Jupyter server extension: REST routes, a WebSocket with snapshots, and keeping a coordinator alive."""
+"""Jupyter server extension with REST routes, a WebSocket for snapshots, and the supervisor of the coordinator."""

@@ -1,4 +1,4 @@
-"""The extension itself: what jupyter_server starts, configures and stops."""
+"""Extension application, which jupyter_server configures, starts and stops."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ ROOT = "/gpushare/api"
 
 
 class GpuShareApp(ExtensionApp):
-    """GPU sharing in a Jupyter server. `c.GpuShare` holds the settings of the coordinators that it starts."""
+    """Extension of a Jupyter server. `c.GpuShare` has the settings for the coordinators that the extension starts."""
 
     name = "jupyter_gpushare"
-    description = "Many notebook kernels share one GPU, in turns."
+    description = "Share GPUs among notebook kernels, in turns."
     classes = [ServerApp, GpuShare]  # noqa: RUF012 (an instance variable for type checkers, in the base class)
     load_other_extensions = True
 
@@ -38,7 +38,10 @@ class GpuShareApp(ExtensionApp):
         return "jupyter_gpushare_config"
 
     def initialize_settings(self) -> None:
-        """Called once the server's own managers exist; nothing is connected or started here."""
+        """Create the parts of the extension without connecting or starting anything.
+
+        jupyter_server calls the method when its own managers exist.
+        """
         assert self.serverapp is not None
         self.gpushare = GpuShare(parent=self)
         self.kernels = Kernels(self.serverapp.kernel_manager)
@@ -107,7 +110,7 @@ class GpuShareApp(ExtensionApp):
         self.supervisor.begin()
 
     async def stop_extension(self) -> None:
-        """Close what this extension opened. Also called for a server that failed to initialise it."""
+        """Stop the extension, also after its initialisation has failed."""
         supervisor: Supervisor | None = getattr(self, "supervisor", None)
         if supervisor is None:
             return
@@ -125,5 +128,5 @@ class GpuShareApp(ExtensionApp):
 
     def _coordinator_argv(self) -> list[str]:
         argv: list[Any] = default_coordinator_argv()
-        # A prescribed command is run as it is.
+        # A command from the environment gets no more options.
         return argv if os.environ.get("GPUSHARE_COORDINATOR_ARGV") else [*argv, *self.gpushare.argv()]

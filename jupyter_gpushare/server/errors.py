@@ -1,4 +1,4 @@
-"""Refusals of the REST API: each is JSON with a word for programs and a sentence for people."""
+"""Errors of the REST API: JSON with a code for programs and a message for users."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tornado.web import HTTPError
 
 from ..wire.client import CoordinatorError
 
-# The coordinator's words for its refusals; all others are 400.
+# HTTP status by the coordinator's reason; other reasons give 400.
 _STATUS = {
     "forbidden": 403,
     "unknown_client": 404,
@@ -20,28 +20,28 @@ _STATUS = {
     "unreachable": 503,
     "unavailable": 503,
 }
-# Words for refusals that did not come from the coordinator, by status.
+# Reason by HTTP status, for errors that do not come from the coordinator.
 _WORDS = {400: "invalid", 403: "forbidden", 404: "unknown_route", 405: "method_not_allowed", 413: "too_large"}
 
 
 class Refused(HTTPError):
-    """A request that is answered with `status` and the JSON `{"message", "reason"}`."""
+    """Error whose response has the HTTP status and the JSON `{"message", "reason"}`."""
 
-    def __init__(self, status: int, word: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(status, message)
-        self.word = word
+        self.code = code
         self.text = message
 
 
 def refusal(error: CoordinatorError) -> Refused:
-    """What a front end sees of the coordinator's refusal."""
+    """Convert an error of the coordinator into an error for front ends."""
     return Refused(_STATUS.get(error.reason, 400), error.reason, str(error))
 
 
 def body(status: int, error: BaseException | None, authenticated: bool) -> dict[str, Any]:
-    """The JSON for any failed request, also for those that tornado or jupyter_server refuse by themselves."""
+    """Return the JSON for a failed request, also for errors of tornado and jupyter_server."""
     if isinstance(error, Refused):
-        return {"message": error.text, "reason": error.word}
+        return {"message": error.text, "reason": error.code}
     if status == 403 and not authenticated:
         return {"message": "Log in, or send the server's token.", "reason": "unauthenticated"}
     message = responses.get(status, "Unknown error")
@@ -49,5 +49,5 @@ def body(status: int, error: BaseException | None, authenticated: bool) -> dict[
         if error.log_message:
             message = error.log_message % error.args if error.args else error.log_message.replace("%%", "%")
     elif status >= 500:
-        message = "An unexpected error; the Jupyter server's log has the details."
+        message = "An unexpected error has happened; the Jupyter server's log has the details."
     return {"message": message, "reason": _WORDS.get(status, "internal" if status >= 500 else "invalid")}

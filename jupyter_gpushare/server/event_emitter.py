@@ -1,7 +1,7 @@
-"""Events of `jupyter_events` when a client gets its turn, begins to wait, or has another quota.
+"""Events of `jupyter_events` for clients that get a turn, begin to wait or get another quota.
 
-Told from two snapshots that follow each other, so that they cost the coordinator nothing. No labels: events are kept,
-and labels name notebooks.
+The events are the differences of two successive snapshots, so the coordinator has no work with events.
+Events have no labels, because listeners store events and a label is the path of a notebook.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ SCHEMA_ID = "https://schema.jupyter.org/jupyter_gpushare/transitions/v1"
 
 
 class EventEmitter:
-    """Emits events through the server's logger; whoever listens there hears them."""
+    """Emitter of events through the server's event logger."""
 
     def __init__(self, events: EventLogger) -> None:
         self._events = events
-        self._waited: dict[str, float] = {}  # by client: in all, when it began to wait for its next turn
+        # By client: the sum of its waits in seconds before the present wait.
+        self._waited: dict[str, float] = {}
         events.register_event_schema(SCHEMA)
 
     def on_snapshot(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-        """Two snapshots of one coordinator. None: it has just been found, so nothing is known to have changed."""
+        """Emit the events between two snapshots; `before` is None for the first snapshot of a coordinator."""
         for event in state_changes(before, after, self._waited) if before else ():
             self._events.emit(schema_id=SCHEMA_ID, data=event)
         earlier = {client["id"]: client["turn_count"] for client in before["clients"]} if before else {}
@@ -40,22 +41,22 @@ class EventEmitter:
 def state_changes(
     before: dict[str, Any], after: dict[str, Any], waited: dict[str, float] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The events, client by client, in the order in which they happened to each."""
-    earlier = {client["id"]: client for client in before["clients"]}
+    """Yield the events by client, each client's events in their order."""
+    clients_before = {client["id"]: client for client in before["clients"]}
     for client in after["clients"]:
-        known = earlier.get(client["id"], {})
-        about = {"client": client["id"], "user": client["user"], "devices": client["devices"]}
-        if known and client["quota"] != known["quota"]:
-            yield {"transition": "quota_changed", **about, "quota": client["quota"]}
-        turns = client["turn_count"] - known.get("turn_count", 0)
+        earlier = clients_before.get(client["id"], {})
+        common = {"client": client["id"], "user": client["user"], "devices": client["devices"]}
+        if earlier and client["quota"] != earlier["quota"]:
+            yield {"transition": "quota_changed", **common, "quota": client["quota"]}
+        turns = client["turn_count"] - earlier.get("turn_count", 0)
         if turns > 0:
-            since = (waited or {}).get(client["id"], 0.0)
+            earlier_waits = (waited or {}).get(client["id"], 0.0)
             yield {
                 "transition": "granted",
-                **about,
+                **common,
                 "turns": turns,
-                "waited_seconds": round(max(0.0, client["wait_seconds"] - since), 3),
+                "waited_seconds": round(max(0.0, client["wait_seconds"] - earlier_waits), 3),
             }
         position = client["queue_position"]
-        if position is not None and (turns > 0 or known.get("queue_position") is None):
-            yield {"transition": "queued", **about, "queue_position": position}
+        if position is not None and (turns > 0 or earlier.get("queue_position") is None):
+            yield {"transition": "queued", **common, "queue_position": position}

@@ -1,4 +1,4 @@
-"""The REST routes below `/gpushare/api`. `docs/reference/rest.md` describes them for users."""
+"""REST routes below `/gpushare/api`, which docs/reference/rest.md describes for users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .kernels import Kernels, UnknownKernel
 from .supervisor import Supervisor
 
 AUTH_RESOURCE = "gpushare"
-# A quota or a few settings; the coordinator's lines are limited too.
+# Bytes, enough for a quota or some settings; the coordinator limits its lines as well.
 MAX_BODY = 16 * 1024
 
 ACTIONS: dict[str, Callable[..., msgspec.Struct]] = {
@@ -36,12 +36,12 @@ _Changes = dict[str, _Scalar | dict[str, _Scalar] | list[_Scalar]]
 
 
 class GpuShareHandler(APIHandler):
-    """What all routes have in common."""
+    """Base class of all routes."""
 
     auth_resource = AUTH_RESOURCE
-    # A status display that asks every few seconds must not keep an idle server from being culled.
+    # A display that polls the status must not keep an idle server from being culled.
     _track_activity = False
-    # A body, for the answer to one that can't be understood.
+    # A valid body, for the message about an invalid body.
     example = '{"share": 0.5}'
 
     def initialize(self, supervisor: Supervisor, kernels: Kernels) -> None:
@@ -49,7 +49,10 @@ class GpuShareHandler(APIHandler):
         self.kernels = kernels
 
     async def ask(self, message: msgspec.Struct, **more: Any) -> None:
-        """Answer with the result of a request to the coordinator, which is started if none answers, and `more`."""
+        """Answer with the result of a request to the coordinator and the fields `more`.
+
+        If no coordinator answers, the supervisor starts one.
+        """
         try:
             result = await self.supervisor.request(message)
         except CoordinatorError as error:
@@ -61,11 +64,11 @@ class GpuShareHandler(APIHandler):
         self.finish(msgspec.json.encode(result))
 
     def changes(self) -> dict[str, Any]:
-        """The request's body, a JSON object. Raises Refused."""
+        """Return the request's body, which is a JSON object. Raise Refused."""
         if len(self.request.body) > MAX_BODY:
             raise errors.Refused(413, "too_large", f"The body is longer than {MAX_BODY} bytes.")
         try:
-            # Strict: the standard library's parser would let NaN and Infinity through.
+            # msgspec is strict; the standard library's parser accepts NaN and Infinity.
             return msgspec.json.decode(self.request.body, type=_Changes)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise errors.Refused(
@@ -73,25 +76,25 @@ class GpuShareHandler(APIHandler):
             ) from None
 
     def check_client_id(self, client_id: str) -> str:
-        """`client_id` if it has the form of one. Raises Refused, as for every other id that no client has."""
+        """Return a client id of a valid form. Raise Refused for other ids, with the error of an unknown client."""
         try:
             return msgspec.convert(client_id, messages.Identity)
         except msgspec.ValidationError:
-            raise errors.Refused(404, "unknown_client", f"There is no client {client_id!r}.") from None
+            raise errors.Refused(404, "unknown_client", f"No client has the id {client_id!r}.") from None
 
     def client_of(self, kernel_id: str) -> str:
-        """The client that a kernel of this server is. Raises Refused."""
+        """Return the client of a kernel of this server. Raise Refused."""
         try:
             client = self.kernels.client_of(kernel_id, self.supervisor.status)
         except UnknownKernel:
-            raise errors.Refused(404, "unknown_kernel", f"There is no kernel {kernel_id!r} here.") from None
+            raise errors.Refused(404, "unknown_kernel", f"This server runs no kernel {kernel_id!r}.") from None
         if not client:
             raise errors.Refused(404, "not_shared", f"The kernel {kernel_id!r} does not share the GPU.")
         return client
 
     @classmethod
     def allowed_methods(cls) -> list[str]:
-        """Those that this route answers, as in "GET"."""
+        """Return the HTTP methods of this route, such as "GET"."""
         return [
             method
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -111,7 +114,7 @@ class StatusHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """The snapshot."""
+        """Answer with the snapshot."""
         await self.ask(messages.Status())
 
 
@@ -119,10 +122,12 @@ class HistoryHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """What clients did in the last minutes, after the entry number `after`."""
+        """Answer with the history of the last minutes, after the entry number `after`."""
         after, client = self.get_query_argument("after", "0"), self.get_query_argument("client", "")
         if not (after.isascii() and after.isdigit() and len(after) <= 15):
-            raise errors.Refused(400, "invalid", f"after={after!r} is no number of an entry: allowed is `next`, or 0.")
+            raise errors.Refused(
+                400, "invalid", f"after={after!r} is not the number of an entry: allowed are `next` of an answer and 0."
+            )
         if client:
             self.check_client_id(client)
         await self.ask(messages.History(after=int(after), client=client))
@@ -132,7 +137,7 @@ class UsageHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Who has used what since the query's `since`."""
+        """Answer with the usage since the query's `since`."""
         try:
             since = units.parse_since(self.get_query_argument("since", "7d"), time.time())
         except ValueError as error:
@@ -144,19 +149,19 @@ class QuotaHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self, client_id: str) -> None:
-        """A client's quota, and the JSON schema of its words."""
+        """Answer with a client's quota and its JSON schema."""
         message = messages.SetQuota(client=self.check_client_id(client_id))
         await self.ask(message, schema=settings.schema(QUOTA.values()))
 
     @web.authenticated
     @authorized
     async def patch(self, client_id: str) -> None:
-        """Change what the body names of a client's quota."""
+        """Change the parts of a client's quota that the body has."""
         await self.ask(messages.SetQuota(client=self.check_client_id(client_id), changes=self.changes()))
 
 
 class ActionHandler(GpuShareHandler):
-    """A request about a client that needs no body: one of `ACTIONS`."""
+    """Route of a request in `ACTIONS`, which concerns a client and needs no body."""
 
     def initialize(self, supervisor: Supervisor, kernels: Kernels, action: str = "") -> None:
         super().initialize(supervisor, kernels)
@@ -174,27 +179,30 @@ class HoldHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def post(self, client_id: str) -> None:
-        """Keep the devices between cells for the body's `seconds`; without a body for as long as is allowed."""
-        words = self.changes() if self.request.body else {}
-        if unknown := words.keys() - {"seconds"}:
-            raise errors.Refused(400, "invalid", f"{', '.join(sorted(unknown))}: the only key allowed is seconds.")
-        seconds = words.get("seconds")
+        """Hold the devices for the body's `seconds`, or without a body as long as the settings allow."""
+        fields = self.changes() if self.request.body else {}
+        if unknown := fields.keys() - {"seconds"}:
+            raise errors.Refused(400, "invalid", f"{', '.join(sorted(unknown))}: the only allowed key is seconds.")
+        seconds = fields.get("seconds")
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float, str, type(None))):
-            raise errors.Refused(400, "invalid", f"seconds={seconds!r} is not a duration, such as 300 or 5min.")
+            raise errors.Refused(400, "invalid", f"seconds={seconds!r} is not a duration (examples: 300, 5min).")
         await self.ask(messages.Hold(client=self.check_client_id(client_id), seconds=seconds))
 
 
 class ConfigHandler(GpuShareHandler):
-    """For admins: PATCH needs the action "write" on "gpushare", and the coordinator's consent."""
+    """Route of the settings.
+
+    PATCH needs the action "write" on "gpushare" from the server's authorizer, and an admin for the coordinator.
+    """
 
     example = '{"time_quantum": 5}'
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """The coordinator's settings, and their JSON schema."""
-        shown = (settings.SETTINGS[name] for name in PUBLIC)
-        await self.ask(messages.Config(), schema=settings.schema(shown))
+        """Answer with the coordinator's settings and their JSON schema."""
+        public = (settings.SETTINGS[name] for name in PUBLIC)
+        await self.ask(messages.Config(), schema=settings.schema(public))
 
     @web.authenticated
     @authorized
@@ -207,18 +215,18 @@ class KernelHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self, kernel_id: str) -> None:
-        """Which client a kernel of this server is.
+        """Answer with the client of a kernel of this server.
 
-        Starts no coordinator: front ends ask this about every notebook.
+        The request starts no coordinator, because front ends send it for every notebook.
         """
         self.answer({"kernel": kernel_id, "client": self.client_of(kernel_id)})
 
 
 class NoSuchRoute(GpuShareHandler):
-    """So that a misspelt address is answered in JSON too."""
+    """Route of unknown addresses, which also answers in JSON."""
 
     @web.authenticated
     async def get(self, path: str) -> None:
-        raise errors.Refused(404, "unknown_route", f"There is nothing at /gpushare/api/{path}.")
+        raise errors.Refused(404, "unknown_route", f"The address /gpushare/api/{path} does not exist.")
 
     post = put = patch = delete = get

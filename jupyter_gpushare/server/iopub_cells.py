@@ -1,7 +1,7 @@
-"""Cells of kernels in other languages, which cannot report them by themselves: read off their busy and idle messages.
+"""Reports of the cells of kernels in other languages, from their busy and idle messages.
 
-Python kernels report their own cells to the coordinator at once (`jupyter_gpushare.kernel.cell_reporter`). For other
-kernels the server listens to IOPub, as it does for its own record of activity, and attaches in their name.
+Python kernels report their own cells (`jupyter_gpushare.kernel.cell_reporter`).
+For other kernels, the server listens to IOPub, as it does for its own record of activity, and attaches as the kernel.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from ..wire.client import AsyncClient, Unreachable
 from ..wire.messages import Attach, Cell
 from .kernels import Kernels, UnknownKernel
 
-START_TIMEOUT_SECONDS = 10.0  # seconds
-RETRY_SECONDS = 1.0  # seconds between looks for a coordinator while cells run
+START_TIMEOUT_SECONDS = 10.0
+RETRY_SECONDS = 1.0  # between checks of the connection while cells run
 
 _NOT_ALLOWED = re.compile(r"[^\w.:@-]", re.ASCII)
 
 
 class CellReporter:
-    """One listener for each shared kernel of this server that is not Python. `address` is the coordinator's now."""
+    """Reporter of the cells of this server's shared kernels in other languages than Python.
+
+    `address` returns the present address of the coordinator.
+    """
 
     def __init__(self, manager: Any, kernels: Kernels, address: Callable[[], str], log: logging.Logger) -> None:
         self._manager = manager
@@ -37,12 +40,13 @@ class CellReporter:
         self._waiting: dict[str, asyncio.Task[None]] = {}
 
     def watch(self, kernel_id: str) -> None:
-        """Called for every kernel that starts or restarts; does nothing for those that need no help."""
+        """Begin to report the cells of a kernel that starts or restarts, unless the kernel reports them itself."""
         self.unwatch(kernel_id)
         self._waiting[kernel_id] = asyncio.get_running_loop().create_task(self._watch(kernel_id))
 
     async def _watch(self, kernel_id: str) -> None:
-        for _ in range(int(START_TIMEOUT_SECONDS / 0.1)):  # its start is announced before the manager knows it
+        # The event about the start comes before the manager lists the kernel.
+        for _ in range(int(START_TIMEOUT_SECONDS / 0.1)):
             if kernel_id in self._manager:
                 break
             await asyncio.sleep(0.1)
@@ -60,7 +64,7 @@ class CellReporter:
             self._listeners[kernel_id] = _Listener(kernel, Attach(**identity), self._address, self._log)
 
     def unwatch(self, kernel_id: str) -> None:
-        """The kernel has ended, or its process has."""
+        """Stop reporting the cells of a kernel that has ended or that restarts."""
         if task := self._waiting.pop(kernel_id, None):
             task.cancel()
         if listener := self._listeners.pop(kernel_id, None):
@@ -68,7 +72,7 @@ class CellReporter:
 
     @property
     def watched(self) -> set[str]:
-        """The kernels that are listened to."""
+        """Kernels whose messages the reporter receives."""
         return set(self._listeners)
 
     def close(self) -> None:
@@ -77,7 +81,10 @@ class CellReporter:
 
 
 class _Listener:
-    """Cells go to the coordinator in their order, over one connection that is made with the first of them."""
+    """Listener to one kernel.
+
+    The listener reports the cells in their order over one connection, which begins with the first cell.
+    """
 
     def __init__(self, kernel: Any, attach: Attach, address: Callable[[], str], log: logging.Logger) -> None:
         self._session = Session(config=kernel.session.config, key=kernel.session.key)
@@ -99,7 +106,7 @@ class _Listener:
         try:
             _, rest = self._session.feed_identities(parts)
             message = self._session.deserialize(rest)
-        except ValueError:  # signed by somebody else, or not a message
+        except ValueError:  # not a message, or with a wrong signature
             return
         parent = message.get("parent_header") or {}
         if message["header"]["msg_type"] != "status" or parent.get("msg_type") != "execute_request":
@@ -120,13 +127,16 @@ class _Listener:
                 try:
                     await self._send_cell(cell)
                 except Unreachable as error:
-                    self._log.debug("GPU sharing: cells of %s not reported: %s", self._attach.client, error)
+                    self._log.debug("cannot report the cells of %s for GPU sharing: %s", self._attach.client, error)
                     await self._disconnect()
         finally:
             await self._disconnect()
 
     async def _send_cell(self, cell: Cell | None) -> None:
-        """None: look whether the coordinator is still the one that knows of the cells that run. Raises Unreachable."""
+        """Send the report of a cell, or without a cell check the connection. Raise Unreachable.
+
+        A new coordinator gets the reports of all running cells.
+        """
         if self._client and self._client.is_disconnected:
             await self._disconnect()
         if self._client is None and self._open:
@@ -138,7 +148,7 @@ class _Listener:
             self._client.send(cell)
 
     async def _disconnect(self) -> None:
-        """Its end of file ends its cells, as far as the coordinator is concerned."""
+        """Close the connection, which ends the cells for the coordinator."""
         client, self._client = self._client, None
         if client:
             with contextlib.suppress(asyncio.CancelledError):

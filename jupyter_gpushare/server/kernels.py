@@ -1,4 +1,4 @@
-"""Which client a kernel of this Jupyter server is, and what happens to its kernels."""
+"""Clients of this Jupyter server's kernels, and events of these kernels."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from ..wire.messages import Interrupt
 
 PROVISIONER = "gpushare-provisioner"
 KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
-# A kernel that handles the interrupt request itself should have done so before its waiting calls fail: then
-# the program sees an interrupt, not an error of the driver.
+# A kernel should handle the interrupt request before its waiting calls fail, so that the program gets an interrupt
+# instead of an error of the driver.
 INTERRUPT_GRACE_SECONDS = 0.1
 
 
 class UnknownKernel(LookupError):
-    """The server runs no kernel of this id."""
+    """Kernel id that the server does not run."""
 
 
 class Kernels:
-    """Reads the server's kernel manager; never contacts the coordinator."""
+    """Kernels of the server's kernel manager. The class sends nothing to the coordinator."""
 
     def __init__(self, manager: Any) -> None:
         self._manager = manager
 
     def client_of(self, kernel_id: str, status: Mapping[str, Any] | None = None) -> str:
-        """The client that a kernel is, or "" if it does not share the GPU. Raises UnknownKernel.
+        """Return the client of a kernel, or "" for a kernel that does not share the GPU. Raise UnknownKernel.
 
-        The provisioner makes the kernel's id the client's; a kernel started by the launcher (where
-        provisioners are ignored) has another one. Both are in the environment of the kernel's process. If
-        that can't be read (another user's process), the snapshot `status` is searched for its id and pid.
+        The client id is in the environment of the kernel's process.
+        It is the kernel's id under the provisioner, and another id under the launcher.
+        If the process belongs to another user, its environment is not readable.
+        Then the client with the kernel's id or pid in the snapshot `status` is the result.
         """
         if kernel_id not in self._manager:
             raise UnknownKernel(kernel_id)
@@ -52,8 +53,9 @@ class Kernels:
         return _find_in_snapshot(kernel_id, pid, status)
 
     def identity_of(self, kernel_id: str) -> dict[str, str]:
-        """What a participant needs to attach in the kernel's name: `{"client", "token"}`; empty if it does not share,
-        or its environment can't be read. Raises UnknownKernel.
+        """Return the `{"client", "token"}` with which to attach as a kernel. Raise UnknownKernel.
+
+        The result is empty if the kernel does not share the GPU, or if its environment is not readable.
         """
         client = self.client_of(kernel_id)
         pid = getattr(getattr(self._manager.get_kernel(kernel_id), "provisioner", None), "pid", None)
@@ -63,10 +65,7 @@ class Kernels:
         return {"client": client, "token": environment["GPUSHARE_TOKEN"]}
 
     def configured_label(self, kernel_id: str) -> str:
-        """What its kernelspec or the configuration calls the kernel, whatever its notebook is; "" if neither does.
-
-        Raises UnknownKernel.
-        """
+        """Return the label of a kernel in its kernelspec or in the configuration, or "". Raise UnknownKernel."""
         if kernel_id not in self._manager:
             raise UnknownKernel(kernel_id)
         kernel = self._manager.get_kernel(kernel_id)
@@ -76,18 +75,18 @@ class Kernels:
         return launcher.label_option(getattr(getattr(kernel, "kernel_spec", None), "argv", []))
 
     def of_clients(self, clients: Collection[str], status: Mapping[str, Any]) -> Iterator[str]:
-        """The kernels of this server that these clients are."""
+        """Yield the kernels of this server that belong to the clients."""
         for kernel_id in self._manager.list_kernel_ids() if clients else ():
             with contextlib.suppress(UnknownKernel):
                 if self.client_of(kernel_id, status) in clients:
                     yield kernel_id
 
     async def interrupt(self, kernel_id: str) -> None:
-        """As the stop button does."""
+        """Interrupt a kernel as the stop button does."""
         await ensure_async(self._manager.interrupt_kernel(kernel_id))
 
     def has_shared_kernels(self) -> bool:
-        """Whether some kernel of this server shares the GPU."""
+        """Return true if a kernel of this server shares the GPU."""
         for kernel_id in self._manager.list_kernel_ids():
             with contextlib.suppress(UnknownKernel):
                 if self.client_of(kernel_id):
@@ -95,7 +94,7 @@ class Kernels:
         return False
 
     def uses_message_interrupts(self, kernel_id: str) -> bool:
-        """Whether the kernel is interrupted by a message on its control channel instead of a signal."""
+        """Return true for a kernel that is interrupted by a message on its control channel instead of a signal."""
         if kernel_id not in self._manager:
             return False
         spec = getattr(self._manager.get_kernel(kernel_id), "kernel_spec", None)
@@ -103,13 +102,13 @@ class Kernels:
 
 
 def _declares_sharing(kernel: Any) -> bool:
-    # A kernel that is still being started has no process yet; its spec says what it is going to be.
+    # A kernel that starts has no process so far, but its kernelspec names its provisioner.
     metadata = getattr(getattr(kernel, "kernel_spec", None), "metadata", None) or {}
     return bool((metadata.get("kernel_provisioner") or {}).get("provisioner_name") == PROVISIONER)
 
 
 def _process_environment(pid: int) -> dict[str, str] | None:
-    """The environment a process was started with; None where this user may not read it."""
+    """Return the environment at the start of a process, or None if this user may not read the environment."""
     try:
         block = Path(f"/proc/{pid}/environ").read_bytes()
     except PermissionError:
@@ -132,10 +131,10 @@ def _find_in_snapshot(kernel_id: str, pid: int, status: Mapping[str, Any] | None
 
 
 class KernelEvents:
-    """Listens to jupyter_server's own record of kernel starts and interrupts.
+    """Listener to jupyter_server's events about starts, ends and interrupts of kernels.
 
-    A kernel whose spec says `interrupt_mode: message` gets no SIGINT, which the shim would notice by itself.
-    So the coordinator is asked to make its waiting calls return.
+    The shim notices SIGINT by itself, but a kernel with `interrupt_mode: message` gets no SIGINT.
+    For such a kernel, the listener requests the coordinator to end the kernel's waiting calls.
     """
 
     def __init__(
@@ -172,4 +171,4 @@ class KernelEvents:
         try:
             await self._request(Interrupt(client=client))
         except CoordinatorError as error:
-            self._log.warning("GPU sharing: interrupt of kernel %s not passed on: %s", kernel_id, error)
+            self._log.warning("could not interrupt the GPU calls of kernel %s: %s", kernel_id, error)

@@ -1,7 +1,7 @@
 """Labels of clients that follow the names of their notebooks.
 
-A kernel's first label is the name of its notebook at the start, which often is "Untitled". A label that the kernelspec
-sets is no notebook's name and is kept.
+A kernel's first label is the name of its notebook at the start, which often is "Untitled".
+A label from the kernelspec or the configuration remains.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..wire.messages import Attach
 from .kernels import Kernels, UnknownKernel
 
 CONTENTS_ACTIONS = "https://events.jupyter.org/jupyter_server/contents_service/v1"
-MIN_INTERVAL_SECONDS = 1.0  # seconds between two corrections
+MIN_INTERVAL_SECONDS = 1.0  # between two corrections
 
 
 class LabelSync:
-    """A listener to contents events, which gives a client the new name of its notebook as its label.
+    """Listener to contents events that gives a client the new name of its notebook as its label.
 
     `status` returns the latest snapshot, if there is one, and `address` the coordinator's address.
     """
@@ -54,7 +54,10 @@ class LabelSync:
                 self._rename(session["kernel"]["id"], label)
 
     def on_snapshot(self, _: Mapping[str, Any] | None, status: Mapping[str, Any]) -> None:
-        """Correct the label of a kernel that restarts or attaches to a new coordinator: it sends its first name."""
+        """Correct the label of a kernel that has sent its first label again.
+
+        A kernel does so when it restarts or attaches to a new coordinator.
+        """
         if self._corrections(status):
             self._stale.set()
 
@@ -82,8 +85,8 @@ class LabelSync:
             for attach in self._corrections(self._status() or {"clients": []}):
                 try:
                     await self._send(attach)
-                except (CoordinatorError, ValueError) as error:  # ValueError: a name that is no text
-                    self._log.debug("GPU sharing: client %s keeps its old label: %s", attach.client, error)
+                except (CoordinatorError, ValueError) as error:  # ValueError for a name that is not UTF-8
+                    self._log.debug("could not change the label of client %s: %s", attach.client, error)
             await asyncio.sleep(MIN_INTERVAL_SECONDS)
 
     async def _send(self, attach: Attach) -> None:

@@ -1,4 +1,4 @@
-"""What `/metrics` of the Jupyter server tells of the last snapshot."""
+"""Metrics of the last snapshot in `/metrics` of the Jupyter server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Source = Callable[[], "dict[str, Any] | None"]
 
 
 class SnapshotCollector(Collector):
-    """Families over the snapshot that `source` returns when they are read."""
+    """Collector of metrics from the snapshot that `source` returns at each scrape."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering does not read the source."""
+        """Return no metrics, so that the registration does not call `source`."""
         return []
 
     def collect(self) -> Iterable[Metric]:

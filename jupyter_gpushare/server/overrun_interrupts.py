@@ -1,7 +1,8 @@
-"""Kernels whose turn does not end and that the coordinator asks to interrupt what they run (`overrun = "interrupt"`).
+"""Interrupts of kernels whose turn does not end, for the setting `overrun = "interrupt"`.
 
-The coordinator may be another user's and signal nobody here; and only this server knows whether a kernel takes a signal
-or a message. So it says in its snapshot who is asked, and what the stop button does is done here.
+The coordinator cannot interrupt kernels: it may run as another user, and only this server has the interrupt mode of a
+kernel.
+So the coordinator's snapshot lists the kernels, and this server does the same as the stop button.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from .kernels import Kernels
 
 
 class OverrunInterrupter:
-    """Once for each turn, however many snapshots say it."""
+    """Interrupter that interrupts a kernel once for each overrun, for any number of snapshots."""
 
     def __init__(self, kernels: Kernels, log: logging.Logger) -> None:
         self._kernels = kernels
         self._log = log
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_snapshot(self, status: dict[str, Any]) -> None:
-        """A snapshot."""
-        asked = {client["id"] for client in status["clients"] if client["interrupt_asked"]}
-        news, self._asked = asked - self._asked, asked
-        for kernel_id in self._kernels.of_clients(news, status):
+        """Interrupt the kernels that a new snapshot lists."""
+        requested = {client["id"] for client in status["clients"] if client["interrupt_asked"]}
+        new, self._requested = requested - self._requested, requested
+        for kernel_id in self._kernels.of_clients(new, status):
             task = asyncio.get_running_loop().create_task(self._interrupt(kernel_id))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -36,8 +37,8 @@ class OverrunInterrupter:
             task.cancel()
 
     async def _interrupt(self, kernel_id: str) -> None:
-        self._log.warning("GPU sharing: kernel %s is interrupted: its turn is over and does not end", kernel_id)
+        self._log.warning("interrupting kernel %s because its GPU turn has not ended in time", kernel_id)
         try:
             await self._kernels.interrupt(kernel_id)
-        except Exception as error:  # of any provisioner, and of kernels that end meanwhile
-            self._log.warning("GPU sharing: kernel %s could not be interrupted: %s", kernel_id, error)
+        except Exception as error:  # A provisioner may raise any error, and the kernel may have ended.
+            self._log.warning("could not interrupt kernel %s: %s", kernel_id, error)

@@ -1,4 +1,4 @@
-"""Telling an admin once when the running coordinator does not follow this server's `c.GpuShare`."""
+"""Warnings about settings of the running coordinator that differ from this server's `c.GpuShare`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TABLE = {**SETTINGS, **QUOTA}
 
 
 class SettingsDrift:
-    """Compares what this server's configuration sets with what a coordinator that it connected to uses.
+    """Comparison of this server's configuration with the settings of a coordinator.
 
-    That one may have been started by another server, by hand or for the whole host. Only the first snapshot
-    after connecting is compared: later changes were made on purpose.
+    Another server, a user or the host may have started the coordinator.
+    Only the first snapshot of a connection counts, because later changes are on purpose.
     """
 
     def __init__(self, settings: GpuShare, log: logging.Logger) -> None:
@@ -26,29 +26,29 @@ class SettingsDrift:
         self._reported: set[tuple[str, str]] = set()
 
     def report(self, status: Mapping[str, Any]) -> None:
-        """Warn of each difference once."""
-        for name, ours, theirs in self._differences(status.get("config") or {}):
-            if (name, repr(theirs)) not in self._reported:
-                self._reported.add((name, repr(theirs)))
+        """Log each difference once."""
+        for name, configured, running in self._differences(status.get("config") or {}):
+            if (name, repr(running)) not in self._reported:
+                self._reported.add((name, repr(running)))
                 self._log.warning(
-                    "GPU sharing: c.GpuShare.%s is %r here, but the running coordinator uses %r. It keeps "
-                    "its own settings until it stops; `jupyter gpushare config %s VALUE` changes it now.",
+                    "found that c.GpuShare.%s is %r in this server, but %r in the running coordinator. The coordinator "
+                    "keeps its value until it stops; 'jupyter gpushare config %s VALUE' changes the value now.",
                     name,
-                    ours,
-                    theirs,
+                    configured,
+                    running,
                     name,
                 )
 
-    def _differences(self, theirs: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
+    def _differences(self, running: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
         for name in self._settings.config.get("GpuShare", {}):
-            if name in theirs and self._settings.has_trait(name):
-                ours = getattr(self._settings, name)
-                if _comparable(name, ours) != _comparable(name, theirs[name], like=ours):
-                    yield name, ours, theirs[name]
+            if name in running and self._settings.has_trait(name):
+                configured = getattr(self._settings, name)
+                if _comparable(name, configured) != _comparable(name, running[name], like=configured):
+                    yield name, configured, running[name]
 
 
 def _comparable(name: str, value: object, like: object = None) -> object:
-    """A value in a form that compares: "16GiB" equals 17179869184. `like` selects the keys of a quota."""
+    """Convert a value for a comparison, so that "16GiB" equals 17179869184. `like` selects the keys of a quota."""
     if isinstance(value, Mapping):
         keys = like.keys() if isinstance(like, Mapping) else value.keys()
         return {key: _comparable(key, value.get(key)) for key in keys}

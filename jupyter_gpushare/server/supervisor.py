@@ -1,8 +1,9 @@
-"""Keeps a coordinator alive while one is needed, and one subscription to it for everybody in this server.
+"""Supervisor, which keeps a coordinator running while clients need one, and follows the coordinator for this server.
 
-Nothing is started for a server that shares no GPU. A coordinator is started for the first REST request, and
-again when it goes away while clients depend on it: kernels of this server, or those that the last snapshot
-showed. One that nobody uses is left alone, also by this subscription, which would keep it from ending by itself.
+The supervisor starts a coordinator for the first REST request.
+The supervisor starts another one after the loss of a coordinator on which kernels of this server, or clients of the
+last snapshot, depend.
+Without clients, the supervisor closes its subscription, which would keep the coordinator from ending by itself.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from ..wire import messages
 from ..wire.client import AsyncClient, CoordinatorError, Unreachable, ensure_coordinator_async
 from . import liveness
 
-# How often a connection is tried while somebody waits for one; on a Unix socket that costs microseconds.
+# Interval of attempts to connect while listeners wait; an attempt on a Unix socket costs microseconds.
 POLL_SECONDS = 0.5
-# Between the loss of a coordinator and starting another: whoever restarts it on purpose should win. It is also the
-# time between attempts at something that listens there and takes no connection.
+# Delay between the loss of a coordinator and the start of another one, so that a restart on purpose comes first. The
+# delay is also the interval of attempts if the socket accepts no connection.
 RESPAWN_DELAY_SECONDS = 0.25
-# When starting one fails, the next attempt is made after 1, 2, 4 ... 30 seconds.
+# After a failed start, the next attempt follows after 1, 2, 4 ... 30 seconds.
 MAX_BACKOFF_SECONDS = 30.0
 START_TIMEOUT_SECONDS = 5.0
 NOT_RUNNING = "No coordinator is running; the first shared kernel starts one."
 
-# These change while nothing happens. Frames for them would make an idle server look busy to a hub's proxy.
+# Fields that change with the time alone. Frames for such changes would make an idle server look busy to a hub's proxy.
 _CLOCK_FIELDS = {
     "granted_seconds",
     "seconds_left",
@@ -46,7 +47,7 @@ _CLOCK_FIELDS = {
 
 
 class FrameListener:
-    """Somebody who wants to hear of changes: `news` is set whenever `Supervisor.frame` is another one."""
+    """Listener to changes of `Supervisor.frame`, each of which sets `has_new_frame`."""
 
     def __init__(self, task: asyncio.Task[Any] | None) -> None:
         self.has_new_frame = asyncio.Event()
@@ -54,7 +55,10 @@ class FrameListener:
 
 
 class Supervisor:
-    """`status` is the last snapshot, None while no coordinator answers; `frame` is what WebSockets send."""
+    """Supervisor of the coordinator.
+
+    `status` is the last snapshot, or None while no coordinator answers; `frame` is the text for WebSockets.
+    """
 
     def __init__(
         self,
@@ -65,9 +69,13 @@ class Supervisor:
         connected: Callable[[dict[str, Any]], None] = lambda status: None,
         changed: Callable[[dict[str, Any] | None, dict[str, Any]], None] = lambda before, after: None,
     ) -> None:
-        """`address` is "" for the usual places; `argv` the command that starts a coordinator; `needed` tells
-        whether this server has kernels that depend on one; `connected` hears each one's first snapshot, `changed` each
-        snapshot, with the one before.
+        """Create a supervisor, which does nothing before `begin`.
+
+        `address` is the configured socket, or "" for the default.
+        `argv` returns the command that starts a coordinator.
+        `needed` returns true if this server has kernels that need a coordinator.
+        `connected` gets the first snapshot of each connection.
+        `changed` gets each snapshot, with the snapshot before.
         """
         self.status: dict[str, Any] | None = None
         self.frame = ""
@@ -90,33 +98,33 @@ class Supervisor:
         self._retry_at = 0.0
         self._failure = ""
 
-    # --- what others call
+    # --- public methods
 
     @property
     def address(self) -> str:
-        """Where the coordinator was found, or is to be looked for."""
+        """Address of the present coordinator, or the address at which the supervisor will connect."""
         return self._address
 
     def begin(self) -> None:
-        """Look for a coordinator (again), and from now on notice when it goes away."""
+        """Connect to a coordinator, and supervise it from now on."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="gpushare-supervisor")
             self._task.add_done_callback(self._report_bug)
         self._wake.set()
 
     def kernel_started(self) -> None:
-        """A kernel of this server started. If it is a shared one it has started a coordinator, or failed to.
+        """Connect to the coordinator that a kernel of this server may have started.
 
-        jupyter_server knows it as running only a little later, hence the second look.
+        jupyter_server lists the kernel as running a little later, so the supervisor tries twice.
         """
         self.begin()
         asyncio.get_running_loop().call_later(1.0, self._wake.set)
 
     async def request(self, message: msgspec.Struct, start: bool = True) -> Any:
-        """The result of one of `wire.messages`' requests, over a connection of its own.
+        """Send a request of `wire.messages` over a connection of its own, and return the result.
 
-        Raises Unreachable when no coordinator answers and (if `start`) none can be started, CoordinatorError
-        when it refuses.
+        Raise Unreachable if no coordinator answers and, with `start`, a new one cannot be started.
+        Raise CoordinatorError if the coordinator refuses.
         """
         try:
             client = await self._connect()
@@ -133,14 +141,14 @@ class Supervisor:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[FrameListener]:
-        """Be told of changes; the task that watches is cancelled when the server stops."""
-        watcher = FrameListener(asyncio.current_task())
-        self._listeners.add(watcher)
+        """Provide a listener to changes. The end of the server cancels the calling task."""
+        listener = FrameListener(asyncio.current_task())
+        self._listeners.add(listener)
         self.begin()
         try:
-            yield watcher
+            yield listener
         finally:
-            self._listeners.discard(watcher)
+            self._listeners.discard(listener)
             if self._client and not self._is_used():
                 self._has_unsubscribed = True
                 task = asyncio.get_running_loop().create_task(self._client.close())
@@ -148,7 +156,10 @@ class Supervisor:
                 task.add_done_callback(self._closing_tasks.discard)
 
     async def current(self) -> str:
-        """The frame for a new watcher, "" if nothing is known yet: the times in the last snapshot may be old."""
+        """Return a frame for a new listener, or "" before the first snapshot.
+
+        The frame comes from a new snapshot, because the times in the last snapshot may be old.
+        """
         if self._client is None or self.status is None:
             return self.frame
         try:
@@ -159,17 +170,17 @@ class Supervisor:
         return _snapshot_frame(status)
 
     async def close(self) -> None:
-        """Leave nothing behind in this process. The coordinator runs on: others may depend on it."""
-        tasks = [self._task, self._starting, *self._closing_tasks, *(watcher.task for watcher in self._listeners)]
+        """Stop all tasks in this process. The coordinator continues, because other clients may need it."""
+        tasks = [self._task, self._starting, *self._closing_tasks, *(listener.task for listener in self._listeners)]
         running = {task for task in tasks if task is not None and not task.done()}
         while running:
             for task in running:
                 task.cancel()
-            # Until Python 3.12 `asyncio.wait_for` swallows a cancellation that comes with its result: cancel again.
+            # Before Python 3.12, `asyncio.wait_for` loses a cancellation that comes with its result: hence the loop.
             _, running = await asyncio.wait(running, timeout=0.1)
         self.status = None
 
-    # --- the life of the subscription
+    # --- the subscription
 
     async def _run(self) -> None:
         while True:
@@ -183,17 +194,17 @@ class Supervisor:
                 await self._wake.wait()
 
     async def _follow(self) -> None:
-        """Publish snapshots until nobody needs them. Raises CoordinatorError when the coordinator goes away."""
+        """Publish snapshots until no listener or client needs them. Raise CoordinatorError at the coordinator's end."""
         self._client = client = await self._connect()
         self._has_unsubscribed = False
-        heard = functools.partial(self._on_snapshot, client)
-        looking = asyncio.get_running_loop().create_task(
-            liveness.watch_liveness(client, self._on_hang, heard), name="gpushare-look"
+        on_snapshot = functools.partial(self._on_snapshot, client)
+        liveness_task = asyncio.get_running_loop().create_task(
+            liveness.watch_liveness(client, self._on_hang, on_snapshot), name="gpushare-liveness"
         )
-        looking.add_done_callback(self._report_bug)
+        liveness_task.add_done_callback(self._report_bug)
         try:
             async for status in client.subscribe(liveness.HANG_TIMEOUT_SECONDS):
-                heard(status)
+                on_snapshot(status)
                 if not self._is_used():
                     return
         except Unreachable:
@@ -201,7 +212,7 @@ class Supervisor:
                 raise
         finally:
             self._client = None
-            looking.cancel()
+            liveness_task.cancel()
             await client.close()
 
     def _on_snapshot(self, client: AsyncClient, status: dict[str, Any]) -> None:
@@ -212,8 +223,11 @@ class Supervisor:
         self._publish(status)
 
     def _on_hang(self, message: str) -> None:
-        """No other is started: this one still has the socket, and goes on where it was."""
-        self._log.warning("GPU sharing: %s", message)
+        """Report that the coordinator hangs, without starting another one.
+
+        A coordinator that hangs keeps the socket, and can continue later.
+        """
+        self._log.warning("lost contact with the GPU sharing service: %s", message)
         if self.status is not None:
             self._had_clients = bool(self.status.get("clients"))
         self._publish_unavailable("unreachable", message)
@@ -222,7 +236,7 @@ class Supervisor:
         return bool(self._listeners or (self.status and self.status.get("clients")) or self._needed())
 
     async def _on_disconnect(self, error: CoordinatorError) -> None:
-        just_now = self.status is not None
+        is_new_loss = self.status is not None
         if self.status is not None:
             self._had_clients = bool(self.status.get("clients"))
         if not (self._had_clients or self._needed()):
@@ -230,10 +244,10 @@ class Supervisor:
             self._publish_unavailable("not_running", f"{NOT_RUNNING} ({error})")
             await self._wait_for_wakeup(POLL_SECONDS if self._listeners else None)
             return
-        # While starting one fails, why it fails tells more than that none answers.
+        # The reason for a failed start is more useful than the message that no coordinator answers.
         self._publish_unavailable(error.reason, self._failure if self._retry_at else str(error))
-        if just_now:
-            self._log.warning("GPU sharing: %s; starting another coordinator", error)
+        if is_new_loss:
+            self._log.warning("starting another coordinator for GPU sharing: %s", error)
         await asyncio.sleep(RESPAWN_DELAY_SECONDS)
         try:
             await self._start()
@@ -253,17 +267,17 @@ class Supervisor:
 
     def _report_bug(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            self._log.error("GPU sharing: the supervisor failed", exc_info=error)
+            self._log.error("failed in the supervisor of GPU sharing", exc_info=error)
 
-    # --- starting one
+    # --- starts of a coordinator
 
     async def _start(self) -> None:
-        """Start a coordinator, once for all who ask at a time. Raises Unreachable, also while backing off."""
+        """Start a coordinator, once for all simultaneous callers. Raise Unreachable, also between two attempts."""
         if self._starting is None or self._starting.done():
             if asyncio.get_running_loop().time() < self._retry_at:
                 raise Unreachable(self._failure)
             self._starting = asyncio.get_running_loop().create_task(self._spawn(), name="gpushare-start")
-        # A caller that gives up (its front end went away) must not cancel it for the others.
+        # The cancellation of one caller must not cancel the start for the other callers.
         await asyncio.shield(self._starting)
         if self._retry_at:
             raise Unreachable(self._failure)
@@ -275,18 +289,20 @@ class Supervisor:
             self._backoff = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff))
             self._retry_at = asyncio.get_running_loop().time() + self._backoff
             self._failure = str(error)
-            self._log.error("GPU sharing: %s; next attempt in %g s", error, self._backoff)
+            self._log.error(
+                "could not start a coordinator for GPU sharing, next attempt in %g s: %s", self._backoff, error
+            )
         else:
             self._retry_at = 0.0
 
-    # --- telling others
+    # --- frames for listeners
 
     def _publish(self, status: dict[str, Any]) -> None:
         before, self.status = self.status, status
         self._changed(before, status)
-        essence = _without_clock_fields(status)
-        if essence != self._last_content:
-            self._last_content = essence
+        content = _without_clock_fields(status)
+        if content != self._last_content:
+            self._last_content = content
             self._send_frame(_snapshot_frame(status))
 
     def _publish_unavailable(self, reason: str, message: str) -> None:
@@ -303,8 +319,8 @@ class Supervisor:
 
     def _send_frame(self, frame: str) -> None:
         self.frame = frame
-        for watcher in self._listeners:
-            watcher.has_new_frame.set()
+        for listener in self._listeners:
+            listener.has_new_frame.set()
 
 
 def _snapshot_frame(status: dict[str, Any]) -> str:

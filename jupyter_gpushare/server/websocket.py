@@ -1,4 +1,4 @@
-"""The WebSocket `/gpushare/api/events`: a snapshot at once, then one after each change."""
+"""WebSocket `/gpushare/api/events`, which sends a snapshot at once and another one after each change."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from . import errors
 from .handlers import AUTH_RESOURCE, GpuShareHandler
 
-# At most ten frames a second.
 MIN_FRAME_INTERVAL_SECONDS = 0.1
-GOING_AWAY = 1001
+GOING_AWAY = 1001  # close code of RFC 6455
 
 
 class EventsHandler(GpuShareHandler, WebSocketHandler):
-    """Sends text frames, ignores what it receives.
+    """WebSocket that sends text frames and ignores received frames.
 
-    There are no pings: a hub's proxy takes any byte for activity, and an idle notebook would never be culled.
+    The WebSocket sends no pings, because a hub's proxy counts each byte as activity and would never cull the server.
     """
 
     _send_task: asyncio.Task[None] | None = None
@@ -30,9 +29,9 @@ class EventsHandler(GpuShareHandler, WebSocketHandler):
     async def get(self, *args: Any, **kwargs: Any) -> None:
         user = self.current_user
         if not await ensure_async(self.authorizer.is_authorized(self, user, "execute", AUTH_RESOURCE)):
-            raise errors.Refused(403, "forbidden", f"User is not authorized to execute on {AUTH_RESOURCE}.")
+            raise errors.Refused(403, "forbidden", f"The user is not authorized to execute on {AUTH_RESOURCE}.")
         if self.request.headers.get("Upgrade", "").lower() != "websocket":
-            raise errors.Refused(400, "invalid", "This address is a WebSocket; /gpushare/api/status is not.")
+            raise errors.Refused(400, "invalid", "This address is a WebSocket; use /gpushare/api/status for requests.")
         await WebSocketHandler.get(self, *args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:
@@ -47,15 +46,15 @@ class EventsHandler(GpuShareHandler, WebSocketHandler):
 
     async def _send_frames(self) -> None:
         try:
-            with self.supervisor.watch() as watcher, contextlib.suppress(WebSocketClosedError):
+            with self.supervisor.watch() as listener, contextlib.suppress(WebSocketClosedError):
                 frame = await self.supervisor.current()
                 while True:
                     if frame:
-                        # Returns when the system has the frame: a slow reader skips frames, none pile up here.
+                        # The call waits for the socket, so a slow reader skips frames and no frames accumulate.
                         await self.write_message(frame)
                         await asyncio.sleep(MIN_FRAME_INTERVAL_SECONDS)
-                    await watcher.has_new_frame.wait()
-                    watcher.has_new_frame.clear()
+                    await listener.has_new_frame.wait()
+                    listener.has_new_frame.clear()
                     frame = self.supervisor.frame
         finally:
-            self.close(GOING_AWAY, "the server stops")
+            self.close(GOING_AWAY, "The server stops.")

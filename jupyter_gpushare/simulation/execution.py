@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..core.interface import events as ev
 from ..core.interface.launch_budget import BLOCKS, LaunchBudget
 from ..core.interface.settings import EXCLUSIVE, Settings
-from .event_queue import SAMPLE, WORK, SimClient, SimDevice
+from .entities import SAMPLE, WORK, SimClient, SimDevice
 from .memory_transfers import MemoryTransfers
-from .report_data import TimelineData
-from .results import Results
-from .workload import Costs
+from .reports.report_data import TimelineData
+from .reports.results import Results
+from .workloads.workload import Costs
 
 _SAMPLE_SECONDS = 1.0
 _BLOCKS_PER_LAUNCH = 1024

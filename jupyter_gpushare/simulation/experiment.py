@@ -11,10 +11,10 @@ from ..core.base.errors import Refused
 from ..core.interface.settings import Settings, parse_setting
 from ..core.placement import PlacementSettings
 from ..core.queueing.policies import policy_of
-from .report_data import TimelineData
-from .results import Results
+from .reports.report_data import TimelineData
+from .reports.results import Results
 from .simulation import Simulation
-from .workload import Workload
+from .workloads.workload import Workload
 
 DEFAULT_POLICY = Settings().policy
 

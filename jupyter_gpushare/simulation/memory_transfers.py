@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from ..core.interface import events as ev
 from ..wire.page import LEAVING, OUT
-from .event_queue import EVICT, RESTORE, EventQueue, SimClient, SimDevice
-from .workload import Costs
+from .entities import EVICT, RESTORE, SimClient, SimDevice
+from .event_queue import EventQueue
+from .workloads.workload import Costs
 
 
 class MemoryTransfers(EventQueue):

@@ -14,11 +14,11 @@ from typing import Any
 
 from ..core.interface import commands as cmd
 from ..core.interface import events as ev
-from . import synthetic_notebooks
 from .experiment import Variant
-from .results import quantile
+from .reports.results import quantile
 from .simulation import Simulation
-from .workload import Cell, DeviceModel, Participant, Workload
+from .workloads import synthetic_notebooks
+from .workloads.workload import Cell, DeviceModel, Participant, Workload
 
 CLIENT_COUNTS = (10, 100, 1_000, 10_000)
 CLIENTS_PER_DEVICE = 10  # in the measurements with many devices

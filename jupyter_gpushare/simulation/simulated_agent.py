@@ -18,10 +18,10 @@ from ..core.interface import commands as cmd
 from ..core.interface import events as ev
 from ..core.interface.settings import Settings
 from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
-from .event_queue import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
+from .entities import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
 from .execution import ExecutionModel
-from .report_data import TimelineData
-from .workload import Workload
+from .reports.report_data import TimelineData
+from .workloads.workload import Workload
 
 NEVER = float("inf")
 _NO_WAKE_NS = (1 << 64) - 1  # value of the rule's `wake_at` for no further step

@@ -8,7 +8,7 @@ from ..core.base.device_info import DeviceInfo
 from ..core.base.errors import Refused
 from ..core.interface import events as ev
 from ..core.interface.settings import Settings
-from .event_queue import (
+from .entities import (
     EVICT,
     GATE,
     IDLE,
@@ -25,10 +25,10 @@ from .event_queue import (
     SimDevice,
 )
 from .free_capacity import FreeCapacity
-from .report_data import TimelineData
-from .results import Results
+from .reports.report_data import TimelineData
+from .reports.results import Results
 from .simulated_agent import SimulatedAgent
-from .workload import Participant, Workload
+from .workloads.workload import Participant, Workload
 
 _RESTART_SECONDS = 5.0  # from the end of a client's process to the start of the next one
 
@@ -75,8 +75,26 @@ class Simulation(SimulatedAgent):
     def run(self, seconds: float, on_progress: Callable[[float], None] | None = None) -> Results:
         """Simulate `seconds`, and call `on_progress` with the time now and then."""
         self.run_until(seconds, on_progress)
-        self.results.finish(self, seconds)
-        return self.results
+        self._end_open_intervals()
+        results = self.results
+        results.finish(self.all_clients, self.devices.values(), seconds)
+        results.free += self.free_capacity.free
+        results.lost += self.free_capacity.unusable
+        results.switches += self.switches
+        results.bytes_moved += self.bytes_in + self.bytes_out
+        results.bytes_faulted += self.bytes_faulted
+        results.events += self.handled_timers
+        results.decisions += self.decisions
+        return results
+
+    def _end_open_intervals(self) -> None:
+        """Count work, waits and turns that go on up to now."""
+        for client in self.all_clients:
+            self.end_work(client)
+            self.end_wait(client)
+            if client.has_open_work:
+                self.end_turn(client)
+        self.free_capacity.advance(self.now)
 
     # --- arrivals, restarts, departures and failures
 

@@ -1,6 +1,6 @@
-"""`GpuShareView()`: how this kernel shares its GPU, live, with controls, as an ipywidgets view.
+"""Widget `GpuShareView()`, which shows live how this kernel shares its GPU and has controls.
 
-It is shown by any front end that shows ipywidgets: JupyterLab, Notebook 7, VS Code, Voila.
+Every front end with ipywidgets can display the widget: JupyterLab, Notebook 7, VS Code and Voila.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ try:
     import ipywidgets as _ipywidgets  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"GpuShareView needs ipywidgets, which cannot be imported ({error}): "
-        "%pip install 'jupyter-gpushare[widgets]', then restart the kernel"
+        f"GpuShareView needs ipywidgets, but the import fails ({error}). "
+        "Run %pip install 'jupyter-gpushare[widgets]', then restart the kernel."
     ) from error
 
 from .view import GpuShareView

@@ -1,4 +1,4 @@
-"""Which client this kernel is, where its coordinator listens, and which cell of the notebook runs."""
+"""Identity of this kernel's client, its coordinator's socket, and the cell that runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..wire import address
 
 
 class Identity(NamedTuple):
-    """`client` is "" in a kernel that is not shared; `problem` then says why, if that is known."""
+    """Identity of a kernel. `client` is "" in a kernel that does not share its GPU; `problem` may give the reason."""
 
     client: str
     path: str
@@ -19,9 +19,9 @@ class Identity(NamedTuple):
 
 
 def current_identity() -> Identity:
-    """Of this process: as its kernel's session knows it, else by the environment.
+    """Return the identity in the kernel's session, or else in the environment of this process.
 
-    Raises address.BadAddress when the socket's address cannot be one.
+    Raise address.BadAddress for an invalid address of the socket.
     """
     session: Any = getattr(sys.modules.get("_gpushare_kernel.session"), "active_session", None)
     if session is not None:
@@ -32,7 +32,7 @@ def current_identity() -> Identity:
 
 
 def running_cell() -> tuple[str, str]:
-    """The notebook's cell that runs here, "" if that is not known, and the request that it runs by."""
+    """Return the id of the notebook's cell that runs, or "" if it is unknown, and the id of the cell's request."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     get_parent = getattr(getattr(shell, "kernel", None), "get_parent", lambda: None)
     parent = get_parent()

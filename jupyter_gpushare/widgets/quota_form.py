@@ -1,4 +1,4 @@
-"""The form for a client's quota: what it holds, what of it is wrong, and what of it is to change."""
+"""Form for a client's quota, with the texts of its fields, their check and the resulting changes."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from .. import units
 from ..settings import quota
 from . import view_html
 
-LATE_EDIT_SECONDS = 1.0  # seconds
+LATE_EDIT_SECONDS = 1.0
 FIELDS = ("share", "limit", "memory", "resident")
 HINT = (
-    "share (guaranteed) and limit (at most): parts of the GPU's time, 0.5 or 50%. memory (to allocate) and resident "
-    "(to stay on the GPU while others wait): sizes, 8GiB; empty: all of the device. class offline: others go first."
+    "share (guaranteed) and limit (maximum) are fractions of the GPU's time, such as 0.5 or 50%. memory (to allocate) "
+    "and resident (to keep on the GPU while other clients wait) are sizes such as 8GiB; an empty field removes the "
+    "bound. Clients of class offline run after online clients."
 )
 _LAYOUT = {"width": "260px"}
 
 
 def initial_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """A quota as the texts of the form's fields."""
+    """Return the texts of the form's fields for a quota."""
     texts = {key: f"{values[key]:g}" for key in ("share", "limit")}
     texts |= {key: "" if values[key] is None else units.size_word(values[key]) for key in ("memory", "resident")}
     return {**texts, "service": values["service"]}
 
 
 def problems(texts: Mapping[str, str]) -> list[str]:
-    """A sentence on each field that cannot be; the coordinator has the last word."""
+    """Return a message for each invalid field; the coordinator may refuse other values as well."""
     found = []
     fields: dict[str, Any] = {}
-    for key, written in texts.items():
+    for key, text in texts.items():
         try:
-            fields |= quota.read({key: written.strip() or None}, parts=("memory", "resident"))
+            fields |= quota.read({key: text.strip() or None}, parts=("memory", "resident"))
         except ValueError as error:
             found.append(str(error))
     if not found and fields["share"] > fields["limit"]:
@@ -44,16 +45,17 @@ def problems(texts: Mapping[str, str]) -> list[str]:
 
 
 def changes(texts: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str | None]:
-    """What differs, as the coordinator reads it: an empty size lifts the bound."""
+    """Return the changed fields for the coordinator, with None for an empty size, which removes the bound."""
     return {key: texts[key].strip() or None for key in texts if texts[key].strip() != before[key].strip()}
 
 
 class QuotaForm(widgets.VBox):  # type: ignore[misc]
-    """Fields for each word of a quota, checked as they are filled in. `apply` is the button.
+    """Form with a field for each part of a quota, which checks the fields at each edit. `apply` is the button.
 
-    Kernels may hear of the button before they hear of the field that was left for it: front ends keep a field's change
-    back while an earlier one is under way, and ipykernel 7 hears of fields and buttons in different threads. So what
-    is heard of a field within `LATE` seconds after a press was there when it was pressed.
+    The kernel may receive a press before the edit that preceded it.
+    One reason is that front ends delay an edit while an earlier edit is on its way.
+    Another reason is that ipykernel 7 receives edits and presses in different threads.
+    So an edit within `LATE_EDIT_SECONDS` after a press counts as an edit before the press.
     """
 
     def __init__(self) -> None:
@@ -69,7 +71,7 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         self._problems = widgets.HTML()
         self._before: dict[str, str] = {}
         self._last_snapshot: dict[str, str] = {}
-        self._lock = threading.RLock()  # presses, edits and the coordinator's news come in threads of their own
+        self._lock = threading.RLock()  # because presses, edits and snapshots come in different threads
         self._filling = False
         self._pressed = -LATE_EDIT_SECONDS
         self._send: Callable[[], object] = lambda: None
@@ -79,7 +81,7 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         self.apply.on_click(self._on_press)
 
     def on_apply(self, send: Callable[[], object]) -> None:
-        """Call `send` when the button is pressed, and again for what was left for it and is heard of later."""
+        """Call `send` at each press of the button, and at each late edit."""
         self._send = send
 
     @property
@@ -87,9 +89,10 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         return {key: field.value for key, field in self.fields.items()}
 
     def show_snapshot(self, quota: Mapping[str, Any]) -> None:
-        """Show a snapshot's quota; what the user has edited stays.
+        """Show the quota of a snapshot, and keep the user's edits.
 
-        The same as in the last snapshot says nothing: it may be older than what `answer` was given.
+        A quota that equals the quota of the last snapshot has no effect, because it may be older than the answer in
+        `show_answer`.
         """
         with self._lock:
             if (new := initial_texts(quota)) != self._last_snapshot:
@@ -97,12 +100,12 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
                 self._fill(new, self._before)
 
     def show_answer(self, quota: Mapping[str, Any], sent: Mapping[str, str]) -> None:
-        """Show the quota that became of the texts `sent`; what has been edited since stays."""
+        """Show the quota that resulted from the texts `sent`, and keep the edits since then."""
         with self._lock:
             self._fill(initial_texts(quota), sent)
 
     def requested_changes(self) -> tuple[dict[str, str], dict[str, str | None]] | None:
-        """The texts, and what is to change; None if something is wrong, which the form then says."""
+        """Return the texts and the changes, or None with a message in the form for an invalid field."""
         with self._lock:
             texts = self.field_texts
             return None if self._check(texts) else (texts, changes(texts, self._before))
@@ -129,13 +132,13 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
 
     def _on_edit(self, _: Any) -> None:
         with self._lock:
-            late = not self._filling and monotonic() - self._pressed < LATE_EDIT_SECONDS
-            if late and (wanted := self.requested_changes()) and wanted[1]:
+            is_late = not self._filling and monotonic() - self._pressed < LATE_EDIT_SECONDS
+            if is_late and (requested := self.requested_changes()) and requested[1]:
                 self._send()
-            elif not late:
+            elif not is_late:
                 self._check(self.field_texts)
 
     def _check(self, texts: Mapping[str, str]) -> list[str]:
         found = problems(texts)
-        self._problems.value = view_html.message("\n".join(found), wrong=True)
+        self._problems.value = view_html.message("\n".join(found), is_error=True)
         return found

@@ -1,4 +1,4 @@
-"""Following the coordinator from a daemon thread, as long as somebody looks."""
+"""Subscription to the coordinator's snapshots in a daemon thread, while a page shows the view."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from ..wire.client import AsyncClient, CoordinatorError
 
-MIN_REDRAW_SECONDS = 0.5  # seconds between two snapshots that are shown
-CLOCK_SECONDS = 1.0  # seconds after which times that pass by themselves are shown anew
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.25, 5.0  # seconds between attempts to reach a coordinator
-_STOP_TIMEOUT_SECONDS = 2.0  # seconds
+MIN_REDRAW_SECONDS = 0.5  # between two snapshots in the view
+CLOCK_SECONDS = 1.0  # between two updates of the times in the view
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.25, 5.0  # between attempts to connect to a coordinator
+_STOP_TIMEOUT_SECONDS = 2.0
 
 
 class StatusUpdate(NamedTuple):
-    """What is known of the coordinator since `at`, by `time.monotonic`.
+    """State of the coordinator since the time `at` of `time.monotonic`.
 
-    Either its last `status`, or the `problem` that keeps it away; neither: it has not been asked yet.
+    The state is the last snapshot `status`, or the `problem` of the connection, or neither before the first answer.
     """
 
     status: dict[str, Any] | None = None
@@ -31,10 +31,10 @@ class StatusUpdate(NamedTuple):
 
 
 class StatusSubscription:
-    """Calls a method with what is seen: upon changes, at most twice a second, and again each second.
+    """Subscription that calls a method with each update: at most twice a second, and at least once a second.
 
-    The method is called in this thread. The thread ends with `stop`, or when nobody refers to the method's object any
-    more; its connection ends with it.
+    The subscription's thread calls the method.
+    The thread and its connection end with `stop`, or after the method's object has become unreachable.
     """
 
     def __init__(self, path: str, show: Callable[[StatusUpdate], None]) -> None:
@@ -45,7 +45,7 @@ class StatusSubscription:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="gpushare-view", daemon=True)
-        # Debuggers are to leave this thread alone.
+        # Debuggers must not stop or trace this thread.
         self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
 
@@ -57,12 +57,12 @@ class StatusSubscription:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the thread and its connection; from any thread, and more than once."""
-        again = self._stopped.is_set()
-        self._stopped.set()  # before looking at the task: one that comes later sees it
+        """End the thread and its connection. Any thread may call the method, also repeatedly."""
+        was_stopped = self._stopped.is_set()
+        self._stopped.set()  # before the read of the task, because a task that starts later checks the event
         loop, task = self._loop, self._task
-        if loop is not None and task is not None and not again:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+        if loop is not None and task is not None and not was_stopped:
+            with contextlib.suppress(RuntimeError):  # The thread has ended and closed the loop.
                 loop.call_soon_threadsafe(task.cancel)
         if self._thread.is_alive() and self._thread is not threading.current_thread() and not sys.is_finalizing():
             self._thread.join(_STOP_TIMEOUT_SECONDS)
@@ -75,13 +75,13 @@ class StatusSubscription:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         following = asyncio.create_task(self._follow())
         try:
-            # `_over` is looked at for a stop that came before there was a task to cancel.
+            # The check of `_stopped` is for a stop before the task existed.
             while not self._stopped.is_set() and self._notify() and not following.done():
                 await asyncio.wait([following], timeout=CLOCK_SECONDS)
             if following.done():
                 following.result()
         finally:
-            # More than once: before Python 3.12, `wait_for` loses a cancellation that comes with its result.
+            # Before Python 3.12, `wait_for` loses a cancellation that comes with its result: hence the loop.
             while not following.done():
                 following.cancel()
                 await asyncio.wait([following], timeout=0.1)
@@ -106,7 +106,7 @@ class StatusSubscription:
             pause = min(2 * pause, MAX_RETRY_SECONDS)
 
     def _notify(self) -> bool:
-        """False when nobody is there any more to be told."""
+        """Call the method, and return false if its object no longer exists."""
         show = self._on_update()
         if show is not None:
             show(self._latest)

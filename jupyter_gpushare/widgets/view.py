@@ -1,4 +1,4 @@
-"""The view itself: what is shown, what can be pressed, and when it follows the coordinator."""
+"""View of a kernel's GPU sharing, with its state, its buttons and its subscription."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from . import identity, view_html
 from .actions import Actions
 from .subscription import StatusSubscription, StatusUpdate
 
-_UNSHARED = "Choose the kernel “Python 3 (shared GPU)”, or another shared one, to take turns on the GPU with others."
+_UNSHARED = "Choose the kernel “Python 3 (shared GPU)” or another shared kernel to take turns with other clients."
 _displayed: weakref.WeakSet[GpuShareView] = weakref.WeakSet()
-_AWAY = "It is away; kernels take turns by themselves meanwhile, and this view goes on when it is back."
+_UNAVAILABLE = "Kernels take turns by themselves meanwhile, and this view continues when the service is back."
 
 
 class GpuShareView(widgets.VBox):  # type: ignore[misc]
-    """How this kernel shares its GPU, live, with controls for its quota and its turns.
+    """Live view of this kernel's GPU sharing, with controls for the quota and the turns.
 
-    Show it as the last line of a cell, or put it into a layout of widgets. A thread follows the coordinator while the
-    view is on a page, also while a cell runs. `close` ends that; so do closing it from the front end and
-    `Widget.close_all`. While no page shows it, not yet or not any more, nothing is followed; shown again it goes on.
+    The last line of a cell can display the view, and a layout of widgets can contain it.
+    While a page shows the view, also during a cell, a thread follows the coordinator.
+    `close`, `Widget.close_all` and a close in the front end stop the thread for good.
+    While no page shows the view, no thread runs.
     """
 
     def __init__(self, **options: Any) -> None:
         self._subscription: StatusSubscription | None = None
         self._closed = False
         self._text = ""
-        self._cells: dict[str, str] = {}  # that have displayed it, with the requests by which they did
+        self._cells: dict[str, str] = {}  # cells that have displayed the view, with their requests
         try:
             self._identity = identity.current_identity()
         except address.BadAddress as error:
             self._identity = identity.Identity("", "", str(error))
         self.state = widgets.HTML()
         self.actions = Actions(self._identity) if self._identity.client else None
-        # With a number, and not None, front ends count on how many places a view is shown.
+        # Front ends count the places that show a view if the count is a number instead of None.
         super().__init__([self.state, *filter(None, [self.actions])], _view_count=0, **options)
         self.comm.on_close(lambda _: self.close())
         self.observe(self._on_view_count, "_view_count")
@@ -47,12 +48,12 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
 
     @property
     def following(self) -> bool:
-        """Whether a thread follows the coordinator now."""
+        """True while a thread follows the coordinator."""
         return self._subscription is not None and self._subscription.running
 
     def close(self) -> None:
-        """End the thread and its connection, and take the view off all pages. It cannot be shown again."""
-        if getattr(self, "_closed", True):  # also before `__init__` came here
+        """End the thread and its connection, and remove the view from all pages for good."""
+        if getattr(self, "_closed", True):  # The attribute is missing before the end of `__init__`.
             return
         self._closed = True
         self._stop()
@@ -61,17 +62,20 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
         super().close()
 
     def __repr__(self) -> str:
-        """What is shown where widgets are not."""
+        """Return the text for front ends without widgets."""
         return f"GpuShareView: {self._text}"
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """Displayed: a page that counts says so only when the running cell has ended."""
+        """Display the view, and start the thread, because a page sends its count only after the running cell."""
         self._replace()
         self._follow()
         return super()._repr_mimebundle_(**options)
 
     def _replace(self) -> None:
-        """What its cell displayed when it ran before is gone: a page that was loaded anew meanwhile did not say so."""
+        """Stop the views that an earlier run of this cell has displayed.
+
+        A page that was reloaded in the meantime has not sent the end of these views.
+        """
         cell, request = identity.running_cell()
         if not cell:
             return
@@ -89,35 +93,35 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
             self._subscription.start()
 
     def _stop(self) -> None:
-        follower, self._subscription = self._subscription, None
-        if follower is not None:
-            follower.stop()
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.stop()
 
     def _on_view_count(self, change: Any) -> None:
-        """A page began to show it, or ceased to."""
+        """Start or stop the thread when pages begin or cease to show the view."""
         if change["new"]:
             self._follow()
         elif change["old"]:
             self._stop()
 
-    def _on_update(self, seen: StatusUpdate) -> None:
-        """Called by the follower's thread; front ends are told of what has changed only."""
+    def _on_update(self, update: StatusUpdate) -> None:
+        """Show an update in the thread of the subscription, and send only changes to front ends."""
         client = self._identity.client
-        report = Report(seen.status, client, elapsed=monotonic() - seen.at)
+        report = Report(update.status, client, elapsed=monotonic() - update.at)
         if report.own:
             self._text, html = report.state, view_html.page(report)
         elif not client:
-            self._text = "this kernel isn't shared"
+            self._text = "this kernel does not share the GPU"
             html = view_html.notice("This kernel does not share the GPU.", self._identity.problem or _UNSHARED)
-        elif seen.problem:
-            self._text = "sharing service away"
-            html = view_html.notice("GPU: sharing service away", f"{seen.problem}. {_AWAY}")
-        elif seen.status:
+        elif update.problem:
+            self._text = "sharing service unavailable"
+            html = view_html.notice("GPU: sharing service unavailable", f"{update.problem}. {_UNAVAILABLE}")
+        elif update.status:
             self._text = "not yet known to the coordinator"
             html = view_html.notice("GPU: this kernel is not yet known to the coordinator")
         else:
-            self._text = "asking the coordinator"
-            html = view_html.notice("GPU: asking the coordinator …")
+            self._text = "connecting to the coordinator"
+            html = view_html.notice("GPU: connecting to the coordinator …")
         if self.state.value != html:
             self.state.value = html
         if self.actions is not None:
@@ -125,9 +129,9 @@ class GpuShareView(widgets.VBox):  # type: ignore[misc]
 
 
 def _parts(widget: Any) -> Iterator[Any]:
-    """All widgets below `widget`, their layouts and styles too: each has a model of its own in the front end."""
-    below = (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None))
-    for part in below:
-        if part is not None:
-            yield from _parts(part)
-            yield part
+    """Yield all widgets below `widget` with layouts and styles, each of which has a model in the front end."""
+    children = (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None))
+    for child in children:
+        if child is not None:
+            yield from _parts(child)
+            yield child

@@ -1,6 +1,6 @@
-"""The HTML of a view: inline styles only, since front ends differ in what else they let through.
+"""HTML of a view, with inline styles only, because front ends differ in the other styles that they accept.
 
-The colour of text is the front end's where it names one.
+Text has the front end's colour, if the front end defines one.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ def page(report: Report) -> str:
 
 
 def notice(headline: str, text: str = "") -> str:
-    """Return a notice in place of a state: what is the matter, and what to do."""
+    """Return a notice in place of a state, with the problem and the next step."""
     more = f"<div>{escape(text)}</div>" if text else ""
     return _frame(f"<div><strong>{escape(headline)}</strong></div>{more}")
 
 
-def message(text: str, wrong: bool = False) -> str:
-    """Return the result of an action, which screen readers read out when it comes."""
+def message(text: str, is_error: bool = False) -> str:
+    """Return the result of an action, which screen readers read at once."""
     if not text:
         return ""
-    sign, role = ("⚠ ", "alert") if wrong else ("", "status")
+    sign, role = ("⚠ ", "alert") if is_error else ("", "status")
     lines = "<br>".join(escape(line) for line in text.splitlines())
     return f'<div role="{role}" style="{_TEXT}">{sign}{lines}</div>'
 
 
 def muted(text: str) -> str:
-    """Return a text that need not catch the eye."""
+    """Return a text of less importance."""
     return f'<div style="{_TEXT};opacity:0.8">{escape(text)}</div>' if text else ""
 
 

@@ -1,5 +1,5 @@
-/* Ordinary allocations that other processes open. An allocation becomes a file when it is first exported: its
- * contents are copied to the file, and the file is mapped in its place, while no command works on it. */
+/* Ordinary allocations that other processes open. An allocation becomes a file when it is first exported: its contents
+ * are copied to the file, and the file is mapped in its place. No command works on the allocation meanwhile. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Stream capture: which calls are allowed meanwhile.
  *
- * Sources of the rules: the driver's documentation of cuStreamBeginCapture, cuStreamIsCapturing and
- * cuThreadExchangeStreamCaptureMode; and measurements on NVIDIA hardware reported in ROCm/rocm-systems #4508 and
- * #8338: use of the legacy stream returns 906, synchronising the context 900, and both end the capture in any mode
- * and thread. A thread's relaxed mode allows only "potentially unsafe" calls. */
+ * Source of the rules: the driver's documentation of cuStreamBeginCapture, cuStreamIsCapturing and
+ * cuThreadExchangeStreamCaptureMode. Source of the errors: measurements on NVIDIA hardware in ROCm/rocm-systems #4508
+ * and #8338. Use of the legacy stream returns 906, and synchronising the context returns 900. Both end the capture in
+ * any mode and thread. A thread's relaxed mode allows only "potentially unsafe" calls. */
 #include <stdlib.h>
 
 #include "api.h"

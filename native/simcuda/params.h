@@ -27,7 +27,7 @@ struct sim_device_params {
 
 struct sim_params {
     int devices;
-    int shared;             /* whether every user of the machine shares them */
+    int shared;             /* 1: every user of the machine shares the devices */
     double time_scale;      /* real time per modelled time */
     uint64_t slice_ns;      /* time slice between processes that have work */
     uint64_t recharge_ns;   /* how often a long launch checks whether its pages were evicted */

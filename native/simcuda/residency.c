@@ -5,8 +5,8 @@
  * last.
  *
  * Advice works as in the CUDA programming guide ("Unified Memory Programming", data usage hints). Faults leave pages
- * on the host where the device has a mapping of them (accessed by) or where the host is their preferred location; a
- * prefetch moves them all the same. A preferred location on the device overrides the mapping. */
+ * on the host if the device has a mapping of them (accessed by) or if the host is their preferred location. A prefetch
+ * moves such pages all the same. A preferred location on the device overrides the mapping. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -120,7 +120,7 @@ struct sim_stream {
     struct sim_stream *next; /* streams of the context */
     uint64_t id;
     int priority, is_legacy, is_blocking;
-    CUstream handle; /* what the program calls it: a default stream has a constant */
+    CUstream handle; /* the program's handle: a default stream has a constant */
 
     pthread_mutex_t lock; /* submitting */
     struct sim_command *ring;
@@ -308,7 +308,7 @@ struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out o
 void graph_body_release(struct sim_graph_body *body);
 struct sim_graph *graph_of_body(const struct sim_graph_body *body);
 struct sim_graph *graph_copy(const struct sim_graph *graph);
-void graph_drop_node(struct sim_command *node);            /* what the command refers to */
+void graph_drop_node(struct sim_command *node);            /* frees the objects of the command */
 CUresult graph_prepare(const struct sim_graph_body *body); /* memory for its allocations */
 void graph_execute(struct sim_stream *stream, struct sim_graph_body *body);
 

@@ -1,6 +1,7 @@
-/* The turn lock under processes that enter and leave turns as fast as they can, while some are killed and some stopped.
- * Arguments: the lock files of two devices, seconds. Prints as JSON how often two turns were at work on a device, and
- * whether the devices can be entered once all processes have left. */
+/* Turn lock under processes that enter and leave turns as fast as possible, while some are killed and some stopped.
+ * The arguments are the lock files of two devices and seconds.
+ * The program prints JSON with the number of times that a device had two turns at work (violations).
+ * `free` is 1 if the devices can be entered after all processes have left. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -18,12 +19,12 @@
 #define WORKERS 9
 #define TURNS 3
 #define DEVICES 2
-#define LOOKS 3
+#define CHECKS 3
 
 static struct {
-    _Atomic int turn[DEVICES][WORKERS]; /* at work; 0: none */
+    _Atomic int turn[DEVICES][WORKERS]; /* turn at work, or 0 */
     _Atomic int rests[WORKERS];
-    _Atomic int doomed[WORKERS]; /* about to be killed: what it was at may outlast its locks */
+    _Atomic int doomed[WORKERS]; /* about to be killed, so that its entries in `turn` may outlast its locks */
     _Atomic int end;
     _Atomic unsigned long tries, entered, violations;
 } *shared;
@@ -39,7 +40,7 @@ static uint64_t number_of(int turn) {
     return GPUSHARE_FIRST_TURN + (1ull << 40) + (uint64_t)turn;
 }
 
-static void look(int device, int turn) {
+static void check(int device, int turn) {
     for (int other = 0; other < WORKERS; other++) {
         if (shared->doomed[other])
             continue;
@@ -60,8 +61,8 @@ static void work(int worker) {
             shared->entered++;
             for (int i = device; i < device + count; i++)
                 shared->turn[i][worker] = turn;
-            for (int i = 0; i < LOOKS * count; i++)
-                look(device + i % count, turn);
+            for (int i = 0; i < CHECKS * count; i++)
+                check(device + i % count, turn);
             for (int i = device; i < device + count; i++)
                 shared->turn[i][worker] = 0;
             turn_leave(files + device, count, number_of(turn));

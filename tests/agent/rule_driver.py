@@ -1,4 +1,4 @@
-"""The rule alone, step by step: inputs that stay until a test changes them, times in milliseconds."""
+"""Driver of the agent rule without an edge, step by step. Inputs stay until a test changes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ TURN, OTHER, OWN = 1 << 40, 1 << 41, 1 << 42
 
 
 class RuleDriver:
-    """An agent in contact with a coordinator that has written nothing yet, with one device and a waiting thread."""
+    """Agent with one device, a waiting thread, and a link to a coordinator that has written no permit.
+
+    Times are in milliseconds.
+    """
 
     def __init__(self, rule: Any = None) -> None:
         self.rule = rule or native()
@@ -40,40 +43,40 @@ class RuleDriver:
         permit.deadline_ns = deadline
 
     def lose_link(self, ms: float) -> None:
-        """The contact was lost so long ago."""
+        """Set the loss of the link to `ms` milliseconds ago."""
         self.given.away_since = self.now - int(ms * MS)
 
     def sibling(self, closing: int = 1, turn: int = TURN, ms: float = 0) -> None:
-        """So many siblings drain, the first of them since so long ago, in that turn."""
+        """Set the number of siblings that drain; the first one closed `ms` milliseconds ago in this turn."""
         self.given.closing_siblings = closing
         self.given.sibling_turn, self.given.sibling_since = turn, self.now - int(ms * MS)
 
     # --- steps
 
-    def step(self, tried: int = NOT_TRIED, looked: int = NOT_POLLED, after: float = 0) -> set[str]:
-        """Return the names of the acts. `after`: so many milliseconds later."""
+    def step(self, tried: int = NOT_TRIED, polled: int = NOT_POLLED, after: float = 0) -> set[str]:
+        """Step after `after` milliseconds, and return the names of the acts."""
         self.advance(after)
-        self.given.tried, self.given.polled = tried, looked
+        self.given.tried, self.given.polled = tried, polled
         self.rule.agent_step(self.agent, self.given, self.out)
         return {name for name, bit in ACTS.items() if self.out.acts & bit}
 
     def enter(self, tried: int = ENTERED) -> set[str]:
-        """Try, with that result."""
+        """Attempt to enter, with this result."""
         assert "ENTER" in self.step(), "an attempt to enter"
         return self.step(tried)
 
     def enter_turn(self, **permit: int) -> None:
-        """Be in a turn."""
+        """Enter a turn."""
         self.permit(**permit)
         self.enter()
         assert self.gate == "open"
 
     def drain_and_leave(self, **permit: int) -> set[str]:
-        """Drain and leave, with that permit if one is given."""
+        """Drain and leave, after this permit if one is given."""
         if permit:
             self.permit(**permit)
         assert "CLOSE" in self.step()
-        assert "DRAINED" in self.step(looked=QUIET)
+        assert "DRAINED" in self.step(polled=QUIET)
         return self.step()
 
     @property
@@ -86,5 +89,5 @@ class RuleDriver:
 
     @property
     def wakes_in(self) -> float:
-        """Milliseconds until it is to be stepped again."""
+        """Milliseconds until the next step."""
         return float("inf") if self.out.wake_at == NEVER else (self.out.wake_at - self.now) / MS

@@ -1,7 +1,9 @@
-"""Processes of several clients, with the compiled rule and real lock files, under coordinators that write any permits.
+"""Simulated host: processes with the compiled rule and real lock files, under coordinators with random permits.
 
-What must hold whatever they write: one turn at a time at work on a device, no work without the lock, no permit obeyed
-that the coordinator has not written, no turn ended without a reason, no device idle beside a process that may enter.
+These invariants hold for all permits.
+A device works for one turn at a time, and for no process without the lock.
+A process follows no permit that the coordinator has not written, and ends no turn without a reason.
+No device is idle while a process may enter.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ RECOVERY_SECONDS = 10.0
 
 
 class FaultSource(EventOwner):
-    """The source of faults."""
+    """Source of faults."""
 
-    counts = False
+    is_counted = False
 
 
 class SimulatedHost(TurnAudit):
-    """One seed."""
+    """Host of one seed."""
 
     def __init__(self, seed: int, rule: Any = None) -> None:
         random = Random(seed)
@@ -39,8 +41,8 @@ class SimulatedHost(TurnAudit):
         self.coordinators: list[StandInCoordinator] = []
         self.current: StandInCoordinator | None = None
         self._turns = [random.randrange(1 << 32, 1 << 62) for _ in range(3)]
-        self._left: dict[int, set[int]] = {}  # by pid: epochs since its last welcome under which it has left
-        self._permitted: set[int] = set()  # by pid: a permit has come since the last welcome
+        self._left: dict[int, set[int]] = {}  # by pid: epochs of turns that the process has left since its last welcome
+        self._permitted: set[int] = set()  # pids with a permit since their last welcome
         self._gates: dict[int, tuple[int, int]] = {}  # by pid: phase and opening after its last step
         for number in range(random.randint(2, 3)):
             self._client(number)
@@ -60,32 +62,32 @@ class SimulatedHost(TurnAudit):
     def _client(self, number: int) -> None:
         random = self.random
         devices = tuple(sorted(random.sample(self.devices, random.randint(1, len(self.devices)))))
-        habits = WorkloadProfile(
+        profile = WorkloadProfile(
             threads=random.choice((1, 2)),
             think_seconds=random.choice((0.001, 0.02, 0.2)),
             pause_seconds=random.choice((0.0005, 0.005)),
             work_seconds=random.choice((0.0005, 0.004)),
         )
-        client = SimulatedClient(self, f"client-{number}", 1000, devices, habits, process_count=random.choice((1, 2)))
-        habits.collective_probability = random.choice((0.0, 0.2)) if client.process_count > 1 else 0.0
+        client = SimulatedClient(self, f"client-{number}", 1000, devices, profile, process_count=random.choice((1, 2)))
+        profile.collective_probability = random.choice((0.0, 0.2)) if client.process_count > 1 else 0.0
         self.clients[client.name] = client
 
-    # --- what happens
+    # --- faults
 
-    def _plan(self, seconds: float, happens: Any) -> None:
-        """Have it happen again and again, so far apart on average."""
+    def _plan(self, seconds: float, fault: Any) -> None:
+        """Schedule a fault again and again, with `seconds` between two on average."""
 
-        def now() -> None:
-            happens()
-            self._plan(seconds, happens)
+        def inject() -> None:
+            fault()
+            self._plan(seconds, fault)
 
-        self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self.chance, now)
+        self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self.chance, inject)
 
     def _after(self, seconds: float, callback: Any, *args: Any) -> None:
         self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self.chance, callback, *args)
 
     def any_turn(self, random: Random) -> int:
-        """Return a number that several clients may share, a client's own one, or an impossible one."""
+        """Return a turn number that several clients may share, that one client has, or that is invalid."""
         chance = random.random()
         if chance < 0.7:
             return random.choice(self._turns)
@@ -104,7 +106,7 @@ class SimulatedHost(TurnAudit):
         self.log_event(f"{self.current} starts")
 
     def _replace_coordinator(self) -> None:
-        """The present one dies, or hangs; another takes over later, and the old one may go on."""
+        """Kill or stop the present coordinator; another takes over later, and a stopped one is resumed."""
         before, self.current = self.current, None
         if before:
             if self.random.random() < 0.5:
@@ -165,7 +167,7 @@ class SimulatedHost(TurnAudit):
         self._left.pop(agent.pid, None)
         self._permitted.discard(agent.pid)
 
-    # --- what must hold
+    # --- invariants
 
     def on_stepped(self, agent: Agent) -> None:
         now, permit, turn = agent.stepped_at, agent.found_permit, agent.turn
@@ -199,20 +201,20 @@ class SimulatedHost(TurnAudit):
         super().on_call(agent)
 
     def _check_permit_written(self, agent: Agent) -> None:
-        line = agent.link.connection
-        if agent.link.state != CONNECTED or line is None or not line.page:
+        connection = agent.link.connection
+        if agent.link.state != CONNECTED or connection is None or not connection.page:
             return
-        if agent.permit_bytes not in line.page.written:
-            raise Violation(f"{agent} obeys {_text(agent.permit)}, which {line.coordinator} has not written to it")
+        if agent.permit_bytes not in connection.page.written:
+            raise Violation(f"{agent} follows {_text(agent.permit)}, which {connection.coordinator} has not written")
 
     def _check_permit_kept(self, agent: Agent) -> None:
-        """Without contact, a process keeps the permit that it has found last."""
+        """Check that a process without a connection keeps its last permit."""
         if agent.found_permit.epoch:
             self._permitted.add(agent.pid)
         elif agent.pid in self._permitted and agent.link.state != CONNECTED:
-            raise Violation(f"{agent} has dropped its last permit without contact")
+            raise Violation(f"{agent} has discarded its last permit without a connection")
 
-    # --- from beginning to end
+    # --- the run
 
     def run(self, seconds: float) -> None:
         end = self.clock.now + seconds
@@ -220,7 +222,7 @@ class SimulatedHost(TurnAudit):
             pass
 
     def heal(self) -> None:
-        """No fault happens any more, no coordinator is there; each process is to have a turn by itself."""
+        """End all faults and all coordinators, and check that each waiting process gets a turn without them."""
         self.log_event("all faults end")
         self.chance.alive = False
         self.preemption = 0.0

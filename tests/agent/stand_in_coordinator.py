@@ -1,4 +1,4 @@
-"""Coordinators that write any permits at any time, word by word, also to pages of connections that are over."""
+"""Coordinators that write random permits at random times, word by word, even to pages of ended connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Part = tuple[bytes, list[int]]
 
 
 class ProcessConnection:
-    """The connection of one process with one coordinator."""
+    """Connection of one process with one coordinator."""
 
     def __init__(self, coordinator: StandInCoordinator, agent: Agent) -> None:
         self.coordinator, self.agent = coordinator, agent
@@ -68,7 +68,7 @@ class ProcessConnection:
 
 
 class WrittenPage(Page):
-    """The page of a process, as the coordinator has it. `written`: all its permits."""
+    """Page of a process, as the coordinator maps it. `written` has all its permits."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -83,7 +83,7 @@ class WrittenPage(Page):
 
 
 class StandInCoordinator(EventOwner):
-    """One coordinator. It may hang, die in the middle of a store, and go on when another has taken over."""
+    """Coordinator that may hang, die in the middle of a store, and go on after another has taken over."""
 
     def __init__(self, host: SimulatedHost, number: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class StandInCoordinator(EventOwner):
         return f"coordinator {self.number}"
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
-        """Call it after that time, on average."""
+        """Call a function after this time on average."""
         self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self, callback, *args)
 
     # --- connections
@@ -139,7 +139,7 @@ class StandInCoordinator(EventOwner):
     # --- permits
 
     def any_permit(self) -> None:
-        """Write any permit to the page of any process, also of one that has left long ago."""
+        """Write a random permit to the page of a random process, which may have ended long ago."""
         random = self.random
         if lines := [line for line in self.lines if line.page and not line.page.busy]:
             line = random.choice(lines[-8:])
@@ -153,7 +153,7 @@ class StandInCoordinator(EventOwner):
             self.write(line, self.host.any_turn(random), devices, deadline, self._epochs, flags)
 
     def write(self, line: ProcessConnection, turn: int, devices: int, deadline: int, epoch: int, flags: int) -> None:
-        """Store the words one after the other, in any order; others may look in between."""
+        """Store the words one after the other in random order; processes may read the page in between."""
         page = line.page
         assert page
         permit = ffi.new("struct gpushare_permit *", (turn, devices, deadline, epoch, flags, 0))

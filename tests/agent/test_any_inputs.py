@@ -1,4 +1,4 @@
-"""Whatever the inputs, the gate is open only while the process is in a turn by its lock."""
+"""Agent rule under random inputs: the gate is open only while the process is in a turn by its lock."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ..support import tier
 from .rule_driver import MS, RuleDriver
 
 STEPS = tier.strength(100_000, 1_000_000)
-OFTEN = 0.1
+CHANGE_PROBABILITY = 0.1
 
 
 def change(process: RuleDriver, random: Random) -> None:
     """Change some inputs."""
     given = process.given
     process.advance(random.choice((0, 0.01, 1, 5, 20, 100, 3000)))
-    if random.random() < OFTEN:
+    if random.random() < CHANGE_PROBABILITY:
         deadline = random.choice((0, 0, process.now, process.now + 10 * MS, random.getrandbits(64)))
         turn = random.choice((0, 1 << 40, 1 << 41, random.getrandbits(64)))
         process.permit(random.randrange(4), turn, random.randrange(8), deadline, random.getrandbits(3))
-    if random.random() < OFTEN:
+    if random.random() < CHANGE_PROBABILITY:
         given.waiting = random.randrange(3)
         given.moving, given.bell, given.client_in = (random.randrange(2) for _ in range(3))
         given.submissions += random.randrange(2)
         given.idle_release_ns = random.choice((0, 10 * MS))
         process.sibling(random.randrange(3), random.choice((0, 1 << 40, 1 << 42)), random.choice((0, 30, 500)))
         given.client_began = random.choice((0, process.now, process.now - 50 * MS))
-    if random.random() < OFTEN / 2:
+    if random.random() < CHANGE_PROBABILITY / 2:
         given.away_since = random.choice((0, 0, process.now, process.now - 3000 * MS))
-    if random.random() < OFTEN / 10:
+    if random.random() < CHANGE_PROBABILITY / 10:
         process.rule.agent_new_connection(process.agent)
 
 
@@ -56,4 +56,4 @@ def test_the_gate_is_open_only_in_a_turn() -> None:
         assert (process.gate != "closed") == (process.phase in (IN, STEP)), what
         assert process.phase == OUT or process.out.report.turn == turn, what
         assert process.phase != LEAVING or before in (CLOSING, LEAVING), what
-    assert phases == {OUT, IN, CLOSING, STEP, LEAVING}, "all phases were met"
+    assert phases == {OUT, IN, CLOSING, STEP, LEAVING}, "all phases occur"

@@ -1,4 +1,4 @@
-"""Whatever coordinators write and whatever ends: see `world.py`."""
+"""Invariants of `simulated_host.py` under random permits and ends of processes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ SECONDS = 5.0
 
 
 def run(seed: int, rule: Any = None) -> tuple[int, int, str]:
-    """Return events, turns, and what was wrong."""
+    """Return the number of events, the number of turns, and the description of a failure or an empty text."""
     host = SimulatedHost(seed, rule)
-    wrong = ""
+    failure = ""
     try:
         host.run(SECONDS)
         host.heal()
     except AssertionError as error:
-        story = "\n".join(f"{at:.6f} {what}" for at, what in list(host.event_log)[-60:])
-        wrong = f"{story}\nseed {seed}, {host.clock.now:.6f}: {error}"
+        log = "\n".join(f"{at:.6f} {what}" for at, what in list(host.event_log)[-60:])
+        failure = f"{log}\nseed {seed}, {host.clock.now:.6f}: {error}"
     finally:
         host.close()
-    return host.clock.events, host.turns, wrong
+    return host.clock.events, host.turns, failure
 
 
 def test_invariants_hold_under_any_permits() -> None:
     events = turns = seed = 0
     while events < EVENTS:
-        found, used, wrong = run(seed)
-        assert not wrong, wrong
-        events, turns, seed = events + found, turns + used, seed + 1
+        more_events, more_turns, failure = run(seed)
+        assert not failure, failure
+        events, turns, seed = events + more_events, turns + more_turns, seed + 1
     assert turns > 10 * seed, f"{seed} seeds had {turns} turns"

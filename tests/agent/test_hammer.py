@@ -1,4 +1,4 @@
-"""The turn lock under real processes: one turn at a time on a device, and a free device when all have left."""
+"""Turn lock under real processes: a device has one turn at a time, and is free when all processes have left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..support.compile_cache import cached
 from ..support.mutant_rule import SHIM
 
 SECONDS = int(os.environ.get("GPUSHARE_TEST_HAMMER", tier.strength("1", "20")))
-ATTEMPTS = 15  # nearly always the first finds it
+ATTEMPTS = 15  # of which the first nearly always finds the mutant
 SOURCE = Path(__file__).with_name("hammer.c")
 NO_CHECK_FOR_OTHERS, NO_UNDO = 1, 2
 

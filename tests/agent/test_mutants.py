@@ -1,4 +1,4 @@
-"""The simulation under any permits finds mutants that are put in on purpose; `test_hammer.py` those of the lock."""
+"""Mutants of a process, which random permits find; `test_hammer.py` finds mutants of the lock."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Patch = Callable[[Any, str, Any], None]
 def assert_is_found(rule: Any = None, first_seed: int = 0) -> None:
     events, seed = 0, first_seed
     while events < EVENTS:
-        found, _, wrong = run(seed, rule)
-        if wrong:
+        more_events, _, failure = run(seed, rule)
+        if failure:
             return
-        events, seed = events + found, seed + 1
+        events, seed = events + more_events, seed + 1
     pytest.fail(f"{seed - first_seed} seeds with {events} events found nothing")
 
 
@@ -34,7 +34,7 @@ RULE_MUTANTS = {
     "a turn ends at its deadline without RELIEVED": 6,
     "a step without the lock": 8,
 }
-FIRST_SEEDS = {1: 24}  # by mutant: some need a rare order of events
+FIRST_SEEDS = {1: 24}  # by mutant, for those that need a rare order of events
 
 
 @pytest.mark.parametrize("mutant", RULE_MUTANTS.values(), ids=RULE_MUTANTS)

@@ -1,4 +1,4 @@
-"""Each row of the agent's table in docs/explanation/turns.md."""
+"""Rows of the agent's table in docs/explanation/turns.md, with a test for each."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_row_7_a_step_for_a_sibling_that_drains(process: RuleDriver) -> None:
 
 
 def test_row_7_a_step_enters_on_its_own_devices(process: RuleDriver) -> None:
-    """The sibling may use others of the client's devices, on which no process of the client is in the turn."""
+    """The sibling may use other devices of the client, on which no process of the client is in the turn."""
     process.given.client_devices, process.given.own_devices = 3, 2
     process.permit(flags=0)
     process.sibling(ms=100)
@@ -224,7 +224,7 @@ def test_row_11_a_turn_ends_at_its_deadline_if_another_client_takes_over(process
 
 
 def test_row_11_the_bell_announces_the_end_of_a_turn(process: RuleDriver) -> None:
-    """The next client's process wakes up meanwhile."""
+    """The process of the next client wakes up at the same time."""
     process.enter_turn(flags=MAY | RELIEVED, deadline=process.now + 10 * MS)
     process.step()
     assert process.step(after=9.85) == {"RING"}
@@ -244,7 +244,7 @@ def idle(process: RuleDriver) -> set[str]:
     process.given.waiting = 0
     acts = process.step()
     for _ in range(4):
-        acts |= process.step(looked=QUIET if "POLL" in acts else 0, after=5)
+        acts |= process.step(polled=QUIET if "POLL" in acts else 0, after=5)
         if process.phase != IN:
             break
     return acts
@@ -255,7 +255,7 @@ def test_row_12_idle_and_busy_again(process: RuleDriver) -> None:
     assert {"POLL", "CHANGED"} <= idle(process)
     assert process.out.idle
     process.given.submissions += 1
-    assert "CHANGED" in process.step(looked=BUSY)
+    assert "CHANGED" in process.step(polled=BUSY)
     assert not process.out.idle
 
 
@@ -284,14 +284,14 @@ def closing(process: RuleDriver) -> None:
 def test_row_13_permitted_again(process: RuleDriver) -> None:
     closing(process)
     process.permit(epoch=4)
-    assert "WAKE" in process.step(looked=QUIET)
+    assert "WAKE" in process.step(polled=QUIET)
     assert (process.gate, process.phase, process.out.report.closed_ns) == ("open", IN, 0)
 
 
 def test_row_13_while_a_sibling_drains(process: RuleDriver) -> None:
     closing(process)
     process.sibling()
-    process.step(looked=QUIET)
+    process.step(polled=QUIET)
     assert process.phase == LEAVING
     process.permit(epoch=4)
     assert "WAKE" in process.step()
@@ -301,41 +301,41 @@ def test_row_13_while_a_sibling_drains(process: RuleDriver) -> None:
 def test_row_13_not_beyond_its_deadline(process: RuleDriver) -> None:
     process.enter_turn(flags=MAY | RELIEVED, deadline=process.now + MS)
     process.step(after=1)
-    process.step(looked=BUSY)
+    process.step(polled=BUSY)
     assert process.phase == CLOSING
 
 
 def test_row_14_it_leaves_only_when_the_work_has_finished(process: RuleDriver) -> None:
     closing(process)
     process.given.waiting = 0
-    process.step(looked=BUSY)
+    process.step(polled=BUSY)
     for _ in range(3):
-        assert process.step(looked=BUSY, after=1000) == set()
-    assert process.step() == set(), "without a look nothing is known"
-    assert "DRAINED" in process.step(looked=QUIET)
+        assert process.step(polled=BUSY, after=1000) == set()
+    assert process.step() == set(), "an agent that has not polled does not drain"
+    assert "DRAINED" in process.step(polled=QUIET)
     assert process.phase == LEAVING
 
 
 def test_row_15_a_step_for_its_own_thread(process: RuleDriver) -> None:
     closing(process)
-    process.step(looked=BUSY)
-    process.step(looked=BUSY, after=99)
+    process.step(polled=BUSY)
+    process.step(polled=BUSY, after=99)
     assert process.gate == "closed"
-    assert "WAKE" in process.step(looked=BUSY, after=1)
+    assert "WAKE" in process.step(polled=BUSY, after=1)
     assert (process.gate, process.phase) == ("step", STEP)
     opening = process.out.opening
     process.given.submissions += 1
     assert "CLOSE" in process.step(after=20)
-    process.step(looked=BUSY)
-    process.step(looked=BUSY, after=80)
+    process.step(polled=BUSY)
+    process.step(polled=BUSY, after=80)
     assert (process.gate, process.out.opening > opening) == ("step", True), "a thread passes each step once"
 
 
 def test_row_16_a_step_waits_for_a_thread_that_has_not_run_yet(process: RuleDriver) -> None:
     """On a host without a free processor the woken thread may run later than the step would end."""
     closing(process)
-    process.step(looked=BUSY)
-    process.step(looked=BUSY, after=100)
+    process.step(polled=BUSY)
+    process.step(polled=BUSY, after=100)
     assert (process.step(after=100), process.gate) == (set(), "step")
     process.given.submissions += 1
     assert "CLOSE" in process.step(after=1)
@@ -343,8 +343,8 @@ def test_row_16_a_step_waits_for_a_thread_that_has_not_run_yet(process: RuleDriv
 
 def test_row_16_a_step_does_not_wait_for_ever(process: RuleDriver) -> None:
     closing(process)
-    process.step(looked=BUSY)
-    process.step(looked=BUSY, after=100)
+    process.step(polled=BUSY)
+    process.step(polled=BUSY, after=100)
     assert "CLOSE" in process.step(after=220)
 
 
@@ -354,7 +354,7 @@ def test_row_15_whole_slices_follow_steps_in_vain(process: RuleDriver) -> None:
     for _ in range(2000):
         process.advance(5)
         process.given.submissions += 1
-        process.step(looked=BUSY)
+        process.step(polled=BUSY)
         if process.gate == "open" and before != "open":
             began = process.now
         elif process.gate != "open" and before == "open":
@@ -364,7 +364,7 @@ def test_row_15_whole_slices_follow_steps_in_vain(process: RuleDriver) -> None:
 
 
 def test_row_15_whole_slices_of_siblings_coincide() -> None:
-    """Work of one that waits for a call of the other can end while both gates are open."""
+    """Work that waits for a call of the sibling can end while both gates are open."""
     both = [RuleDriver(), RuleDriver()]
     both[1].advance(7)
     for process in both:
@@ -375,7 +375,7 @@ def test_row_15_whole_slices_of_siblings_coincide() -> None:
         for process in both:
             process.advance(5)
             process.given.submissions += 1
-            process.step(looked=BUSY)
+            process.step(polled=BUSY)
         is_open = [process.gate == "open" for process in both]
         together += all(is_open)
         alone += any(is_open) and not all(is_open)
@@ -389,7 +389,7 @@ def test_row_16_a_sibling_that_leaves_again_and_again_does_not_keep_whole_slices
         process.sibling(closing=1 + number % 2)
         process.advance(20)
         process.given.submissions += 1
-        process.step(looked=BUSY)
+        process.step(polled=BUSY)
         gates.add(process.gate)
     assert gates == {"closed", "step", "open"}
 
@@ -409,7 +409,7 @@ def test_row_16_a_step_ends_when_a_sibling_has_left(process: RuleDriver) -> None
 def test_row_17_it_leaves_when_its_memory_has_left(process: RuleDriver) -> None:
     closing(process)
     process.given.moving = 1
-    process.step(looked=QUIET)
+    process.step(polled=QUIET)
     assert "LEAVE" not in process.step()
     process.given.moving = 0
     assert {"LEAVE", "RING", "CHANGED"} <= process.step(after=3)
@@ -422,7 +422,7 @@ def test_row_17_memory_stays_while_a_sibling_drains(process: RuleDriver) -> None
     closing(process)
     process.given.waiting = 0
     process.sibling()
-    assert not {"DRAINED", "LEAVE"} & process.step(looked=QUIET)
+    assert not {"DRAINED", "LEAVE"} & process.step(polled=QUIET)
     assert (process.phase, process.wakes_in) == (LEAVING, 0.2)
     process.advance(1)
     process.sibling(closing=0, turn=0)
@@ -434,7 +434,7 @@ def test_row_17_memory_stays_for_a_second_at_most(process: RuleDriver) -> None:
     closing(process)
     process.given.waiting = 0
     process.sibling()
-    process.step(looked=QUIET)
+    process.step(polled=QUIET)
     assert process.step(after=999) == set()
     assert "DRAINED" in process.step(after=1)
 
@@ -442,7 +442,7 @@ def test_row_17_memory_stays_for_a_second_at_most(process: RuleDriver) -> None:
 def test_row_15_a_step_for_a_sibling_that_drains(process: RuleDriver) -> None:
     closing(process)
     process.sibling()
-    process.step(looked=QUIET)
+    process.step(polled=QUIET)
     assert process.step(after=99) == set()
     assert "WAKE" in process.step(after=1)
     assert (process.gate, process.phase) == ("step", STEP)
@@ -451,7 +451,7 @@ def test_row_15_a_step_for_a_sibling_that_drains(process: RuleDriver) -> None:
 def test_row_18_memory_that_takes_long_is_reported(process: RuleDriver) -> None:
     closing(process)
     process.given.moving = 1
-    process.step(looked=QUIET)
+    process.step(polled=QUIET)
     process.step()
     assert (process.wakes_in, process.out.evicting) == (20, 0)
     assert "CHANGED" in process.step(after=20)
@@ -489,7 +489,7 @@ def test_row_20_always_for_the_last_quantum(process: RuleDriver) -> None:
     process.step()
     assert process.wakes_in == 20, "other clients may have the device first"
     process.given.bell = 1
-    assert "ENTER" not in process.step(after=19), "its own ring"
+    assert "ENTER" not in process.step(after=19), "the process ignores its own ring"
     assert not process.out.listen, "a bell wakes one listener"
     assert "ENTER" in process.step(after=1)
 
@@ -505,7 +505,7 @@ def test_row_20_no_sibling_joins_a_turn_that_is_over(process: RuleDriver) -> Non
     process.lose_link(5000)
     process.given.client_in, process.given.client_began = 1, process.now - 100 * MS
     assert "ENTER" not in process.step()
-    assert process.wakes_in == 5, "no bell rings for it"
+    assert process.wakes_in == 5, "no process rings a bell for it"
 
 
 def test_row_20_a_turn_of_a_coordinator_ends_by_its_own_beginning(process: RuleDriver) -> None:

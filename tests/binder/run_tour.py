@@ -1,6 +1,7 @@
-"""Runs the guided notebook as a visitor would, with the neighbour's beside it from where it says so.
+"""Program that runs the notebook of the tour as a visitor would, with the neighbour's notebook at the same time.
 
-Called as `run_tour.py FOLDER OUT` in the environment that `binder/start` makes; writes the notebook with its outputs.
+Use: `run_tour.py FOLDER OUT` in the environment of `binder/start`.
+The program writes the notebook with its outputs to OUT.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def opened(path: Path) -> NotebookClient:
 
 
 def works(own: str) -> bool:
-    """Whether another client than `own` has the device, in a cell, and works."""
+    """Return whether another client than `own` works on the device."""
     with Client() as coordinator:
         clients = coordinator.request(messages.Status())["clients"]
     return any(one["id"] != own and one["phase"] == "running" and one["gpu_seconds"] > 0.5 for one in clients)

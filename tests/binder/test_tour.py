@@ -1,4 +1,4 @@
-"""The Binder demo: what builds it, what starts it, and each step of its guided notebook."""
+"""Binder tour: its build, its start, and each step of its notebook."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def home(own_host: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 def started(home: dict[str, str], *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command as Binder runs the server."""
-    ran = subprocess.run(["bash", BINDER / "start", *command], env=home, text=True, capture_output=True, **options)
-    assert ran.returncode == 0, ran.stderr
-    return ran
+    done = subprocess.run(["bash", BINDER / "start", *command], env=home, text=True, capture_output=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def text(outputs: Any) -> str:
-    """All that a cell shows, as text."""
+    """Return the outputs of a cell as text."""
     shown = [one.get("text") or one.get("data", {}).get("text/plain") or one.get("evalue", "") for one in outputs]
     return "\n".join(shown)
 
 
-# What is to be seen of each step.
-SHOWN = {
+# Texts in the outputs of each step.
+EXPECTED = {
     "status": ["imulated", "256 MiB"],
     "alone": ["0 wrong elements"],
     "together": ["0 wrong elements"],
@@ -51,9 +51,9 @@ SHOWN = {
     "wrong": ["from 0 to 1"],
     "class": ["0 wrong elements"],
     "hold": ["30 s", "keep"],
-    "evict": ["MiB", "comes back with the next turn"],
+    "evict": ["MiB", "returns with the next turn"],
     "suspend": ["suspended", "resume"],
-    "resume": ["takes part again"],
+    "resume": ["takes turns again"],
     "still-right": ["0 wrong elements"],
     "history": ["waited"],
     "python": ["'share': 0"],
@@ -69,14 +69,16 @@ def test_each_step_of_the_tour_has_the_documented_output(home: dict[str, str], t
     cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
     steps = {cell.id: cell.outputs for cell in cells if cell.cell_type == "code"}
     assert [name for name, outputs in steps.items() if not outputs] == []
-    # Failing steps but the one that is meant to fail would have ended `run_tour.py`.
-    for name, words in SHOWN.items():
-        for word in words:
-            assert re.search(rf"(?<![\d.]){re.escape(word)}", text(steps[name])), name
+    # An unexpected failure of a step would have ended `run_tour.py`.
+    for name, texts in EXPECTED.items():
+        for expected in texts:
+            assert re.search(rf"(?<![\d.]){re.escape(expected)}", text(steps[name])), name
     waited = re.search(r"waited ([\d.]+) s", text(steps["together-status"]))
-    assert waited and 0.5 < float(waited[1]) < 60  # a turn of the neighbour is five seconds; a busy machine adds to it
+    assert (
+        waited and 0.5 < float(waited[1]) < 60
+    )  # the neighbour's turns take five seconds, and longer on a busy machine
     assert "application/vnd.jupyter.widget-view+json" in steps["widget"][0]["data"]
-    with Client(home["GPUSHARE_SOCKET"]) as coordinator:  # the one that served the tour
+    with Client(home["GPUSHARE_SOCKET"]) as coordinator:  # the coordinator of the tour
         status = coordinator.request(messages.Status())
     assert (status["config"]["time_quantum"], status["config"]["sharing"]) == (5.0, "exclusive")
     assert [(one["simulated"], one["memory_total"]) for one in status["devices"]] == [(True, 256 << 20)]
@@ -91,9 +93,9 @@ def test_notebooks_are_stored_without_outputs() -> None:
 
 @pytest.mark.nightly
 def test_the_image_is_built(home: dict[str, str], tmp_path: Path) -> None:
-    """All of `postBuild` but the installation itself, which is `pip install .[demo,widgets]`."""
+    """The test runs `postBuild` with a stand-in for the installation, `pip install .[demo,widgets]`."""
     if not (ROOT / "jupyter_gpushare/labextension/package.json").exists():
-        pytest.skip("needs the labextension, which takes Node.js to build")
+        pytest.skip("needs a built labextension, which Node.js builds")
     for part in ("binder", "labextension/node_modules", "bin"):
         (tmp_path / part).mkdir(parents=True)
     shutil.copy(BINDER / "tour.jupyterlab-workspace", tmp_path / "binder")
@@ -118,6 +120,6 @@ def test_the_image_is_built(home: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_the_workspace_names_the_panel() -> None:
-    """As JupyterLab's layout restorer knows it."""
+    """JupyterLab's layout restorer identifies the panel by this ID."""
     assert "this.id = 'gpushare-panel'" in (ROOT / "labextension/src/panel/panel.tsx").read_text()
     assert "restorer?.add(panel, panel.id)" in (ROOT / "labextension/src/panel/plugin.ts").read_text()

@@ -1,4 +1,4 @@
-"""A host of its own for each test, and rng whose seed is printed with a failure."""
+"""Fixtures of the chaos tests: a host of its own for each test, and a random generator with a printed seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["host"]
 
 @pytest.fixture
 def rng() -> random.Random:
-    """`GPUSHARE_TEST_SEED=n` throws them in the same order again; how processes meet it cannot repeat."""
+    """Return a random generator; `GPUSHARE_TEST_SEED=n` repeats its numbers, but not the timing of the processes."""
     seed = int(os.environ.get("GPUSHARE_TEST_SEED", "") or random.randrange(1 << 32))
     print(f"GPUSHARE_TEST_SEED={seed}")
     return random.Random(seed)

@@ -1,4 +1,4 @@
-"""Clients that work until they are killed, and are started anew then, as their users would."""
+"""Clients that work until they are killed and then start again, as with real users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ result = busy.stop()
 
 
 class KillTarget:
-    """One process of the client `client`. `pids` are all that it has had."""
+    """Process of a client, which is killed and started again. `pids` has the pids of all its processes."""
 
     def __init__(self, host: SystemHost, client: str) -> None:
         self.host = host
@@ -26,15 +26,15 @@ class KillTarget:
         self.pids: list[int] = []
 
     def begin(self) -> None:
-        """Start it and let it work; it need not have begun when this returns."""
+        """Start the process and its work, which may begin after this returns."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """By SIGKILL, stopped or not."""
+        """Kill the process by SIGKILL, even if it is stopped."""
         self.send(signal.SIGKILL)
 
     def finish(self) -> None:
-        """End its work; fails when it has computed something wrong."""
+        """End the work, and check its results."""
         raise NotImplementedError
 
     def send(self, number: int) -> None:
@@ -42,6 +42,8 @@ class KillTarget:
 
 
 class BusyProgram(KillTarget):
+    """Program that works without pauses."""
+
     def begin(self) -> None:
         self._program = self.host.program(self.client, cuda=False)
         self._program.start("cuda = Cuda()")
@@ -60,7 +62,7 @@ class BusyProgram(KillTarget):
 
 
 class BusyKernel(KillTarget):
-    """A notebook whose cell goes on until it is told, and whose kernel is restarted when it has died."""
+    """Notebook with an endless cell. Its kernel is restarted after each kill."""
 
     def __init__(self, host: SystemHost, start: Callable[..., Notebook]) -> None:
         self._notebook = start(setup=False)

@@ -1,4 +1,4 @@
-"""The coordinator is killed again and again, at random moments, under busy clients."""
+"""Kills of the coordinator at random moments, under busy clients."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from .measurements import pause
 KILL_COUNT = 200 if measurements.IS_LONG else 10
 CLIENT_COUNT = 8
 QUANTUM = "0.05"
-IMMEDIATE_KILL_PROBABILITY = 0.2  # so many kills hit a coordinator that has not taken over everything yet
+IMMEDIATE_KILL_PROBABILITY = 0.2  # of a kill before the clients have connected again
 
 
 def is_recovered(host: SystemHost) -> bool:
-    """Whether the coordinator knows every client again, and each is connected to it."""
+    """Return whether every client has connected to the coordinator again."""
     clients = host.status()["clients"]
     return len(clients) == CLIENT_COUNT and all(len(client["processes"]) == 1 for client in clients)
 
 
 @pytest.mark.timeout(measurements.TIMEOUT_SECONDS)
 def test_coordinator_killed_at_random_moments_loses_no_client(host: SystemHost, rng: random.Random) -> None:
-    """Nobody is lost, no result is wrong, no two turns overlap, and soon all is as before.
+    """No client is lost, no result is wrong, no turns overlap, and the recovery is short.
 
-    A kill is recovered from when every client is connected to a new coordinator; kills before that have no time. A new
-    coordinator is started at once, as by a service manager or a Jupyter server; its own start is part of the time.
+    A recovery ends when every client has connected to a new coordinator; kills before that have no recovery time.
+    The test starts a new coordinator at once, as a service manager or a Jupyter server does.
+    The start of the coordinator is part of the recovery time.
     """
     host.start_coordinator("--time-quantum", QUANTUM)
     programs = busy_clients(host)
@@ -50,14 +51,14 @@ def test_coordinator_killed_at_random_moments_loses_no_client(host: SystemHost, 
         pause(rng.uniform(0.0, 0.5))
     wait_until(lambda: sorted(host.clients()) == sorted(programs))
     for program in programs.values():
-        program.stop()  # its results are right, and none of its calls has failed
+        program.stop()  # checks the results of the program and its calls
     overlap = host.overlap(*([program] for program in programs.values()))
     idle = longest_idle(host, list(programs.values()), kills)
     measurements.report_figures(
         "coordinator-kills",
         {
             "kills": KILL_COUNT,
-            "of these before the new one had taken over": early,
+            "of these before the clients had connected again": early,
             "busy clients": CLIENT_COUNT,
             "clients lost": CLIENT_COUNT - sum(program.process.poll() is None for program in programs.values()),
             "wrong results": 0,
@@ -89,7 +90,7 @@ def busy_clients(host: SystemHost) -> dict[str, GpuProgram]:
 
 
 def longest_idle(host: SystemHost, programs: list[GpuProgram], kills: list[float]) -> float:
-    """Seconds from a kill, or from the last work before one, to the next work."""
+    """Return the longest time without work after a kill in seconds."""
     busy = measurements.merge_intervals((e.begin_ns / 1e9, e.end_ns / 1e9) for e in host.executions(*programs))
     gaps = [(end, begin) for (_, end), (begin, _) in itertools.pairwise(busy)]
     return max(

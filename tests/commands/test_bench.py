@@ -1,4 +1,4 @@
-"""What `jupyter gpushare bench` accepts. The figures themselves are no test's business."""
+"""Tests of the arguments and the output of `jupyter gpushare bench`, but not of its figures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_progress_counts_the_steps(capsys: pytest.CaptureFixture[str], monkeypat
 
 
 def test_load_of_five_seconds_reports_turns(tmp_path: Path) -> None:
-    """Many notebooks, two devices, a coordinator of its own with the settings that are shipped: turns change."""
+    """The load has many notebooks, two devices and a coordinator with the default settings."""
     words = ("load", "--clients", "40", "--devices", "2", "--seconds", "5", "--json")
     ran = bench(*words, JUPYTER_CONFIG_PATH=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
@@ -70,22 +70,22 @@ def test_load_of_five_seconds_reports_turns(tmp_path: Path) -> None:
 
 
 def test_synthetic_host_snapshots_and_history_are_complete(tmp_path: Path) -> None:
-    """Every snapshot differs from the one before, and nothing of the history is left out or told twice."""
+    """Each snapshot differs from the snapshot before, and the history has each entry exactly once."""
     socket = str(tmp_path / "c.sock")
-    with serving(socket, SyntheticHost(clients=50, devices=4)), Client(socket) as asking, Client(socket) as watching:
-        snapshots = watching.subscribe()
-        told = [next(snapshots)]
-        asking.request(messages.Config(changes={"updates": 3}))
-        told += [next(snapshots) for _ in range(3)]
+    with serving(socket, SyntheticHost(clients=50, devices=4)), Client(socket) as client, Client(socket) as subscriber:
+        snapshots = subscriber.subscribe()
+        received = [next(snapshots)]
+        client.request(messages.Config(changes={"updates": 3}))
+        received += [next(snapshots) for _ in range(3)]
         history = {"next": 0, "more": True}
         entries = []
         while history["more"]:
-            history = asking.request(messages.History(after=history["next"]))
+            history = client.request(messages.History(after=history["next"]))
             entries += history["entries"]
-    assert all(len(one["clients"]) == 50 and len(one["devices"]) == 4 for one in told)
-    assert all(a["devices"] != b["devices"] for a, b in itertools.pairwise(told))
+    assert all(len(one["clients"]) == 50 and len(one["devices"]) == 4 for one in received)
+    assert all(a["devices"] != b["devices"] for a, b in itertools.pairwise(received))
     assert len(entries) == history["next"] > 1000
     assert [entry["at"] for entry in entries] == sorted(entry["at"] for entry in entries)
-    for device in told[-1]["devices"]:
+    for device in received[-1]["devices"]:
         running = device["grants"][0]["client"]
         assert [entry["what"] for entry in entries if entry["client"] == running][-1] == "running"

@@ -1,4 +1,4 @@
-"""`jupyter gpushare demo`: three real notebooks on one device, and an account that holds."""
+"""Tests of `jupyter gpushare demo`: three real notebooks on one device, and the figures of its report."""
 
 from __future__ import annotations
 

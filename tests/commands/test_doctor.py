@@ -1,4 +1,4 @@
-"""`jupyter gpushare doctor`: says what is right and wrong, and what to do about it."""
+"""Tests of the findings and remedies of `jupyter gpushare doctor`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_doctor_reports_no_errors_on_a_simulated_host(own_host: Path) -> None:
     assert "python3-gpushare" in about(findings, "kernels")["message"]
 
 
-def test_a_missing_driver_is_an_error_with_advice(own_host: Path) -> None:
+def test_a_missing_driver_is_an_error_with_a_remedy(own_host: Path) -> None:
     if any(
         Path(folder, "libcuda.so.1").exists()
         for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
@@ -55,13 +55,13 @@ def test_a_runtime_directory_that_others_may_write_to_is_an_error(own_host: Path
     assert str(runtime) in about(findings, "socket")["remedy"]
 
 
-@pytest.mark.parametrize("place", ["/proc/nowhere/c.sock", "{tmp}/file", "{tmp}/file/c.sock", f"/tmp/{'x' * 200}"])
-def test_a_socket_that_cannot_be_made_is_an_error(own_host: Path, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("socket", ["/proc/nowhere/c.sock", "{tmp}/file", "{tmp}/file/c.sock", f"/tmp/{'x' * 200}"])
+def test_a_socket_that_cannot_be_made_is_an_error(own_host: Path, tmp_path: Path, socket: str) -> None:
     (tmp_path / "file").touch()
-    place = place.format(tmp=tmp_path)
-    code, findings = doctor("--simulate", GPUSHARE_SOCKET=place)
+    socket = socket.format(tmp=tmp_path)
+    code, findings = doctor("--simulate", GPUSHARE_SOCKET=socket)
     assert code == 1
-    assert place in about(findings, "socket")["message"] and "GPUSHARE_SOCKET" in about(findings, "socket")["remedy"]
+    assert socket in about(findings, "socket")["message"] and "GPUSHARE_SOCKET" in about(findings, "socket")["remedy"]
     assert not [finding for finding in findings if finding["subject"] == "coordinator"]
 
 

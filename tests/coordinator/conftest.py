@@ -1,4 +1,4 @@
-"""Real coordinators in processes of their own, and fake processes that talk to them."""
+"""Fixtures for real coordinators in processes of their own, and for fake processes that connect to them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from ..system.resource_counts import descriptors_of
 from .protocol_process import DEADLINE_SECONDS, ProtocolProcess, RawConnection, wait_until
 
 QUANTUM = 0.2
-OTHER_UID = 65534  # a user
+OTHER_UID = 65534
 
 Connect = Callable[[], RawConnection]
 
 
 class CoordinatorProcess:
-    """One at a time, at one socket; its log is read at the end, and must hold no bug."""
+    """Coordinator at one socket, one process at a time. At the end, its log must have no bug."""
 
-    by_command_line = False  # else it is forked
+    by_command_line = False  # False: forked from the zygote
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "c.sock")
@@ -76,7 +76,7 @@ class CoordinatorProcess:
         return next((client for client in self.status()["clients"] if client["id"] == name), None)
 
     def end_turn(self, process: ProtocolProcess) -> None:
-        wait_until(lambda: process.client in self.grants())  # the process reports its turn a moment after it has begun
+        wait_until(lambda: process.client in self.grants())  # the report of the turn comes a moment after its start
         self.request(messages.Release(client=process.client))
         process.end_turn()
 
@@ -88,7 +88,7 @@ class CoordinatorProcess:
         return descriptors_of(self.pid).total()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Signal it and wait for its end; returns the status."""
+        """Send the process a signal, wait for its end and return its exit status."""
         assert self._process
         self._process.send_signal(number)
         return self._process.wait(DEADLINE_SECONDS)
@@ -108,8 +108,8 @@ class CoordinatorProcess:
     def clean_up(self) -> None:
         if self._process and self._process.poll() is None:
             self.stop(signal.SIGKILL)
-        said = self.log.read_text() if self.log.exists() else ""
-        assert "Traceback" not in said and "bug:" not in said, said
+        log = self.log.read_text() if self.log.exists() else ""
+        assert "Traceback" not in log and "bug:" not in log, log
 
 
 def ask(connection: RawConnection, kind: str, **fields: Any) -> Any:
@@ -120,7 +120,7 @@ def ask(connection: RawConnection, kind: str, **fields: Any) -> Any:
 
 
 class Kernel(RawConnection):
-    """A kernel's connection, which says when cells begin and end."""
+    """Connection of a kernel, which reports the starts and ends of cells."""
 
     def __init__(self, path: str, client: str, token: str = "secret") -> None:
         super().__init__(path)
@@ -132,7 +132,7 @@ class Kernel(RawConnection):
 
 
 class ProcessFactory:
-    """Fake processes and kernels, ended with the test."""
+    """Factory of fake processes and kernels, which end with the test."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -156,7 +156,7 @@ class ProcessFactory:
         return kernel
 
     def disconnect(self) -> None:
-        """Close all connections that are no process's."""
+        """Close all connections except those of processes."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -174,20 +174,20 @@ class BusyProgram:
         self.events: list[dict[str, Any]] = []
 
     def wait_for_event(self, event: str, after: float = 0.0) -> float:
-        """Wait for its next report of that kind later than `after`; returns when it was."""
+        """Wait for the next event of a kind after the time `after`, and return its time."""
         assert self._program.stdout
         for line in self._program.stdout:
             self.events.append(json.loads(line))
             if self.events[-1]["event"] == event and self.events[-1]["at"] > after:
                 return float(self.events[-1]["at"])
-        raise AssertionError(f"it ended with {self._program.wait()}; events: {self.events}")
+        raise AssertionError(f"the program ended with status {self._program.wait()}; events: {self.events}")
 
     def kill(self) -> float:
-        """SIGKILL; returns when."""
-        killed = time.monotonic()
+        """Kill the program and return the time."""
+        killed_at = time.monotonic()
         self._program.kill()
         self._program.wait(DEADLINE_SECONDS)
-        return killed
+        return killed_at
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def folder(own_host: Path) -> Path:
 
 @pytest.fixture
 def idle_coordinator(folder: Path) -> Iterator[CoordinatorProcess]:
-    """Not started yet."""
+    """Provide a coordinator that is not started yet."""
     coordinator = CoordinatorProcess(folder)
     yield coordinator
     coordinator.clean_up()
@@ -217,7 +217,7 @@ def coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
 
 @pytest.fixture
 def long_quantum_coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
-    """A coordinator whose quantum outlasts every test."""
+    """Provide a coordinator whose quantum outlasts every test."""
     return idle_coordinator.start(quantum=60)
 
 
@@ -225,7 +225,7 @@ def long_quantum_coordinator(idle_coordinator: CoordinatorProcess) -> Coordinato
 def pair(
     long_quantum_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> tuple[ProtocolProcess, ProtocolProcess]:
-    """One runs, the other waits."""
+    """Provide two processes, of which the first is in a turn and the second waits."""
     for name in ("a", "b"):
         long_quantum_coordinator.request(messages.Register(client=name, token="secret", label=f"{name}.ipynb"))
     a, b = processes("a"), processes("b")
@@ -237,7 +237,7 @@ def pair(
 
 @pytest.fixture(scope="module")
 def shared_coordinator(module_folder: Path) -> Iterator[CoordinatorProcess]:
-    """One for all tests of a module, with a long quantum; each must leave it working."""
+    """Provide one coordinator for all tests of a module, with a long quantum. Each test must leave it working."""
     coordinator = CoordinatorProcess(module_folder).start(quantum=60)
     yield coordinator
     coordinator.clean_up()
@@ -252,20 +252,19 @@ def processes(folder: Path) -> Iterator[ProcessFactory]:
 
 @pytest.fixture
 def guest_processes(shared_coordinator: CoordinatorProcess) -> Iterator[ProcessFactory]:
-    """Processes that talk to the shared coordinator; their clients are forgotten afterwards."""
+    """Provide processes of the shared coordinator, whose clients are removed after the test."""
     made = ProcessFactory(shared_coordinator.path)
     yield made
     made.clean_up()
     for client in shared_coordinator.status()["clients"]:
         shared_coordinator.request(messages.Unregister(client=client["id"]))
-    wait_until(
-        lambda: shared_coordinator.status()["clients"] == [], seconds=30
-    )  # after a flood, all of it is read first
+    # Long, because after a flood the coordinator reads all messages first.
+    wait_until(lambda: shared_coordinator.status()["clients"] == [], seconds=30)
 
 
 @pytest.fixture
 def unaffected_bystander(shared_coordinator: CoordinatorProcess, guest_processes: ProcessFactory) -> Iterator[None]:
-    """A client runs and another one waits; afterwards they still do, and take turns."""
+    """Start a client in a turn and a waiting client, and check after the test that they still take turns."""
     runs, waits = guest_processes("runs", "GPU-others"), guest_processes("waits", "GPU-others")
     runs.run_turn()
     waits.start_waiting()
@@ -280,16 +279,16 @@ def unaffected_bystander(shared_coordinator: CoordinatorProcess, guest_processes
 
 @pytest.fixture
 def as_other_user(idle_coordinator: CoordinatorProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
-    """Connections of another user to the coordinator, which has been started by then; only root can be one."""
+    """Provide connections of another user to the started coordinator; that needs root."""
     if os.getuid() != 0:
-        pytest.skip("needs root, to be two users")
+        pytest.skip("needs root for a second user")
     path = Path(idle_coordinator.path)
     made = []
 
     def connect() -> RawConnection:
         path.parent.chmod(0o711)
         path.chmod(0o666)
-        monkeypatch.chdir(path.parent)  # folders above it are nobody's business
+        monkeypatch.chdir(path.parent)  # because the other user may not enter the folders above
         os.seteuid(OTHER_UID)
         try:
             made.append(RawConnection(path.name))
@@ -304,7 +303,7 @@ def as_other_user(idle_coordinator: CoordinatorProcess, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def command(own_host: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run `jupyter gpushare …` as people do."""
+    """Provide a function that runs `jupyter gpushare …` by its command line."""
 
     def run(*words: str, timeout: float = 20.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

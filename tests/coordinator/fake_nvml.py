@@ -1,4 +1,4 @@
-"""As much of nvidia-ml-py as the coordinator calls; the handle of a device is its UUID."""
+"""Fake of the functions of nvidia-ml-py that the coordinator calls; the handle of a device is its UUID."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class FakeNvml:
-    """`lost`: the error of each device that does not answer; `without`: devices that lack what not all have."""
+    """Module pynvml with fake devices. `lost` has the errors of lost devices; `without` lack the optional counters."""
 
     NVML_ERROR_GPU_IS_LOST = 15
     NVML_ERROR_RESET_REQUIRED = 16
@@ -77,7 +77,7 @@ class FakeNvml:
 
 
 class FileDrivenNvml(FakeNvml):
-    """One device; how it is, is in a file: well, gone, lost, or it hangs."""
+    """Module pynvml with one device, whose state a file contains: `well`, `gone`, `lost` or `hangs`."""
 
     def __init__(self, file: str, uuid: str) -> None:
         super().__init__(uuid)

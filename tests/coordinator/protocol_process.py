@@ -1,8 +1,8 @@
-"""A process with the shim, as the coordinator sees it: the compiled rule on real pages, lock files and sockets.
+"""Fake process with the compiled agent rule on real pages, lock files and sockets.
 
-As a class it works step by step as a test says; all of them act while a test waits. As a program it is a busy one: it
-stands at the gate whenever that is closed, and prints when its turns began and ended (JSON lines, CLOCK_MONOTONIC
-seconds).
+In a test, all such processes act while the test waits. As a program, this file is a busy process: a thread waits at the
+gate whenever the gate is closed. The program prints the starts and ends of its turns as JSON lines, in seconds of
+CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UUID = "GPU-00000000-fake"
 
 
 class RawConnection:
-    """Lines and descriptors, as bytes."""
+    """Connection that sends and receives lines and descriptors."""
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -49,7 +49,7 @@ class RawConnection:
             self.socket.sendmsg([line], rights)
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the next message, doorbells aside; None at the end of the connection. Raises TimeoutError."""
+        """Return the next message except doorbells, or None at the end of the connection. Raises TimeoutError."""
         while True:
             line, newline, rest = self.received.partition(b"\n")
             if newline:
@@ -81,7 +81,7 @@ class RawConnection:
 
 
 def receive_refusal(connection: RawConnection) -> dict[str, Any]:
-    """Return the error that arrives, after which the connection ends."""
+    """Return the error that arrives, and check that the connection ends after it."""
     answer = connection.receive()
     assert answer and answer["type"] == "error", answer
     assert connection.ended()
@@ -89,9 +89,9 @@ def receive_refusal(connection: RawConnection) -> dict[str, Any]:
 
 
 class ProtocolProcess(Process):
-    """One process of a client, with one thread. What that submits is at work until the test ends it."""
+    """Process of a client with one thread, whose submitted work runs until the test ends the work."""
 
-    live: ClassVar[list[ProtocolProcess]] = []  # they act while a test waits
+    live: ClassVar[list[ProtocolProcess]] = []  # processes that act while a test waits
 
     def __init__(self, path: str, client: str, *devices: str, token: str = "secret", quota: str = "") -> None:
         super().__init__(client, devices or (UUID,), token=token, quota=quota)
@@ -103,7 +103,7 @@ class ProtocolProcess(Process):
         self._through: RawConnection | None = None
         self.live.append(self)
 
-    # --- what the edge needs
+    # --- methods for the edge
 
     def now(self) -> int:
         return time.monotonic_ns()
@@ -130,7 +130,7 @@ class ProtocolProcess(Process):
     def on_refused(self, message: dict[str, Any]) -> None:
         self.refusals.append(message)
 
-    # --- what a test makes it do
+    # --- methods for tests
 
     @property
     def control(self) -> Any:
@@ -142,7 +142,7 @@ class ProtocolProcess(Process):
 
     @property
     def contended(self) -> bool:
-        """Whether the coordinator says that another client waits."""
+        """Return whether the permit says that another client waits."""
         return bool(self.permit.flags & CONTENDED)
 
     @property
@@ -150,13 +150,13 @@ class ProtocolProcess(Process):
         return self.link.state == link.CONNECTED
 
     def send_hello(self, through: RawConnection | None = None, **changes: Any) -> str:
-        """Say hello, over that connection or a new one, and return the type of the answer."""
+        """Send a hello over a given or a new connection, and return the type of the reply."""
         self._through = through
         before, self._changes, self._may_connect = self.client_page.inode, changes, True
         self.link.disconnect()
         self.link._connect_at = 0
         try:
-            wait_until(lambda: self.connected or self.refusals, explain=lambda: f"{self} has no answer to hello")
+            wait_until(lambda: self.connected or self.refusals, explain=lambda: f"{self} got no reply to its hello")
         finally:
             self._changes, self._may_connect, self._through = {}, False, None
         assert self.connected, self.refusals
@@ -166,16 +166,16 @@ class ProtocolProcess(Process):
         assert self.link.send({"type": kind, **fields}) == 1
 
     def disable_doorbell(self) -> None:
-        """No ring of it reaches the coordinator any more."""
+        """Suppress the doorbells to the coordinator."""
         self.link.ring = lambda: None  # type: ignore[method-assign]
 
     def allocate(self, size: int) -> None:
-        """Have allocated so many bytes."""
+        """Report `size` allocated and resident bytes."""
         self.report.allocated = self.report.resident = size
         self.write_slot()
 
     def slots(self, count: int) -> list[int]:
-        """Return what the first processes of the client have allocated, as its page says."""
+        """Return the allocated bytes in the first slots of the client page."""
         return [self.client_page.slots[number].allocated for number in range(count)]
 
     def start_waiting(self) -> None:
@@ -183,34 +183,34 @@ class ProtocolProcess(Process):
         self.run_step()
 
     def stop_waiting(self) -> None:
-        """The waiting thread is interrupted."""
+        """Interrupt the waiting thread."""
         self.waiting = 0
         self.run_step()
         self.link.ring()
 
     def finish(self) -> None:
-        """End what is at work on the device."""
+        """Finish the submitted work."""
         self.is_working = False
         self.run_step()
 
     def drain(self) -> None:
-        """End what is at work on the device, and so the turn, which is closing."""
+        """Finish the submitted work and so the turn, which is closing."""
         assert self.phase in (CLOSING, STEP), self.phase
         self.finish()
         assert self.phase == OUT, self.phase
 
     def end_turn(self) -> None:
-        """Wait until the turn is to end, then end it."""
+        """Wait until the turn closes, and drain it."""
         self.wait_phase(CLOSING)
         self.drain()
 
     def wait_phase(self, phase: int, within: float = DEADLINE_SECONDS) -> float:
-        """Wait until the process is in that phase; return the time."""
+        """Wait until the process is in a phase, and return the time."""
         wait_until(lambda: self.phase == phase, within, lambda: f"{self} is in phase {self.phase}, not {phase}")
         return time.monotonic()
 
     def run_turn(self) -> None:
-        """Want the device, get it."""
+        """Wait at the gate until a turn begins."""
         self.start_waiting()
         wait_until(lambda: self.is_working, explain=lambda: f"{self} is in phase {self.phase}")
 
@@ -238,19 +238,19 @@ def is_locked(uuid: str = UUID) -> bool:
 def wait_until(
     condition: Callable[[], Any], seconds: float = DEADLINE_SECONDS, explain: Callable[[], str] = str, act: bool = True
 ) -> Any:
-    """Poll until `condition` is true, and return what it returned. `act`: all processes act meanwhile."""
+    """Poll until `condition` is true, and return its result. With `act`, all processes act meanwhile."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, explain() or "it did not come to be in time"
+    while not (result := condition()):
+        assert time.monotonic() < deadline, explain() or "the condition did not become true in time"
         for process in list(ProtocolProcess.live) if act else ():
             process.run_step()
         time.sleep(0.001)
-    return found
+    return result
 
 
 @contextlib.contextmanager
 def lock_as_other_coordinator(uuid: str = UUID) -> Iterator[None]:
-    """Hold the device as a client of another coordinator does."""
+    """Lock the device as a client of another coordinator does."""
     descriptor = open_lock(uuid)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
@@ -260,7 +260,7 @@ def lock_as_other_coordinator(uuid: str = UUID) -> Iterator[None]:
 
 
 class BusyProcess(ProtocolProcess):
-    """Runs whenever it may, and finishes its work as soon as its turn is to end."""
+    """Process that runs whenever a permit allows, and finishes its work as soon as its turn closes."""
 
     def __init__(self, path: str, client: str, uuid: str) -> None:
         super().__init__(path, client, uuid)
@@ -274,7 +274,7 @@ class BusyProcess(ProtocolProcess):
         return True
 
     def wake_threads(self) -> None:
-        """The thread passes the gate, and comes back to it as soon as that has closed."""
+        """Do nothing, because the thread returns to the gate in each step."""
 
     def on_entered(self, turn: int) -> None:
         self._report_event("begin", turn=turn)
@@ -293,5 +293,5 @@ class BusyProcess(ProtocolProcess):
 
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: not outlive a test that failed
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: end with the test, even if the test fails
     BusyProcess(*sys.argv[1:4]).run()

@@ -1,4 +1,4 @@
-"""The record of changes: who, what, old and new."""
+"""Records of changes in the audit log: user, action, old value and new value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jupyter_gpushare.wire import messages
 from .conftest import CoordinatorProcess, ProcessFactory
 
 
-class Somebody:
+class AdminConnection:
     user, uid, pid, admin = "ada", 1000, 17, True
 
 
@@ -32,19 +32,19 @@ def test_every_change_is_recorded(
     state = folder / "state"
     idle_coordinator.start(f"--CoordinatorApp.state_directory={state}")
     processes("a")
-    ask = idle_coordinator.request
-    ask(messages.SetQuota(client="a", changes={"limit": 0.5}))
-    ask(messages.SetQuota(client="a"))
-    ask(messages.Config(changes={"cell_linger": 1}))
-    ask(messages.Config())
-    ask(messages.Suspend(client="a"))
-    ask(messages.Suspend(client="a"))
-    ask(messages.Resume(client="a"))
-    ask(messages.Hold(client="a", seconds=30))
-    ask(messages.Release(client="a"))
-    ask(messages.Release(client="a"))
-    ask(messages.Device(device="GPU-00000000-fake", failed="hot"))
-    ask(messages.Stop())
+    request = idle_coordinator.request
+    request(messages.SetQuota(client="a", changes={"limit": 0.5}))
+    request(messages.SetQuota(client="a"))
+    request(messages.Config(changes={"cell_linger": 1}))
+    request(messages.Config())
+    request(messages.Suspend(client="a"))
+    request(messages.Suspend(client="a"))
+    request(messages.Resume(client="a"))
+    request(messages.Hold(client="a", seconds=30))
+    request(messages.Release(client="a"))
+    request(messages.Release(client="a"))
+    request(messages.Device(device="GPU-00000000-fake", failed="hot"))
+    request(messages.Stop())
     assert idle_coordinator.wait() == 0
     found = entries(state)
     assert {(entry["user"], entry["uid"], entry["pid"]) for entry in found} == {
@@ -75,7 +75,7 @@ def test_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(audit_log, "MAX_FILE_BYTES", 2000)
     record = AuditLog(tmp_path)
     for number in range(200):
-        record.record(Somebody(), "quota", "a", number, number + 1)  # type: ignore[arg-type]
+        record.record(AdminConnection(), "quota", "a", number, number + 1)  # type: ignore[arg-type]
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3"]
     assert all(file.stat().st_size < 2400 for file in files)
@@ -86,43 +86,43 @@ def test_unwritable_audit_log_is_reported_once(tmp_path: Path, caplog: pytest.Lo
     (tmp_path / "state").write_text("a file")
     record = AuditLog(tmp_path / "state")
     for number in range(3):
-        record.record(Somebody(), "quota", "a", number, number + 1)  # type: ignore[arg-type]
-    assert len(caplog.records) == 1 and "is not recorded" in caplog.text
+        record.record(AdminConnection(), "quota", "a", number, number + 1)  # type: ignore[arg-type]
+    assert len(caplog.records) == 1 and "cannot record changes in the audit log" in caplog.text
 
 
 def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "audit.log").symlink_to(tmp_path / "elsewhere")
-    AuditLog(tmp_path).record(Somebody(), "quota", "a", 0, 1)  # type: ignore[arg-type]
-    assert not (tmp_path / "elsewhere").exists()
+    (tmp_path / "audit.log").symlink_to(tmp_path / "target")
+    AuditLog(tmp_path).record(AdminConnection(), "quota", "a", 0, 1)  # type: ignore[arg-type]
+    assert not (tmp_path / "target").exists()
 
 
 def test_many_changes_of_one_user_keep_the_records_of_others(tmp_path: Path) -> None:
-    class User(Somebody):
+    class UserConnection(AdminConnection):
         user, admin = "bob", False
 
     now = 0.0
     record = AuditLog(tmp_path, lambda: now)
     for number in range(audit_log.MAX_CHANGES + 50):
-        record.record(User(), "quota", "b", number, number + 1)  # type: ignore[arg-type]
-    record.record(Somebody(), "quota", "a", 0, 1)  # type: ignore[arg-type]
+        record.record(UserConnection(), "quota", "b", number, number + 1)  # type: ignore[arg-type]
+    record.record(AdminConnection(), "quota", "a", 0, 1)  # type: ignore[arg-type]
     found = entries(tmp_path)
     assert len(found) == audit_log.MAX_CHANGES + 1
     assert (found[-2]["user"], found[-2]["what"], found[-1]["user"]) == ("bob", "too many changes", "ada")
     now = audit_log.WINDOW_SECONDS
-    record.record(User(), "quota", "b", 0, 1)  # type: ignore[arg-type]
+    record.record(UserConnection(), "quota", "b", 0, 1)  # type: ignore[arg-type]
     assert len(entries(tmp_path)) == audit_log.MAX_CHANGES + 2
 
 
 def test_a_disk_that_becomes_full_leaves_no_half_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     record = AuditLog(tmp_path)
-    record.record(Somebody(), "quota", "a", 0, 1)  # type: ignore[arg-type]
+    record.record(AdminConnection(), "quota", "a", 0, 1)  # type: ignore[arg-type]
     size = (tmp_path / "audit.log").stat().st_size
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
     try:
-        record.record(Somebody(), "quota", "a", 1, 2)  # type: ignore[arg-type]
+        record.record(AdminConnection(), "quota", "a", 1, 2)  # type: ignore[arg-type]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    record.record(Somebody(), "quota", "a", 2, 3)  # type: ignore[arg-type]
+    record.record(AdminConnection(), "quota", "a", 2, 3)  # type: ignore[arg-type]
     assert [entry["new"] for entry in entries(tmp_path)] == [1, 3]
     assert "No space left" in caplog.text

@@ -1,4 +1,4 @@
-"""Quotas of cells over a client's own."""
+"""Cell quotas on top of a client's own quota."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ from .protocol_process import wait_until
 KERNEL = cast(Connection, object())
 
 
-class Books:
-    """A client's quota, and what its cells make of it."""
+class QuotaWithCells:
+    """Quota of a client with the changes by its cells."""
 
     def __init__(self, **own: Any) -> None:
         self.quota = Quota(**own)
         self.cells = CellQuotas()
 
     def begin(self, number: int, replaced: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
-        kept = self.cells.allowed_values(values, self.quota, replaced or {})
+        allowed = self.cells.allowed_values(values, self.quota, replaced or {})
         own = {**vars(self.quota), **(replaced or {})}
-        self.quota = replace(self.quota, **kept)
-        return self.cells.add(KERNEL, number, f"request-{number}", kept, own)
+        self.quota = replace(self.quota, **allowed)
+        return self.cells.add(KERNEL, number, f"request-{number}", allowed, own)
 
-    def end(self, **what: Any) -> Quota:
-        self.quota = replace(self.quota, **self.cells.remove(KERNEL, self.quota, **what))
+    def end(self, **selection: Any) -> Quota:
+        self.quota = replace(self.quota, **self.cells.remove(KERNEL, self.quota, **selection))
         return self.quota
 
 
 def test_cell_quotas_nest_and_end_in_any_order() -> None:
-    books = Books(share=0.1)
-    books.begin(1, share=0.3)
-    books.begin(2, share=0.2, limit=0.5)
-    assert books.cells.own_quota(books.quota) == Quota(share=0.1)
-    assert books.end(number=1) == Quota(share=0.2, limit=0.5)
-    assert books.end(request="request-2") == Quota(share=0.1)
+    quotas = QuotaWithCells(share=0.1)
+    quotas.begin(1, share=0.3)
+    quotas.begin(2, share=0.2, limit=0.5)
+    assert quotas.cells.own_quota(quotas.quota) == Quota(share=0.1)
+    assert quotas.end(number=1) == Quota(share=0.2, limit=0.5)
+    assert quotas.end(request="request-2") == Quota(share=0.1)
 
 
 def test_disconnect_reverts_all_cell_quotas() -> None:
-    books = Books(service="offline")
-    books.begin(1, share=0.3)
-    books.begin(2, service="online")
-    assert books.end() == Quota(service="offline")
+    quotas = QuotaWithCells(service="offline")
+    quotas.begin(1, share=0.3)
+    quotas.begin(2, service="online")
+    assert quotas.end() == Quota(service="offline")
 
 
 def test_a_value_that_was_set_meanwhile_stays() -> None:
-    books = Books()
-    books.begin(1, share=0.3, limit=0.5)
-    books.quota = replace(books.quota, share=0.4)
-    assert books.cells.own_quota(books.quota) == Quota(share=0.4)
-    assert books.end() == Quota(share=0.4)
+    quotas = QuotaWithCells()
+    quotas.begin(1, share=0.3, limit=0.5)
+    quotas.quota = replace(quotas.quota, share=0.4)
+    assert quotas.cells.own_quota(quotas.quota) == Quota(share=0.4)
+    assert quotas.end() == Quota(share=0.4)
 
 
 @pytest.mark.parametrize("found", [0.0, 0.2])
 def test_another_coordinator_finds_the_clients_own_quota_or_that_of_the_cell(found: float) -> None:
-    earlier, later = Books(), Books(share=found)
+    earlier, later = QuotaWithCells(), QuotaWithCells(share=found)
     for number, share in ((1, 0.3), (2, 0.2)):
         replaced = earlier.begin(number, share=share)
         later.begin(number, replaced, share=share)
@@ -70,18 +70,18 @@ def test_another_coordinator_finds_the_clients_own_quota_or_that_of_the_cell(fou
     assert later.end() == Quota()
 
 
-def test_another_coordinator_leaves_what_was_set_meanwhile() -> None:
-    later = Books(share=0.4)
+def test_later_coordinator_keeps_a_value_that_was_set_meanwhile() -> None:
+    later = QuotaWithCells(share=0.4)
     later.begin(1, {"share": 0.0}, share=0.3)
     assert later.quota.share == 0.4 and later.end() == Quota(share=0.4)
 
 
 def test_cell_quotas_of_a_client_are_limited() -> None:
-    books = Books()
+    quotas = QuotaWithCells()
     for number in range(MAX_CHANGES):
-        books.begin(number, share=0.3)
-    with pytest.raises(Refused, match="hold already"):
-        books.begin(MAX_CHANGES, share=0.2)
+        quotas.begin(number, share=0.3)
+    with pytest.raises(Refused, match="cell quotas already"):
+        quotas.begin(MAX_CHANGES, share=0.2)
 
 
 def test_cell_end_reverts_a_quota_that_the_kernel_left(

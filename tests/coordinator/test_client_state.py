@@ -32,7 +32,7 @@ MEMORY = {"memory_use": MemoryUse(1, 1, 0)}
         (HOLDS, {}, None, "held", "held"),
         ({**HOLDS, "cells": {"1"}}, {}, None, "running", "running"),
         ({}, {"closing_since": 1.0}, None, "draining", "turn ending"),
-        ({}, {"overrun_since": 1.0}, None, "overrun", "turn overrun · it has not left the GPU"),
+        ({}, {"overrun_since": 1.0}, None, "overrun", "turn overrun · work or memory has not left the GPU"),
         ({"suspended": True}, None, None, "suspended", "suspended · GPU calls wait until it is resumed"),
         (SUSPENDED, None, None, "idle_suspended", "suspended, idle · the next cell or GPU call resumes it"),
     ],
@@ -43,8 +43,8 @@ def test_every_state_has_its_text(
     client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, **{"devices": ("d",), "cells_since": -math.inf, **known})
     if grant is not None:
         client.grant = Grant(client, 1, ("d",), 0.0, **grant)
-    told = client_fields.state_fields(client, 2, prospect, 2.0)
-    assert told["state"] == state and told["state_text"].startswith(text)
+    fields = client_fields.state_fields(client, 2, prospect, 2.0)
+    assert fields["state"] == state and fields["state_text"].startswith(text)
 
 
 def test_without_a_place_in_the_queue_it_waits() -> None:

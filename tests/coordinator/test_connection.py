@@ -1,4 +1,4 @@
-"""Connections in one loop: nobody who says much keeps others from being heard."""
+"""Connections on one event loop, where no flood of messages on one delays the messages on another."""
 
 from __future__ import annotations
 
@@ -16,70 +16,75 @@ from jupyter_gpushare.coordinator.transport.rate_limits import UserBudget
 
 
 def test_messages_of_connections_interleave() -> None:
-    async def hear() -> list[str]:
-        heard: list[str] = []
-        peers, ends = [], []
+    async def receive() -> list[str]:
+        received: list[str] = []
+        connections, ends = [], []
         for name in ("flood", "other"):
-            ours, theirs = socket.socketpair()
-            theirs.sendall(b"{}\n" * (1000 if name == "flood" else 40))
-            ends.append(theirs)
-            peers.append(
-                Connection(ours, Identity(name, False, 1, 1), lambda peer, _: heard.append(peer.user), lambda _: None)
+            own_end, peer_end = socket.socketpair()
+            peer_end.sendall(b"{}\n" * (1000 if name == "flood" else 40))
+            ends.append(peer_end)
+            connections.append(
+                Connection(
+                    own_end,
+                    Identity(name, False, 1, 1),
+                    lambda connection, _: received.append(connection.user),
+                    lambda _: None,
+                )
             )
-        while len(heard) < 1040:
+        while len(received) < 1040:
             await asyncio.sleep(0)
-        for peer, end in zip(peers, ends, strict=True):
-            peer.drop()
+        for connection, end in zip(connections, ends, strict=True):
+            connection.drop()
             end.close()
-        return heard
+        return received
 
-    heard = asyncio.run(hear())
-    others = [place for place, name in enumerate(heard) if name == "other"]
-    assert others[0] <= 16 and others[-1] <= 3 * 16 + 40
+    received = asyncio.run(receive())
+    positions = [position for position, name in enumerate(received) if name == "other"]
+    assert positions[0] <= 16 and positions[-1] <= 3 * 16 + 40
 
 
-@pytest.mark.parametrize(("admin", "least", "most"), [(False, 0.15, 0.3), (True, 0.9, 1.0)])
-def test_one_users_messages_take_only_a_part_of_the_time(admin: bool, least: float, most: float) -> None:
-    """However many connections they come by, and also if each message takes long."""
+@pytest.mark.parametrize(("admin", "min_fraction", "max_fraction"), [(False, 0.15, 0.3), (True, 0.9, 1.0)])
+def test_one_users_messages_take_only_a_part_of_the_time(admin: bool, min_fraction: float, max_fraction: float) -> None:
+    """The limit counts all connections of a user, even if each message takes long."""
 
-    async def hear() -> float:
+    async def receive() -> float:
         loop = asyncio.get_running_loop()
-        taken = 0.0
+        busy = 0.0
 
         def answer(*_: object) -> None:
-            nonlocal taken
-            began = time.monotonic()
-            while time.monotonic() < began + 0.005:
+            nonlocal busy
+            started_at = time.monotonic()
+            while time.monotonic() < started_at + 0.005:
                 pass
-            taken += time.monotonic() - began
+            busy += time.monotonic() - started_at
 
-        ledger, peers, ends = UserBudget(), [], []
+        budget, connections, ends = UserBudget(), [], []
         for _ in range(8):
-            ours, theirs = socket.socketpair()
-            theirs.sendall(b"{}\n" * 500)
-            ends.append(theirs)
-            peers.append(Connection(ours, Identity("flood", admin, 1, 1), answer, lambda _: None, ledger))
-        began = loop.time()
+            own_end, peer_end = socket.socketpair()
+            peer_end.sendall(b"{}\n" * 500)
+            ends.append(peer_end)
+            connections.append(Connection(own_end, Identity("flood", admin, 1, 1), answer, lambda _: None, budget))
+        started_at = loop.time()
         await asyncio.sleep(1.0)
-        part = taken / (loop.time() - began)
-        for peer, end in zip(peers, ends, strict=True):
-            peer.drop()
+        fraction = busy / (loop.time() - started_at)
+        for connection, end in zip(connections, ends, strict=True):
+            connection.drop()
             end.close()
-        return part
+        return fraction
 
-    assert least < asyncio.run(hear()) < most
+    assert min_fraction < asyncio.run(receive()) < max_fraction
 
 
 def test_repeated_log_records_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """Of one kind and about one user: others are told of still."""
+    """Records with another message or about another user still pass."""
 
     async def log() -> None:
         logger = logging.getLogger("jupyter_gpushare.test")
-        ours, theirs = socket.socketpair()
+        own_end, peer_end = socket.socketpair()
         one, two = (
-            Connection(ours.dup(), Identity(name, False, 7, 7), lambda *_: None, lambda _: None) for name in "ab"
+            Connection(own_end.dup(), Identity(name, False, 7, 7), lambda *_: None, lambda _: None) for name in "ab"
         )
-        caplog.handler.addFilter(quiet := LogThrottle())
+        caplog.handler.addFilter(throttle := LogThrottle())
         try:
             for _ in range(MAX_RECORDS + 50):
                 logger.warning("%s dropped: %s", one, "why")
@@ -87,15 +92,15 @@ def test_repeated_log_records_are_dropped(caplog: pytest.LogCaptureFixture) -> N
             logger.warning("%s refused: %s", one, "why")
             logger.error("bug: %s", one)
         finally:
-            caplog.handler.removeFilter(quiet)
-            for peer in (one, two):
-                peer.drop()
-            ours.close()
-            theirs.close()
+            caplog.handler.removeFilter(throttle)
+            for connection in (one, two):
+                connection.drop()
+            own_end.close()
+            peer_end.close()
 
     asyncio.run(log())
     assert len(caplog.records) == MAX_RECORDS + 3
-    assert "is left out" in caplog.records[MAX_RECORDS - 1].getMessage()
+    assert "similar records are suppressed" in caplog.records[MAX_RECORDS - 1].getMessage()
     assert [record.getMessage() for record in caplog.records[MAX_RECORDS:]] == [
         "pid 7 (user b) dropped: why",
         "pid 7 (user a) refused: why",

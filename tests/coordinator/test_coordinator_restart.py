@@ -1,4 +1,4 @@
-"""A coordinator dies at any moment; another one takes over what it finds."""
+"""New coordinator after the end of the old one at any moment."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def test_a_running_turn_is_adopted_with_page_quota_and_lock(
     coordinator.request(messages.SetQuota(client="a", changes=changes))
     quota = (coordinator.client("a") or {})["quota"]
     a.run_turn()
-    held = a.turn.turn
+    turn_number = a.turn.turn
     coordinator.stop(signal.SIGKILL)
-    assert (a.phase, is_locked()) == (IN, True), "it runs on, and its lock with it"
+    assert (a.phase, is_locked()) == (IN, True), "the process did not run on with its lock"
 
     coordinator.start()
     for process in (b, a):
         process.disconnect()
         assert process.send_hello() == "welcome"
-    assert (a.phase, a.turn.turn) == (IN, held)
+    assert (a.phase, a.turn.turn) == (IN, turn_number)
     assert b.phase == OUT
     client = coordinator.client("a")
     assert client and (client["phase"], client["quota"]) == ("running", quota)
@@ -42,9 +42,9 @@ def test_a_running_turn_is_adopted_with_page_quota_and_lock(
     b.wait_phase(IN)
 
 
-@pytest.mark.parametrize(("number", "holds_on"), [(signal.SIGKILL, True), (signal.SIGTERM, False)])
+@pytest.mark.parametrize(("number", "is_kept"), [(signal.SIGKILL, True), (signal.SIGTERM, False)])
 def test_settings_changed_live_outlive_a_killed_coordinator(
-    coordinator: CoordinatorProcess, processes: ProcessFactory, number: int, holds_on: bool
+    coordinator: CoordinatorProcess, processes: ProcessFactory, number: int, is_kept: bool
 ) -> None:
     before = coordinator.status()["config"]
     coordinator.request(messages.Config(changes={"time_quantum": "7", "default_quota": "memory=1GiB"}))
@@ -53,35 +53,35 @@ def test_settings_changed_live_outlive_a_killed_coordinator(
     coordinator.start()
     after = coordinator.status()["config"]
     changed = before | {"time_quantum": 7, "default_quota": {"memory": "1GiB"}, "idle_release": 3}
-    assert after == (changed if holds_on else before)
+    assert after == (changed if is_kept else before)
     process = processes("a")
     assert process.control.quantum_ns == after["time_quantum"] * 10**9
-    assert (process.control.memory_limit == 1 << 30) == holds_on
+    assert (process.control.memory_limit == 1 << 30) == is_kept
 
 
-@pytest.mark.parametrize("kept", ["", '{"time_quantum": -1}', '{"colour": 1}', "7", "\x00"])
-def test_invalid_settings_file_is_ignored(coordinator: CoordinatorProcess, kept: str) -> None:
+@pytest.mark.parametrize("stored", ["", '{"time_quantum": -1}', '{"colour": 1}', "7", "\x00"])
+def test_invalid_settings_file_is_ignored(coordinator: CoordinatorProcess, stored: str) -> None:
     before = coordinator.status()["config"]
     coordinator.stop(signal.SIGKILL)
-    Path(coordinator.path + ".settings").write_text(kept)
+    Path(coordinator.path + ".settings").write_text(stored)
     coordinator.start()
     assert coordinator.status()["config"] == before
     assert not Path(coordinator.path + ".settings").exists()
 
 
 def test_settings_file_of_another_user_is_ignored(coordinator: CoordinatorProcess) -> None:
-    """The socket may be in a folder that others write to."""
+    """The socket may be in a folder to which other users write."""
     if os.getuid() != 0:
-        pytest.skip("needs root, to be two users")
+        pytest.skip("needs root for a second user")
     before = coordinator.status()["config"]
-    kept = Path(coordinator.path + ".settings")
-    target = kept.with_name("target")
+    stored = Path(coordinator.path + ".settings")
+    target = stored.with_name("target")
     for is_link in (False, True):
         coordinator.stop(signal.SIGKILL)
-        (target if is_link else kept).write_text('{"time_quantum": 7}')
+        (target if is_link else stored).write_text('{"time_quantum": 7}')
         if is_link:
-            kept.symlink_to(target)
-        os.chown(kept, OTHER_UID, OTHER_UID, follow_symlinks=False)
+            stored.symlink_to(target)
+        os.chown(stored, OTHER_UID, OTHER_UID, follow_symlinks=False)
         coordinator.start()
         assert coordinator.status()["config"] == before
 
@@ -89,7 +89,7 @@ def test_settings_file_of_another_user_is_ignored(coordinator: CoordinatorProces
 def test_unregistered_client_is_dropped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     a = processes("a")
     coordinator.request(messages.Unregister(client="a"))
-    assert coordinator.client("a"), "not while one of its processes lives"
+    assert coordinator.client("a"), "the client was removed while its process lived"
     a.close()
     wait_until(lambda: coordinator.client("a") is None)
     coordinator.request(messages.Register(client="b", token="t"))

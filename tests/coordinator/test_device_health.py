@@ -1,4 +1,4 @@
-"""What NVML says of devices, and what is made of it."""
+"""Device failures from the results of NVML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def nvml() -> FakeNvml:
 @pytest.fixture
 def health(nvml: FakeNvml) -> DeviceHealth:
     health = DeviceHealth(nvml, {"a": "a", "b": "b"})
-    assert health.poll() == [], "errors of the time before do not count"
+    assert health.poll() == [], "errors before the first poll count"
     return health
 
 
@@ -39,15 +39,15 @@ def test_uncorrectable_errors_persist(nvml: FakeNvml, health: DeviceHealth) -> N
     assert health.poll() == [("a", "uncorrectable memory error")]
     assert health.poll() == []
     del nvml.ecc["b"]
-    assert health.poll() == [], "a device without such a counter is healthy"
+    assert health.poll() == [], "a device without an error counter has failed"
 
 
-@pytest.mark.parametrize(("xid", "told"), [(79, [("a", "Xid 79: fallen off the bus")]), (31, []), (13, [])])
+@pytest.mark.parametrize(("xid", "changes"), [(79, [("a", "Xid 79: fallen off the bus")]), (31, []), (13, [])])
 def test_hardware_errors_count_and_program_errors_do_not(
-    nvml: FakeNvml, health: DeviceHealth, xid: int, told: list[tuple[str, str]]
+    nvml: FakeNvml, health: DeviceHealth, xid: int, changes: list[tuple[str, str]]
 ) -> None:
-    nvml.events = [("a", xid), ("elsewhere", 79)]
-    assert health.poll() == told
+    nvml.events = [("a", xid), ("other", 79)]
+    assert health.poll() == changes
     assert health.poll() == []
 
 

@@ -1,4 +1,4 @@
-"""The files that back turns: made for everybody, and who holds them."""
+"""Lock files and bells of devices: their access for all users, and the processes that have a lock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def path(end: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def none_yet(own_host: Path) -> None:
+def no_files(own_host: Path) -> None:
     for end in ("lock", "bell"):
         path(end).unlink(missing_ok=True)
 
@@ -42,22 +42,22 @@ def test_lock_and_bell_files_are_usable_by_every_user() -> None:
 
 @pytest.mark.parametrize("end", ["lock", "bell"])
 @pytest.mark.parametrize("kind", ["folder", "link", "private"])
-def test_what_another_user_has_made_there_is_left_alone(end: str, kind: str, tmp_path: Path) -> None:
-    there, target = path(end), tmp_path / "target"
+def test_file_of_another_kind_is_refused(end: str, kind: str, tmp_path: Path) -> None:
+    file, target = path(end), tmp_path / "target"
     target.write_text("")
     target.chmod(0o600)
-    there.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     if kind == "folder":
-        there.mkdir()
+        file.mkdir()
     elif kind == "link":
-        there.symlink_to(target)
+        file.symlink_to(target)
     else:
-        there.touch(0o600)
-    with pytest.raises(PermissionError, match="is not a file of mode 0666 that others can use"):
+        file.touch(0o600)
+    with pytest.raises(PermissionError, match="is not a file of mode 0666 that all users can use"):
         device_locks.create_files(UUID)
     assert target.stat().st_mode & 0o777 == 0o600
     if kind == "folder":
-        there.rmdir()
+        file.rmdir()
 
 
 def test_lock_holders_are_listed_by_process_id() -> None:

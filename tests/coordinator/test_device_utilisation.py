@@ -1,4 +1,4 @@
-"""How busy a device is: by NVML where it says so, else by what processes tell."""
+"""Utilisation of devices, from NVML or else from the reports of processes."""
 
 from __future__ import annotations
 
@@ -30,41 +30,41 @@ def test_without_nvml_utilisation_is_estimated_from_reports(
     a = processes("a")
     wait_until(lambda: device(coordinator)["utilisation"] == 0.0)
     assert device(coordinator)["utilisation_is_estimate"] is True
-    began = time.monotonic_ns()
+    started_at = time.monotonic_ns()
 
-    def worked_half_of_the_time() -> bool:
-        a.report.gpu_ns = (time.monotonic_ns() - began) // 2
+    def is_half_busy() -> bool:
+        a.report.gpu_ns = (time.monotonic_ns() - started_at) // 2
         return bool(0.35 < device(coordinator)["utilisation"] < 0.65)
 
-    wait_until(worked_half_of_the_time)
-    told = coordinator.request(messages.History())["utilisation"]
-    assert told.keys() == {device(coordinator)["uuid"]}
+    wait_until(is_half_busy)
+    utilisation = coordinator.request(messages.History())["utilisation"]
+    assert utilisation.keys() == {device(coordinator)["uuid"]}
 
 
 def test_utilisation_change_alone_sends_no_snapshot(coordinator: CoordinatorProcess) -> None:
-    """It would make an idle server look busy to a hub's proxy."""
+    """Such snapshots would make an idle server look busy to a hub's proxy."""
     status = coordinator.status()
     busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}
     idle = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.1}]}
     other = {**status, "devices": [{"uuid": "gpu", "grants": [1], "utilisation": 0.1}]}
-    for essence in (subscriptions.significant_fields, supervisor._without_clock_fields):
-        assert essence(busy) == essence(idle) != essence(other)
+    for fields_of in (subscriptions.significant_fields, supervisor._without_clock_fields):
+        assert fields_of(busy) == fields_of(idle) != fields_of(other)
 
 
 def _samples(fraction: float, nvml: Any = None, simulated: bool = False, clients: int = 1) -> UtilisationSampler:
-    """A device that worked so much for each of its clients."""
+    """Return samples of a device that was busy for a fraction of the time for each client."""
     names = [f"c{number}" for number in range(clients)]
     found = SimpleNamespace(info=SimpleNamespace(simulated=simulated), clients=dict.fromkeys(names))
     scheduler: Any = SimpleNamespace(devices={"gpu": found}, clients=dict.fromkeys(names))
-    made = UtilisationSampler(nvml or SimpleNamespace(utilisation=lambda uuid: None))
+    sampler = UtilisationSampler(nvml or SimpleNamespace(utilisation=lambda uuid: None))
     for second in range(5):
-        worked = SimpleNamespace(gpu_ns=int(fraction * second * 1e9))
-        made.sample(scheduler, [SimpleNamespace(client_id=name, counters=worked) for name in names], float(second))  # type: ignore[misc]
-    return made
+        counters = SimpleNamespace(gpu_ns=int(fraction * second * 1e9))
+        sampler.sample(scheduler, [SimpleNamespace(client_id=name, counters=counters) for name in names], float(second))  # type: ignore[misc]
+    return sampler
 
 
 @pytest.mark.parametrize(("fraction", "clients", "found"), [(0.0, 1, 0.0), (0.3, 2, 0.6), (0.8, 2, 1.0)])
-def test_clients_that_run_together_are_added_up(fraction: float, clients: int, found: float) -> None:
+def test_busy_time_of_colocated_clients_is_added_up(fraction: float, clients: int, found: float) -> None:
     assert _samples(fraction, clients=clients).of_device("gpu").fraction == pytest.approx(found)
 
 
@@ -79,7 +79,7 @@ def test_nvml_returns_percent_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1", without=("MIG-1",)))
     nvml = Nvml()
     assert [found.uuid for found in nvml.devices()] == ["GPU-0", "MIG-1"]
-    devices = ("GPU-0", "MIG-1", "GPU-elsewhere")
+    devices = ("GPU-0", "MIG-1", "GPU-other")
     nvml.sample()
     assert [nvml.utilisation(uuid) for uuid in devices] == [0.37, None, None]
     assert [nvml.memory_used(uuid) for uuid in devices] == [1 << 30, 1 << 30, None]

@@ -1,4 +1,4 @@
-"""What a real coordinator tells is what `server/openapi.yaml` describes: no field more, none less."""
+"""Exact agreement of the results of a real coordinator with `server/openapi.yaml`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DESCRIPTION = Path(jupyter_gpushare.__file__).parent / "server" / "openapi.yaml"
 
 
 def strict(schema: Any) -> Any:
-    """As JSON schema: an object has all of its properties, and no others."""
+    """Convert to a JSON schema in which each object has all its properties and no other."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):
@@ -39,14 +39,14 @@ def strict(schema: Any) -> Any:
     return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") is True else made
 
 
-def check(name: str, told: Any) -> None:
+def check(name: str, document: Any) -> None:
     components = strict(yaml.safe_load(DESCRIPTION.read_text())["components"])
-    jsonschema.validate(told, {"$ref": f"#/components/schemas/{name}", "components": components})
+    jsonschema.validate(document, {"$ref": f"#/components/schemas/{name}", "components": components})
 
 
 @pytest.fixture
 def busy(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> CoordinatorProcess:
-    """One runs and holds, one waits, one is idle, with all that there is to tell of them."""
+    """Provide a coordinator with a running client that holds, a waiting client and an idle client."""
     coordinator = idle_coordinator.start("--GpuShare.idle_evict=100", "--GpuShare.idle_suspend=200", quantum=20)
     for name in ("runs", "waits", "idle"):
         quota = "memory=2GiB class=offline affinity=team"
@@ -81,7 +81,7 @@ def test_a_snapshot(busy: CoordinatorProcess) -> None:
             check("Status", broken)
 
 
-def test_a_device_that_others_use(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_device_with_foreign_processes(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     coordinator = idle_coordinator.start()
     process = processes("a")
     descriptor = open_lock(UUID)

@@ -1,4 +1,4 @@
-"""Processes on the GPU that no client accounts for."""
+"""Foreign processes: processes on a device that belong to no client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
 
 HERE, PARENT = os.getpid(), os.getppid()
-ELSEWHERE = 1 << 22  # beyond the largest process id: only another namespace has it
+ELSEWHERE = 1 << 22  # a pid above the largest one, which only another namespace can have
 ME = user_name(str(os.getuid()))
 
 
@@ -23,25 +23,23 @@ def test_foreign_processes_exclude_clients() -> None:
     assert find_foreign({PARENT: 5}, {PARENT}) == []
 
 
-@pytest.mark.parametrize(("clients", "told"), [(0, 2), (1, 1), (2, 0), (3, 0)])
-def test_process_ids_of_another_namespace_are_not_matched(clients: int, told: int) -> None:
-    ours = {HERE, PARENT, 1}
-    present = {ELSEWHERE: 1, ELSEWHERE + 1: None, **dict.fromkeys(sorted(ours)[clients:], 7)}
-    assert find_foreign(present, ours) == [{"pid": None, "user": None, "memory": None}] * told
+@pytest.mark.parametrize(("clients", "expected"), [(0, 2), (1, 1), (2, 0), (3, 0)])
+def test_process_ids_of_another_namespace_are_not_matched(clients: int, expected: int) -> None:
+    own = {HERE, PARENT, 1}
+    present = {ELSEWHERE: 1, ELSEWHERE + 1: None, **dict.fromkeys(sorted(own)[clients:], 7)}
+    assert find_foreign(present, own) == [{"pid": None, "user": None, "memory": None}] * expected
 
 
-@pytest.mark.parametrize(("viewer", "told"), [(65534, [None, "nobody of ours"]), (0, ["ada", "nobody of ours"])])
+@pytest.mark.parametrize(("viewer", "expected"), [(65534, [None, "another user"]), (0, ["ada", "another user"])])
 def test_owner_of_a_foreign_process_is_visible_to_that_user_and_admins(
-    monkeypatch: pytest.MonkeyPatch, viewer: int, told: list[str | None]
+    monkeypatch: pytest.MonkeyPatch, viewer: int, expected: list[str | None]
 ) -> None:
-    monkeypatch.setattr(
-        "jupyter_gpushare.coordinator.views.snapshot_visibility.user_name", lambda uid: "nobody of ours"
-    )
-    outside: list[dict[str, Any]] = [
+    monkeypatch.setattr("jupyter_gpushare.coordinator.views.snapshot_visibility.user_name", lambda uid: "another user")
+    foreign: list[dict[str, Any]] = [
         {"pid": 1, "user": "ada", "memory": 5},
-        {"pid": 2, "user": "nobody of ours", "memory": 6},
+        {"pid": 2, "user": "another user", "memory": 6},
     ]
-    status = {"devices": [{"uuid": "gpu", "foreign_processes": outside}], "clients": [], "coordinator": {}}
+    status = {"devices": [{"uuid": "gpu", "foreign_processes": foreign}], "clients": [], "coordinator": {}}
     view = msgspec.json.decode(SnapshotEncoder(status, {}).for_user(Identity(str(viewer), viewer == 0, 1, viewer)))
-    assert [one["user"] for one in view["devices"][0]["foreign_processes"]] == told
+    assert [one["user"] for one in view["devices"][0]["foreign_processes"]] == expected
     assert [one["pid"] for one in view["devices"][0]["foreign_processes"]] == [1, 2]

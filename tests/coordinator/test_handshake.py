@@ -1,4 +1,4 @@
-"""Hello with wrong descriptors, wrong pages, wrong tokens: refused, nothing left behind, nobody else notices."""
+"""Hello messages with wrong descriptors, pages or tokens, which are refused and affect no other client."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def refused(guest_processes: ProcessFactory, process: ProtocolProcess, descripto
 
 
 @pytest.mark.parametrize(
-    ("count", "changes", "said"),
+    ("count", "changes", "message"),
     [
         (0, {}, "came with 0 descriptors"),
         (1, {}, "came with 1 descriptors"),
         (2, {"devices": []}, "one or more devices"),
         (2, {"devices": [{"uuid": f"GPU-hoard-{number}"} for number in range(64)]}, "no room in the table of devices"),
     ],
-    ids=["no descriptor", "one", "no device", "more devices than its table holds"],
+    ids=["no descriptor", "one descriptor", "no device", "more devices than the table has room for"],
 )
 def test_malformed_hello_is_refused(
-    guest_processes: ProcessFactory, process: ProtocolProcess, count: int, changes: dict[str, Any], said: str
+    guest_processes: ProcessFactory, process: ProtocolProcess, count: int, changes: dict[str, Any], message: str
 ) -> None:
-    assert said in refused(guest_processes, process, process.descriptors_of_hello()[:count], **changes)
+    assert message in refused(guest_processes, process, process.descriptors_of_hello()[:count], **changes)
 
 
 @pytest.mark.parametrize("count", [3, 60])
@@ -68,7 +68,7 @@ def test_hello_with_too_many_descriptors_is_refused(
 def test_hello_with_an_invalid_page_is_refused(
     guest_processes: ProcessFactory, process: ProtocolProcess, tmp_path: Path
 ) -> None:
-    """The tests of `wire.page` have all kinds of bad pages."""
+    """The tests of `wire.page` cover all kinds of invalid pages."""
     (tmp_path / "file").write_bytes(bytes(8192))
     file = os.open(tmp_path / "file", os.O_RDWR)
     page, client_page = process.descriptors_of_hello()
@@ -110,29 +110,29 @@ def test_hello_after_attach_is_refused(guest_processes: ProcessFactory, process:
 
 def test_as_many_processes_as_there_are_slots(guest_processes: ProcessFactory) -> None:
     first = guest_processes("crowd")
-    crowd = [guest_processes("crowd") for _ in range(63)]
+    others = [guest_processes("crowd") for _ in range(63)]
     extra = guest_processes("crowd", connect=False)
     connection = guest_processes.connection()
     connection.send(extra.hello(), extra.descriptors_of_hello())
     assert "has 64 processes already" in receive_refusal(connection)["message"]
-    assert len({process.control.slot for process in [first, *crowd]}) == 64
+    assert len({process.control.slot for process in [first, *others]}) == 64
 
 
-def test_a_quota_that_makes_no_sense_is_not_used(
+def test_invalid_quota_of_a_hello_is_ignored(
     guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
 ) -> None:
-    """The kernel starts all the same; the log says what was wrong."""
-    for number, words in enumerate(("share=2", "memory=-1", "colour=red", "share", "memory=" + "9" * 400 + ".5")):
-        guest_processes(f"odd{number}", quota=words)
+    """The kernel starts nevertheless, and the log has the reason."""
+    for number, quota in enumerate(("share=2", "memory=-1", "colour=red", "share", "memory=" + "9" * 400 + ".5")):
+        guest_processes(f"odd{number}", quota=quota)
         client = shared_coordinator.client(f"odd{number}")
         assert client and client["quota"]["memory"] is None and client["quota"]["share"] == 0
-        assert repr(words)[1:20] in shared_coordinator.log.read_text()
+        assert repr(quota)[1:20] in shared_coordinator.log.read_text()
 
 
 def test_pages_that_claim_absurd_quotas_and_slots(
     guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
 ) -> None:
-    """They may stem from an earlier coordinator, or from a process that wrote what it liked."""
+    """The values may come from an earlier coordinator or from a hostile process."""
     for number, (share, limit, memory_limit) in enumerate([(4_000_000_000, 1, 0), (900_000, 100_000, 1 << 63)]):
         process = guest_processes(f"absurd{number}", connect=False)
         process.control.quota_flags = 0xFFFFFFFF

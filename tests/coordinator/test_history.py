@@ -1,4 +1,4 @@
-"""What a coordinator tells of the last minutes: exact, bounded, and whole however it is asked for."""
+"""History of a coordinator: exact, bounded, and complete for all ways to request it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_held_turn_is_marked_until_the_hold_ends(coordinator: CoordinatorProcess
     wait_until(lambda: "cell_started" in lane(history_of(coordinator), "a"))
     a.run_turn()
     coordinator.request(messages.Hold(client="a", seconds="5min"))
-    assert turns()[-1] == "running", "its cell runs"
+    assert turns()[-1] == "running", "a running cell counts as held"
     kernel.cell("end", "1")
     wait_until(lambda: turns()[-1] == "held")
     check("History", history_of(coordinator))
@@ -69,21 +69,21 @@ def test_held_turn_is_marked_until_the_hold_ends(coordinator: CoordinatorProcess
     assert turns() == ["idle", "waiting", "running", "held", "running", "held", "draining"]
 
 
-@pytest.mark.parametrize(("asked", "cell"), [(40.0, False), (40.0, True), (25.0, True)])
-def test_expired_hold_has_its_own_end_time(asked: float, cell: bool) -> None:
-    kept = History(0.0)
+@pytest.mark.parametrize(("observed_at", "cell"), [(40.0, False), (40.0, True), (25.0, True)])
+def test_expired_hold_has_its_own_end_time(observed_at: float, cell: bool) -> None:
+    recorded = History(0.0)
     client = Client("a", "1", "", Quota(), 1, 0, cells_since=5.0, hold_until=30.0)
     client.grant = Grant(client, 1, ("GPU-0",), 5.0)
-    kept.record("a", client, 10.0)
-    assert kept.holding_clients == {"a"}
+    recorded.record("a", client, 10.0)
+    assert recorded.holding_clients == {"a"}
     if cell:
         client.cells.add("1")
-    kept.record("a", client, asked)
-    found = [(entry["at"], entry["what"]) for entry in kept.entries_since(0, "", asked)["entries"]]
-    begun = [(asked, "cell_started")] if cell else []
-    assert [one for one in found if one[1] == "cell_started"] == begun
-    assert [one for one in found if one[1] != "cell_started"] == [(10.0, "held"), (min(30.0, asked), "running")]
-    assert kept.holding_clients == set()
+    recorded.record("a", client, observed_at)
+    found = [(entry["at"], entry["what"]) for entry in recorded.entries_since(0, "", observed_at)["entries"]]
+    cell_entries = [(observed_at, "cell_started")] if cell else []
+    assert [one for one in found if one[1] == "cell_started"] == cell_entries
+    assert [one for one in found if one[1] != "cell_started"] == [(10.0, "held"), (min(30.0, observed_at), "running")]
+    assert recorded.holding_clients == set()
 
 
 def test_cells_suspension_and_the_end_of_a_client(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
@@ -114,7 +114,8 @@ def test_history_is_requested_in_parts(coordinator: CoordinatorProcess) -> None:
     assert [(entry["client"], entry["what"]) for entry in then["entries"]] == [("a", "suspended"), ("b", "idle")]
     only = history_of(coordinator, first["next"], "b")
     assert (lane(only, "b"), lane(only, "a"), only["next"]) == (["idle"], [], then["next"])
-    assert history_of(coordinator, then["next"] + 1000)["entries"], "a number of another coordinator: all that is kept"
+    # A number that only another coordinator can have used gives all entries.
+    assert history_of(coordinator, then["next"] + 1000)["entries"]
     assert len({first["run"], then["run"], only["run"]}) == 1
 
 
@@ -126,7 +127,7 @@ def test_another_coordinator_has_another_history(coordinator: CoordinatorProcess
 
 
 def test_history_omits_turns_that_never_began(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """Another user's coordinator has the device: each grant is taken back at once."""
+    """Another user's coordinator has the device, so no process can use its permit."""
     with lock_as_other_coordinator():
         a = processes("a")
         a.start_waiting()
@@ -139,7 +140,7 @@ def test_history_omits_turns_that_never_began(coordinator: CoordinatorProcess, p
 
 @dataclass
 class FakeClient:
-    """As much of a client as is looked at."""
+    """Client with the attributes that the history reads."""
 
     suspended: bool = False
     waiting_since: float | None = None
@@ -147,12 +148,12 @@ class FakeClient:
     grant: None = None
 
 
-def pages(kept: History, now: float, client: str = "") -> list[dict[str, Any]]:
-    """All that is kept, answer by answer, each checked to be a line."""
+def pages(recorded: History, now: float, client: str = "") -> list[dict[str, Any]]:
+    """Return all entries, reply by reply, and check that each reply fits into a line."""
     found: list[dict[str, Any]] = []
     after = 0
     while True:
-        result = kept.entries_since(after, client, now)
+        result = recorded.entries_since(after, client, now)
         assert len(encode(messages.Reply(id=1, result=result))) <= messages.MAX_LINE
         found += result["entries"]
         after = result["next"]
@@ -161,7 +162,7 @@ def pages(kept: History, now: float, client: str = "") -> list[dict[str, Any]]:
 
 
 def states(entries: list[dict[str, Any]]) -> dict[str, str]:
-    """What a front end makes of it."""
+    """Return the last state of each client, as a front end computes it."""
     found: dict[str, str] = {}
     for entry in entries:
         if entry["what"] == "gone":
@@ -172,35 +173,35 @@ def states(entries: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_dropped_entries_are_replaced_by_the_state_at_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = History(0.0)
+    recorded = History(0.0)
     quiet, busy, gone = FakeClient(suspended=True, cells={"1"}), FakeClient(), FakeClient()
     for name, client in (("quiet", quiet), ("busy", busy), ("gone", gone)):
-        kept.record(name, client, 1.0)  # type: ignore[arg-type]
-    kept.record("gone", None, 2.0)
+        recorded.record(name, client, 1.0)  # type: ignore[arg-type]
+    recorded.record("gone", None, 2.0)
     for second in range(3, 2000):
         busy.waiting_since = second if second % 2 else None
-        kept.record("busy", busy, float(second))  # type: ignore[arg-type]
-    result = kept.entries_since(0, "", 2000.0)
+        recorded.record("busy", busy, float(second))  # type: ignore[arg-type]
+    result = recorded.entries_since(0, "", 2000.0)
     began = [entry for entry in result["entries"] if entry["at"] == result["entries"][0]["at"]]
     assert {(entry["client"], entry["what"]) for entry in began} >= {("quiet", "suspended"), ("quiet", "cell_started")}
     assert began[0]["at"] == pytest.approx(2000 - history.MAX_AGE_SECONDS, abs=1.1)
     assert all(entry["client"] != "gone" for entry in result["entries"])
-    entries = pages(kept, 2000.0)
+    entries = pages(recorded, 2000.0)
     assert states(entries) == {"quiet": "suspended", "busy": "waiting"}
     assert len(entries) <= history.MAX_AGE_SECONDS + 4
-    assert states(pages(kept, 5000.0)) == states(entries), "also when nothing happens any more"
+    assert states(pages(recorded, 5000.0)) == states(entries), "states are lost when all entries are too old"
 
 
 def test_history_is_bounded_and_sent_in_parts() -> None:
-    kept = History(0.0)
+    recorded = History(0.0)
     name = "x" * 128
     client = FakeClient()
     for number in range(3 * history.MAX_ENTRIES):
         client.waiting_since = 0.0 if number % 2 else None
-        kept.record(name, client, number / 1000)  # type: ignore[arg-type]
-    entries = pages(kept, 60.0)
+        recorded.record(name, client, number / 1000)  # type: ignore[arg-type]
+    entries = pages(recorded, 60.0)
     assert len(entries) == history.MAX_ENTRIES + 1
     assert [entry["what"] for entry in entries[-2:]] == ["idle", "waiting"]
     whats = [entry["what"] for entry in entries]
-    assert all(one != other for one, other in itertools.pairwise(whats)), "none is missing or told twice"
-    assert pages(kept, 60.0, "somebody else") == []
+    assert all(one != other for one, other in itertools.pairwise(whats)), "an entry is missing or repeated"
+    assert pages(recorded, 60.0, "another client") == []

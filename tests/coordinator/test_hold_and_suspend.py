@@ -1,4 +1,4 @@
-"""Clients that hold, are suspended and resumed: by message, by command, and across coordinators."""
+"""Hold, suspension and resumption of clients by message, by command and across coordinators."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ def test_hold_keeps_the_gate_open_past_the_quantum(
     coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess]
 ) -> None:
     a, b = pair
-    held = coordinator.request(messages.Hold(client="a", seconds="5min"))
-    assert held["running"] and 299 < held["hold_seconds_left"] <= 300
-    wait_until(
-        lambda: a.permit.deadline_ns > a.control.heartbeat_ns + 290e9
-    )  # its agent, which closes by itself, knows
+    result = coordinator.request(messages.Hold(client="a", seconds="5min"))
+    assert result["running"] and 299 < result["hold_seconds_left"] <= 300
+    # The agent ends the turn at the deadline, so the permit must have the new deadline.
+    wait_until(lambda: a.permit.deadline_ns > a.control.heartbeat_ns + 290e9)
     client = coordinator.client("a")
     assert client and 290 < client["hold_seconds_left"] <= 300
     assert coordinator.request(messages.Hold(client="b"))["running"] is False
@@ -73,47 +72,47 @@ def test_a_client_resumed_while_its_process_was_away_stays_so(
 def test_client_commands_succeed(
     coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
 ) -> None:
-    def say(*words: str) -> str:
+    def run(*words: str) -> str:
         done = command(*words, "--socket", coordinator.path)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
     a, _ = pair
-    assert say("hold", "a.ipynb", "5min") == "a.ipynb: it keeps the GPU for 5 min\n"
-    assert "held for" in say("status")
-    assert say("hold", "a", "0") == "a.ipynb: it holds the GPU no longer\n"
-    assert say("suspend", "b") == "b.ipynb: it gets no turns until it is resumed\n"
-    assert "already" in say("suspend", "b")
-    assert "suspended" in say("status")
-    assert say("resume", "b") == "b.ipynb: it takes part again\n"
-    assert "not suspended" in say("resume", "b")
-    assert a.phase == IN, "nobody waits"
-    whole = "memory=none is all of the device's, 8 GiB"
-    assert say("quota", "b") == f"b.ipynb: share=0 limit=1 memory=none resident=none class=online; {whole}\n"
+    assert run("hold", "a.ipynb", "5min") == "a.ipynb: the client keeps the GPU for 5 min, also between cells\n"
+    assert "held for" in run("status")
+    assert run("hold", "a", "0") == "a.ipynb: the client no longer holds the GPU\n"
+    assert run("suspend", "b") == "b.ipynb: the client gets no turns until you resume it\n"
+    assert "already" in run("suspend", "b")
+    assert "suspended" in run("status")
+    assert run("resume", "b") == "b.ipynb: the client takes turns again\n"
+    assert "not suspended" in run("resume", "b")
+    assert a.phase == IN, "a turn without waiting clients has ended"
+    whole = "memory=none is all of the device's memory, 8 GiB"
+    assert run("quota", "b") == f"b.ipynb: share=0 limit=1 memory=none resident=none class=online; {whole}\n"
     changed = "b.ipynb: share=0.25 limit=1 memory=2GiB resident=none class=offline\nnote: share 0.25 counts in"
-    assert say("quota", "b", "share=25%", "memory=2GiB", "class=Offline").startswith(changed)
-    assert say("quota", "b").startswith(changed)
-    assert say("evict", "b") == "b.ipynb: it has no memory on the device that could leave\n"
+    assert run("quota", "b", "share=25%", "memory=2GiB", "class=Offline").startswith(changed)
+    assert run("quota", "b").startswith(changed)
+    assert run("evict", "b") == "b.ipynb: the client has no memory on the device that can be moved\n"
     a.allocate(512 << 20)
-    assert say("evict", "a") == "a.ipynb: 512 MiB leave the device, and come back with its next turn\n"
-    say("hold", "b", "1min")
-    assert say("release", "b") == "b.ipynb: its hold ends; it has no turn now\n"
-    assert say("release", "b") == "b.ipynb: it has no turn now, and holds nothing\n"
-    assert say("release", "a") == "a.ipynb: its turn ends\n"
+    assert run("evict", "a") == "a.ipynb: 512 MiB move off the device and return with the next turn\n"
+    run("hold", "b", "1min")
+    assert run("release", "b") == "b.ipynb: its hold ends; the client has no turn at present\n"
+    assert run("release", "b") == "b.ipynb: the client has no turn and no hold\n"
+    assert run("release", "a") == "a.ipynb: its turn ends\n"
     a.wait_phase(CLOSING)
 
 
 def test_invalid_quota_is_refused_with_the_allowed_values(
     coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
 ) -> None:
-    for words, said in (
+    for words, message in (
         (("share=2",), "allowed is a fraction from 0 to 1"),
         (("class=online", "service=online"), "two names of the same option"),
         (("class=vip",), "class='vip' is unknown: allowed are online, offline"),
     ):
         done = command("quota", "a", *words, "--socket", coordinator.path)
         assert (done.returncode, done.stdout) == (2, "")
-        assert said in done.stderr
+        assert message in done.stderr
 
 
 def test_command_for_no_or_several_clients_lists_the_clients(
@@ -121,12 +120,12 @@ def test_command_for_no_or_several_clients_lists_the_clients(
 ) -> None:
     for name in ("ka", "kb"):
         coordinator.request(messages.Register(client=name, token="secret", label="same.ipynb"))
-    for words, said in (
-        (("release", "other"), "'other' is no client"),
-        (("release", "same.ipynb"), "'same.ipynb' is several clients"),
-        (("suspend", "k"), "'k' is several clients"),
-        (("resume", ""), "'' is no client"),
+    for words, message in (
+        (("release", "other"), "no client has the label or id 'other'"),
+        (("release", "same.ipynb"), "'same.ipynb' matches several clients"),
+        (("suspend", "k"), "'k' matches several clients"),
+        (("resume", ""), "no client has the label or id ''"),
     ):
         done = command(*words, "--socket", coordinator.path)
         assert (done.returncode, done.stdout) == (2, "")
-        assert said in done.stderr and "same.ipynb (ka), same.ipynb (kb)" in done.stderr
+        assert message in done.stderr and "same.ipynb (ka), same.ipynb (kb)" in done.stderr

@@ -1,6 +1,6 @@
-"""The host's misfortunes: a full disk, a folder that cannot be written, a driver that goes away.
+"""Failures of the host: a full disk, a read-only folder, a failing driver.
 
-Each has its message, and turns go on; `docs/explanation/reliability.md` says what is lost meanwhile.
+Each failure has its message, and turns go on. `docs/explanation/reliability.md` lists what is lost meanwhile.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .conftest import CoordinatorProcess
 from .protocol_process import UUID, ProtocolProcess, wait_until
 
 PACKAGE = Path(sys.modules[messages.__name__].__file__ or "").parents[2]
-# Who may ask for the wall clock, and what for.
+# Files that may read the wall clock, with the purpose.
 WALL_CLOCK = {
-    "coordinator/monitoring/usage.py": "the hour that usage is counted under, and the age of usage that is deleted",
+    "coordinator/monitoring/usage.py": "the hour of usage, and the age of usage, which decides on its deletion",
     "coordinator/config/settings_override.py": "the time since a coordinator was killed, across a start of the host",
-    "coordinator/storage/audit_log.py": "when a change was made, for people",
+    "coordinator/storage/audit_log.py": "the time of a change, which users read",
 }
 
 NVML = """
@@ -39,7 +39,7 @@ sys.modules[__name__] = FileDrivenNvml({file!r}, {uuid!r})
 
 
 def take_turns(coordinator: CoordinatorProcess, *names: str) -> None:
-    """Two clients, one after the other."""
+    """Let two clients have a turn, one after the other."""
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(closing(ProtocolProcess(coordinator.path, name))) for name in names)
         first.send_hello()
@@ -51,12 +51,12 @@ def take_turns(coordinator: CoordinatorProcess, *names: str) -> None:
         second.wait_phase(IN)
 
 
-def said(coordinator: CoordinatorProcess, words: str) -> bool:
-    return words in coordinator.log.read_text()
+def is_logged(coordinator: CoordinatorProcess, text: str) -> bool:
+    return text in coordinator.log.read_text()
 
 
 def test_full_disk_keeps_turns_going(coordinator: CoordinatorProcess) -> None:
-    """As on a full disk, or beyond a quota of the file system; the log cannot be written either."""
+    """A limit on file sizes stands for a full disk or a disk quota. The log cannot be written either."""
     take_turns(coordinator, "before", "as-well")
     _, hard = resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (0, hard))
@@ -72,12 +72,12 @@ def test_full_disk_keeps_turns_going(coordinator: CoordinatorProcess) -> None:
 def test_settings_that_cannot_be_stored_apply_with_a_warning(coordinator: CoordinatorProcess) -> None:
     (Path(coordinator.path + ".settings.new")).mkdir()
     assert coordinator.request(messages.Config(changes={"max_wait": 99.0}))["max_wait"] == 99.0
-    wait_until(lambda: said(coordinator, "changed settings cannot be kept in"))
+    wait_until(lambda: is_logged(coordinator, "cannot write changed settings to"))
 
 
 def test_unwritable_folder_keeps_turns_going(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
     argv, reason = idle_coordinator.argv(), "Permission denied"
-    if os.getuid() == 0:  # who may write to every folder, unless its file system is read-only
+    if os.getuid() == 0:  # root may write to every folder, unless its file system is read-only
         script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
         argv, reason = ["unshare", "--mount", "sh", "-c", script, str(folder), *argv], "Read-only file system"
         if subprocess.run([*argv[:5], str(folder), "true"], capture_output=True).returncode:
@@ -86,13 +86,13 @@ def test_unwritable_folder_keeps_turns_going(idle_coordinator: CoordinatorProces
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     folder.chmod(0o755)
     assert done.returncode == 2, done.stderr
-    assert f"no coordinator can serve {idle_coordinator.path}" in done.stderr and reason in done.stderr
+    assert f"the coordinator cannot serve {idle_coordinator.path}" in done.stderr and reason in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_wall_clock_is_read_only_for_display() -> None:
-    """So its jumps change no turn, deadline or heartbeat. What they do to usage: `test_accounts.py`."""
-    asks = set()
+    """So jumps of the clock change no turn, deadline or heartbeat. `test_usage_accumulator.py` covers usage."""
+    readers = set()
     for part in ("core", "coordinator", "wire"):
         for path in (PACKAGE / part).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -101,8 +101,8 @@ def test_wall_clock_is_read_only_for_display() -> None:
                     "time.time_ns",
                     "datetime.now",
                 ):
-                    asks.add(str(path.relative_to(PACKAGE)))
-    assert asks <= WALL_CLOCK.keys()
+                    readers.add(str(path.relative_to(PACKAGE)))
+    assert readers <= WALL_CLOCK.keys()
 
 
 def test_driver_failure_hang_and_lost_device_keep_turns_going(
@@ -110,11 +110,11 @@ def test_driver_failure_hang_and_lost_device_keep_turns_going(
 ) -> None:
     state = tmp_path / "state"
 
-    def turn(to: str) -> None:
+    def set_state(to: str) -> None:
         (tmp_path / "fresh").write_text(to)
         (tmp_path / "fresh").replace(state)
 
-    turn("well")
+    set_state("well")
     (tmp_path / "pynvml.py").write_text(NVML.format(root=str(PACKAGE.parent), file=str(state), uuid=UUID))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     idle_coordinator.by_command_line = True  # a new interpreter imports the module above
@@ -122,23 +122,23 @@ def test_driver_failure_hang_and_lost_device_keep_turns_going(
     (device,) = coordinator.status()["devices"]
     assert (device["memory_used"], device["memory_used_is_estimate"], device["failed"]) == (1 << 30, False, None)
 
-    turn("gone")
+    set_state("gone")
     wait_until(lambda: coordinator.status()["devices"][0]["memory_used"] == 0)
     take_turns(coordinator, "without", "it")
-    assert coordinator.status()["devices"][0]["failed"] is None, "it may be the library, not the device"
+    assert coordinator.status()["devices"][0]["failed"] is None, "a failure of the library counts as one of the device"
 
-    turn("hangs")
-    take_turns(coordinator, "beside", "this")
-    wait_until(lambda: said(coordinator, "NVML does not answer"), 15)
+    set_state("hangs")
+    take_turns(coordinator, "during", "this")
+    wait_until(lambda: is_logged(coordinator, "NVML has not answered"), 15)
     assert coordinator.status()["devices"][0]["utilisation_is_estimate"]
 
-    turn("lost")
-    wait_until(lambda: said(coordinator, "NVML answers again"))
+    set_state("lost")
+    wait_until(lambda: is_logged(coordinator, "NVML, which answers again"))
     wait_until(lambda: coordinator.status()["devices"][0]["failed"])
     assert coordinator.status()["devices"][0]["failed"] == "lost (error 15)"
-    assert said(coordinator, f"device {UUID}: lost (error 15)")
+    assert is_logged(coordinator, f"device {UUID}, which has failed: lost (error 15)")
     take_turns(coordinator, "there", "still")
 
-    turn("well")
+    set_state("well")
     wait_until(lambda: coordinator.status()["devices"][0]["failed"] is None)
-    assert said(coordinator, f"device {UUID}: works again")
+    assert is_logged(coordinator, f"device {UUID} again")

@@ -1,4 +1,4 @@
-"""Clients that nobody uses, with a real coordinator and fake processes."""
+"""Idle policy of a real coordinator with fake processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def configure(coordinator: CoordinatorProcess, **changes: Any) -> None:
     coordinator.request(messages.Config(changes=changes))
 
 
-def seen(coordinator: CoordinatorProcess, name: str, **fields: Any) -> dict[str, Any]:
-    """The client as the snapshot has it, once it has these values."""
+def wait_for_client(coordinator: CoordinatorProcess, name: str, **fields: Any) -> dict[str, Any]:
+    """Wait until the client of the snapshot has these values, and return the client."""
 
     def found() -> dict[str, Any] | None:
         client = coordinator.client(name)
@@ -30,8 +30,8 @@ def seen(coordinator: CoordinatorProcess, name: str, **fields: Any) -> dict[str,
     return client
 
 
-def used(processes: ProcessFactory, name: str) -> ProtocolProcess:
-    """It has memory on the device, and no turn any more."""
+def make_used_process(processes: ProcessFactory, name: str) -> ProtocolProcess:
+    """Return a process with memory on the device and without a turn."""
     process = processes(name)
     process.allocate(SIZE)
     return process
@@ -40,29 +40,29 @@ def used(processes: ProcessFactory, name: str) -> ProtocolProcess:
 def test_idle_client_is_warned_then_evicted_then_restored(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    process = used(processes, "a")
+    process = make_used_process(processes, "a")
     configure(coordinator, idle_warn=1, idle_evict=3)
     warned = wait_until(lambda: (one := coordinator.client("a")) and one["notes"] and one)
     assert "its memory is about to leave the GPU" in warned["notes"][0]
     assert warned["idle_warned"] and 0 <= warned["evicted_in"] <= 3 and warned["suspended_in"] is None
-    client = seen(coordinator, "a", evicted_by_policy=True)
+    client = wait_for_client(coordinator, "a", evicted_by_policy=True)
     assert client["phase"] == "idle" and client["idle_seconds"] >= 3
     assert "has left the GPU and comes back with its next turn" in client["notes"][0]
     assert process.control.resident_target == 0
 
     process.run_turn()
-    back = seen(coordinator, "a", evicted_by_policy=False, phase="running")
+    back = wait_for_client(coordinator, "a", evicted_by_policy=False, phase="running")
     assert back["idle_seconds"] is None and back["notes"] == []
     assert (back["idle_warned"], back["evicted_in"]) == (False, None)
 
 
 def test_passing_time_sends_no_snapshot(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """Frames for it would make an idle server look busy."""
-    used(processes, "a")
+    """Such snapshots would make an idle server look busy."""
+    make_used_process(processes, "a")
     configure(coordinator, idle_warn=1, idle_evict=50, idle_suspend=60)
 
     def warned() -> dict[str, Any] | None:
-        """With what it has on the device, which is looked at once a second."""
+        """Return the snapshot once the client is warned, with the memory from the sample of each second."""
         status = coordinator.status()
         (client,) = status["clients"]
         return status if client["idle_warned"] and client["evicted_in"] else None
@@ -76,26 +76,26 @@ def test_passing_time_sends_no_snapshot(coordinator: CoordinatorProcess, process
 
 
 def test_memory_stays_where_all_fits(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    used(processes, "a")
+    make_used_process(processes, "a")
     configure(coordinator, idle_warn=1)
     client = wait_until(lambda: (one := coordinator.client("a")) and one["notes"] and one)
     assert not client["evicted_by_policy"] and client["idle_seconds"] >= 1
-    assert "with 3 GiB of the GPU's memory" in client["notes"][0], "told all the same, if it is set so"
+    assert "with 3 GiB of the GPU's memory" in client["notes"][0], "the warning needs memory pressure"
 
 
 def test_restart_keeps_the_origin_of_a_suspension(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    idle = used(processes, "a")
+    idle = make_used_process(processes, "a")
     configure(coordinator, idle_suspend=1)
-    client = seen(coordinator, "a", phase="suspended", suspended=True, suspended_by_policy=True)
+    client = wait_for_client(coordinator, "a", phase="suspended", suspended=True, suspended_by_policy=True)
     assert "its next cell or GPU call resumes it" in client["notes"][0]
-    told = processes("told")
-    coordinator.request(messages.Suspend(client="told"))
+    by_user = processes("by-user")
+    coordinator.request(messages.Suspend(client="by-user"))
     coordinator.stop(signal.SIGKILL)
     coordinator.start("--GpuShare.idle_suspend=0")
-    for process in (idle, told):
+    for process in (idle, by_user):
         process.disconnect()
         process.send_hello()
-    seen(coordinator, "a", phase="suspended", suspended_by_policy=True)
-    seen(coordinator, "told", phase="suspended", suspended_by_policy=False)
+    wait_for_client(coordinator, "a", phase="suspended", suspended_by_policy=True)
+    wait_for_client(coordinator, "by-user", phase="suspended", suspended_by_policy=False)
     idle.run_turn()
-    seen(coordinator, "a", phase="running", suspended=False)
+    wait_for_client(coordinator, "a", phase="running", suspended=False)

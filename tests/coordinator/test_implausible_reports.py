@@ -1,4 +1,4 @@
-"""Processes that report what nobody has: they are believed no more than can be, and others notice nothing."""
+"""Processes that report impossible values, which the coordinator bounds without an effect on other clients."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .protocol_process import wait_until
 @pytest.mark.usefixtures("unaffected_bystander")
 def test_device_size_is_bounded(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
     names = [f"GPU-huge-{number}" for number in range(8)]
-    process, beside = guest_processes("huge", *names, connect=False), guest_processes("beside")
+    process, other = guest_processes("huge", *names, connect=False), guest_processes("beside")
     reports = [{"uuid": uuid, "memory": (1 << 62) - 1} for uuid in names]
     assert process.send_hello(devices=reports) == "welcome"
     shown = {device["uuid"]: device["memory_total"] for device in shared_coordinator.status()["devices"]}
     assert {shown[uuid] for uuid in names} == {MAX_BYTES}
-    seen = beside.control.heartbeat_ns
-    wait_until(lambda: beside.control.heartbeat_ns > seen)
-    assert 0 < beside.control.memory_backing <= MAX_BYTES
+    heartbeat = other.control.heartbeat_ns
+    wait_until(lambda: other.control.heartbeat_ns > heartbeat)
+    assert 0 < other.control.memory_backing <= MAX_BYTES
 
 
 @pytest.mark.usefixtures("unaffected_bystander")
@@ -43,7 +43,7 @@ def test_a_part_of_a_device_that_has_no_memory(
     assert client and client["quota"]["memory"] is None
 
 
-def test_names_of_devices_carry_nothing_that_a_terminal_obeys(
+def test_device_names_have_no_control_characters(
     guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
 ) -> None:
     process = guest_processes("named", "GPU-named", connect=False)
@@ -52,31 +52,29 @@ def test_names_of_devices_carry_nothing_that_a_terminal_obeys(
     assert shown["GPU-named"] == " ]0;owned GPU "
 
 
-def test_details_carry_nothing_that_a_terminal_obeys(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
-    process, asker = processes("asked"), processes.connection()
-    asker.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
+def test_details_have_no_control_characters(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    process, inspector = processes("asked"), processes.connection()
+    inspector.send({"type": "inspect", "pid": process.hello()["pid"], "id": 1})
     wait_until(lambda: process.control.inspect_seq)
     ledger = [{"kind": "\x1b[2J", "number": 1, "bytes": 1}]
     process.send_message(
         "details", seq=process.control.inspect_seq, memory_mode="\r", ledger=ledger, unhooked=["cu\x9b1m"]
     )
-    answer = asker.receive()
+    answer = inspector.receive()
     assert answer and "\\u001b" not in json.dumps(answer) and "\\u009b" not in json.dumps(answer)
     assert answer["result"]["details"]["unhooked"] == ["cu 1m"]
 
 
 def test_resident_targets_use_one_sample_of_the_pages() -> None:
-    """A process that writes all the time says one thing when the sum is made, and another when its part is."""
+    """The page of a hostile process changes between the computation of the sum and that of its target."""
     random = Random(1)
-    member = ClientRuntime("c", "t")
+    runtime = ClientRuntime("c", "t")
     for number in range(3):
         page = Page(create_memfd("gpushare_page"))
         page.report = ChangingPage(page.report, random)
-        peer: Any = SimpleNamespace(send=lambda line: None)
-        member.processes[number] = ProcessHandle(number, peer, page, messages.Hello(client="c"))
+        connection: Any = SimpleNamespace(send=lambda line: None)
+        runtime.processes[number] = ProcessHandle(number, connection, page, messages.Hello(client="c"))
     for _ in range(1000):
-        member.set_resident_target(MAX_BYTES)
-    for port in member.processes.values():
-        port.page.close()
+        runtime.set_resident_target(MAX_BYTES)
+    for handle in runtime.processes.values():
+        handle.page.close()

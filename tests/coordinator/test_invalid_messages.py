@@ -1,6 +1,6 @@
-"""Malformed, hostile, confused peers: each gets a clear error, and nobody else notices.
+"""Malformed and wrong messages, which get a clear error and affect no other client.
 
-One coordinator serves all tests of this file; its log must show no bug at the end, and each test leaves it working.
+One coordinator serves all tests of this file. Its log must have no bug at the end, and each test leaves it working.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("unaffected_bystander")
 
 
 def test_invalid_message_is_answered_and_the_connection_stays(guest_processes: ProcessFactory) -> None:
-    """Any lines at all are sent in `tests/hostile/`."""
+    """The tests in `tests/hostile/` send random lines."""
     connection = guest_processes.connection()
     for line in (b"\xff\xfe\x00\n", b'{"type":"status"} {"type":"status"}\n'):
         connection.send(line)
@@ -74,10 +74,10 @@ def test_process_messages_before_hello_are_refused(
 def test_requests_for_unknown_clients_are_refused(guest_processes: ProcessFactory) -> None:
     connection = guest_processes.connection()
     for kind in ("release", "hold", "suspend", "evict", "wait_status", "quota", "unregister", "interrupt"):
-        connection.send({"type": kind, "client": "nobody", "id": 3})
+        connection.send({"type": kind, "client": "unknown", "id": 3})
         answer = connection.receive() or {}
         assert (answer["id"], answer["reason"]) == (3, "unknown_client")
-        assert "no client 'nobody' is known here" in answer["message"]
+        assert "has no client 'unknown'" in answer["message"]
 
 
 def test_open_cells_are_limited(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
@@ -132,7 +132,7 @@ def test_client_registers_once_with_a_valid_quota(shared_coordinator: Coordinato
     assert shared_coordinator.client("fresh") is None
 
 
-def test_labels_carry_nothing_that_a_terminal_obeys(shared_coordinator: CoordinatorProcess) -> None:
+def test_labels_have_no_control_characters(shared_coordinator: CoordinatorProcess) -> None:
     shared_coordinator.request(messages.Register(client="escapes", token="secret", label="a\x1b[31m\nred\u202e"))
     client = shared_coordinator.client("escapes")
     assert client and client["label"] == "a [31m red "

@@ -36,14 +36,14 @@ def test_colocated_clients_have_launch_limits_with_reasons(
     wait_until(lambda: a.control.budget_rate)
     for process in (a, second):
         assert (process.control.budget_rate, process.control.budget_unit) == (305_000_000, TIME)
-    told = coordinator.client("a") or {}
-    assert told["limits"] == [SHARE]
-    assert told["limit_text"] == "at most 30.5 % of the device's time: its share beside b.ipynb"
+    client = coordinator.client("a") or {}
+    assert client["limits"] == [SHARE]
+    assert client["limit_text"] == "at most 30.5 % of the device's time: its share, colocated with b.ipynb"
     big = processes("big")
     big.allocate(8 << 30)
     big.start_waiting()
     wait_until(lambda: a.contended)
-    assert (coordinator.client("a") or {})["limit_text"].endswith("; at most 20 ms of work queued: others wait")
+    assert (coordinator.client("a") or {})["limit_text"].endswith("; at most 20 ms of work queued: other clients wait")
     b.finish()
     coordinator.request(messages.Suspend(client="b"))
     wait_until(lambda: not a.control.budget_rate)
@@ -52,8 +52,13 @@ def test_colocated_clients_have_launch_limits_with_reasons(
 @pytest.mark.parametrize(
     ("rate", "unit", "reason", "text"),
     [
-        (0.5, "device_seconds", "surplus", "50 % of the device's time: its share and idle time beside b, c"),
-        (1, "blocks", "measuring", "1 block/s: the speed of b, c alone is measured first"),
+        (
+            0.5,
+            "device_seconds",
+            "surplus",
+            "50 % of the device's time: its share and idle time, colocated with b, c",
+        ),
+        (1, "blocks", "measuring", "1 block/s: the speed of b, c without other clients is measured first"),
         (1200, "blocks", "adaptive", "1,200 blocks/s: the speed of b, c is kept"),
     ],
 )
@@ -62,7 +67,7 @@ def test_each_launch_rule_has_its_text(rate: float, unit: str, reason: str, text
     assert launch_limits.describe_limits([limit], str) == f"at most {text}"
 
 
-def test_only_the_owner_of_both_clients_reads_the_label_of_the_one_beside() -> None:
+def test_label_of_a_colocated_client_is_visible_to_the_owner_of_both() -> None:
     clients = [
         {"id": "a", "label": "a.ipynb", "user": "me", "limits": [SHARE | {"colocated_with": ["b", "c", "d"]}]},
         {"id": "b", "label": "b.ipynb", "user": "me", "limits": []},
@@ -70,10 +75,10 @@ def test_only_the_owner_of_both_clients_reads_the_label_of_the_one_beside() -> N
     ]
     views = SnapshotEncoder({"devices": [], "clients": clients, "coordinator": {}}, {"a": ME, "b": ME, "c": "4242"})
 
-    def seen(user: str, admin: bool) -> str:
+    def visible_text(user: str, admin: bool) -> str:
         first, *_ = msgspec.json.decode(views.for_user(Identity(user, admin, 1, int(user))))["clients"]
-        return str(first["limit_text"]).partition("beside ")[2]
+        return str(first["limit_text"]).partition("colocated with ")[2]
 
-    assert seen(ME, admin=False) == "b.ipynb, a client of ann, another client"
+    assert visible_text(ME, admin=False) == "b.ipynb, a client of ann, another client"
     for admin in (False, True):
-        assert seen("4242", admin) == "a client of me, a client of ann, another client"
+        assert visible_text("4242", admin) == "a client of me, a client of ann, another client"

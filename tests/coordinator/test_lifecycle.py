@@ -1,4 +1,4 @@
-"""How a coordinator starts and ends: its socket, its lock, its background, its subscribers."""
+"""Start and end of a coordinator, with its socket, its lock, its background process and its subscribers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .test_status_and_config_commands import Run
 
 @pytest.fixture
 def idle_coordinator(idle_coordinator: CoordinatorProcess) -> CoordinatorProcess:
-    """Not started yet; its start is by the command line."""
+    """Provide a coordinator that is not started yet, and that starts by its command line."""
     idle_coordinator.by_command_line = True
     return idle_coordinator
 
@@ -46,9 +46,9 @@ def test_coordinator_exits_some_time_after_its_last_client(
     idle_coordinator.start(exit_after=0.3)
     idle_coordinator.request(messages.Register(client="a", token="t"))
     process = processes("a", token="t")
-    began = time.monotonic()
-    wait_until(lambda: process.control.heartbeat_ns / 1e9 > began + 0.5)
-    assert idle_coordinator.status(), "it stays while it has a client"
+    started_at = time.monotonic()
+    wait_until(lambda: process.control.heartbeat_ns / 1e9 > started_at + 0.5)
+    assert idle_coordinator.status(), "the coordinator ended while it had a client"
     idle_coordinator.request(messages.Unregister(client="a"))
     process.close()
     assert idle_coordinator.wait() == 0
@@ -62,14 +62,14 @@ def test_subscriber_keeps_the_coordinator_running(
     subscriber = processes.connection()
     subscriber.send({"type": "subscribe", "id": 1})
     subscriber.receive()
-    up = time.monotonic() + 0.8
-    wait_until(lambda: time.monotonic() > up)
+    deadline = time.monotonic() + 0.8
+    wait_until(lambda: time.monotonic() > deadline)
     assert idle_coordinator.status()
     subscriber.close()
     assert idle_coordinator.wait() == 0
 
 
-def test_signals_and_stop_end_it_and_remove_the_socket(
+def test_signals_and_stop_end_the_coordinator_and_remove_the_socket(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,10 +81,10 @@ def test_signals_and_stop_end_it_and_remove_the_socket(
     phase = process.phase
     assert idle_coordinator.request(messages.Stop()) == {}
     assert idle_coordinator.wait() == 0
-    assert process.phase == phase, "clients run on"
+    assert process.phase == phase, "the client did not run on"
 
 
-def test_a_second_one_at_the_same_socket_is_refused(coordinator: CoordinatorProcess) -> None:
+def test_second_coordinator_at_a_socket_is_refused(coordinator: CoordinatorProcess) -> None:
     second = run(coordinator)
     assert second.returncode == 2
     assert f"another coordinator runs at {coordinator.path}" in second.stderr
@@ -104,11 +104,11 @@ def test_file_that_is_no_socket_is_not_removed(idle_coordinator: CoordinatorProc
     for options in ((), ("--detach",)):
         refused = run(idle_coordinator, *options)
         assert refused.returncode == 2
-        assert "exists and is no socket" in refused.stderr
+        assert "exists and is not a socket" in refused.stderr
     assert Path(idle_coordinator.path).read_text() == "my thesis"
 
 
-def test_what_the_lock_file_s_name_points_to_is_not_touched(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
+def test_link_at_the_lock_path_is_refused(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
     (folder / "thesis").write_text("my thesis")
     Path(idle_coordinator.path + ".lock").symlink_to(folder / "thesis")
     refused = run(idle_coordinator)
@@ -127,7 +127,7 @@ NONSENSE = [
     ("--socket=relative/path", "is not an absolute path"),
     ("--quantom=1", "unknown options: --quantom"),
     ("--GpuShare.default_quota={'share': 3}", "share=3 is out of range"),
-    ("--socket=/tmp/" + "x" * 200, "longer than 107 bytes"),
+    ("--socket=/tmp/" + "x" * 200, "exceeds 107 bytes"),
     ("--socket=/proc/nowhere/c.sock", "/proc/nowhere"),
     ("--GpuShare.quantom=1", "unknown options: --GpuShare.quantom"),
     ("start", "unknown options: start"),
@@ -147,10 +147,10 @@ def test_invalid_option_is_refused_with_a_clear_message(own_host: Path, command:
 
 
 def test_help_lists_all_settings(command: Run) -> None:
-    told = command("coordinator", "--help-all").stdout
+    received = command("coordinator", "--help-all").stdout
     for name in ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "device_memory", "simulate"):
-        assert f"GpuShare.{name}" in told
-    assert "must be" not in told
+        assert f"GpuShare.{name}" in received
+    assert "must be" not in received
 
 
 class TestDetached:
@@ -168,7 +168,7 @@ class TestDetached:
         pid = pid_of(idle_coordinator)
         assert os.getsid(pid) != os.getsid(0)
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
-        assert f"answers at {idle_coordinator.path}" in (address.state_directory() / "coordinator.log").read_text()
+        assert f"serving at {idle_coordinator.path}" in (address.state_directory() / "coordinator.log").read_text()
 
     def test_detach_returns_if_another_coordinator_accepts(self, coordinator: CoordinatorProcess) -> None:
         assert run(coordinator, "--detach").returncode == 0
@@ -204,31 +204,33 @@ class TestSubscribers:
     def test_idle_coordinator_sends_no_snapshots(
         self, coordinator: CoordinatorProcess, processes: ProcessFactory
     ) -> None:
-        """A Jupyter server passes snapshots on; an idle one must look idle."""
+        """A Jupyter server forwards snapshots, and an idle server must look idle."""
         subscriber = processes.connection()
         process = processes("a")
         subscriber.send({"type": "subscribe", "id": 1})
         subscriber.receive()
         self.snapshots(subscriber, 0.2)
         heartbeat = process.control.heartbeat_ns
-        told = self.snapshots(subscriber, 2.2)
+        received = self.snapshots(subscriber, 2.2)
         assert process.control.heartbeat_ns > heartbeat
-        assert told == []
+        assert received == []
 
-    def test_a_slow_one_gets_the_newest_when_it_has_caught_up(
+    def test_slow_subscriber_gets_the_newest_snapshot(
         self, coordinator: CoordinatorProcess, processes: ProcessFactory
     ) -> None:
         subscriber = processes.connection()
         subscriber.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         for number in range(60):
             coordinator.request(messages.Register(client=f"padding{number}", token="t", label="x" * 1000))
-        for number in range(12):  # more than a socket's buffer holds
+        for number in range(12):  # more than a socket's buffer has room for
             subscriber.send({"type": "subscribe", "id": number})
         coordinator.request(messages.Register(client="last", token="t"))
         waited = time.monotonic() + 0.3
         wait_until(lambda: time.monotonic() > waited)
-        told = self.snapshots(subscriber, 1.0)
-        newest: Any = told[-1].get("status") or told[-1]["result"]  # an answer, where the last one came before it
+        received = self.snapshots(subscriber, 1.0)
+        newest: Any = (
+            received[-1].get("status") or received[-1]["result"]
+        )  # a reply, if the last snapshot came before it
         assert newest["clients"][-1]["id"] == "last"
 
 
@@ -237,17 +239,19 @@ def test_descriptor_shortage_keeps_the_coordinator_reachable(
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    def few() -> None:
+    def limit_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 
     popen = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: popen(*args, preexec_fn=few, **options))
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args, **options: popen(*args, preexec_fn=limit_descriptors, **options)
+    )
     idle_coordinator.start()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
     first = processes("a")
     for _ in range(60):
         processes.connection()
     wait_until(lambda: "no descriptors are left" in idle_coordinator.log.read_text())
-    assert idle_coordinator.client("a"), "who comes later is heard"
-    first.run_turn()  # who has a process there keeps its connection
-    assert idle_coordinator.log.read_text().count("no descriptors are left") == 1, "a flood fills no log"
+    assert idle_coordinator.client("a"), "later connections are not accepted"
+    first.run_turn()  # connections of processes are not dropped
+    assert idle_coordinator.log.read_text().count("no descriptors are left") == 1, "a flood fills the log"

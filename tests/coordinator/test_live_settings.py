@@ -1,4 +1,4 @@
-"""Settings, live: what admins may change, and what is refused with the state unchanged."""
+"""Changes of settings by admins while a coordinator runs, and the refusal of invalid changes."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_default_quota_applies_to_new_clients(coordinator: CoordinatorProcess, p
         ({"time_quantum": None}, "time_quantum"),
         ({"default_quota": "memory=="}, "memory: '=' is not a size"),
         ({"default_quota": "{'memory': null}"}, "default_quota"),
-        ({"device_memory": "1GiB"}, "fixed while running"),
-        ({"parent": 1}, "unknown or fixed"),
+        ({"device_memory": "1GiB"}, "cannot change while the coordinator runs"),
+        ({"parent": 1}, "unknown or cannot change"),
         ({"time_quantum": 5, "colour": "red"}, "'colour' is unknown"),
         ({"idle_release": 1, "time_quantum": -5}, "allowed are 0.001 to 86400 seconds"),
     ],
@@ -76,7 +76,7 @@ def test_invalid_setting_changes_nothing(
     assert change(shared_coordinator) == before
 
 
-# For every setting: values that cannot be, and what is said about them.
+# For each setting: invalid values, each with a part of its error message.
 BAD: dict[str, list[tuple[Any, str]]] = {
     "time_quantum": [(0, "0.001 to 86400"), ("soon", "'auto'"), (True, "True"), (math.nan, "nan")],
     "idle_release": [(86401, "0.001 to 86400"), (True, "True"), ("later", "'auto'")],
@@ -106,17 +106,21 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "sockets": [
         ({"ada": "here"}, "not an absolute path"),
         ({"a": "/s", "b": "/s"}, "the same socket"),
-        ({"": "/a"}, "no user"),
+        ({"": "/a"}, "not a user with a path"),
         (5, "5"),
     ],
-    "cgroup_user": [("(", "no regular expression"), (5, "5")],
+    "cgroup_user": [("(", "not a regular expression"), (5, "5")],
     "admins": [([1000], "1000"), (5, "5")],
     "admin_groups": [([True], "True"), (5, "5")],
     "max_connections": [(-1, "1 to 1000000"), (True, "True"), (1.5, "1.5")],
     "max_processes": [(-1, "1 to 1000000"), (True, "True"), ("many", "many")],
     "max_clients": [(-1, "1 to 1000000"), (-1.0, "1 to 1000000"), (1e300, "1 to 1000000"), (True, "True")],
     "max_messages": [(-1, "1 to 1000000"), (10**9, "1000000")],
-    "tenants": [({"a": {"cells": {"rack": 1}}}, "allowed are device, switch"), ({"a": 1}, "no object"), (5, "5")],
+    "tenants": [
+        ({"a": {"cells": {"rack": 1}}}, "allowed are device, switch"),
+        ({"a": 1}, "is not a dictionary"),
+        (5, "5"),
+    ],
     "topology": [("/nowhere.json", "No such file"), (5, "5")],
     "simulate": [("perhaps", "perhaps")],
     "coordinator": [("relative", "is not an absolute path")],
@@ -125,7 +129,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
 
 @pytest.mark.parametrize("name", sorted(GpuShare.class_trait_names(config=True)))
 def test_invalid_setting_is_refused_with_a_reason(name: str) -> None:
-    """Wherever it comes from: a configuration file, options, a running coordinator's clients."""
+    """The check is the same for a configuration file, an option and a request."""
     for value, words in BAD[name]:
         with pytest.raises((TraitError, Refused)) as error:
             LiveSettings(GpuShare(config=Config({"GpuShare": {name: value}})))
@@ -150,14 +154,14 @@ def test_sizes_may_be_numbers_of_bytes() -> None:
     assert LiveSettings(GpuShare(device_memory=4 << 30)).cap_memory(DeviceInfo("u", memory=8 << 30)).memory == 4 << 30
 
 
-def test_part_of_a_card_is_kept_out_of_sharing(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_memory_of_a_device_can_be_capped(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     idle_coordinator.start("--device-memory=4GiB")
     a = processes("a")
     assert (a.control.memory_limit, a.control.memory_total) == (4 << 30, 4 << 30)
     assert idle_coordinator.status()["devices"][0]["memory_total"] == 4 << 30
 
 
-def test_a_cap_above_the_card_is_the_card() -> None:
+def test_cap_above_the_device_memory_has_no_effect() -> None:
     settings = LiveSettings(GpuShare(device_memory="16GiB"))
     assert settings.cap_memory(DeviceInfo("u", memory=8 << 30)).memory == 8 << 30
     assert settings.cap_memory(DeviceInfo("u", memory=32 << 30)).memory == 16 << 30
@@ -176,7 +180,7 @@ def test_options_for_another_coordinator_mean_the_same() -> None:
         assert getattr(again, name) == getattr(traits, name), name
 
 
-def test_quotas_as_people_write_them() -> None:
+def test_quotas_with_units() -> None:
     assert parse_quota({"share": "50%", "memory": "8GiB", "resident": "unlimited", "limit": 1}) == {
         "share": 0.5, "memory": 8 << 30, "resident": None, "limit": 1.0
     }  # fmt: skip
@@ -184,7 +188,7 @@ def test_quotas_as_people_write_them() -> None:
         ({"limit": "none"}, "limit needs a value"),
         ({"share": None}, "share needs a value"),
         ({"memory": "many"}, "'many' is not a size (examples: 8GiB"),
-        ({"memory": "9" * 400 + ".5GiB"}, "beyond any size"),
+        ({"memory": "9" * 400 + ".5GiB"}, "too large for a size"),
         ({"share": "lots"}, "share: 'lots' is not a fraction"),
         ({"share": [0.5]}, "is not a fraction"),
     ):

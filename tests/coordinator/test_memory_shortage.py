@@ -1,4 +1,4 @@
-"""Requests for room on a full device: each is answered by its own number, and refused only if nothing can leave."""
+"""Requests for room on a full device, which are answered by number and refused only if no memory can be evicted."""
 
 from __future__ import annotations
 
@@ -26,162 +26,165 @@ MIB = 1 << 20
 DEVICE = "GPU-one"  # of 1 GiB
 
 
-class Bench:
-    """The levels between real pages and a real scheduler, without sockets. `meanwhile` happens after each event."""
+class PageSyncHarness:
+    """Page sync between real pages and a real scheduler, without sockets. `meanwhile` runs after each event."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.scheduler = Scheduler(Settings())
-        self.members: dict[str, ClientRuntime] = {}
-        self.ports: dict[str, ProcessHandle] = {}
+        self.runtimes: dict[str, ClientRuntime] = {}
+        self.handles: dict[str, ProcessHandle] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         state = CoordinatorState(
-            self.scheduler, LiveSettings(GpuShare()), "", lambda: self.now, self.now, runtimes=self.members
+            self.scheduler, LiveSettings(GpuShare()), "", lambda: self.now, self.now, runtimes=self.runtimes
         )
-        self.levels = PageSync(state, self.feed)
-        self.feed(ev.DeviceFound(DeviceInfo(DEVICE, "Fake GPU", 1 << 30, True)))
+        self.page_sync = PageSync(state, self.dispatch)
+        self.dispatch(ev.DeviceFound(DeviceInfo(DEVICE, "Fake GPU", 1 << 30, True)))
 
-    def feed(self, event: ev.Event) -> None:
+    def dispatch(self, event: ev.Event) -> None:
         self.scheduler.handle(event, self.now)
         self.meanwhile()
 
-    def process(self, name: str, mib: int, pinned: int = 0, runs: bool = True) -> ProcessHandle:
-        """A client of one process that has so many MiB on the device."""
-        number = len(self.ports) + 1
+    def process(self, name: str, mib: int, unmovable: int = 0, runs: bool = True) -> ProcessHandle:
+        """Add a client with one process that has `mib` MiB on the device."""
+        number = len(self.handles) + 1
         page = Page(create_memfd("gpushare_page"))
         hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=DEVICE)])
-        port = ProcessHandle(number, cast(Any, SimpleNamespace(send=lambda *message: True)), page, hello)
-        member = self.members[name] = ClientRuntime(name, "")
-        member.processes[number] = port
-        self.ports[name] = port
-        self.feed(ev.ClientRegistered(name, "1000", name, Quota(), 1))
-        self.feed(ev.ProcessJoined(name, number, (DEVICE,)))
-        holds(port, mib, pinned)
-        self.levels.read_memory(member)
+        handle = ProcessHandle(number, cast(Any, SimpleNamespace(send=lambda *message: True)), page, hello)
+        runtime = self.runtimes[name] = ClientRuntime(name, "")
+        runtime.processes[number] = handle
+        self.handles[name] = handle
+        self.dispatch(ev.ClientRegistered(name, "1000", name, Quota(), 1))
+        self.dispatch(ev.ProcessJoined(name, number, (DEVICE,)))
+        set_memory(handle, mib, unmovable)
+        self.page_sync.read_memory(runtime)
         if runs:
-            self.feed(ev.GateWaitStarted(number))
+            self.dispatch(ev.GateWaitStarted(number))
             permit = self.scheduler.clients[name].permit
             assert permit and permit.may
-            self.feed(ev.TurnEntered(number, permit.turn, self.now))
+            self.dispatch(ev.TurnEntered(number, permit.turn, self.now))
             assert self.scheduler.clients[name].phase == "running"
-        return port
+        return handle
 
-    def answer(self, port: ProcessHandle) -> int:
-        """Look for room for the port's request; returns the number of its last refused one, or 0."""
-        self.levels.handle_memory_shortage([port])
-        return int(port.page.control.refused_request_seq)
+    def answer(self, handle: ProcessHandle) -> int:
+        """Handle the process's request for room, and return the number of its last refused request, or 0."""
+        self.page_sync.handle_memory_shortage([handle])
+        return int(handle.page.control.refused_request_seq)
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    made = Bench()
+def harness() -> Iterator[PageSyncHarness]:
+    made = PageSyncHarness()
     yield made
-    for port in made.ports.values():
-        port.page.close()
+    for handle in made.handles.values():
+        handle.page.close()
 
 
-def holds(port: ProcessHandle, mib: int, pinned: int = 0) -> None:
-    report = port.page.report
+def set_memory(handle: ProcessHandle, mib: int, unmovable: int = 0) -> None:
+    report = handle.page.report
     report.allocated = report.resident = mib * MIB
-    report.unmovable = pinned * MIB
+    report.unmovable = unmovable * MIB
 
 
-def asks(port: ProcessHandle, mib: int) -> int:
-    """Report in the page that an allocation of so many MiB finds the device full. Return the request's number."""
-    port.page.report.allocated += mib * MIB
-    port.page.report.resident += mib * MIB
-    port.page.report.unmet_bytes = mib * MIB
-    port.page.report.unmet_request_seq += 1
-    return int(port.page.report.unmet_request_seq)
+def request_room(handle: ProcessHandle, mib: int) -> int:
+    """Report in the page that an allocation of `mib` MiB finds the device full, and return the request's number."""
+    handle.page.report.allocated += mib * MIB
+    handle.page.report.resident += mib * MIB
+    handle.page.report.unmet_bytes = mib * MIB
+    handle.page.report.unmet_request_seq += 1
+    return int(handle.page.report.unmet_request_seq)
 
 
-def test_a_request_that_comes_meanwhile_does_not_get_the_answer_to_the_one_before(bench: Bench) -> None:
-    """The first cannot be met. While the coordinator looks at it, its program gives up, frees memory, asks for less."""
-    port = bench.process("a", 400)
-    bench.process("plain", 600, pinned=600, runs=False)
-    bench.process("idle", 20, runs=False)
-    first = asks(port, 100)
-
-    def another() -> None:
-        bench.meanwhile = lambda: None
-        holds(port, 100)
-        asks(port, 50)
-
-    bench.meanwhile = another
-    assert bench.answer(port) == first
-    assert bench.answer(port) == first, "memory of the idle client can leave for the second"
-
-
-def test_a_request_that_was_met_meanwhile_and_followed_by_another(bench: Bench) -> None:
-    port = bench.process("a", 480)
-    bench.process("b", 500)
-    asks(port, 16)
-    bench.process("c", 0, runs=False)
+def test_later_request_does_not_get_an_earlier_answer(harness: PageSyncHarness) -> None:
+    """The first request cannot be met. While the coordinator handles it, the program frees memory and requests less."""
+    handle = harness.process("a", 400)
+    harness.process("plain", 600, unmovable=600, runs=False)
+    harness.process("idle", 20, runs=False)
+    first = request_room(handle, 100)
 
     def another() -> None:
-        bench.meanwhile = lambda: None
-        port.page.report.unmet_request_seq += 1
-        port.page.report.unmet_bytes = 0
-        asks(port, 16)
+        harness.meanwhile = lambda: None
+        set_memory(handle, 100)
+        request_room(handle, 50)
 
-    bench.meanwhile = another
-    bench.answer(port)
-    assert bench.answer(port) == 0
-
-
-def test_colocated_clients_are_separated_and_the_request_waits(bench: Bench) -> None:
-    port, other = bench.process("a", 480), bench.process("b", 464)
-    asks(port, 16)
-    assert bench.answer(port) == 0
-    assert {name: client.phase for name, client in bench.scheduler.clients.items()} == {"a": "running", "b": "draining"}
-    bench.feed(ev.TurnLeft(other.number, bench.scheduler.clients["b"].grant.turn))  # type: ignore[union-attr]
-    assert bench.answer(port) == 0, "b's memory has not left yet"
+    harness.meanwhile = another
+    assert harness.answer(handle) == first
+    assert harness.answer(handle) == first, "the second request was refused, although the idle client can be evicted"
 
 
-def test_request_is_refused_if_evictions_do_not_suffice(bench: Bench) -> None:
-    """A program outside sharing has the rest of the device."""
-    port, idle = bench.process("a", 400), bench.process("idle", 50, runs=False)
-    number = asks(port, 100)
-    assert bench.answer(port) == 0
-    assert bench.scheduler.residency.target("idle") == 0
+def test_request_after_a_met_request_is_not_refused(harness: PageSyncHarness) -> None:
+    handle = harness.process("a", 480)
+    harness.process("b", 500)
+    request_room(handle, 16)
+    harness.process("c", 0, runs=False)
+
+    def another() -> None:
+        harness.meanwhile = lambda: None
+        handle.page.report.unmet_request_seq += 1
+        handle.page.report.unmet_bytes = 0
+        request_room(handle, 16)
+
+    harness.meanwhile = another
+    harness.answer(handle)
+    assert harness.answer(handle) == 0
+
+
+def test_colocated_clients_are_separated_and_the_request_waits(harness: PageSyncHarness) -> None:
+    handle, other = harness.process("a", 480), harness.process("b", 464)
+    request_room(handle, 16)
+    assert harness.answer(handle) == 0
+    assert {name: client.phase for name, client in harness.scheduler.clients.items()} == {
+        "a": "running",
+        "b": "draining",
+    }
+    harness.dispatch(ev.TurnLeft(other.number, harness.scheduler.clients["b"].grant.turn))  # type: ignore[union-attr]
+    assert harness.answer(handle) == 0, "the request was refused before the memory of b was evicted"
+
+
+def test_request_is_refused_if_evictions_do_not_suffice(harness: PageSyncHarness) -> None:
+    """A foreign process has the rest of the device."""
+    handle, idle = harness.process("a", 400), harness.process("idle", 50, runs=False)
+    number = request_room(handle, 100)
+    assert harness.answer(handle) == 0
+    assert harness.scheduler.residency.target("idle") == 0
     idle.page.report.resident = 0
-    assert bench.answer(port) == number
+    assert harness.answer(handle) == number
 
 
-def test_request_stops_waiting_for_a_stuck_eviction(bench: Bench) -> None:
-    port = bench.process("a", 400)
-    bench.process("stopped", 50, runs=False)
-    number = asks(port, 100)
+def test_request_stops_waiting_for_a_stuck_eviction(harness: PageSyncHarness) -> None:
+    handle = harness.process("a", 400)
+    harness.process("stopped", 50, runs=False)
+    number = request_room(handle, 100)
     for _ in range(14):
-        assert bench.answer(port) == 0
-        bench.now += 1.0
-    bench.now += 2.0
-    assert bench.answer(port) == number
+        assert harness.answer(handle) == 0
+        harness.now += 1.0
+    harness.now += 2.0
+    assert harness.answer(handle) == number
 
 
-def test_impossible_request_is_refused_at_once(bench: Bench) -> None:
-    port = bench.process("a", 100)
-    bench.process("b", 300)
-    bench.process("plain", 200, pinned=200, runs=False)
-    number = asks(port, 725)
-    assert bench.answer(port) == number
-    assert {bench.scheduler.clients[name].phase for name in ("a", "b")} == {"running"}
+def test_impossible_request_is_refused_at_once(harness: PageSyncHarness) -> None:
+    handle = harness.process("a", 100)
+    harness.process("b", 300)
+    harness.process("plain", 200, unmovable=200, runs=False)
+    number = request_room(handle, 725)
+    assert harness.answer(handle) == number
+    assert {harness.scheduler.clients[name].phase for name in ("a", "b")} == {"running"}
 
 
-def test_request_is_refused_after_a_fresh_sample_of_the_pages(bench: Bench) -> None:
-    """The plain one has allocated since it was looked at last: then nothing can be had, and no turn need end."""
-    port, plain = bench.process("a", 100), bench.process("plain", 0, runs=False)
-    bench.process("b", 100)
-    holds(plain, 700, pinned=700)
-    number = asks(port, 300)
-    assert bench.answer(port) == number
-    assert {bench.scheduler.clients[name].phase for name in ("a", "b")} == {"running"}
+def test_request_is_refused_after_a_fresh_sample_of_the_pages(harness: PageSyncHarness) -> None:
+    """The client in mode plain has allocated since the last sample, so nothing can be evicted and no turn must end."""
+    handle, plain = harness.process("a", 100), harness.process("plain", 0, runs=False)
+    harness.process("b", 100)
+    set_memory(plain, 700, unmovable=700)
+    number = request_room(handle, 300)
+    assert harness.answer(handle) == number
+    assert {harness.scheduler.clients[name].phase for name in ("a", "b")} == {"running"}
 
 
-def test_nothing_is_refused_after_the_turn(bench: Bench) -> None:
-    """The process asks again in the next one."""
-    port = bench.process("a", 400)
-    bench.process("plain", 600, pinned=600, runs=False)
-    bench.feed(ev.ReleaseRequested("a"))
-    asks(port, 100)
-    assert bench.answer(port) == 0
+def test_nothing_is_refused_after_the_turn(harness: PageSyncHarness) -> None:
+    """The process repeats the request in its next turn."""
+    handle = harness.process("a", 400)
+    harness.process("plain", 600, unmovable=600, runs=False)
+    harness.dispatch(ev.ReleaseRequested("a"))
+    request_room(handle, 100)
+    assert harness.answer(handle) == 0

@@ -1,4 +1,4 @@
-"""Metrics: the same families everywhere, all of them documented; the coordinator's own endpoint."""
+"""Metrics server of the coordinator, and the documentation of all metrics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DASHBOARD = Path(jupyter_gpushare.__file__).parent / "share" / "grafana" / "gpus
 def http(
     where: str | tuple[str, int], request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 ) -> tuple[bytes, str]:
-    """Status line and body."""
+    """Send an HTTP request and return the status line and the body of the response."""
     family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
     with closing(socket.socket(family)) as connection:
         connection.settimeout(2 * DEADLINE_SECONDS)
@@ -47,7 +47,7 @@ def http(
 
 
 def samples(body: str) -> dict[tuple[str, ...], float]:
-    """By name and values of the labels, in the order of these."""
+    """Return the samples by name and values of the labels, in the order of the labels."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(body)
@@ -57,7 +57,7 @@ def samples(body: str) -> dict[tuple[str, ...], float]:
 
 @pytest.fixture
 def exposed(idle_coordinator: CoordinatorProcess, folder: Path, processes: ProcessFactory) -> Iterator[str]:
-    """The metrics of a coordinator on which a has had a turn, b has one, and c waits."""
+    """Provide the metrics of a coordinator on which a has had a turn, b has one, and c waits."""
     path = str(folder / "m.sock")
     idle_coordinator.start(f"--GpuShare.metrics=unix:{path}")
     a, b, c = processes("a"), processes("b"), processes("c")
@@ -90,7 +90,7 @@ def test_metrics_report_turns_and_waits(exposed: str) -> None:
 
 
 def everything() -> dict[str, Any]:
-    """A snapshot that has all there can be."""
+    """Return a snapshot with all fields of which metrics are made."""
     device = {
         "uuid": "u",
         "name": "n",
@@ -101,13 +101,13 @@ def everything() -> dict[str, Any]:
         "queue": [],
     }
     figures = ("gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes", "restored_bytes")
-    about: dict[str, Any] = {"uptime_seconds": 1, "refused": {"invalid": 1}}
-    about |= {name: {"buckets": [1], "seconds": 0.1} for name in ("drains", "waits", "switches")}
-    about["usage"] = [{"user": "ada", "tenant": None, "device": "u", **dict.fromkeys(figures, 1)}]
+    coordinator: dict[str, Any] = {"uptime_seconds": 1, "refused": {"invalid": 1}}
+    coordinator |= {name: {"buckets": [1], "seconds": 0.1} for name in ("drains", "waits", "switches")}
+    coordinator["usage"] = [{"user": "ada", "tenant": None, "device": "u", **dict.fromkeys(figures, 1)}]
     return {
         "devices": [{**device, "foreign_processes": [{"pid": 1, "memory": 1}]}],
         "clients": [],
-        "coordinator": about,
+        "coordinator": coordinator,
     }
 
 
@@ -116,14 +116,14 @@ def test_every_metric_is_documented_and_exported(exposed: str) -> None:
     documented = set(re.findall(r"^\| `(gpushare_\w+)` \|", text, re.M))
     named = {f.name + ("_total" if f.type == "counter" else "") for f in prometheus.server_metrics(everything())}
     assert named == documented
-    here = {f.name for f in text_string_to_metric_families(exposed)}
-    assert here == {f.name for f in prometheus.snapshot_metrics(everything())}
+    exported_names = {f.name for f in text_string_to_metric_families(exposed)}
+    assert exported_names == {f.name for f in prometheus.snapshot_metrics(everything())}
 
 
-def test_processes_outside_of_sharing_are_counted() -> None:
+def test_foreign_processes_are_counted() -> None:
     status = everything()
-    beside = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
-    status["devices"][0]["foreign_processes"] = beside
+    foreign = [{"pid": 1, "user": "ada", "memory": 5}, {"pid": None, "user": None, "memory": None}]
+    status["devices"][0]["foreign_processes"] = foreign
     values = {
         family.name: [sample.value for sample in family.samples] for family in prometheus.snapshot_metrics(status)
     }
@@ -143,10 +143,10 @@ def test_launch_limits_have_client_unit_and_reason() -> None:
 def test_dashboard_queries_existing_metrics() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    there = {sample.name for family in prometheus.snapshot_metrics(everything()) for sample in family.samples}
+    exported = {sample.name for family in prometheus.snapshot_metrics(everything()) for sample in family.samples}
     for query in queries:
         names = re.findall(r"gpushare_\w+", query)
-        assert names and set(names) <= there, query
+        assert names and set(names) <= exported, query
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
@@ -175,7 +175,7 @@ def test_a_port_and_bad_requests(idle_coordinator: CoordinatorProcess) -> None:
     with ExitStack() as stack:
         slow = [stack.enter_context(socket.create_connection(where)) for _ in range(40)]
         hung_up = [one for one in slow if _ended(one)]
-        assert 40 - len(hung_up) <= MAX_THREADS, "so many may be slow at a time"
+        assert 40 - len(hung_up) <= MAX_THREADS, "more slow connections than threads are served"
     wait_until(lambda: http(where)[0].endswith(b" 200 OK"))
 
 
@@ -194,7 +194,7 @@ def test_a_port_that_is_taken_is_a_warning(idle_coordinator: CoordinatorProcess,
         port = taken.getsockname()[1]
         idle_coordinator.start(f"--GpuShare.metrics=127.0.0.1:{port}")
         (problem,) = idle_coordinator.status()["coordinator"]["problems"]
-        assert f"no metrics are told at 127.0.0.1:{port}" in problem and "in use" in problem
+        assert f"metrics are not served at 127.0.0.1:{port}" in problem and "in use" in problem
         processes("a").run_turn()
 
 
@@ -222,7 +222,7 @@ def test_metrics_address_is_local_by_default(written: str) -> None:
 
 
 def test_subscriber_gets_its_own_usage_only() -> None:
-    rows = [{"user": "root"}, {"user": "nobody"}]
+    rows = [{"user": "root"}, {"user": "ada"}]
     status: dict[str, Any] = {"devices": [], "clients": [], "coordinator": {"usage": rows}}
     assert (
         msgspec.json.decode(SnapshotEncoder(status, {}).for_user(Identity("0", True, 1, 0)))["coordinator"]["usage"]

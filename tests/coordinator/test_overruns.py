@@ -1,4 +1,4 @@
-"""Turns that do not end, with a real coordinator and fake processes: what is told of them, and recorded."""
+"""Overruns with a real coordinator and fake processes: notes to users, interrupts and audit records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..hostile.virtual_loop import VirtualLoop
 from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import ProtocolProcess, wait_until
 
-LONG = 15.0  # what is not drained after 10 s is an overrun
+OVERRUN_TIMEOUT_SECONDS = 15.0  # an overrun is reported after 10 s
 
 
 def overrun(coordinator: CoordinatorProcess, processes: ProcessFactory) -> tuple[ProtocolProcess, ProtocolProcess]:
@@ -24,7 +24,7 @@ def overrun(coordinator: CoordinatorProcess, processes: ProcessFactory) -> tuple
     stuck.run_turn()
     waits.start_waiting()
     stuck.wait_phase(CLOSING)
-    wait_until(lambda: (coordinator.client("stuck") or {})["phase"] == "overrun", LONG)
+    wait_until(lambda: (coordinator.client("stuck") or {})["phase"] == "overrun", OVERRUN_TIMEOUT_SECONDS)
     return stuck, waits
 
 
@@ -41,18 +41,20 @@ def test_overrun_interrupts_the_kernel_once(
         f"--CoordinatorApp.state_directory={state}", "--GpuShare.overrun=interrupt", "--GpuShare.overrun_patience=1"
     )
     stuck, waits = overrun(coordinator, processes)
-    assert notes(coordinator, "stuck")[0].endswith("if it goes on, its kernel is asked to interrupt its cell")
+    assert notes(coordinator, "stuck")[0].endswith("if this lasts, its kernel will be asked to interrupt its cell")
     sequence = stuck.control.interrupt_seq
     wait_until(lambda: (coordinator.client("stuck") or {})["interrupt_asked"])
-    assert "which it does when the call that runs returns" in notes(coordinator, "stuck")[0]
+    assert "and does that when the running call returns" in notes(coordinator, "stuck")[0]
     assert (coordinator.client("waits") or {})["interrupt_asked"] is False and notes(coordinator, "waits") == []
-    assert stuck.control.interrupt_seq == sequence, "its own server interrupts it, and then its waiting calls fail"
+    assert stuck.control.interrupt_seq == sequence, (
+        "the coordinator interrupted the calls instead of the Jupyter server"
+    )
     found = [json.loads(line) for line in (state / "audit.log").read_text().splitlines()]
     assert [(entry["what"], entry["subject"], entry["user"], entry["pid"]) for entry in found] == [
         ("interrupt", "stuck", None, coordinator.pid)
     ]
     assert found[0]["new"]["overrun_seconds"] >= 8
-    assert "client stuck: its kernel is asked to interrupt its cell" in coordinator.log.read_text()
+    assert "asking the kernel of client stuck to interrupt its cell" in coordinator.log.read_text()
     assert waits.phase == OUT
     stuck.drain()
     waits.wait_phase(IN)
@@ -64,16 +66,16 @@ def test_overrun_is_joined_and_reported(idle_coordinator: CoordinatorProcess, pr
     coordinator = idle_coordinator
     coordinator.start("--GpuShare.overrun=join", "--GpuShare.overrun_patience=1", "--GpuShare.sharing=exclusive")
     stuck, waits = overrun(coordinator, processes)
-    assert notes(coordinator, "stuck")[0].endswith("if it goes on, others whose memory fits are let in beside it")
+    assert notes(coordinator, "stuck")[0].endswith("if this lasts, clients whose memory fits will run at the same time")
     waits.wait_phase(IN)
 
     def phases() -> dict[str, Any]:
         return {name: (coordinator.client(name) or {})["phase"] for name in ("stuck", "waits")}
 
     wait_until(lambda: phases() == {"stuck": "overrun", "waits": "running"})
-    assert notes(coordinator, "stuck")[0].endswith("others run beside it")
+    assert notes(coordinator, "stuck")[0].endswith("other clients run at the same time")
     assert notes(coordinator, "waits") == [
-        "another client's turn is over, and it has not left the GPU: this one runs beside it"
+        "another client's turn is over, and its work has not left the GPU: both clients run at the same time"
     ]
     assert [grant["client"] for grant in coordinator.status()["devices"][0]["grants"]] == ["stuck", "waits"]
     stuck.drain()
@@ -83,24 +85,29 @@ def test_overrun_is_joined_and_reported(idle_coordinator: CoordinatorProcess, pr
 
 def test_eviction_overrun_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    edge = InProcessCoordinator(VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive")
-    stuck, waits = WellBehavedClient(edge, "stuck", "GPU-shared"), WellBehavedClient(edge, "waits", "GPU-shared")
+    in_process = InProcessCoordinator(
+        VirtualLoop(), tmp_path, overrun="interrupt", time_quantum=0.5, sharing="exclusive"
+    )
+    stuck, waits = (
+        WellBehavedClient(in_process, "stuck", "GPU-shared"),
+        WellBehavedClient(in_process, "waits", "GPU-shared"),
+    )
     stuck.is_moving = lambda: True  # type: ignore[method-assign]
     for process in (stuck, waits):
         process.start_waiting()
-        edge.pass_time(0.1)
+        in_process.pass_time(0.1)
         process.run_step()
-        edge.pass_time(0.6)
+        in_process.pass_time(0.6)
     for _ in range(2):
         stuck.run_step()
-        edge.pass_time(0.1)
+        in_process.pass_time(0.1)
     assert stuck.phase == LEAVING
-    edge.pass_time(100.0)
+    in_process.pass_time(100.0)
     (client,) = [
-        one for one in edge.request(messages.Status(), uid=WELL_BEHAVED_UID)["clients"] if one["id"] == "stuck"
+        one for one in in_process.request(messages.Status(), uid=WELL_BEHAVED_UID)["clients"] if one["id"] == "stuck"
     ]
     assert (client["phase"], client["interrupt_asked"]) == ("overrun", False)
-    assert client["notes"] == ["its turn is over, and its memory has not left the GPU: others wait for that"]
+    assert client["notes"] == ["its turn is over, and its memory has not left the GPU: other clients wait for that"]
     for process in (stuck, waits):
         process.close()
-    edge.close()
+    in_process.close()

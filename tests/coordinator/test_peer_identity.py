@@ -1,4 +1,4 @@
-"""Who a peer is: by uid, by socket, by cgroup; and who is an admin."""
+"""Identification of peers by uid, socket and cgroup, and of admins."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def settings(**values: Any) -> GpuShare:
 
 @pytest.fixture
 def connection() -> Iterator[socket.socket]:
-    """One end of a connection whose other end is this process."""
-    ours, other = socket.socketpair()
-    with contextlib.closing(ours), contextlib.closing(other):
-        yield ours
+    """Provide one end of a connection whose other end is in this process."""
+    own, other = socket.socketpair()
+    with contextlib.closing(own), contextlib.closing(other):
+        yield own
 
 
 def test_a_peer_is_its_uid(connection: socket.socket) -> None:
@@ -54,8 +54,8 @@ def test_a_peer_is_its_uid(connection: socket.socket) -> None:
 
 def test_user_of_a_per_user_socket_overrides_the_uid(connection: socket.socket) -> None:
     sockets = {"ada": "/run/gpushare/users/ada/c.sock"}
-    here = PeerIdentifier(settings(identity="socket", sockets=sockets))
-    assert here.identify(connection, "ada") == Identity("ada", False, os.getpid(), ME)
+    identifier = PeerIdentifier(settings(identity="socket", sockets=sockets))
+    assert identifier.identify(connection, "ada") == Identity("ada", False, os.getpid(), ME)
     named = PeerIdentifier(settings(identity="socket", sockets=sockets, admins=["ada"]))
     assert named.identify(connection, "ada").admin
 
@@ -67,8 +67,8 @@ def test_process_in_the_coordinators_cgroup_is_identified_by_uid(connection: soc
 
 @pytest.mark.skipif(not peer_identity._has_peer_pidfd(), reason="needs Linux 6.5")
 def test_exited_process_has_no_user(tmp_path: Path) -> None:
-    """Its number may be another process's soon, or is already."""
-    here = PeerIdentifier(settings(identity="cgroup"))
+    """The pid may belong to another process soon, or already."""
+    identifier = PeerIdentifier(settings(identity="cgroup"))
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
@@ -79,15 +79,15 @@ def test_exited_process_has_no_user(tmp_path: Path) -> None:
         with contextlib.closing(listener.accept()[0]) as accepted:
             os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
             with pytest.raises(IdentificationFailed, match=f"process {child} .*connect again"):
-                here.identify(accepted)
+                identifier.identify(accepted)
             os.waitpid(child, 0)
             with pytest.raises(IdentificationFailed, match=f"process {child} "):
-                here.identify(accepted)
+                identifier.identify(accepted)
 
 
 def test_cgroup_identity_is_refused_without_pidfds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_identity, "_has_peer_pidfd", lambda: False)
-    with pytest.raises(Refused, match=r"needs Linux 6\.5 or newer.*allowed here are 'uid' and 'socket'"):
+    with pytest.raises(Refused, match=r"needs Linux 6\.5 or newer.*allowed on this host are 'uid' and 'socket'"):
         PeerIdentifier(settings(identity="cgroup"))
 
 
@@ -100,7 +100,7 @@ def test_cgroup_identity_is_refused_without_pidfds(monkeypatch: pytest.MonkeyPat
         (f"/docker/{CONTAINER}", CONTAINER),
         ("/system.slice/jupyter-ada.service", "ada"),
         ("/user.slice/user-1000.slice/session-3.scope", "1000"),
-        # What a user makes below is not believed.
+        # The user may have created the lower levels, so they do not count.
         (f"/user.slice/user-1000.slice/user@1000.service/app.slice/docker-{CONTAINER}.scope", "1000"),
         ("/user.slice/user-1000.slice/user@1000.service/app.slice/jupyter-ada.service", "1000"),
         (f"/system.slice/docker-{CONTAINER}.scope/user-0.slice/x", CONTAINER),
@@ -111,7 +111,7 @@ def test_users_in_cgroups(path: str, user: str) -> None:
 
 
 def test_cgroup_without_a_user_is_refused() -> None:
-    with pytest.raises(IdentificationFailed, match=r"no user is named by the cgroup /system\.slice/cron\.service"):
+    with pytest.raises(IdentificationFailed, match=r"the cgroup /system\.slice/cron\.service names no user"):
         user_from_cgroup(["/system.slice/cron.service", "/"], PATTERN)
     with pytest.raises(IdentificationFailed, match=r"\(none\)"):
         user_from_cgroup([], PATTERN)
@@ -145,18 +145,18 @@ def test_unknown_user_has_its_identifier_as_name() -> None:
     assert user_account("9" * 40) == (("9" * 40,), ())
 
 
-def test_a_database_that_was_out_of_reach_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a user would be without groups, and so without their ceilings, until the coordinator's end."""
+def test_user_database_is_queried_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a second query, a user would have no groups, and so no ceilings, until the coordinator's end."""
     user_database._look_up.cache_clear()
-    tenancy = TenantLookup({"mine": {"groups": [str(pwd.getpwuid(ME).pw_gid)]}})
+    lookup = TenantLookup({"mine": {"groups": [str(pwd.getpwuid(ME).pw_gid)]}})
 
     def out_of_reach(uid: int) -> NoReturn:
         raise KeyError(f"getpwuid(): uid not found: {uid}")
 
     with monkeypatch.context() as context:
         context.setattr(pwd, "getpwuid", out_of_reach)
-        assert tenancy.tenant_of(str(ME)) == ""
-    assert tenancy.tenant_of(str(ME)) == ""  # not at once: it may hang each time
+        assert lookup.tenant_of(str(ME)) == ""
+    assert lookup.tenant_of(str(ME)) == ""  # no query yet, because each may hang
     later = time.monotonic() + 11
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert tenancy.tenant_of(str(ME)) == "mine"
+    assert lookup.tenant_of(str(ME)) == "mine"

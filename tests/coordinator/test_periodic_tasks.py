@@ -1,4 +1,4 @@
-"""What is done in slices, of many clients, in virtual time: the work of each second, and snapshots."""
+"""Chunked work for many clients in virtual time: the tasks of each second, and snapshots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InPr
 
 
 @pytest.fixture
-def crowd(in_process: InProcessCoordinator) -> Iterator[list[WellBehavedClient]]:
+def clients(in_process: InProcessCoordinator) -> Iterator[list[WellBehavedClient]]:
     made = [WellBehavedClient(in_process, f"client-{number}", "GPU-shared") for number in range(MANY)]
     in_process.pass_time(1.5)
     yield made
@@ -38,113 +38,113 @@ def crowd(in_process: InProcessCoordinator) -> Iterator[list[WellBehavedClient]]
 
 
 def test_request_during_a_heartbeat_is_answered_before_its_end(
-    in_process: InProcessCoordinator, crowd: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
+    in_process: InProcessCoordinator, clients: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    daemon, asks = in_process.coordinator, in_process.connect(0)
-    touch, look_at = daemon.settings_override.refresh, daemon.usage.sample_client
-    heard: list[int] = []  # lines, when a client was looked at
+    coordinator, connection = in_process.coordinator, in_process.connect(0)
+    refresh, sample_client = coordinator.settings_override.refresh, coordinator.usage.sample_client
+    lines_read: list[int] = []  # number of handled lines at the sample of each client
 
-    def begins() -> None:
-        touch()
-        heard.clear()
-        asks.send(encode(messages.Status()))
+    def refresh_and_request() -> None:
+        refresh()
+        lines_read.clear()
+        connection.send(encode(messages.Status()))
 
-    def looks(*args: Any) -> None:
-        heard.append(in_process.lines)
-        look_at(*args)
+    def sample(*args: Any) -> None:
+        lines_read.append(in_process.lines)
+        sample_client(*args)
 
-    monkeypatch.setattr(daemon.settings_override, "refresh", begins)
-    monkeypatch.setattr(daemon.usage, "sample_client", looks)
+    monkeypatch.setattr(coordinator.settings_override, "refresh", refresh_and_request)
+    monkeypatch.setattr(coordinator.usage, "sample_client", sample)
     before = in_process.lines
     in_process.pass_time(1.0)
-    assert len(heard) == len(crowd) and heard[-1] == before + 1
-    asks.close()
+    assert len(lines_read) == len(clients) and lines_read[-1] == before + 1
+    connection.close()
 
 
 def test_clients_that_end_during_a_heartbeat_are_skipped(
-    in_process: InProcessCoordinator, crowd: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
+    in_process: InProcessCoordinator, clients: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    daemon, look_at = in_process.coordinator, in_process.coordinator.usage.sample_client
-    looked: list[str] = []
+    coordinator, sample_client = in_process.coordinator, in_process.coordinator.usage.sample_client
+    sampled: list[str] = []
 
-    def looks(member: Any, now: float) -> None:
-        if not looked:
-            for one in crowd[MAX_ITEMS:]:
-                gone = daemon.state.runtimes[one.client]
+    def sample(runtime: Any, now: float) -> None:
+        if not sampled:
+            for one in clients[MAX_ITEMS:]:
+                gone = coordinator.state.runtimes[one.client]
                 gone.is_unregistered = True
-                daemon.registry.remove_process(next(iter(gone.processes.values())))
-        looked.append(member.client_id)
-        look_at(member, now)
+                coordinator.registry.remove_process(next(iter(gone.processes.values())))
+        sampled.append(runtime.client_id)
+        sample_client(runtime, now)
 
-    monkeypatch.setattr(daemon.usage, "sample_client", looks)
-    monkeypatch.setattr(daemon.usage, "remove_client", lambda member, now: None)
+    monkeypatch.setattr(coordinator.usage, "sample_client", sample)
+    monkeypatch.setattr(coordinator.usage, "remove_client", lambda runtime, now: None)
     in_process.pass_time(1.0)
-    assert looked == [one.client for one in crowd[:MAX_ITEMS]]
+    assert sampled == [one.client for one in clients[:MAX_ITEMS]]
 
 
 @pytest.mark.parametrize(
-    "part",
+    "task",
     ["settings_override.refresh", "page_sync.update_estimates", "device_monitor.poll", "foreign_processes.sample"],
 )
 def test_failing_part_leaves_the_other_parts_working(
     in_process: InProcessCoordinator,
-    crowd: list[WellBehavedClient],
+    clients: list[WellBehavedClient],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    part: str,
+    task: str,
 ) -> None:
-    daemon = in_process.coordinator
-    crowd[0].start_waiting()
+    coordinator = in_process.coordinator
+    clients[0].start_waiting()
     in_process.pass_time(0.1)
-    owner, name = part.split(".")
-    monkeypatch.setattr(getattr(daemon, owner), name, lambda *_: 1 / 0)
+    owner, name = task.split(".")
+    monkeypatch.setattr(getattr(coordinator, owner), name, lambda *_: 1 / 0)
     for _ in range(2):
-        before = daemon.usage.accumulator.totals_version
+        before = coordinator.usage.accumulator.totals_version
         in_process.pass_time(1.0)
-        assert daemon.usage.accumulator.totals_version > before
-    assert caplog.text.count("ZeroDivisionError: ") == 1, "and not again"
+        assert coordinator.usage.accumulator.totals_version > before
+    assert caplog.text.count("ZeroDivisionError: ") == 1, "the exception was logged more than once"
 
 
 def test_failing_client_leaves_the_other_clients_working(
     in_process: InProcessCoordinator,
-    crowd: list[WellBehavedClient],
+    clients: list[WellBehavedClient],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    looked: list[str] = []
+    sampled: list[str] = []
 
-    def looks(member: Any, _now: float) -> None:
-        looked.append(member.client_id)
-        if member.client_id == "client-0":
+    def sample(runtime: Any, _now: float) -> None:
+        sampled.append(runtime.client_id)
+        if runtime.client_id == "client-0":
             raise ValueError
 
     with monkeypatch.context() as patch:
-        patch.setattr(in_process.coordinator.usage, "sample_client", looks)
+        patch.setattr(in_process.coordinator.usage, "sample_client", sample)
         in_process.pass_time(1.0)
-    assert looked == [one.client for one in crowd]
-    assert "bug: client-0; story:" in caplog.text and "ClientRegistered" in caplog.text
+    assert sampled == [one.client for one in clients]
+    assert "bug: client-0; event log:" in caplog.text and "ClientRegistered" in caplog.text
 
 
 def test_snapshot_of_many_clients_is_consistent(
-    in_process: InProcessCoordinator, crowd: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
+    in_process: InProcessCoordinator, clients: list[WellBehavedClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that the snapshot has looked at already begins to wait."""
-    looked: list[str] = []
+    """A client begins to wait after the snapshot has built its fields."""
+    sampled: list[str] = []
 
     def notes(_: Any, client: Any) -> list[str]:
-        looked.append(client.id)
-        if looked == [one.client for one in crowd[: MAX_ITEMS + 1]]:
-            crowd[0].start_waiting()
+        sampled.append(client.id)
+        if sampled == [one.client for one in clients[: MAX_ITEMS + 1]]:
+            clients[0].start_waiting()
         return []
 
     monkeypatch.setattr(client_fields, "placement_notes", notes)
-    asks = in_process.connect(0)
-    asks.send(encode(messages.Status()))
-    while (answer := asks.next_message()) is None:
+    connection = in_process.connect(0)
+    connection.send(encode(messages.Status()))
+    while (answer := connection.next_message()) is None:
         in_process.handle_pending()
     status = answer["result"]
     (device,) = status["devices"]
-    assert len(status["clients"]) == len(crowd)
-    assert device["queue"] == [crowd[0].client]
-    assert [client["id"] for client in status["clients"] if client["phase"] == "waiting"] == [crowd[0].client]
-    asks.close()
+    assert len(status["clients"]) == len(clients)
+    assert device["queue"] == [clients[0].client]
+    assert [client["id"] for client in status["clients"] if client["phase"] == "waiting"] == [clients[0].client]
+    connection.close()

@@ -1,4 +1,4 @@
-"""Where clients go, as a coordinator decides it: by words, tenants and the health of devices."""
+"""Placement of clients by a coordinator, by their options, tenants and the health of devices."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .conftest import Connect, CoordinatorProcess, ProcessFactory, ask
 from .protocol_process import ProtocolProcess, wait_until
 
 A, B = "GPU-a", "GPU-b"
-SIZE = 8 << 30  # of a device that a fake process reports
+SIZE = 8 << 30  # bytes of a device in the report of a fake process
 
 
 @pytest.fixture
 def two(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> CoordinatorProcess:
-    """A coordinator that knows two devices, from a process that has used both."""
+    """Provide a coordinator that knows two devices from the hello of a process."""
     idle_coordinator.start(quantum=60)
     processes("first", A, B).disconnect()
     idle_coordinator.request(messages.Unregister(client="first"))
@@ -52,9 +52,9 @@ def test_placement_options_choose_the_device(two: CoordinatorProcess) -> None:
     assert register(two, "b", "affinity=pair") == pair
     assert register(two, "d", f"device={B}") == [B]
     assert (two.client("a") or {})["labels"] == {"affinity": "pair"}
-    reason, said = refused(two, "e", "affinity=pair share=0.6")
+    reason, message = refused(two, "e", "affinity=pair share=0.6")
     assert reason == "placement_failed"
-    assert "has 0.5 of its share left" in said
+    assert "has 0.5 of its share left" in message
 
 
 @pytest.mark.parametrize("half", ["0.5", "50%"])
@@ -64,7 +64,7 @@ def test_memory_can_be_a_part_of_the_device(two: CoordinatorProcess, processes: 
     assert process.control.memory_limit == SIZE // 2
     two.request(messages.SetQuota(client="a", changes={"memory": "0.25"}))
     assert process.control.memory_limit == SIZE // 4
-    with pytest.raises(CoordinatorError, match="affinity is about where a client starts"):
+    with pytest.raises(CoordinatorError, match="affinity is a placement option"):
         two.request(messages.SetQuota(client="a", changes={"affinity": "x"}))
 
 
@@ -73,14 +73,14 @@ def test_disabled_device_is_avoided_and_its_clients_are_notified(two: Coordinato
     assert two.request(messages.Device(device=uuid, failed="maintenance")) == {"clients": ["a"]}
     assert device(two, uuid)["failed"] == "maintenance"
     (notice,) = (two.client("a") or {})["notes"]
-    assert "has failed: maintenance; a restarted kernel gets another one" in notice
+    assert "has failed (maintenance): restart the kernel to get another device" in notice
     other = B if uuid == A else A
     assert [register(two, name) for name in "bcd"] == [[other]] * 3
-    assert register(two, "a") == [other], "its kernel is started again"
+    assert register(two, "a") == [other], "a restarted kernel gets the failed device"
     two.request(messages.Device(device=uuid))
     assert device(two, uuid)["failed"] is None
     assert (two.client("a") or {})["notes"] == []
-    with pytest.raises(CoordinatorError, match=r"device 'GPU-z' is not here: allowed are GPU-"):
+    with pytest.raises(CoordinatorError, match=r"has no device 'GPU-z': allowed are GPU-"):
         two.request(messages.Device(device="GPU-z", failed="x"))
 
 
@@ -121,8 +121,8 @@ def test_guest_is_preempted_when_the_owner_registers(
     guest.end_turn()
     owner.wait_phase(IN)
     assert (two.client("guest") or {})["is_preemptible_guest"]
-    (seen,) = [one for one in ask(as_other_user(), "status")["clients"] if one["id"] == "guest"]
-    assert "runs only while tenant mine, whose devices these are, is idle" in seen["notes"][0]
+    (visible,) = [one for one in ask(as_other_user(), "status")["clients"] if one["id"] == "guest"]
+    assert "guaranteed to tenant mine: the client runs only while that tenant is idle" in visible["notes"][0]
 
 
 def test_a_topology_is_read_from_a_file(
@@ -138,10 +138,10 @@ def test_a_topology_is_read_from_a_file(
 def test_a_device_is_taken_out_of_use_by_command(two: CoordinatorProcess, command: Any) -> None:
     (uuid,) = register(two, "a")
     done = command("device", uuid, "--fail", "fan [broken]", "--socket", two.path)
-    assert (done.returncode, done.stdout) == (0, f"{uuid}: out of use; clients there: a\n")
+    assert (done.returncode, done.stdout) == (0, f"{uuid}: out of use; clients on the device: a\n")
     shown = command("status", "--socket", two.path).stdout
     assert "FAILED: fan [broken]" in shown
-    assert "a restarted kernel gets another one" in shown
+    assert "restart the kernel to get another device" in shown
     assert command("device", uuid, "--recover", "--socket", two.path).returncode == 0
     assert "FAILED" not in command("status", "--socket", two.path).stdout
     unknown = command("device", "GPU-z", "--recover", "--socket", two.path)
@@ -163,12 +163,12 @@ def test_a_program_that_cannot_be_placed_does_not_start(
     assert (done.returncode, done.stdout) == (2, "")
     assert "has a client with anti_affinity=rank" in done.stderr
     done = command("run", "--place", "rank=1", "--", "echo", "started")
-    assert (done.returncode, "label 'rank=1' is none: allowed are device=NAME" in done.stderr) == (2, True)
+    assert (done.returncode, "label 'rank=1' is invalid: allowed are device=NAME" in done.stderr) == (2, True)
 
 
 @pytest.fixture
 def others(as_other_user: Connect, processes: ProcessFactory) -> Callable[..., ProtocolProcess]:
-    """Processes of another user."""
+    """Provide processes of another user."""
 
     def made(client: str, *devices: str, **options: Any) -> ProtocolProcess:
         process = processes(client, *devices, connect=False, **options)
@@ -187,7 +187,7 @@ def test_unverified_device_of_another_user_is_never_assigned(
     } == {A, B}
     assert "is not here" in refused(two, "h", "device=GPU-made-up")[1]
     assert refused(two, "i", gpus=3)[0] == "too_many_devices"
-    liar.run_turn()  # whatever it is, it is the liar's
+    liar.run_turn()  # the process may use the device that it has reported
     assert device(two, "GPU-made-up")["grants"][0]["client"] == "liar"
 
 
@@ -196,7 +196,7 @@ def test_unverified_devices_of_a_user_are_limited(
 ) -> None:
     for number in range(4):
         others("liar", *(f"GPU-{number}-{device}" for device in range(16))).close()
-    with pytest.raises(AssertionError, match="the most anybody may"):
+    with pytest.raises(AssertionError, match="the most a user may have"):
         others("liar", "GPU-4")
     others("honest", A).run_turn()
     assert len(two.status()["devices"]) == 2 + 64

@@ -1,4 +1,4 @@
-"""The next client's memory may come back while it waits: as much as the device has room for."""
+"""Limits of the prefetch of the next client's memory, as far as the device has room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GIB = 1 << 30
 
 
 def beats(process: ProtocolProcess) -> None:
-    """The coordinator has looked at what processes hold."""
+    """Wait until the coordinator has read the memory use of all processes."""
     for _ in range(2):
         before = process.control.heartbeat_ns
         wait_until(lambda: process.control.heartbeat_ns != before)  # noqa: B023
@@ -34,7 +34,7 @@ def test_prefetch_is_limited_to_the_free_memory(coordinator: CoordinatorProcess,
 
 
 def test_prefetch_is_zero_beside_plain_memory(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """A client of mode "plain" that wants more of the device is simply out of memory."""
+    """A client in mode plain cannot request an eviction, so prefetched memory could make its allocations fail."""
     runs, waits = processes("a"), processes("b")
     runs.report.memory_mode = 3
     runs.run_turn()
@@ -51,10 +51,10 @@ def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, pr
     runs, first, second = processes("a"), processes("b"), processes("b")
     runs.run_turn()
     runs.allocate(2 * GIB)
-    for process, there in ((first, 0), (second, 2 * GIB)):
+    for process, resident in ((first, 0), (second, 2 * GIB)):
         process.allocate(4 * GIB)
-        process.report.resident = there
-    room = 4 * GIB  # 8, but for 2 and 2
+        process.report.resident = resident
+    room = 4 * GIB  # of 8 GiB, 2 are used by a and 2 by b
     first.start_waiting()
     wait_until(lambda: first.control.prefetch_limit == room * 2 // 3)
     assert second.control.prefetch_limit == 2 * GIB + room // 3

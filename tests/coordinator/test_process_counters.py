@@ -1,4 +1,4 @@
-"""What processes measure of themselves: shown, kept when they end, and believed only within reason."""
+"""Counters that processes report: in the snapshot, after their ends, and within bounds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .protocol_process import ProtocolProcess, wait_until
 MS = 1_000_000
 
 
-def drained(process: ProtocolProcess, *milliseconds: int) -> None:
-    """As the shim counts them."""
+def report_drains(process: ProtocolProcess, *milliseconds: int) -> None:
+    """Report drains of these lengths as the shim does."""
     report = process.report
     for taken in milliseconds:
         report.drains[min(taken.bit_length(), len(report.drains) - 1)] += 1
@@ -35,9 +35,9 @@ def histogram(collector: Collector) -> Iterator[tuple[str, float]]:
 
 def test_drains_and_gpu_time_are_shown(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     first, second, other = processes("a"), processes("a"), processes("b")
-    drained(first, 0, 3, 5)
-    drained(second, 700)
-    drained(other, 5000)
+    report_drains(first, 0, 3, 5)
+    report_drains(second, 700)
+    report_drains(other, 5000)
     first.report.gpu_ns, second.report.gpu_ns = 1500 * MS, 250 * MS
     client = coordinator.client("a") or {}
     assert (client["gpu_busy_seconds"], client["drain"]["max_ms"]) == (1.75, 700)
@@ -53,7 +53,7 @@ def test_counters_survive_the_end_of_processes_and_clients(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     stays, leaves = processes("a"), processes("a")
-    drained(leaves, 12)
+    report_drains(leaves, 12)
     leaves.report.gpu_ns = 2000 * MS
     leaves.disconnect()
     wait_until(lambda: len((coordinator.client("a") or {"processes": []})["processes"]) == 1)

@@ -1,4 +1,4 @@
-"""Looking into a process through its coordinator: who may, what comes back, what happens if it does not answer."""
+"""Inspection of a process through its coordinator: authorization, results and the timeout of the process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def request(processes: ProcessFactory) -> RawConnection:
 def test_inspect_returns_the_answer_of_the_process(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
     process.report.launches = 77
-    asking = request(processes)
+    requester = request(processes)
     wait_until(lambda: process.control.inspect_seq == 1)
     answer(process, memory_mode="unified", ledger=[{"kind": "managed", "number": 2, "bytes": 9}], unhooked=["cuNew"])
-    reply = asking.receive()
+    reply = requester.receive()
     assert reply and (reply["type"], reply["id"]) == ("reply", 5)
     result = reply["result"]
     assert (result["pid"], result["client"]) == (os.getpid(), "a")
@@ -44,26 +44,26 @@ def test_simultaneous_inspections_are_both_answered(coordinator: CoordinatorProc
     both = [request(processes) for _ in range(2)]
     wait_until(lambda: process.control.inspect_seq == 2)
     answer(process, memory_mode="plain")
-    for asking in both:
-        reply = asking.receive()
+    for requester in both:
+        reply = requester.receive()
         assert reply and reply["result"]["details"]["memory_mode"] == "plain"
 
 
 def test_inspect_of_a_stopped_process_returns_its_page(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """It is stopped: then the page is all there is."""
+    """A stopped process sends no details, so the reply has only the page."""
     process = processes("a")
     found: list[Any] = []
-    asking = threading.Thread(
+    requester = threading.Thread(
         target=lambda: found.append(coordinator.request(messages.Inspect(pid=os.getpid()))), daemon=True
     )
-    asking.start()
+    requester.start()
     assert coordinator.status()["clients"]
-    asking.join(10)
+    requester.join(10)
     assert found and found[0]["details"] is None and found[0]["page"]["header"]["version"] == 1
     assert process.control.inspect_seq == 1
-    answer(process)  # too late, and to nobody's harm
+    answer(process)  # late, so the coordinator must ignore it
     process.start_waiting()
     wait_until(lambda: process.phase == 1)
 

@@ -1,4 +1,4 @@
-"""What is on a device, whose it is, and whether that is known or estimated: as processes report it."""
+"""Resident memory by device and client, exact or estimated from the reports of processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNIFIED, SWAP, PLAIN = 1, 2, 3
 ONE, TWO = "GPU-one", "GPU-two"  # of 8 GiB each
 
 
-def holds(process: ProtocolProcess, mode: int, allocated: int, resident: int | None = None) -> ProtocolProcess:
+def set_memory(process: ProtocolProcess, mode: int, allocated: int, resident: int | None = None) -> ProtocolProcess:
     process.allocate(allocated)
     process.report.memory_mode = mode
     process.report.resident = allocated if resident is None else resident
@@ -30,9 +30,9 @@ def used(coordinator: CoordinatorProcess) -> dict[str, tuple[int, bool]]:
 
 
 def test_exact_residency_is_marked_exact(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """Most of it is away, whatever the order of the turns says."""
-    holds(processes("swaps"), SWAP, 6 * GIB + 5, GIB + 5)
-    holds(processes("plain"), PLAIN, 2 * GIB)
+    """Most of the memory is evicted, independently of the order of the turns."""
+    set_memory(processes("swaps"), SWAP, 6 * GIB + 5, GIB + 5)
+    set_memory(processes("plain"), PLAIN, 2 * GIB)
     assert resident(coordinator, "swaps") == (GIB + 5, False)
     assert resident(coordinator, "plain") == (2 * GIB, False)
     assert list(used(coordinator).values()) == [(3 * GIB + 5, False)]
@@ -41,10 +41,10 @@ def test_exact_residency_is_marked_exact(coordinator: CoordinatorProcess, proces
 
 
 def test_unified_memory_is_an_estimate(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """At most what it has not moved away itself, and what others leave; who ran last has most of it."""
-    holds(processes("plain"), PLAIN, 3 * GIB)
-    holds(processes("earlier"), UNIFIED, 4 * GIB)
-    later = holds(processes("later"), UNIFIED, 6 * GIB, 2 * GIB)
+    """The estimate is bounded by the report and by the room on the device, which the last running client gets first."""
+    set_memory(processes("plain"), PLAIN, 3 * GIB)
+    set_memory(processes("earlier"), UNIFIED, 4 * GIB)
+    later = set_memory(processes("later"), UNIFIED, 6 * GIB, 2 * GIB)
     later.run_turn()
     assert resident(coordinator, "later") == (2 * GIB, True)
     assert resident(coordinator, "earlier") == (3 * GIB, True)
@@ -54,9 +54,9 @@ def test_unified_memory_is_an_estimate(coordinator: CoordinatorProcess, processe
 def test_residency_of_managed_or_unknown_memory_is_an_estimate(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    asks = holds(processes("asks"), PLAIN, GIB)
-    holds(processes("silent"), 0, GIB)
-    asks.report.uses_managed_memory = 1
+    managed = set_memory(processes("asks"), PLAIN, GIB)
+    set_memory(processes("silent"), 0, GIB)
+    managed.report.uses_managed_memory = 1
     assert resident(coordinator, "asks") == resident(coordinator, "silent") == (GIB, True)
     modes = [(coordinator.client(name) or {})["processes"][0]["memory_mode"] for name in ("asks", "silent")]
     assert modes == ["plain", None]
@@ -65,8 +65,8 @@ def test_residency_of_managed_or_unknown_memory_is_an_estimate(
 def test_several_devices_share_what_one_process_has_on_them(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """It tells one sum, exact or not; where that is nobody knows, and it is not counted twice."""
-    holds(processes("wide", ONE, TWO), PLAIN, 6 * GIB)
+    """The process reports one sum, which must be divided and not counted twice."""
+    set_memory(processes("wide", ONE, TWO), PLAIN, 6 * GIB)
     wide = coordinator.client("wide") or {}
     assert (wide["resident"], wide["resident_is_estimate"]) == (6 * GIB, False)
     assert wide["resident_by_device"] == {ONE: 3 * GIB, TWO: 3 * GIB}
@@ -77,8 +77,8 @@ def test_several_devices_share_what_one_process_has_on_them(
 def test_residency_estimate_moves_overflow_to_the_other_device(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    holds(processes("narrow", ONE), PLAIN, 7 * GIB)
-    holds(processes("wide", ONE, TWO), UNIFIED, 5 * GIB)
+    set_memory(processes("narrow", ONE), PLAIN, 7 * GIB)
+    set_memory(processes("wide", ONE, TWO), UNIFIED, 5 * GIB)
     assert used(coordinator) == {ONE: (8 * GIB, True), TWO: (4 * GIB, True)}
     assert resident(coordinator, "wide") == (5 * GIB, True)
 
@@ -86,9 +86,9 @@ def test_residency_estimate_moves_overflow_to_the_other_device(
 def test_residency_is_separate_for_processes_with_a_device_each(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """Ranks of one client."""
-    holds(processes("ranks", ONE), SWAP, 3 * GIB, GIB)
-    holds(processes("ranks", TWO), SWAP, 5 * GIB)
+    """The processes are the ranks of one client."""
+    set_memory(processes("ranks", ONE), SWAP, 3 * GIB, GIB)
+    set_memory(processes("ranks", TWO), SWAP, 5 * GIB)
     ranks = coordinator.client("ranks") or {}
     assert (ranks["resident_by_device"], ranks["resident_by_device_is_estimate"]) == ({ONE: GIB, TWO: 5 * GIB}, False)
     assert used(coordinator) == {ONE: (GIB, False), TWO: (5 * GIB, False)}
@@ -103,7 +103,7 @@ def test_host_memory_for_what_was_evicted(coordinator: CoordinatorProcess, proce
 
 
 def test_invalid_reports_are_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    liar, honest = processes("liar"), holds(processes("honest"), UNIFIED, GIB)
+    liar, honest = processes("liar"), set_memory(processes("honest"), UNIFIED, GIB)
     honest.run_turn()
     report: Any = liar.report
     report.resident = report.host_pinned = report.host_pageable = (1 << 64) - 1
@@ -118,12 +118,12 @@ def test_invalid_reports_are_clamped(coordinator: CoordinatorProcess, processes:
 def test_status_marks_estimates(
     coordinator: CoordinatorProcess, processes: ProcessFactory, command: Callable[..., Any]
 ) -> None:
-    swaps = holds(processes("swaps"), SWAP, 6 * GIB, GIB)
+    swaps = set_memory(processes("swaps"), SWAP, 6 * GIB, GIB)
     swaps.report.host_pinned, swaps.report.host_pageable = GIB, 4 * GIB
-    told = command("status", "--socket", coordinator.path).stdout
-    assert "~" not in told and "estimate" not in told
-    assert "4 GiB + 1 GiB pinned" in told
-    holds(processes("unified"), UNIFIED, 2 * GIB)
-    told = command("status", "--socket", coordinator.path).stdout
-    assert "~2 GiB" in told and "~3 GiB of 8 GiB" in told and "an estimate" in told
-    assert "~1 GiB" not in told
+    output = command("status", "--socket", coordinator.path).stdout
+    assert "~" not in output and "estimate" not in output
+    assert "4 GiB + 1 GiB pinned" in output
+    set_memory(processes("unified"), UNIFIED, 2 * GIB)
+    output = command("status", "--socket", coordinator.path).stdout
+    assert "~2 GiB" in output and "~3 GiB of 8 GiB" in output and "an estimate" in output
+    assert "~1 GiB" not in output

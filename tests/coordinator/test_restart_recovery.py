@@ -1,4 +1,4 @@
-"""What is kept for a coordinator that comes later."""
+"""Saved state of clients, which a later coordinator restores."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def file_of(coordinator: CoordinatorProcess) -> Path:
     return store_path(coordinator.path, address.state_directory())
 
 
-def kept(coordinator: CoordinatorProcess) -> dict[str, ClientRecord]:
-    """As another program reads it."""
+def stored_clients(coordinator: CoordinatorProcess) -> dict[str, ClientRecord]:
+    """Return the clients in the state store's file."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{file_of(coordinator)}?mode=ro", uri=True)) as file:
             return {row[0]: ClientRecord(*row[1:]) for row in file.execute("SELECT * FROM clients")}
-    except sqlite3.OperationalError:  # it has not been made yet
+    except sqlite3.OperationalError:  # the file does not exist yet
         return {}
 
 
 def suspended(coordinator: CoordinatorProcess, client: str) -> bool:
-    """As the state store knows it."""
-    record = kept(coordinator).get(client)
+    """Return whether the state store has the client as suspended."""
+    record = stored_clients(coordinator).get(client)
     return bool(record and record.suspended)
 
 
@@ -54,21 +54,21 @@ def in_status(coordinator: CoordinatorProcess) -> str:
     return "\n".join(problems)
 
 
-def shares(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def take_turn(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("works")
     process.run_turn()
     process.close()
 
 
 def suspend_and_kill(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """The state store knows that a is suspended when the coordinator is killed."""
+    """Suspend a, wait until that is stored, and kill the coordinator."""
     processes.kernel("a")
     coordinator.request(messages.Suspend(client="a"))
     wait_until(lambda: suspended(coordinator, "a"))
     coordinator.stop(signal.SIGKILL)
 
 
-# --- what survives
+# --- restored state
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -95,25 +95,25 @@ def test_a_kernel_without_gpu_processes_stays_suspended(
 
 
 def test_change_during_shutdown_is_stored(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """And processes that talk meanwhile disturb nothing: see the log."""
+    """Messages of processes during the shutdown cause no error in the log."""
     for _ in range(3):
         processes.kernel("a")
         others = [processes(f"other-{number}") for number in range(4)]
-        agreed = wanted = 100 << 20
+        accepted = requested = 100 << 20
         with contextlib.suppress(Unreachable, OSError), Client(coordinator.path) as connection:
             while True:
-                wanted += 1 << 20
-                connection.request(messages.SetQuota(client="a", changes={"memory": wanted}))
-                agreed = wanted
+                requested += 1 << 20
+                connection.request(messages.SetQuota(client="a", changes={"memory": requested}))
+                accepted = requested
                 for other in others:
                     other.start_waiting()
-                if agreed == 120 << 20:
+                if accepted == 120 << 20:
                     os.kill(coordinator.pid, signal.SIGTERM)
         assert coordinator.wait() == 0
         coordinator.start()
         processes.kernel("a")
-        # The last one may have been carried out, and its answer not have been sent any more.
-        assert (coordinator.client("a") or {})["quota"]["memory"] in (agreed, wanted)
+        # The coordinator may have executed the last request without a reply.
+        assert (coordinator.client("a") or {})["quota"]["memory"] in (accepted, requested)
         coordinator.request(messages.SetQuota(client="a", changes={"memory": 100 << 20}))
         for other in others:
             other.disconnect()
@@ -136,21 +136,19 @@ def test_short_client_leaves_no_stored_state(coordinator: CoordinatorProcess, pr
     assert (coordinator.client("a") or {})["quota"]["share"] == 0.0
 
 
-def test_the_page_of_a_running_process_is_newer_than_the_journal(
-    coordinator: CoordinatorProcess, processes: ProcessFactory
-) -> None:
+def test_page_overrides_the_state_store(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     process = processes("a")
     coordinator.request(messages.Suspend(client="a"))
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.5}))
     wait_until(lambda: suspended(coordinator, "a"))
     os.kill(coordinator.pid, signal.SIGSTOP)
-    process.control.quota_flags &= ~16  # it was resumed, and the coordinator died before it was written
+    process.control.quota_flags &= ~16  # as if the coordinator had resumed the client and ended before it saved that
     process.control.share_ppm = 750_000
     coordinator.stop(signal.SIGKILL)
     process.disconnect()
     coordinator.start()
     processes.kernel("a")
-    assert (coordinator.client("a") or {})["suspended"], "as far as the state store knows"
+    assert (coordinator.client("a") or {})["suspended"], "the state of the store was not restored"
     process.send_hello()
     client = coordinator.client("a") or {}
     assert (client["suspended"], client["quota"]["share"]) == (False, 0.75)
@@ -178,7 +176,7 @@ def test_refused_returning_client_keeps_its_stored_state(
     with pytest.raises(CoordinatorError, match="64"):
         coordinator.request(messages.Register(client="a", token="secret", gpus=64))
     processes.kernel("b")
-    wait_until(lambda: "b" in kept(coordinator))
+    wait_until(lambda: "b" in stored_clients(coordinator))
     assert suspended(coordinator, "a")
     processes.kernel("a")
     assert (coordinator.client("a") or {})["suspended"]
@@ -191,14 +189,14 @@ def test_client_with_another_token_starts_without_stored_state(
     coordinator.start()
     processes.kernel("a", "another")
     assert not (coordinator.client("a") or {})["suspended"]
-    wait_until(lambda: hash_token("another") in str(kept(coordinator).get("a")))
+    wait_until(lambda: hash_token("another") in str(stored_clients(coordinator).get("a")))
 
 
 def test_name_of_a_disconnected_client_stays_reserved(
     coordinator: CoordinatorProcess, processes: ProcessFactory, as_other_user: Connect
 ) -> None:
     processes.kernel("a")
-    wait_until(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in stored_clients(coordinator))
     coordinator.stop(signal.SIGKILL)
     coordinator.start()
     Path(coordinator.path).chmod(0o666)
@@ -220,26 +218,26 @@ def test_state_file_has_no_secrets_and_no_notebook_names(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     coordinator.request(messages.Register(client="a", token="my-token", label="diary.ipynb"))
-    wait_until(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in stored_clients(coordinator))
     path = file_of(coordinator)
-    beside = [one for one in path.parent.iterdir() if one.name.startswith(path.name)]
-    assert path in beside
-    for one in beside:
+    files = [one for one in path.parent.iterdir() if one.name.startswith(path.name)]
+    assert path in files
+    for one in files:
         assert stat.S_IMODE(one.stat().st_mode) == 0o600, one
         assert b"my-token" not in one.read_bytes() and b"diary" not in one.read_bytes()
 
 
-# --- what goes wrong
+# --- failures
 
 
 def test_locked_state_file_delays_no_request(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     processes.kernel("a")
-    wait_until(lambda: "a" in kept(coordinator))
+    wait_until(lambda: "a" in stored_clients(coordinator))
     other = sqlite3.connect(file_of(coordinator), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     coordinator.request(messages.Suspend(client="a"))
     assert "locked" in in_status(coordinator)
-    shares(coordinator, processes)
+    take_turn(coordinator, processes)
     other.execute("ROLLBACK")
     other.close()
     wait_until(lambda: suspended(coordinator, "a"), 15)

@@ -1,4 +1,4 @@
-"""What each user is told of a snapshot: everything of one's own clients, of others' no label and no process."""
+"""Visibility of the snapshot: a user sees its own clients whole, and other clients without labels and processes."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def test_labels_and_processes_of_other_users_are_hidden(
     coordinator.request(messages.Register(client="mine", token="secret", label="my/secret.ipynb"))
     processes("mine")
 
-    seen = ask(other, "status")
-    assert seen["viewer"] == {"user": user_name(str(OTHER_UID)), "admin": False}
-    theirs, mine = client_of(seen, "theirs"), client_of(seen, "mine")
+    view = ask(other, "status")
+    assert view["viewer"] == {"user": user_name(str(OTHER_UID)), "admin": False}
+    theirs, mine = client_of(view, "theirs"), client_of(view, "mine")
     assert (theirs["own"], theirs["may_change"], theirs["label"]) == (True, True, "their/secret.ipynb")
     assert (mine["own"], mine["may_change"], mine["label"]) == (False, False, "")
     assert (mine["processes"], mine["kernel_pids"], mine["notes"]) == ([], [], [])
-    assert mine["user"] == user_name(str(ME)), "whose it is, is told"
-    assert "my/secret" not in json.dumps(seen)
-    assert ask(other, "release", client="mine") == "forbidden", "as it says"
+    assert mine["user"] == user_name(str(ME)), "the user of another client is hidden"
+    assert "my/secret" not in json.dumps(view)
+    assert ask(other, "release", client="mine") == "forbidden", "`may_change` is wrong"
 
-    seen = coordinator.status()
-    assert seen["viewer"] == {"user": user_name(str(ME)), "admin": True}
-    theirs, mine = client_of(seen, "theirs"), client_of(seen, "mine")
+    view = coordinator.status()
+    assert view["viewer"] == {"user": user_name(str(ME)), "admin": True}
+    theirs, mine = client_of(view, "theirs"), client_of(view, "mine")
     assert (theirs["own"], theirs["may_change"], theirs["label"]) == (False, True, "")
     assert (mine["own"], mine["label"]) == (True, "my/secret.ipynb")
     assert [process["pid"] for process in mine["processes"]] == [os.getpid()]
@@ -82,16 +82,16 @@ def test_each_subscriber_gets_the_view_of_its_user(
 
 
 def test_one_view_serves_all_of_a_user(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """Sixteen followers of one user get the same bytes."""
-    followers = [processes.connection() for _ in range(16)]
-    for connection in followers:
+    """Sixteen subscriptions of one user get the same bytes."""
+    subscribers = [processes.connection() for _ in range(16)]
+    for connection in subscribers:
         ask(connection, "subscribe")
     coordinator.request(messages.Register(client="a", token="secret", label="a.ipynb"))
-    said = []
-    for connection in followers:
+    lines = []
+    for connection in subscribers:
         wait_until(lambda c=connection: b"\n" in c.received or c.received.extend(c.socket.recv(1 << 16)))  # type: ignore[misc]
-        said.append(bytes(connection.received).partition(b"\n")[0])
-    assert len(set(said)) == 1 and b"a.ipynb" in said[0]
+        lines.append(bytes(connection.received).partition(b"\n")[0])
+    assert len(set(lines)) == 1 and b"a.ipynb" in lines[0]
 
 
 def test_admins_see_processes_and_no_labels() -> None:
@@ -99,16 +99,16 @@ def test_admins_see_processes_and_no_labels() -> None:
     client = {"id": "a", "label": "a.ipynb", "notes": ["it gives way"], "processes": [process], "kernel_pids": [16]}
     client |= {"limits": []}
     status = {"devices": [], "clients": [client], "coordinator": {}}
-    (seen,) = msgspec.json.decode(SnapshotEncoder(status, {"a": "4242"}).for_user(Identity(str(ME), True, 1, ME)))[
+    (view,) = msgspec.json.decode(SnapshotEncoder(status, {"a": "4242"}).for_user(Identity(str(ME), True, 1, ME)))[
         "clients"
     ]
-    assert (seen["label"], seen["notes"], seen["processes"], seen["kernel_pids"]) == ("", [], [process], [16])
-    assert (seen["own"], seen["may_change"]) == (False, True)
-    (seen,) = msgspec.json.decode(SnapshotEncoder(status, {"a": "4242"}).for_user(Identity("4242", False, 1, 4242)))[
+    assert (view["label"], view["notes"], view["processes"], view["kernel_pids"]) == ("", [], [process], [16])
+    assert (view["own"], view["may_change"]) == (False, True)
+    (view,) = msgspec.json.decode(SnapshotEncoder(status, {"a": "4242"}).for_user(Identity("4242", False, 1, 4242)))[
         "clients"
     ]
-    assert seen == {**client, "limit_text": "", "own": True, "may_change": True}
-    assert client["label"] == "a.ipynb", "what others are told is not changed"
+    assert view == {**client, "limit_text": "", "own": True, "may_change": True}
+    assert client["label"] == "a.ipynb", "the encoder has changed the whole snapshot"
 
 
 FOREIGN: dict[str, Any] = {
@@ -125,4 +125,4 @@ def test_client_without_a_label_is_shown_by_user() -> None:
         select_client("other", [FOREIGN])
     (finding,) = findings({"clients": [FOREIGN], "devices": []})
     assert "a client of ada does not end its turn" in finding.message
-    assert "ada, whose client it is, can interrupt it" in finding.remedy
+    assert "ask ada to interrupt the client" in finding.remedy

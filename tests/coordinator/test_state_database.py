@@ -1,4 +1,4 @@
-"""The state store's file: of any version, broken, in a place that is full or closed; nothing about it stops sharing."""
+"""File of the state store: of any version, corrupt, on a full disk or unusable, without an effect on turns."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from jupyter_gpushare.wire import messages
 
 from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import wait_until
-from .test_restart_recovery import RECORD, file_of, in_status, kept, shares, warnings
+from .test_restart_recovery import RECORD, file_of, in_status, stored_clients, take_turn, warnings
 
-# What files of each version were like, by the statements that made them; 0: just made, and nothing in it yet.
+# Statements that create a file of each version; version 0 is an empty file.
 _CLIENTS = f"""
     CREATE TABLE clients (
         id TEXT NOT NULL UNIQUE, user TEXT NOT NULL, token TEXT NOT NULL,
@@ -56,8 +56,8 @@ def test_corrupt_file_is_set_aside(idle_coordinator: CoordinatorProcess, process
         aside = path.with_name(f"{path.name}.broken-{number}")
         assert str(aside) in in_status(idle_coordinator)
         assert aside.read_bytes() == b"scribble" * 4096
-        shares(idle_coordinator, processes)
-        wait_until(lambda: "works" in kept(idle_coordinator))
+        take_turn(idle_coordinator, processes)
+        wait_until(lambda: "works" in stored_clients(idle_coordinator))
         assert len(warnings(idle_coordinator)) == number
         idle_coordinator.stop()
 
@@ -65,26 +65,26 @@ def test_corrupt_file_is_set_aside(idle_coordinator: CoordinatorProcess, process
 def test_unusable_state_path_is_reported_until_it_works(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """Even for root, whom no mode keeps out."""
+    """A directory at the path fails also for root, unlike a file mode."""
     path = file_of(idle_coordinator)
     path.mkdir(parents=True)
     idle_coordinator.start()
-    assert "restart would forget it: Is a directory" in in_status(idle_coordinator)
-    shares(idle_coordinator, processes)
+    assert "suspensions and usage: Is a directory" in in_status(idle_coordinator)
+    take_turn(idle_coordinator, processes)
     path.rmdir()
     wait_until(lambda: not idle_coordinator.status()["coordinator"]["problems"], 15)
-    assert "works" in kept(idle_coordinator), "all that was said meanwhile"
+    assert "works" in stored_clients(idle_coordinator), "a change during the failure was lost"
     assert len(warnings(idle_coordinator)) == 1
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "journal.db").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "state.db").symlink_to(tmp_path / "target")
     with pytest.raises(DatabaseUnusable, match="symbolic links"):
-        StateDatabase(tmp_path / "journal.db").clients()
-    assert not (tmp_path / "elsewhere").exists()
+        StateDatabase(tmp_path / "state.db").clients()
+    assert not (tmp_path / "target").exists()
 
 
-def test_sharing_goes_on_beside_a_journal_of_a_later_version(
+def test_state_file_of_a_later_version_is_left_alone(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     path = file_of(idle_coordinator)
@@ -93,17 +93,17 @@ def test_sharing_goes_on_beside_a_journal_of_a_later_version(
         file.executescript(f"CREATE TABLE new (x); PRAGMA user_version = {len(MIGRATIONS) + 1};")
     before = path.read_bytes()
     idle_coordinator.start()
-    assert "written by a later coordinator" in in_status(idle_coordinator)
-    shares(idle_coordinator, processes)
+    assert "a later coordinator has written the file" in in_status(idle_coordinator)
+    take_turn(idle_coordinator, processes)
     assert not idle_coordinator.request(messages.Usage(since=3600.0))["complete"]
     assert len(warnings(idle_coordinator)) == 1
     idle_coordinator.stop()
-    assert path.read_bytes() == before, "it is there for who knows it"
+    assert path.read_bytes() == before, "the file of a later version was changed"
 
 
 @pytest.mark.parametrize("version", OF_VERSION)
 def test_migration_keeps_the_stored_state(tmp_path: Path, version: int) -> None:
-    path = tmp_path / "journal.db"
+    path = tmp_path / "state.db"
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.executescript(f"{OF_VERSION[version]} PRAGMA user_version = {version};")
     file = StateDatabase(path)
@@ -119,11 +119,11 @@ def test_migration_keeps_the_stored_state(tmp_path: Path, version: int) -> None:
 
 
 def test_migration_from_every_version_is_tested() -> None:
-    assert list(OF_VERSION) == list(range(len(MIGRATIONS) + 1)), "add what a file of the new version looks like"
+    assert list(OF_VERSION) == list(range(len(MIGRATIONS) + 1)), "add the statements for a file of the new version"
 
 
-def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
+def test_full_disk_during_a_migration_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old:
         old.executescript(f"{OF_VERSION[1]} PRAGMA user_version = 1;")
         (pages,) = old.execute("PRAGMA page_count").fetchone()
@@ -134,29 +134,29 @@ def test_a_disk_that_is_full_while_it_is_brought_up_to_date_costs_nothing(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "made",
+    "script",
     [
         "PRAGMA user_version = 2;",  # no tables
-        "CREATE TABLE clients (id TEXT NOT NULL UNIQUE);",  # of no version
+        "CREATE TABLE clients (id TEXT NOT NULL UNIQUE);",  # tables of no version
         "CREATE TABLE clients (id, user); CREATE TABLE usage (hour); PRAGMA user_version = 2;",
         "PRAGMA user_version = -1;",
     ],
 )
-def test_foreign_file_is_set_aside(tmp_path: Path, made: str) -> None:
-    """However often it was tried, it would not get any better."""
-    path = tmp_path / "journal.db"
+def test_foreign_file_is_set_aside(tmp_path: Path, script: str) -> None:
+    """No retry could make such a file usable."""
+    path = tmp_path / "state.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
-        other.executescript(made)
+        other.executescript(script)
     file = StateDatabase(path)
     with pytest.raises(DatabaseCorrupt, match="broken-1"):
         file.write({"a": RECORD}, {})
-    assert path.with_name("journal.db.broken-1").exists()
+    assert path.with_name("state.db.broken-1").exists()
     file.write({"a": RECORD}, {})
     assert file.clients() == {"a": RECORD}
 
 
 def test_changes_during_a_full_disk_are_stored_later(tmp_path: Path) -> None:
-    file = StateDatabase(tmp_path / "journal.db")
+    file = StateDatabase(tmp_path / "state.db")
     file.write({"a": RECORD}, {})
     with file._transaction() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -168,14 +168,14 @@ def test_changes_during_a_full_disk_are_stored_later(tmp_path: Path) -> None:
     assert len(file.clients()) == 1001
 
 
-def test_its_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
-    StateDatabase(tmp_path / "gpushare" / "host" / "journal.db").clients()
+def test_folder_is_private(tmp_path: Path) -> None:
+    StateDatabase(tmp_path / "gpushare" / "host" / "state.db").clients()
     assert stat.S_IMODE((tmp_path / "gpushare" / "host").stat().st_mode) == 0o700
 
 
-def test_only_so_many_clients_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_clients_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_database, "MAX_CLIENTS", 3)
-    file = StateDatabase(tmp_path / "journal.db")
+    file = StateDatabase(tmp_path / "state.db")
     for name in ("a", "b", "c", "a", "d"):
         file.write({name: RECORD}, {})
     assert set(file.clients()) == {"b", "c", "d"}
@@ -183,39 +183,37 @@ def test_only_so_many_clients_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert set(file.clients()) == {"c", "d"}
 
 
-def test_clients_that_come_and_go_while_the_disk_is_full_fill_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pending_clients_are_bounded_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_store, "MAX_CLIENTS", 100)
     (tmp_path / "file").write_text("")
-    kept = StateStore(tmp_path / "file" / "journal.db", lambda *_: None)
-    kept.save_client("stays", RECORD)
+    store = StateStore(tmp_path / "file" / "state.db", lambda *_: None)
+    store.save_client("stays", RECORD)
     for number in range(1000):
-        kept.save_client(str(number), RECORD)
-        kept.save_client(str(number), None)
-    wait_until(lambda: bool(kept.problems))
-    kept.close()
-    assert "stays" in kept._clients and len(kept._clients) <= 101
+        store.save_client(str(number), RECORD)
+        store.save_client(str(number), None)
+    wait_until(lambda: bool(store.problems))
+    store.close()
+    assert "stays" in store._clients and len(store._clients) <= 101
 
 
 def test_hanging_disk_delays_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on, told = threading.Event(), threading.Event()
-    monkeypatch.setattr(StateDatabase, "clients", lambda file: goes_on.wait(30) and {"a": RECORD})
-    store = StateStore(tmp_path / "journal.db", lambda call, *words: (call(*words), told.set()))
+    disk_answers, loaded = threading.Event(), threading.Event()
+    monkeypatch.setattr(StateDatabase, "clients", lambda file: disk_answers.wait(30) and {"a": RECORD})
+    store = StateStore(tmp_path / "state.db", lambda call, *words: (call(*words), loaded.set()))
     found: list[dict[str, ClientRecord]] = []
     store.load(found.append, wait=0.01)
     store.save_client("b", RECORD)
     assert not found
-    goes_on.set()
-    assert told.wait(10)
+    disk_answers.set()
+    assert loaded.wait(10)
     assert found == [{"a": RECORD}]
     store.close()
     monkeypatch.undo()
-    assert set(StateDatabase(tmp_path / "journal.db").clients()) == {"b"}
+    assert set(StateDatabase(tmp_path / "state.db").clients()) == {"b"}
 
 
 def test_file_that_becomes_corrupt_is_set_aside(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
+    path = tmp_path / "state.db"
     file = StateDatabase(path)
     file.write({"a": RECORD}, {})
     file.close()

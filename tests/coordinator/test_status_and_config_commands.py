@@ -1,4 +1,4 @@
-"""`jupyter gpushare status` and `config` as people call them: output, errors, exit codes."""
+"""Commands `jupyter gpushare status` and `config`: output, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def scene(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> CoordinatorProcess:
-    """One client runs, one waits, one does nothing; their labels are what people name notebooks."""
+    """Provide a coordinator with a running, a waiting and an idle client, with special characters in the labels."""
     idle_coordinator.start(quantum=20)
     for name, label in (("runs", "[/b] thesis [red].ipynb"), ("waits", "models/β.ipynb"), ("idle", "")):
         idle_coordinator.request(messages.Register(client=name, token="secret", label=label, quota="memory=2GiB"))
@@ -63,7 +63,7 @@ def test_status_as_json(scene: CoordinatorProcess, command: Run) -> None:
     assert idle["queue_position"] is None
 
 
-def test_status_for_people(scene: CoordinatorProcess, command: Run) -> None:
+def test_status_as_text(scene: CoordinatorProcess, command: Run) -> None:
     done = command("status", "--socket", scene.path)
     assert done.returncode == 0, done.stderr
     for words in (
@@ -105,9 +105,9 @@ def test_status_shows_that_a_turn_may_end_early(scene: CoordinatorProcess) -> No
 
     assert "up to 9 s left" in shown(3.0)
     assert "9 s left" in shown(9.0) and "up to" not in shown(9.0)
-    assert "holds it" not in shown(9.0)
+    assert "holds the device" not in shown(9.0)
     device["grants"][0]["held"] = True
-    assert "holds it, 9 s left" in shown(9.0)
+    assert "holds the device, 9 s left" in shown(9.0)
 
 
 def test_status_shows_idle_policy_and_limits(scene: CoordinatorProcess) -> None:
@@ -142,8 +142,8 @@ def test_status_is_followed_also_by_another_coordinator(scene: CoordinatorProces
     assert (watching.returncode, errors) == (130, "")
 
 
-def test_following_goes_through_pipes(scene: CoordinatorProcess) -> None:
-    """`status --watch | head`: each state as it comes, and no complaint when nobody reads on."""
+def test_watch_ends_with_its_reader(scene: CoordinatorProcess) -> None:
+    """`status --watch | head` prints each state at once, and no error when the reader ends."""
     argv = f"{sys.executable} -m jupyter_gpushare status --watch --socket {scene.path} | head -4"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", argv], capture_output=True, text=True, timeout=20)
     assert "Devices" in done.stdout and done.stdout.count("\n") == 4
@@ -216,9 +216,9 @@ def test_status_marks_simulated_devices_of_programs(
 
 def test_version_and_help(command: Run) -> None:
     assert command("--version").stdout.strip() == "0.1.0"
-    told = command("--help").stdout
+    output = command("--help").stdout
     for name in ("coordinator", "status", "config", "run", "kernelspec", "doctor", "demo", "bench"):
-        assert name in told
+        assert name in output
 
 
 def test_the_environment_names_the_socket(coordinator: CoordinatorProcess) -> None:

@@ -1,4 +1,4 @@
-"""Who belongs to which tenant."""
+"""Tenants of users and groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jupyter_gpushare.core.placement import Tenant
 GIB = 1 << 30
 
 
-def test_ceilings_are_read_as_people_write_them() -> None:
+def test_ceilings_with_units() -> None:
     (tenant,) = TenantLookup(
         {"lab": {"share": "150%", "limit": "0.5", "memory": "8GiB", "cells": {"socket": 1}}}
     ).tenants
@@ -31,7 +31,7 @@ def test_users_are_found_by_name_uid_and_group() -> None:
         {"users": [me.pw_uid]},
         {"groups": [grp.getgrgid(me.pw_gid).gr_name]},
     ):
-        assert TenantLookup({"other": {"users": ["nobody-at-all"]}, "mine": values}).tenant_of(str(me.pw_uid)) == "mine"
+        assert TenantLookup({"other": {"users": ["unknown-user"]}, "mine": values}).tenant_of(str(me.pw_uid)) == "mine"
 
 
 def test_tenant_by_user_precedes_group_and_default() -> None:
@@ -48,15 +48,15 @@ def test_tenant_by_user_precedes_group_and_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tenants", "said"),
+    ("tenants", "message"),
     [
-        ({"a": []}, r"tenant 'a': \[\] is no object: allowed is for example"),
-        ({"a": {"users": "ada"}}, "tenant 'a': users='ada' is no list of names"),
+        ({"a": []}, r"tenant 'a': \[\] is not a dictionary: allowed is for example"),
+        ({"a": {"users": "ada"}}, "tenant 'a': users='ada' is not a list of names"),
         ({"a": {"users": ["ada"]}, "b": {"users": ["ada"]}}, "tenant 'b': users has 'ada', which is in tenant 'a'"),
         ({"a": {"memory": "much"}}, "tenant 'a': memory: 'much' is not a size"),
         ({"a": {"limit": "2"}}, "tenant 'a': limit=2 is out of range"),
     ],
 )
-def test_invalid_tenants_are_refused_with_a_reason(tenants: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+def test_invalid_tenants_are_refused_with_a_reason(tenants: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message):
         TenantLookup(tenants)

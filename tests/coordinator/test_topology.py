@@ -24,27 +24,27 @@ def test_a_file_names_devices_by_uuid_or_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "is not JSON"),
-        ("[]", "is no object: allowed is an object with a member for each node"),
+        ("[]", "not an object: allowed is an object with a member for each node"),
         ({"n": {"s": {"w": [True]}}}, "switch n/s/w is no list"),
         ({"n": {"s": {"w": [0, 0]}}}, "has device 0, which is at n/s/w/0 already"),
     ],
 )
-def test_invalid_file_is_refused_with_the_position(tmp_path: Path, content: Any, said: str) -> None:
+def test_invalid_file_is_refused_with_the_position(tmp_path: Path, content: Any, message: str) -> None:
     path = write(tmp_path, content)
     with pytest.raises(Refused) as refused:
         topology.read_topology_file(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert path in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("index", "devices", "said"), [(2, ["a", "b"], "allowed are 0 to 1"), (0, [], "no device is known at the start")]
+    ("index", "devices", "message"), [(2, ["a", "b"], "allowed are 0 to 1"), (0, [], "no device is known at the start")]
 )
-def test_an_index_that_is_not_there_is_named(index: int, devices: list[str], said: str) -> None:
-    with pytest.raises(Refused, match=f"device {index} is not here: .*{said}"):
+def test_an_index_that_is_not_there_is_named(index: int, devices: list[str], message: str) -> None:
+    with pytest.raises(Refused, match=f"has no device {index}: .*{message}"):
         topology.resolve_uuids({"n": {"s": {"w": [index]}}}, devices)
 
 
@@ -54,7 +54,7 @@ def test_the_same_device_by_index_and_uuid_is_refused() -> None:
 
 
 def test_distances_become_switches_and_sockets() -> None:
-    """Two sockets; on the first two switches with two devices each, on the second one with one."""
+    """The first socket has two switches with two devices each; the second socket has one device."""
     near = {("a", "b"): 10, ("c", "d"): 20, ("a", "c"): 40, ("a", "d"): 40, ("b", "c"): 30, ("b", "d"): 40}
 
     def distance(one: str, other: str) -> int | None:
@@ -66,6 +66,6 @@ def test_distances_become_switches_and_sockets() -> None:
 
 
 def test_unknown_distances_count_as_far() -> None:
-    made = topology.infer_from_distances("ab", lambda one, other: None)
-    assert made == {"node0": {"socket0": {"switch0": ["a"]}, "socket1": {"switch1": ["b"]}}}
+    inferred = topology.infer_from_distances("ab", lambda one, other: None)
+    assert inferred == {"node0": {"socket0": {"switch0": ["a"]}, "socket1": {"switch1": ["b"]}}}
     assert topology.infer_from_distances("", lambda one, other: None) == {}

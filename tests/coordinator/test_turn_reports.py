@@ -1,4 +1,4 @@
-"""What has happened to a process, derived from two looks at its page."""
+"""Events of a process from two reads of its page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from jupyter_gpushare.agent.pages import create_memfd
 from jupyter_gpushare.coordinator.clients import page_events
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
-from jupyter_gpushare.core.base.device_info import ReportedTurn as Brought
+from jupyter_gpushare.core.base.device_info import ReportedTurn
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.wire.page import CLOSING, FIRST_TURN, IN, LEAVING, OUT, STEP, Page, Turn
 
@@ -20,118 +20,117 @@ ONE, TWO = FIRST_TURN + 1, FIRST_TURN + 2
 RAN = Turn(ONE, entered_ns=11 * S, closed_ns=12 * S, left_ns=13 * S, epoch=1)
 
 
-class Looks:
-    """A page, looked at once a second from second 10 on."""
+class PageReader:
+    """Page that is read once a second from second 10 on."""
 
     def __init__(self, turn: Turn | None = None) -> None:
         self.page = Page(create_memfd("gpushare_page"))
         if turn:
             self.page.write_turn(turn)
         hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid="GPU-1")])
-        self.port = ProcessHandle(1, cast(Any, SimpleNamespace(send=lambda line: None)), self.page, hello)
+        self.handle = ProcessHandle(1, cast(Any, SimpleNamespace(send=lambda line: None)), self.page, hello)
         self.now, self.is_stopped = 10.0, False
         self.process: Any = SimpleNamespace(is_waiting_at_gate=False)
-        self.brought = page_events.turn_at_join(self.port, self.now)
+        self.reported = page_events.turn_at_join(self.handle, self.now)
 
-    def look(self, turn: Turn | None = None) -> list[ev.Event] | None:
+    def read(self, turn: Turn | None = None) -> list[ev.Event] | None:
         if turn:
             self.page.write_turn(turn)
         self.now += 1.0
-        news = page_events.read_events(cast(Any, self), self.port, self.process, self.now)
-        return None if news is None else list(news)
+        events = page_events.read_events(cast(Any, self), self.handle, self.process, self.now)
+        return None if events is None else list(events)
 
 
 @pytest.fixture
-def looks() -> Iterator[Looks]:
-    made = Looks()
+def reader() -> Iterator[PageReader]:
+    made = PageReader()
     yield made
     made.page.close()
 
 
-def test_a_turn_step_by_step(looks: Looks) -> None:
-    assert looks.look(Turn(ONE, entered_ns=int(10.5 * S), epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 10.5)]
-    assert looks.look() == []
-    looks.page.report.idle = 1
-    assert looks.look() == [ev.ProcessIdle(1)]
-    looks.page.report.idle = 0
-    assert looks.look() == [ev.ProcessBusy(1)]
+def test_a_turn_step_by_step(reader: PageReader) -> None:
+    assert reader.read(Turn(ONE, entered_ns=int(10.5 * S), epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 10.5)]
+    assert reader.read() == []
+    reader.page.report.idle = 1
+    assert reader.read() == [ev.ProcessIdle(1)]
+    reader.page.report.idle = 0
+    assert reader.read() == [ev.ProcessBusy(1)]
     closing = Turn(ONE, entered_ns=int(10.5 * S), closed_ns=int(14.5 * S), epoch=1, phase=CLOSING)
-    assert looks.look(closing) == [ev.GateClosed(1, ONE, 14.5)]
-    assert looks.look(closing._replace(phase=STEP)) == []
-    looks.page.report.evicting = 1
-    assert looks.look(closing._replace(phase=LEAVING)) == [ev.EvictionStarted(1)]
-    assert looks.look(closing._replace(phase=OUT, left_ns=18 * S)) == [ev.TurnLeft(1, ONE)]
-    looks.page.report.restored += 1
-    assert looks.look() == [ev.RestoreFinished(1)]
+    assert reader.read(closing) == [ev.GateClosed(1, ONE, 14.5)]
+    assert reader.read(closing._replace(phase=STEP)) == []
+    reader.page.report.evicting = 1
+    assert reader.read(closing._replace(phase=LEAVING)) == [ev.EvictionStarted(1)]
+    assert reader.read(closing._replace(phase=OUT, left_ns=18 * S)) == [ev.TurnLeft(1, ONE)]
+    reader.page.report.restored += 1
+    assert reader.read() == [ev.RestoreFinished(1)]
 
 
-def test_a_turn_that_was_missed_is_reported_whole(looks: Looks) -> None:
-    looks.now = 12.5
-    assert looks.look(RAN) == [ev.TurnEntered(1, ONE, 11.0), ev.GateClosed(1, ONE, 12.0), ev.TurnLeft(1, ONE)]
-    assert looks.look() == []
+def test_a_turn_that_was_missed_is_reported_whole(reader: PageReader) -> None:
+    reader.now = 12.5
+    assert reader.read(RAN) == [ev.TurnEntered(1, ONE, 11.0), ev.GateClosed(1, ONE, 12.0), ev.TurnLeft(1, ONE)]
+    assert reader.read() == []
 
 
-def test_another_turn_since_the_last_report_ends_the_one_before(looks: Looks) -> None:
-    looks.look(RAN._replace(phase=IN, closed_ns=0, left_ns=0))
-    looks.page.report.idle = 1
+def test_another_turn_since_the_last_report_ends_the_one_before(reader: PageReader) -> None:
+    reader.read(RAN._replace(phase=IN, closed_ns=0, left_ns=0))
+    reader.page.report.idle = 1
     following = Turn(TWO, entered_ns=int(11.5 * S), epoch=2, phase=IN)
-    assert looks.look(following) == [ev.TurnLeft(1, ONE), ev.TurnEntered(1, TWO, 11.5), ev.ProcessIdle(1)]
+    assert reader.read(following) == [ev.TurnLeft(1, ONE), ev.TurnEntered(1, TWO, 11.5), ev.ProcessIdle(1)]
     again = following._replace(entered_ns=int(12.5 * S), epoch=3)
-    assert looks.look(again) == [ev.TurnLeft(1, TWO), ev.TurnEntered(1, TWO, 12.5), ev.ProcessIdle(1)]
+    assert reader.read(again) == [ev.TurnLeft(1, TWO), ev.TurnEntered(1, TWO, 12.5), ev.ProcessIdle(1)]
 
 
-def test_reopened_gate_is_reported(looks: Looks) -> None:
+def test_reopened_gate_is_reported(reader: PageReader) -> None:
     closing = RAN._replace(phase=CLOSING, left_ns=0)
-    looks.look(closing)
-    assert looks.look(closing._replace(phase=IN, closed_ns=0)) == [ev.TurnEntered(1, ONE, 11.0)]
+    reader.read(closing)
+    assert reader.read(closing._replace(phase=IN, closed_ns=0)) == [ev.TurnEntered(1, ONE, 11.0)]
 
 
 @pytest.mark.parametrize("claimed", [0, 1, (1 << 64) - 1])
-def test_event_times_are_between_two_reports(looks: Looks, claimed: int) -> None:
-    (began,) = looks.look(Turn(ONE, entered_ns=claimed, epoch=1, phase=IN)) or []
-    assert isinstance(began, ev.TurnEntered) and began.at == min(max(claimed / S, 10.0), 11.0)
+def test_event_times_are_between_two_reports(reader: PageReader, claimed: int) -> None:
+    (entered,) = reader.read(Turn(ONE, entered_ns=claimed, epoch=1, phase=IN)) or []
+    assert isinstance(entered, ev.TurnEntered) and entered.at == min(max(claimed / S, 10.0), 11.0)
 
 
 @pytest.mark.parametrize("number", [0, 1, FIRST_TURN - 1])
-def test_a_number_that_no_turn_has_is_none(looks: Looks, number: int) -> None:
-    assert looks.look(Turn(number, entered_ns=S, epoch=1, phase=IN)) == []
+def test_invalid_turn_number_is_ignored(reader: PageReader, number: int) -> None:
+    assert reader.read(Turn(number, entered_ns=S, epoch=1, phase=IN)) == []
 
 
-def test_torn_report_is_ignored(looks: Looks) -> None:
-    looks.page.write_turn(RAN)
-    looks.page.report.turn.epoch += 1
-    assert looks.look() is None
-    assert looks.look(RAN)
+def test_torn_report_is_ignored(reader: PageReader) -> None:
+    reader.page.write_turn(RAN)
+    reader.page.report.turn.epoch += 1
+    assert reader.read() is None
+    assert reader.read(RAN)
 
 
-def test_threads_at_the_gate(looks: Looks) -> None:
-    looks.page.report.waiting = 2
-    assert looks.look() == [ev.GateWaitStarted(1)]
-    looks.process.is_waiting_at_gate = True
-    assert looks.look() == []
-    looks.page.report.waiting = 0
-    assert looks.look() == [ev.GateWaitEnded(1)]
-    looks.process.is_waiting_at_gate = False
-    looks.page.report.waiting, looks.is_stopped = 1, True
-    assert looks.look() == [], "a stopped client is passed over"
-    looks.is_stopped = False
-    assert looks.look() == [ev.GateWaitStarted(1)]
-    assert looks.look(Turn(ONE, entered_ns=15 * S, epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 15.0)], (
-        "it passes the gate"
-    )
+def test_threads_at_the_gate(reader: PageReader) -> None:
+    reader.page.report.waiting = 2
+    assert reader.read() == [ev.GateWaitStarted(1)]
+    reader.process.is_waiting_at_gate = True
+    assert reader.read() == []
+    reader.page.report.waiting = 0
+    assert reader.read() == [ev.GateWaitEnded(1)]
+    reader.process.is_waiting_at_gate = False
+    reader.page.report.waiting, reader.is_stopped = 1, True
+    assert reader.read() == [], "a stopped client counts as waiting"
+    reader.is_stopped = False
+    assert reader.read() == [ev.GateWaitStarted(1)]
+    # A thread that passes the open gate is no waiting thread.
+    assert reader.read(Turn(ONE, entered_ns=15 * S, epoch=1, phase=IN)) == [ev.TurnEntered(1, ONE, 15.0)]
 
 
 @pytest.mark.parametrize(
-    ("turn", "brought"),
+    ("turn", "reported"),
     [
         (None, None),
         (RAN, None),
-        (RAN._replace(phase=IN), Brought(ONE, True)),
-        (RAN._replace(phase=LEAVING), Brought(ONE, False)),
+        (RAN._replace(phase=IN), ReportedTurn(ONE, True)),
+        (RAN._replace(phase=LEAVING), ReportedTurn(ONE, False)),
     ],
 )
-def test_the_turn_that_a_process_brings_with_it_is_no_news(turn: Turn | None, brought: Brought | None) -> None:
-    looks = Looks(turn)
-    assert looks.brought == brought
-    assert looks.look() == []
-    looks.page.close()
+def test_turn_at_join_causes_no_event(turn: Turn | None, reported: ReportedTurn | None) -> None:
+    reader = PageReader(turn)
+    assert reader.reported == reported
+    assert reader.read() == []
+    reader.page.close()

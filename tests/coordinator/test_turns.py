@@ -1,4 +1,4 @@
-"""Processes take turns through a real coordinator: sockets, pages, locks."""
+"""Turns of fake processes with a real coordinator: sockets, pages and locks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .protocol_process import is_locked, wait_until
 
 
 def test_page_has_permit_quota_and_limits(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    quantum = 2.0  # seconds; longer than what a busy machine takes from here to the other client's wish
+    quantum = 2.0  # seconds; longer than a busy machine needs until the other client waits
     idle_coordinator.start(quantum=quantum)
     a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
     assert a.phase == OUT
     a.run_turn()
     control = a.control
     assert (a.contended, control.queue_position) == (False, 0)
-    wait_until(lambda: a.permit.deadline_ns > 0)  # no other client waits, but its limit will be reached
+    wait_until(lambda: a.permit.deadline_ns > 0)  # from the client's limit, because no other client waits
     assert (control.memory_limit, control.memory_total) == (2 << 30, 2 << 30)
     assert (control.share_ppm, control.limit_ppm, control.quota_flags) == (250_000, 500_000, 1 | 2 | 4)
     assert (control.quantum_ns, control.idle_release_ns) == (int(quantum * 1e9), 250_000_000)
@@ -29,10 +29,10 @@ def test_page_has_permit_quota_and_limits(idle_coordinator: CoordinatorProcess, 
     assert control.memory_backing > 0
     assert abs(control.heartbeat_ns / 1e9 - time.monotonic()) < 2
     b = processes("b", quota="service=offline")
-    began = time.monotonic()
+    started_at = time.monotonic()
     b.start_waiting()
     wait_until(lambda: a.contended)
-    assert began < a.permit.deadline_ns / 1e9 <= time.monotonic() + quantum
+    assert started_at < a.permit.deadline_ns / 1e9 <= time.monotonic() + quantum
     assert b.control.memory_limit == b.control.memory_total == 8 << 30
     assert b.control.quota_flags == 1 | 4
 
@@ -44,7 +44,7 @@ def test_turn_holds_the_lock_until_its_end(coordinator: CoordinatorProcess, proc
     assert is_locked()
     coordinator.request(messages.Release(client="a"))
     a.wait_phase(CLOSING)
-    assert is_locked(), "not before it has drained"
+    assert is_locked(), "the lock was released before the drain"
     a.drain()
     wait_until(lambda: not is_locked())
 
@@ -64,7 +64,7 @@ def test_a_turn_changes_while_the_coordinator_is_stopped(
         first.start_waiting()
     wait_until(lambda: [c["phase"] for c in coordinator.status()["clients"]] == ["waiting", "running"])
     assert [c["turn_count"] for c in coordinator.status()["clients"]] == [1, 1]
-    second.wait_phase(CLOSING, within=5 * QUANTUM + 1)  # a turn like any other
+    second.wait_phase(CLOSING, within=5 * QUANTUM + 1)
     second.drain()
     first.wait_phase(IN)
 
@@ -72,7 +72,7 @@ def test_a_turn_changes_while_the_coordinator_is_stopped(
 def test_a_joiner_keeps_the_turn_that_its_first_client_has_left(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    """Also if the coordinator learns of the end before it learns that the joiner has entered."""
+    """The coordinator reads the end of the turn before it reads that the joiner has entered."""
     coordinator = idle_coordinator.start("--sharing", "packed", quantum=60.0)
     first, joiner = processes("first"), processes("joiner")
     first.run_turn()
@@ -102,12 +102,12 @@ def test_turn_ends_with_the_cell_or_the_kernel(
     a.run_turn()
     b.start_waiting()
     wait_until(lambda: a.contended)
-    began = time.monotonic()
+    started_at = time.monotonic()
     if end == "cell":
         kernel.cell("end", "m1")
     else:
         processes.disconnect()
-    assert a.wait_phase(CLOSING) - began < 0.5
+    assert a.wait_phase(CLOSING) - started_at < 0.5
     assert (long_quantum_coordinator.client("a") or {})["cells"] == 0
     a.drain()
     b.wait_phase(IN)
@@ -126,7 +126,7 @@ class TestTwoProcessesOfAClient:
         second.run_turn()
         assert first.turn.turn == second.turn.turn
         first.close()
-        assert is_locked(), "by the second one"
+        assert is_locked(), "the second process has no lock"
 
     def test_memory_of_processes_adds_up(self, coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
         first, second = processes("a"), processes("a")
@@ -136,14 +136,14 @@ class TestTwoProcessesOfAClient:
         wait_until(lambda: coordinator.client("a")["allocated"] == 1234)  # type: ignore[index]
         second.close()
         wait_until(lambda: coordinator.client("a")["allocated"] == 1000)  # type: ignore[index]
-        assert first.slots(2) == [1000, 0], "the bytes of a process that ended count no longer"
+        assert first.slots(2) == [1000, 0], "the bytes of an ended process still count"
 
 
 class TestLocks:
     def test_a_process_that_lost_its_connection_keeps_the_device_locked(
         self, coordinator: CoordinatorProcess, processes: ProcessFactory
     ) -> None:
-        """It lives and runs on; nobody else may run before it has come back or ended."""
+        """The process runs on, so no other client may run before the process has reconnected or ended."""
         a, b = processes("a"), processes("b")
         a.run_turn()
         a.disconnect()
@@ -176,7 +176,7 @@ def test_turn_covers_two_devices(coordinator: CoordinatorProcess, processes: Pro
 
 
 def test_lost_doorbell_delays_but_loses_no_turn(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    """Its doorbell is not heard: its page says what has become of its turns."""
+    """Without a doorbell, the coordinator reads the turns from the page once a second."""
     a, b = processes("a"), processes("b")
     a.disable_doorbell()
     a.run_turn()

@@ -1,4 +1,4 @@
-"""Usage as it is asked for: counted, kept over restarts, one's own."""
+"""Queries of usage: sums, restarts, visibility and the command."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .protocol_process import UUID, wait_until
 from .test_restart_recovery import file_of
 from .test_status_and_config_commands import Run
 
-HOUR_OF_MINE = 24 * 20_000  # the first of a day
+HOUR_OF_MINE = 24 * 20_000  # the first hour of a day
 
 
 def usage(coordinator: CoordinatorProcess, since: float = 3600.0) -> dict[str, Any]:
-    """Of the only owner and device."""
+    """Return the usage of the only owner and device."""
     result = coordinator.request(messages.Usage(since=since))
     assert result["complete"]
     (row,) = result["rows"]
@@ -40,7 +40,7 @@ def usage(coordinator: CoordinatorProcess, since: float = 3600.0) -> dict[str, A
 
 
 def use(coordinator: CoordinatorProcess, processes: ProcessFactory) -> float:
-    """A turn of a, for which b waits meanwhile; returns for how long it was, as the coordinator says."""
+    """Let a have a turn while b waits, and return the GPU seconds of all clients in the snapshot."""
     a, b = processes("a"), processes("b")
     a.run_turn()
     b.start_waiting()
@@ -54,9 +54,9 @@ def use(coordinator: CoordinatorProcess, processes: ProcessFactory) -> float:
 
 
 def test_usage_includes_the_present_turn(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    held = use(coordinator, processes)
+    gpu_seconds = use(coordinator, processes)
     row = usage(coordinator)
-    assert row["gpu_seconds"] == pytest.approx(held, abs=0.005)
+    assert row["gpu_seconds"] == pytest.approx(gpu_seconds, abs=0.005)
     assert (row["device"], row["device_name"], row["turns"], row["waits"]) == (UUID, "Simulated GPU", 2, 2)
     assert (row["busy_seconds"], row["evicted_bytes"], row["restored_bytes"]) == (0.01, 3 << 20, 1 << 20)
     assert row["wait_seconds"] > 0.1
@@ -110,7 +110,7 @@ def test_users_see_their_own_and_admins_all(
     assert usage(coordinator)["turns"] == 2
 
 
-def test_a_user_asks_the_disk_only_so_much_at_once(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_usage_queries_of_a_user_are_limited(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     connection = processes.connection()
     connection.send(b"".join(b'{"type":"usage","id":%d,"since":1}\n' % number for number in range(10)))
     answers = [connection.receive() or {} for _ in range(10)]
@@ -125,20 +125,20 @@ def test_unreadable_state_store_is_reported(idle_coordinator: CoordinatorProcess
     path = file_of(idle_coordinator)
     path.mkdir(parents=True)
     idle_coordinator.start()
-    held = use(idle_coordinator, processes)
+    gpu_seconds = use(idle_coordinator, processes)
     result = idle_coordinator.request(messages.Usage(since=3600))
     assert not result["complete"]
-    assert result["rows"][0]["gpu_seconds"] == pytest.approx(held, abs=0.005)
+    assert result["rows"][0]["gpu_seconds"] == pytest.approx(gpu_seconds, abs=0.005)
     path.rmdir()
     wait_until(lambda: idle_coordinator.request(messages.Usage(since=3600))["complete"], 15)
-    assert usage(idle_coordinator)["gpu_seconds"] == pytest.approx(held, abs=0.005), "nothing was lost, nothing doubled"
+    assert usage(idle_coordinator)["gpu_seconds"] == pytest.approx(gpu_seconds, abs=0.005), "usage was lost or doubled"
 
 
 # --- the file
 
 
-def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> None:
-    file = StateDatabase(tmp_path / "journal.db")
+def test_old_usage_is_summed_by_days_and_then_deleted(tmp_path: Path) -> None:
+    file = StateDatabase(tmp_path / "state.db")
     mine, other = UsageOwner("1000", "", "d"), UsageOwner("1001", "lab", "d")
     now = HOUR_OF_MINE + 24 * 100
     for hour in range(HOUR_OF_MINE, now + 1):
@@ -152,13 +152,13 @@ def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> Non
     before = file.usage(0, "")
     file.prune(now, days=1000)
     file.prune(now, days=1000)
-    assert file.usage(0, "") == before, "pruning changes no sum"
+    assert file.usage(0, "") == before, "pruning has changed a sum"
     assert file.usage(0, "1000") == {mine: UsageTotals(gpu_seconds=24 * 100 + 1.0, turns=24 * 100 + 1)}
-    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as rows:
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as rows:
         (count,) = rows.execute("SELECT count(*) FROM usage").fetchone()
-    assert count == 2 * (69 + 24 * 31 + 1), "69 days, and 31 by hours"
+    assert count == 2 * (69 + 24 * 31 + 1)  # 69 rows for days, then 31 days by hours
     start = first_hour((HOUR_OF_MINE + 30) * HOUR_SECONDS, now * HOUR_SECONDS)
-    assert start == HOUR_OF_MINE + 24, "the day of which it is a part"
+    assert start == HOUR_OF_MINE + 24  # the start of the day
     assert file.usage(start, "1000")[mine].turns == 24 * 99 + 1
     assert first_hour((now - 5) * HOUR_SECONDS + 1800, now * HOUR_SECONDS) == now - 5
     file.prune(now, days=10)
@@ -166,14 +166,14 @@ def test_old_use_is_summed_up_by_days_and_goes_in_the_end(tmp_path: Path) -> Non
 
 
 def test_absurd_figures_do_not_stop_the_query(tmp_path: Path) -> None:
-    file = StateDatabase(tmp_path / "journal.db")
+    file = StateDatabase(tmp_path / "state.db")
     owner = UsageOwner("1000", "", "d")
     for hour in (1, 1, 2, 3):
         file.write({}, {UsageKey(hour, owner): UsageTotals(evicted_bytes=1 << 62)})
     assert file.usage(0, "")[owner].evicted_bytes >= 1 << 62
 
 
-# --- asking
+# --- the command
 
 
 @pytest.mark.parametrize(
@@ -212,14 +212,14 @@ def test_invalid_time_is_refused_with_a_reason(written: str, words: str) -> None
 
 def test_usage_command_prints_a_table(coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run) -> None:
     nothing = command("usage", "--socket", coordinator.path)
-    assert nothing.stdout.startswith("Nobody has used a GPU since") and nothing.returncode == 0
+    assert nothing.stdout.startswith("No user has used a GPU since") and nothing.returncode == 0
     use(coordinator, processes)
     row = usage(coordinator)
     table = command("usage", "--socket", coordinator.path, "--since", "1h")
     for words in (row["user"], UUID, "Simulated GPU", "3 MiB", "moved out"):
         assert words in table.stdout, table
-    told = json.loads(command("usage", "--socket", coordinator.path, "--json").stdout)
-    assert told["rows"] == [row] and told["complete"] is True
+    output = json.loads(command("usage", "--socket", coordinator.path, "--json").stdout)
+    assert output["rows"] == [row] and output["complete"] is True
     (line,) = csv.DictReader(io.StringIO(command("usage", "--socket", coordinator.path, "--csv").stdout))
     assert line == {name: "" if value is None else str(value) for name, value in row.items()}
     wrong = command("usage", "--socket", coordinator.path, "--since", "soon")

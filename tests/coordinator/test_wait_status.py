@@ -1,4 +1,4 @@
-"""Forecasts for a client that waits, also over its kernel's own connection."""
+"""Wait status of a client, also over its kernel's connection."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from .conftest import OTHER_UID, Connect, CoordinatorProcess, ProcessFactory, as
 from .protocol_process import ProtocolProcess, wait_until
 
 
-def outlook(coordinator: CoordinatorProcess, client: str) -> Any:
+def wait_status(coordinator: CoordinatorProcess, client: str) -> Any:
     return coordinator.request(messages.WaitStatus(client=client))
 
 
 def test_wait_status_has_the_running_client_and_the_expected_wait(
     pair: tuple[ProtocolProcess, ProtocolProcess], idle_coordinator: CoordinatorProcess
 ) -> None:
-    told = outlook(idle_coordinator, "b")
-    assert (told["waiting"], told["suspended"], told["queue_position"]) == (True, False, 1)
-    assert 0 < told["waited_seconds"] <= told["wait_seconds"] < 30
-    (running,) = told["running"]
+    status = wait_status(idle_coordinator, "b")
+    assert (status["waiting"], status["suspended"], status["queue_position"]) == (True, False, 1)
+    assert 0 < status["waited_seconds"] <= status["wait_seconds"] < 30
+    (running,) = status["running"]
     assert (running["client"], running["label"]) == ("a", "a.ipynb")
     assert 0 < running["seconds_left"] <= 60
-    # One second has the same moment in both, since the turn ends then.
-    assert told["expected_wait"] == pytest.approx(running["seconds_left"], abs=0.1)
-    told = outlook(idle_coordinator, "a")
-    assert (told["waiting"], told["waited_seconds"], told["queue_position"], told["running"]) == (False, 0.0, None, [])
+    # Both are times until the end of the turn.
+    assert status["expected_wait"] == pytest.approx(running["seconds_left"], abs=0.1)
+    status = wait_status(idle_coordinator, "a")
+    assert (status["waiting"], status["waited_seconds"], status["queue_position"], status["running"]) == (
+        False,
+        0.0,
+        None,
+        [],
+    )
 
 
 def test_a_kernel_asks_over_its_own_connection_between_its_cells(
@@ -39,7 +44,7 @@ def test_a_kernel_asks_over_its_own_connection_between_its_cells(
     kernel.cell("start", "1")
     assert ask(kernel, "wait_status", client="b")["waiting"] is True
     kernel.cell("start", "2")
-    assert ask(kernel, "wait_status", client="nobody") == "unknown_client"
+    assert ask(kernel, "wait_status", client="unknown") == "unknown_client"
     client = idle_coordinator.client("b")
     assert client and client["cells"] == 2
 
@@ -57,11 +62,11 @@ def test_wait_status_shows_only_the_user_of_other_clients(
     theirs.send_hello(through=as_other_user())
     theirs.start_waiting()
     wait_until(lambda: ask(other, "wait_status", client="theirs")["waiting"])
-    told = ask(other, "wait_status", client="theirs")
-    (running,) = told["running"]
+    status = ask(other, "wait_status", client="theirs")
+    (running,) = status["running"]
     assert (running["client"], running["label"], running["user"]) == ("mine", "", user_name("0"))
     coordinator.end_turn(mine)
     mine.start_waiting()
-    wait_until(lambda: outlook(coordinator, "mine")["running"])
-    (running,) = outlook(coordinator, "mine")["running"]
+    wait_until(lambda: wait_status(coordinator, "mine")["running"])
+    (running,) = wait_status(coordinator, "mine")["running"]
     assert (running["label"], running["user"]) == ("", user_name(str(OTHER_UID)))

@@ -1,4 +1,4 @@
-"""Worlds with the settings of most tests; everything is checked once more when a test ends."""
+"""Simulated hosts with the settings of most tests, whose invariants are checked once more when a test ends."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def make_host() -> Iterator[MakeHost]:
 
 @pytest.fixture
 def host(make_host: MakeHost) -> SimulatedHost:
-    """One device, a quantum of one second."""
+    """Return a host with one device and a quantum of one second."""
     return make_host()

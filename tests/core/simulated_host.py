@@ -1,7 +1,8 @@
-"""A host in virtual time: processes with the rule of turns of real ones, the scheduler, and an edge between them.
+"""Simulated host in virtual time: processes with the real agent rule, the scheduler, and an edge between them.
 
-A process is the compiled `agent_step`; its locks are kept here. It takes `drains_in` seconds to drain, or drains only
-once its `peer` has been let through the gate (a collective whose other half is still to come).
+A process runs the compiled `agent_step`, and the host has the process's locks. A process takes `drains_in` seconds to
+drain. A process with a `peer` drains only after the peer has passed the gate, as in a collective whose other half is
+still to come.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ NEVER = (1 << 64) - 1
 
 
 def baseline(**settings: Any) -> Settings:
-    """Turns of a fixed length, first come, first served, one client at a time: what most tests are about."""
+    """Return settings for most tests: turns of a fixed length, first come, first served, one client at a time."""
     plain = {"time_quantum": 30.0, "policy": "fcfs", "sharing": "exclusive", "idle_release": 0.25}
     return Settings(**{**plain, **settings})
 
 
 def host_of(*devices: str, **settings: Any) -> SimulatedHost:
-    """A host with these devices and the baseline's settings, but for those given."""
+    """Return a host with these devices and the baseline's settings, except for the given settings."""
     host = SimulatedHost(baseline(**settings))
     for uuid in devices:
         host.add_device(uuid)
@@ -50,9 +51,10 @@ def ns(seconds: float | None) -> int:
 
 
 class SimulatedProcess:
-    """`busy`: it stands at the gate again as soon as it closes; `waits`: a thread of it is there now.
+    """A process. `busy`: it waits at the gate again as soon as the gate closes. `waits`: a thread waits there now.
 
-    In each of its next `collectives` openings it submits work that ends only after `peer` has passed the gate again.
+    In each of its next `collectives` openings, the process submits work that ends only after `peer` has passed the gate
+    again.
     """
 
     def __init__(self, number: int, client: str, devices: tuple[str, ...], drains_in: float, busy: bool) -> None:
@@ -63,7 +65,7 @@ class SimulatedProcess:
         self.alive = True
         self.stopped = False
         self.openings = 0
-        self.entered: tuple[str, ...] = ()  # the devices that it has locked
+        self.entered: tuple[str, ...] = ()  # the devices that the process has locked
         self.needs_opening = 0  # the opening of its peer that its submitted work waits for
         self.drained_at = 0.0
         self.deadline: float | None = None
@@ -71,13 +73,13 @@ class SimulatedProcess:
         self.agent: Any = ffi.new("struct agent *")
         self.inputs: Any = ffi.new("struct agent_inputs *")
         self.outputs: Any = ffi.new("struct agent_outputs *")
-        self.known = (0, 0)  # phase and turn, as the scheduler knows them
+        self.reported_phase = (0, 0)  # phase and turn as last reported to the scheduler
         self.reported_waiting = False
         self.next_step_at = float("inf")
 
     @property
     def gate(self) -> str:
-        """Where the process stands with its turn."""
+        """Phase of the process, as a word of `GATES`."""
         return GATES[self.agent.report.phase]
 
     @property
@@ -95,7 +97,7 @@ class SimulatedProcess:
 
 @dataclass
 class SimulatedHost:
-    """`turns` lists (client, from, until) of every stretch in which the client held a lock, per device."""
+    """A host. `turns` lists (client, from, until) for every time in which a client held a lock, by device."""
 
     settings: Settings = field(default_factory=lambda: baseline())
     now: float = 0.0
@@ -106,11 +108,11 @@ class SimulatedHost:
         self.commands: list[cmd.Command] = []
         self.timeline: list[tuple[float, cmd.Command]] = []
         self.processes: dict[int, SimulatedProcess] = {}
-        self.permits: dict[str, cmd.Permit] = {}  # by client: what its pages say
-        self.locks: dict[str, dict[int, dict[str, float]]] = {}  # by device, turn and client: since when
+        self.permits: dict[str, cmd.Permit] = {}  # by client: the permit on its pages
+        self.locks: dict[str, dict[int, dict[str, float]]] = {}  # by device, turn and client: the time of entry
         self.turns: dict[str, list[tuple[str, float, float]]] = {}
         self.devices: list[str] = []
-        self.report_delay = 0.0  # how long the report of a turn's end is on its way
+        self.report_delay = 0.0  # seconds from the end of a turn to the arrival of its report
         self.ignores_reports = False  # the coordinator reads no reports
         self.taken_when_free: set[str] = set()  # devices that another user locks as soon as they are free
         self._actions: list[tuple[float, int, Callable[[], None]]] = []
@@ -118,9 +120,9 @@ class SimulatedHost:
         self._numbers = itertools.count(1)
         self._woken: deque[SimulatedProcess] = deque()
         self._is_stepping = False
-        self._unread: list[Any] = []  # reports of the time in which the coordinator was deaf
+        self._unread: list[Any] = []  # reports that came while the coordinator read none
 
-    # --- what happens
+    # --- events
 
     def add_device(self, uuid: str) -> str:
         self.devices.append(uuid)
@@ -148,7 +150,7 @@ class SimulatedHost:
     def adopt(
         self, client: str, *devices: str, turn: int, phase: str = OPEN, drains_in: float = 0.0
     ) -> SimulatedProcess:
-        """A process that an earlier coordinator let into `turn`, and that is in it still, with its devices locked."""
+        """Return a process in `turn`, which an earlier coordinator admitted, with its devices locked."""
         if client not in self.scheduler.clients:
             self.add_client(client)
         process = self._make_process(client, devices, drains_in, False)
@@ -156,7 +158,7 @@ class SimulatedHost:
         report = process.agent.report
         report.turn, report.phase, report.entered_ns = turn, GATES.index(phase), ns(self.now)
         process.agent.gate = phase == OPEN
-        process.known = (report.phase, turn)
+        process.reported_phase = (report.phase, turn)
         self.handle_event(ev.ProcessJoined(client, process.number, process.devices, ReportedTurn(turn, phase == OPEN)))
         return process
 
@@ -168,7 +170,7 @@ class SimulatedHost:
     def start_client(
         self, client: str, user: str = "", busy: bool = True, drains_in: float = 0.0, **quota: Any
     ) -> SimulatedProcess:
-        """A process of a new client, which is a tenant of its own, if it is not said whose it is."""
+        """Return a process of a new client, which has a user of its own unless `user` is given."""
         self.add_client(client, Quota(**quota), user=user or client)
         return self.add_process(client, busy=busy, drains_in=drains_in)
 
@@ -191,7 +193,7 @@ class SimulatedHost:
     def report_memory(
         self, client: str, allocated: int, resident: int | None = None, unmovable: int = 0, unmet_bytes: int = 0
     ) -> list[cmd.Command]:
-        """Report the client's memory; all of it is on the device, if it is not said how much."""
+        """Report the client's memory. All of it is on the device unless `resident` is given."""
         there = allocated if resident is None else resident
         return self.handle_event(ev.MemoryReported(client, allocated, there, unmovable, unmet_bytes))
 
@@ -202,23 +204,23 @@ class SimulatedHost:
         self.handle_event(ev.ProcessBusy(process.number))
 
     def stop_process(self, process: SimulatedProcess) -> None:
-        """By a signal: it does nothing until `continue_process`."""
+        """Stop the process as by a signal: the process does nothing until `continue_process`."""
         process.stopped = True
 
     def continue_process(self, process: SimulatedProcess) -> None:
         process.stopped = False
         self.wake(process)
         if process.waits:
-            self.handle_event(ev.GateWaitStarted(process.number))  # as the edge finds out once a second
+            self.handle_event(ev.GateWaitStarted(process.number))  # as the edge finds once a second
 
     def read_reports(self) -> None:
-        """The coordinator reads reports again."""
+        """Let the coordinator read reports again."""
         self.ignores_reports, unread, self._unread = False, self._unread, []
         for event in unread:
             self._deliver_event(event)
 
     def finish_work(self, process: SimulatedProcess) -> None:
-        """Its work on the device ends."""
+        """End the process's work on the device."""
         process.drains_in, process.drained_at = 0.0, self.now
         self.wake(process)
 
@@ -236,7 +238,7 @@ class SimulatedHost:
         self.handle_event(ev.CellEnded(client, request))
 
     def run_cell(self, process: SimulatedProcess, length: float, then: Callable[[], object] = lambda: None) -> None:
-        """`length` seconds of work on the device, then the cell ends."""
+        """Run a cell with `length` seconds of work on the device, and call `then` after it."""
         client, device = process.client, process.devices[0]
         before = self.granted_seconds(device)[client]
         process.busy = True
@@ -256,7 +258,7 @@ class SimulatedHost:
         look()
 
     def lock_by_other(self, uuid: str) -> None:
-        """Another user's coordinator takes the device."""
+        """Lock the device for the coordinator of another user."""
         assert not self.locks[uuid]
         self.locks[uuid][OTHER_TURN] = {OTHER_USER: self.now}
 
@@ -274,11 +276,11 @@ class SimulatedHost:
         heapq.heappush(self._actions, (due, next(self._order), action))
 
     def run(self, seconds: float) -> None:
-        """Let time pass: the scheduler's deadlines and everything on the agenda happen in order."""
+        """Let time pass: the scheduler's deadlines and all planned actions happen in order."""
         self.run_to(self.now + seconds)
 
     def _next_moment(self) -> tuple[float | None, bool]:
-        """Return when something happens next, and whether that is on the agenda."""
+        """Return when the next action or deadline comes, and whether an action comes."""
         due = self.scheduler.next_deadline()
         planned = self._actions[0][0] if self._actions else None
         moment = min((time for time in (due, planned) if time is not None), default=None)
@@ -298,22 +300,22 @@ class SimulatedHost:
         raise AssertionError(f"time stands still at {self.now}")
 
     def run_until(self, condition: Callable[[], bool], within: float = 100.0) -> float:
-        """Run to the first moment at which `condition` holds; returns how long that took."""
+        """Run to the first moment at which `condition` holds, and return how long that took."""
         began = self.now
         while not condition():
             moment, _ = self._next_moment()
-            assert moment is not None, f"nothing will happen any more:\n{self.event_log()}"
+            assert moment is not None, f"no further event is planned:\n{self.event_log()}"
             assert moment - began <= within, f"not within {within} s:\n{self.event_log()}"
             self.run_to(max(moment, self.now))
         return self.now - began
 
-    # --- what one sees
+    # --- observations
 
     def phase(self, client: str) -> str:
         return self.scheduler.clients[client].phase
 
     def running(self, uuid: str | None = None) -> str | None:
-        """Whose gates are open on the device; one of them, if they are several."""
+        """Return a client whose gates are open on the device; None: no client has an open gate there."""
         open_now = {p.client for p in self.processes.values() if p.is_open and (uuid or p.devices[0]) in p.devices}
         return open_now.pop() if open_now else None
 
@@ -321,11 +323,11 @@ class SimulatedHost:
         return [client.id for client in self.scheduler.queue(uuid, self.now)]
 
     def holders(self, uuid: str) -> dict[str, float]:
-        """Who has the device's lock, and since when."""
+        """Return the clients that have the device's lock, with the times of their entries."""
         return {client: since for turn in self.locks[uuid].values() for client, since in turn.items()}
 
     def granted_seconds(self, uuid: str, since: float = 0.0) -> dict[str, float]:
-        """Seconds for which each client held the device after `since`."""
+        """Return the seconds for which each client held the device after `since`."""
         seconds = dict.fromkeys(self.scheduler.clients, 0.0)
         now = [(client, began, self.now) for client, began in self.holders(uuid).items()]
         for client, began, ended in [*self.turns[uuid], *now]:
@@ -339,7 +341,7 @@ class SimulatedHost:
         return {name: held / seconds for name, held in self.granted_seconds(self.devices[0], since).items()}
 
     def turn_order(self, uuid: str) -> list[str]:
-        """Who held the device, in order; a client that holds it now comes last."""
+        """Return the clients in the order in which they held the device. A client that holds it now comes last."""
         return [*(client for client, _, _ in self.turns[uuid]), *self.holders(uuid)]
 
     def event_log(self) -> str:
@@ -348,7 +350,7 @@ class SimulatedHost:
     # --- the edge
 
     def handle_event(self, event: ev.Event) -> list[cmd.Command]:
-        """Hand an event to the scheduler, carry out its commands, and check everything afterwards."""
+        """Pass an event to the scheduler, carry out the commands, and check the invariants."""
         self.log.append((self.now, event))
         try:
             decided = self.scheduler.handle(event, self.now)
@@ -391,7 +393,7 @@ class SimulatedHost:
         return [process for process in self.processes.values() if process.client == client]
 
     def wake(self, process: SimulatedProcess) -> None:
-        """Something has happened that the process notices."""
+        """Let the process notice that something has happened."""
         self._woken.append(process)
         self._step_woken()
 
@@ -511,10 +513,10 @@ class SimulatedHost:
         self._step_woken()
 
     def _report(self, process: SimulatedProcess) -> None:
-        """What the edge reads of the process's page, as events."""
+        """Report what the edge reads on the process's page, as events."""
         report = process.agent.report
-        (phase, turn), process.known = process.known, (report.phase, report.turn)
-        if process.known != (phase, turn):
+        (phase, turn), process.reported_phase = process.reported_phase, (report.phase, report.turn)
+        if process.reported_phase != (phase, turn):
             if phase and (not report.phase or report.turn != turn):
                 closed = report.closed_ns / 1e9 if report.closed_ns and report.turn == turn else None
                 self._report_event(ev.TurnLeft(process.number, turn, closed))
@@ -541,9 +543,9 @@ class SimulatedHost:
             self.handle_event(event)
 
     def _check_locks(self) -> None:
-        """Whatever the scheduler believes: no process runs without the locks of all its devices, no two turns mix."""
+        """Check that no process runs without the locks of all its devices, and that no two turns mix."""
         for uuid, turns in self.locks.items():
-            assert len(turns) <= 1, f"{turns} are in on {uuid}\n{self.event_log()}"
+            assert len(turns) <= 1, f"{turns} have entered {uuid}\n{self.event_log()}"
         for process in self.processes.values():
             missing = set(process.devices) - set(process.entered)
             assert not process.is_in_turn or not missing, (

@@ -1,4 +1,4 @@
-"""TGS's rate control, against a device that two clients share in virtual time."""
+"""TGS's rate control on a device that two clients share in virtual time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..support import tier
 
 @dataclass
 class SharedDevice:
-    """A device that the clients share in proportion to what they ask for, once that is more than there is.
+    """A device that the clients share in proportion to their demands, if the demands exceed the device.
 
-    `load`: the part of the device that the guaranteed client uses when alone (0: it launches nothing), `speed`: its
-    blocks per second then. `cost`: device seconds of one block of the opportunistic client, which launches as fast as
-    it may, at most `demand` of the device. `friction`: the guaranteed client's loss per part of the device that the
-    other one uses, whatever room there is.
+    `load`: the part of the device that the guaranteed client uses when alone (0: it launches nothing). `speed`: its
+    blocks per second then. `cost`: device seconds of one block of the opportunistic client. This client launches as
+    fast as it may, at most `demand` of the device. `friction`: the guaranteed client's loss per part of the device that
+    the opportunistic client uses, even if the device has room.
     """
 
     load: float = 0.6
@@ -33,8 +33,8 @@ class SharedDevice:
     wobble: Callable[[int], float] = lambda second: 1.0
     rate: AdaptiveRate = field(default_factory=AdaptiveRate)
     now: float = 0.0
-    lost: list[float] = field(default_factory=list)  # the guaranteed client's, in each second
-    used: list[float] = field(default_factory=list)  # by the opportunistic client, part of the device
+    lost: list[float] = field(default_factory=list)  # fraction that the guaranteed client lost, in each second
+    used: list[float] = field(default_factory=list)  # part of the device that the opportunistic client used
 
     def __post_init__(self) -> None:
         self.guaranteed, self.opportunistic = LaunchWindow(), LaunchWindow()
@@ -66,7 +66,7 @@ def test_the_guaranteed_client_keeps_its_rate_and_the_other_one_gets_what_is_lef
     device = SharedDevice(load=load, cost=cost)
     device.run(900)
     assert mean(device.lost) <= 0.05
-    assert mean(device.lost[-300:]) <= 0.04  # it hovers about what is tolerated
+    assert mean(device.lost[-300:]) <= 0.04  # the loss stays near the tolerated slowdown
     assert mean(device.used[-300:]) >= 0.8 * (1 - load)
 
 
@@ -79,7 +79,7 @@ def test_interference_on_an_empty_device_is_bounded_too(friction: float) -> None
 
 
 def test_large_launches_do_not_make_the_limit_swing() -> None:
-    """What is left is 400 blocks per window, less than one of TGS's steps."""
+    """The device has 400 blocks per window left, less than one of TGS's steps."""
     device = SharedDevice(load=0.5, cost=0.0125 / 2)
     device.run(900)
     assert mean(device.lost[-300:]) <= 0.05
@@ -87,7 +87,7 @@ def test_large_launches_do_not_make_the_limit_swing() -> None:
 
 
 def test_guaranteed_client_that_pauses_keeps_its_baseline() -> None:
-    """The guaranteed client pauses: the other one is free, and limited again, as before, within a second of its end."""
+    """The opportunistic client has no limit during the pause, and the old limit within a second of its end."""
     device = SharedDevice()
     device.run(200)
     before = device.limit
@@ -107,7 +107,7 @@ def test_a_slower_phase_is_no_loss_for_ever() -> None:
     device.load, device.speed = 0.3, 50_000.0
     device.run(300)
     assert device.used[-1] >= 0.4
-    device.load, device.speed = 0.29, 47_000.0  # by 6 %: below what TGS takes for a phase
+    device.load, device.speed = 0.29, 47_000.0  # lower by 6 %, which TGS does not take for a phase
     device.run(400)
     assert device.used[-1] >= 0.4
 
@@ -122,7 +122,7 @@ def test_a_faster_phase_is_what_counts_from_then_on() -> None:
 
 
 def test_a_loss_that_it_causes_never_becomes_the_baseline() -> None:
-    """A client that always takes as much as it may: the baseline must not sink by a little with each time."""
+    """The client always takes as much as it may. The baseline must not sink a little each time."""
     device = SharedDevice(load=0.9, friction=0.5)
     device.run(4000)
     assert device.rate.baseline == pytest.approx(100_000 * WINDOW_SECONDS, rel=0.01)
@@ -149,7 +149,7 @@ def test_known_exclusive_rate_is_not_measured_again() -> None:
 
 @pytest.mark.parametrize("room", [250, 5e6, 5e9])
 def test_the_first_limit_is_what_the_device_seems_to_have_left(room: float) -> None:
-    """The published first limit is none at all for launches of one block, next to nothing for launches of millions."""
+    """The published first limit is no limit for launches of one block, and next to nothing for millions of blocks."""
     rate = AdaptiveRate(baseline=2_000)
     rate.update(2_000, 0, 0, capacity_left=room)
     assert rate.limit == pytest.approx(0.8 * room)
@@ -192,7 +192,7 @@ def test_the_limit_moves_by_the_published_steps() -> None:
     first = FIRST_LIMIT
     # The first call only starts the clock.
     assert limits[:4] == [first, first * 1.5 + 1, (first * 1.5 + 1) * 1.5 + 1, pytest.approx(limits[2] / 1.5)]
-    # Half of the way back to the limit of the loss; that is more than the published step here.
+    # Half of the way back to the limit of the loss, which is more than the published step here.
     assert limits[4] == pytest.approx((limits[3] + limits[2]) / 2)
     assert limits[5] == pytest.approx(limits[4] - max(0.08 * limits[4], 1000))
     assert limits[6] == pytest.approx((limits[5] - max(0.08 * limits[5], 1000)) / 10)
@@ -200,7 +200,7 @@ def test_the_limit_moves_by_the_published_steps() -> None:
 
 
 def test_an_unused_limit_does_not_grow() -> None:
-    """Else a client that suddenly launches more would meet no limit at all."""
+    """Otherwise a client that suddenly launches more would meet no limit at all."""
     device = SharedDevice(load=0.3, demand=0.1)
     device.run(600)
     assert device.limit is not None

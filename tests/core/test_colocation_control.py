@@ -1,4 +1,4 @@
-"""Clients that run together, under the scheduler: a device that they share in virtual time, a millisecond at a time."""
+"""Colocated clients under the scheduler, on a device that they share in virtual time, a millisecond at a time."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ GIB = 1 << 30
 
 @dataclass
 class Program:
-    """Asks for the part `asks` of the device while it is in a cell; a block of it costs `cost` device seconds."""
+    """A program. During a cell, it demands the part `asks` of the device; a block of it costs `cost` device seconds."""
 
     name: str
     number: int
     asks: float = 1.0
     cost: float = 1e-6
     seen: float = 1.0  # the part of its work that is measured while it has less than a tenth of the device
-    turn: int = 0  # that it is in
-    said: bool = False
-    left: int = 0  # the epoch of the permit under which it left a turn last
+    turn: int = 0  # the turn that it is in
+    is_waiting: bool = False  # it has reported that it waits
+    left: int = 0  # the epoch under which it last left a turn
     budget: LaunchBudget | None = None
     blocks: float = 0.0
     worked: float = 0.0
-    got: list[float] = field(default_factory=list)  # of the device, in each ms
+    got: list[float] = field(default_factory=list)  # the part of the device in each millisecond
 
     @property
     def open(self) -> bool:
         return bool(self.turn)
 
     @property
-    def wish(self) -> float:
+    def demand(self) -> float:
         if not self.budget:
             return self.asks
         return min(self.asks, self.budget.rate * (self.cost if self.budget.unit == BLOCKS else 1.0))
@@ -71,9 +71,9 @@ def of(sharing: str) -> Settings:
 
 
 class Host:
-    """With the settings as shipped if it is not said how clients share.
+    """A host with the default settings, unless `sharing` is given.
 
-    `efficiency`: of what the device does in all, when more is asked of it than it can do.
+    `efficiency`: the work that the device does, as a part of its full work, when the demand exceeds the device.
     """
 
     def __init__(self, sharing: str = "", efficiency: float = 1.0) -> None:
@@ -116,19 +116,19 @@ class Host:
         check(self.scheduler, self.now)
 
     def _reports(self) -> Iterator[ev.Event]:
-        """Let programs enter and leave as their permits say."""
+        """Yield the reports of programs that enter and leave as their permits allow."""
         for program in self.programs.values():
             permit = self.permits.get(program.name)
             if program.turn and permit and not permit.may:
                 yield ev.TurnLeft(program.number, program.turn)
                 program.turn, program.left = 0, permit.epoch
-            elif program.said and not program.turn and permit and self._may_enter(program, permit):
-                program.turn, program.said = permit.turn, False
+            elif program.is_waiting and not program.turn and permit and self._may_enter(program, permit):
+                program.turn, program.is_waiting = permit.turn, False
                 yield ev.TurnEntered(program.number, permit.turn, self.now)
 
     def _may_enter(self, program: Program, permit: cmd.Permit) -> bool:
-        others = {one.turn for one in self.programs.values()}
-        return permit.may and permit.epoch != program.left and others <= {0, permit.turn}
+        turns = {program.turn for program in self.programs.values()}
+        return permit.may and permit.epoch != program.left and turns <= {0, permit.turn}
 
     def change_memory(self, name: str, memory: int) -> None:
         self.memory[name] = memory
@@ -147,8 +147,8 @@ class Host:
                 self.feed(ev.Tick())
             self._work()
             for program in self.programs.values():
-                if program.asks and not program.open and not program.said:
-                    program.said = True
+                if program.asks and not program.open and not program.is_waiting:
+                    program.is_waiting = True
                     self.feed(ev.GateWaitStarted(program.number))
             if len(self.together) % 1000 == 0:
                 for program in self.programs.values():
@@ -156,22 +156,22 @@ class Host:
                     self.feed(ev.Progress(program.name, blocks // 100, blocks, program.worked))
 
     def _work(self) -> None:
-        wishes = {name: program.wish for name, program in self.programs.items() if program.open}
-        crowd = sum(wishes.values())
-        speed = 1.0 if crowd <= 1.0 else (self.efficiency if sum(map(bool, wishes.values())) > 1 else 1.0) / crowd
-        self.together.append(sum(map(bool, wishes.values())) > 1)
+        demands = {name: program.demand for name, program in self.programs.items() if program.open}
+        total = sum(demands.values())
+        speed = 1.0 if total <= 1.0 else (self.efficiency if sum(map(bool, demands.values())) > 1 else 1.0) / total
+        self.together.append(sum(map(bool, demands.values())) > 1)
         for name, program in self.programs.items():
-            part = wishes.get(name, 0.0) * speed
+            part = demands.get(name, 0.0) * speed
             program.got.append(part)
             program.blocks += part * MS / program.cost
-            program.worked += MS * (bool(part) if crowd > 1 else part) * (program.seen if part < 0.1 else 1.0)
+            program.worked += MS * (bool(part) if total > 1 else part) * (program.seen if part < 0.1 else 1.0)
 
     def together_lately(self, seconds: float) -> float:
         part = self.together[-round(seconds / MS) :]
         return sum(part) / len(part)
 
 
-def test_clients_in_each_other_s_way_go_back_to_turns() -> None:
+def test_clients_that_slow_each_other_down_go_back_to_turns() -> None:
     host = Host("auto", efficiency=0.6)
     a, b = host.start("a"), host.start("b")
     host.run(40)
@@ -199,7 +199,7 @@ def test_packed_colocates_clients_that_fit() -> None:
     assert 0 < host.together_lately(8) < 0.7, "c does not fit beside them"
 
 
-def test_between_the_cells_of_an_online_client_an_offline_one_is_free() -> None:
+def test_offline_client_is_unlimited_between_the_cells_of_an_online_client() -> None:
     host = Host("packed")
     offline, online = host.start("offline", service="offline"), host.start("online", asks=0.6)
     host.run(150)
@@ -212,7 +212,7 @@ def test_between_the_cells_of_an_online_client_an_offline_one_is_free() -> None:
     assert offline.lately(4) == pytest.approx(1.0)
     host.start_cell("online", 0.6)
     host.run(0.01)
-    assert offline.budget and offline.budget.rate == pytest.approx(limited.rate, rel=0.1), "it was safe"
+    assert offline.budget and offline.budget.rate == pytest.approx(limited.rate, rel=0.1), "the old rate was safe"
     host.run(30)
     assert online.lately(30) >= 0.95 * 0.6
 
@@ -220,10 +220,10 @@ def test_between_the_cells_of_an_online_client_an_offline_one_is_free() -> None:
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("cost", [2e-3, 1e-6, 1e-8])
 @pytest.mark.parametrize("order", [("online", "offline"), ("offline", "online")], ids="-then-".join)
-def test_an_offline_client_has_what_an_online_one_leaves_in_whatever_order_they_come(
+def test_offline_client_gets_the_time_that_an_online_client_leaves_in_any_order(
     load: float, order: tuple[str, str], cost: float
 ) -> None:
-    """`cost`: of a block. A launch of 2 ms may have one of them or thousands."""
+    """`cost` is that of a block. A launch of 2 ms may have one block or thousands."""
     host = Host()
     for name in order:
         if name == "online":
@@ -241,7 +241,7 @@ def test_an_offline_client_has_what_an_online_one_leaves_in_whatever_order_they_
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
 def test_sampled_work_of_rare_launches_does_not_distort_the_first_limit(load: float) -> None:
-    """Work is sampled, so that most of a launch a second is not seen: its blocks seem shorter than they are."""
+    """Work is sampled, so that most of a launch a second is not seen and its blocks seem shorter than they are."""
     host = Host()
     offline = host.start("offline", service="offline", cost=0.002)
     offline.seen = 0.1
@@ -270,7 +270,7 @@ def test_colocated_clients_get_their_shares() -> None:
     assert b.lately(30) >= 0.2 - 0.01
     a.asks = 0.1
     host.run(150)
-    assert b.lately(5) >= 0.7, "what a leaves is lent"
+    assert b.lately(5) >= 0.7, "b borrows the time that a leaves"
     a.asks = 1.0
     host.run(40)
     assert a.lately(5) >= 0.7 - 0.01

@@ -1,4 +1,4 @@
-"""Shares, limits and the presets of `fair`: what each client is promised, and gets, of one device in virtual time."""
+"""Shares, limits and the presets of `fair`: guaranteed and obtained fractions of one device in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_policy_host(policy: str, **settings: float) -> SimulatedHost:
 
 
 def cells(host: SimulatedHost, process: SimulatedProcess, every: float, length: float) -> None:
-    """A cell of `length` seconds of work begins `every` so many seconds, unless the last one still runs."""
+    """Begin a cell of `length` seconds of work `every` so many seconds, unless the last cell still runs."""
 
     def begin() -> None:
         host.call_after(every, begin)
@@ -35,7 +35,7 @@ def cells(host: SimulatedHost, process: SimulatedProcess, every: float, length: 
     [(0.5, 0.5), (0.6, 0.4), (0.5, 0.3, 0.2), (0.7, 0.2, 0.1), (0.25,) * 4, (0.6, 0.2), (0.1, 0.1), (0.5, 0.0, 0.0)],
 )
 def test_shares_within_two_percent_over_ten_quanta(shares: tuple[float, ...]) -> None:
-    """What nobody was promised is shared equally."""
+    """Time that no share guarantees is divided equally."""
     host = make_policy_host("fair")
     for number, share in enumerate(shares):
         host.start_client(f"c{number}", share=share)
@@ -56,7 +56,7 @@ def test_light_client_gets_its_demand_and_the_rest_keep_their_shares() -> None:
     assert got["little"] == pytest.approx(0.1, abs=0.005)
     assert got["half"] >= 0.3
     assert got["rest"] >= 0.2
-    assert 1.2 < got["half"] / got["rest"] < 1.5, "by their shares, and what is left in equal parts"
+    assert 1.2 < got["half"] / got["rest"] < 1.5, "by their shares, with the free time in equal parts"
     assert host.scheduler.clients["little"].wait_seconds_at(host.now) / 30 < QUANTUM_SECONDS / 2
 
 
@@ -65,7 +65,7 @@ def test_light_client_gets_its_demand_and_the_rest_keep_their_shares() -> None:
     [("fair", 5.0), ("fair", 600.0), ("best_effort", 600.0), ("burst_share", 600.0), ("weighted", 60.0)],
 )
 def test_idle_time_is_lent_and_given_back_at_once(policy: str, alone: float) -> None:
-    """Whoever has borrowed keeps its own share from the first turn on, and so does whoever comes back."""
+    """A client that has borrowed time, and a client that comes back, have their shares from the first turn on."""
     host = make_policy_host(policy)
     host.start_client("borrows", share=0.5)
     assert host.fractions(alone)["borrows"] == pytest.approx(1)
@@ -77,7 +77,7 @@ def test_idle_time_is_lent_and_given_back_at_once(policy: str, alone: float) -> 
 
 
 def test_overuse_is_debited() -> None:
-    """Each turn of one client drains for long after it was to end: the other has longer turns."""
+    """Each turn of one client drains long after its end, so the other client has longer turns."""
     host = make_policy_host("fair")
     host.start_client("slow", share=0.5, drains_in=0.09)
     host.start_client("quick", share=0.5)
@@ -85,7 +85,7 @@ def test_overuse_is_debited() -> None:
     assert host.fractions(2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)
 
 
-def test_one_without_a_share_beside_full_shares_waits_no_longer_than_max_wait() -> None:
+def test_client_without_a_share_waits_at_most_max_wait_beside_full_shares() -> None:
     host = make_policy_host("fair", max_wait=20.0)
     host.start_client("a", share=0.6)
     host.start_client("b", share=0.4)
@@ -97,7 +97,7 @@ def test_one_without_a_share_beside_full_shares_waits_no_longer_than_max_wait() 
 
 class TestPresets:
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
-    def test_fixed_share_caps_also_while_the_device_is_idle(self, share: float) -> None:
+    def test_fixed_share_is_a_cap_on_an_idle_device(self, share: float) -> None:
         host = make_policy_host("fixed_share")
         host.start_client("a", share=share)
         assert host.fractions(60)["a"] == pytest.approx(share, rel=0.02)
@@ -129,7 +129,7 @@ class TestPresets:
 class TestLimit:
     @pytest.mark.parametrize("policy", [name for name in POLICIES if name not in ("best_effort", "burst_share")])
     @pytest.mark.parametrize(("limit", "quantum"), [(0.05, 30.0), (0.3, 1.0), (0.3, 30.0), (0.8, 30.0)])
-    def test_exact_over_a_minute_also_alone(self, policy: str, limit: float, quantum: float) -> None:
+    def test_exact_over_a_minute_and_alone(self, policy: str, limit: float, quantum: float) -> None:
         host = make_policy_host(policy, time_quantum=quantum)
         host.start_client("a", limit=limit)
         for _ in range(2):
@@ -151,7 +151,7 @@ class TestLimit:
         host.wait_at_gate(late)
         assert host.fractions(60)["late"] == pytest.approx(0.25, rel=0.03)
 
-    def test_a_quota_that_changes_to_and_fro_gains_nothing(self) -> None:
+    def test_quota_changes_gain_nothing(self) -> None:
         host = make_policy_host("fcfs")
         host.start_client("a", limit=0.25)
         for _ in range(300):
@@ -168,7 +168,7 @@ class TestLimit:
         assert host.fractions(60)["a"] == pytest.approx(0.05, rel=0.1)
 
     @pytest.mark.parametrize("limit", [0.02, 0.2, 0.9])
-    def test_turns_pay_for_their_switch_also_with_a_small_limit(self, limit: float) -> None:
+    def test_turns_pay_for_their_switch_with_a_small_limit(self, limit: float) -> None:
         allowance = TimeLimitBucket(limit, quantum=0.1, cost=2.0, now=0.0)
         end = allowance.ends_at(0.0)
         assert end >= 2 * 2.0

@@ -1,4 +1,4 @@
-"""Gangs under every policy: no deadlock and no starvation, also where locks are refused and keys differ by device."""
+"""Gangs under every policy have no deadlock and no starvation, even if locks are refused or keys differ by device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GANGS = {"xy": ("x", "y"), "yz": ("y", "z"), "xz": ("x", "z"), "all": ("x", "y",
 
 
 def crowd(policy: str, seed: int) -> SimulatedHost:
-    """Gangs that overlap in every way, with different shares and tenants, some limited; `max_wait` is of no help."""
+    """Return a host with overlapping gangs of different shares and users, some limited; `max_wait` does not help."""
     choose = random.Random(seed)
     host = host_of(*"xyz", policy=policy, time_quantum=QUANTUM_SECONDS, max_wait=86400.0)
     for name, devices in GANGS.items():
@@ -39,7 +39,7 @@ def test_every_gang_has_its_turns(policy: str, outsiders: bool) -> None:
             host.unlock_by_other(uuid)
 
     def come() -> None:
-        """Another user's coordinator takes a device as soon as it is free, for a while."""
+        """Lock a device for the coordinator of another user as soon as it is free, for a while."""
         uuid = choose.choice("xyz")
         host.taken_when_free.add(uuid)
         for other in "xyz":
@@ -60,7 +60,7 @@ def test_every_gang_has_its_turns(policy: str, outsiders: bool) -> None:
 
 @pytest.mark.parametrize("policy", ["fair", "burst_share", "weighted"])
 def test_different_virtual_clocks_do_not_starve_a_gang(policy: str) -> None:
-    """One device has been fought over for an hour, the other one hardly used."""
+    """Clients have contended for one device for an hour, and have hardly used the other device."""
     host = host_of(*"xy", policy=policy, time_quantum=QUANTUM_SECONDS, max_wait=86400.0)
     for name in ("a", "b", "c"):
         host.add_client(name, Quota(share=0.05), user=name)

@@ -1,4 +1,4 @@
-"""Clients on several devices: all or none, without starvation and without idle devices kept from others for ever."""
+"""Clients with several devices get all or none, without starvation and without devices that stay idle for ever."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_one_process_per_device_is_a_gang_too(host: SimulatedHost) -> None:
     first, second = host.add_process("gang", "d1"), host.add_process("gang", "d2")
     host.wait_at_gate(first, second)
     assert (first.gate, second.gate) == ("open", "open")
-    assert set(first.entered) == set(second.entered) == {"d1", "d2"}, "each keeps the devices of the other"
+    assert set(first.entered) == set(second.entered) == {"d1", "d2"}, "each process locks the devices of both"
 
 
 def test_single_device_clients_do_not_starve_a_gang(host: SimulatedHost) -> None:
@@ -51,7 +51,7 @@ def test_device_is_free_for_later_clients_without_earlier_need(host: SimulatedHo
     assert host.running("d2") == "c"
 
 
-def test_a_process_on_a_further_device_takes_that_into_the_turn(host: SimulatedHost) -> None:
+def test_process_on_a_further_device_extends_the_turn(host: SimulatedHost) -> None:
     first = host.add_process("a", "d1", busy=True)
     second = host.add_process("a", "d2")
     assert (first.gate, second.gate) == ("open", "closed")
@@ -62,7 +62,7 @@ def test_a_process_on_a_further_device_takes_that_into_the_turn(host: SimulatedH
 
 
 def test_a_process_never_runs_on_a_device_that_its_turn_does_not_cover(host: SimulatedHost) -> None:
-    """The host itself watches that no process runs without the locks of its devices."""
+    """The host itself checks that no process runs without the locks of its devices."""
     host.add_process("b", "d2", busy=True)
     host.add_process("a", "d1", busy=True)
     late = host.add_process("a", "d2", busy=True)
@@ -71,8 +71,8 @@ def test_a_process_never_runs_on_a_device_that_its_turn_does_not_cover(host: Sim
     assert host.run_until(lambda: late.gate == "open") == pytest.approx(QUANTUM_SECONDS - 0.45)
 
 
-def half_a_collective_and_a_late_joiner(host: SimulatedHost) -> tuple[SimulatedProcess, SimulatedProcess]:
-    """The first process's work on d1 waits for the second's on d2, which joins during the turn."""
+def half_a_collective(host: SimulatedHost) -> tuple[SimulatedProcess, SimulatedProcess]:
+    """Return two processes. The work of the first on d1 waits for the second on d2, which joins during the turn."""
     first = host.add_process("a", "d1", waiting=True)
     late = host.add_process("a", "d2")
     first.peer, first.needs_opening = late, 1
@@ -80,9 +80,9 @@ def half_a_collective_and_a_late_joiner(host: SimulatedHost) -> tuple[SimulatedP
     return first, late
 
 
-def test_a_turn_that_cannot_end_is_extended_to_the_devices_that_its_other_half_needs(host: SimulatedHost) -> None:
+def test_turn_that_cannot_end_is_extended_to_the_devices_of_its_other_process(host: SimulatedHost) -> None:
     host.add_process("b", "d2", busy=True)
-    first, late = half_a_collective_and_a_late_joiner(host)
+    first, late = half_a_collective(host)
     assert host.run_until(lambda: late.gate == "open") == pytest.approx(QUANTUM_SECONDS)
     assert (first.gate, host.phase("a"), host.queue("d2")) == ("open", "running", ["b"])
     assert host.run_until(lambda: host.running("d2") == "b") == pytest.approx(QUANTUM_SECONDS)
@@ -92,7 +92,7 @@ def test_a_turn_that_cannot_end_is_extended_to_the_devices_that_its_other_half_n
 
 def test_an_extended_turn_keeps_its_number(host: SimulatedHost) -> None:
     b = host.add_process("b", "d2", busy=True)
-    half_a_collective_and_a_late_joiner(host)
+    half_a_collective(host)
     host.run(0.5)
     turn = host.permits["a"].turn
     host.kill_process(b)
@@ -103,15 +103,15 @@ def test_an_extended_turn_keeps_its_number(host: SimulatedHost) -> None:
 def test_an_extension_waits_its_turn_in_the_queue(host: SimulatedHost) -> None:
     host.add_process("b", "d2", busy=True)
     host.add_process("c", "d2", busy=True)
-    _, late = half_a_collective_and_a_late_joiner(host)
+    _, late = half_a_collective(host)
     host.add_process("e", "d2", busy=True)
     assert host.run_until(lambda: late.gate == "open") == pytest.approx(2 * QUANTUM_SECONDS)
     assert host.queue("d2") == ["e", "b", "c"]
 
 
-def test_an_extension_to_a_device_that_is_held_elsewhere_leaves_the_turn_as_it_was(host: SimulatedHost) -> None:
+def test_an_extension_to_a_device_that_another_coordinator_has_leaves_the_turn_unchanged(host: SimulatedHost) -> None:
     host.lock_by_other("d2")
-    first, late = half_a_collective_and_a_late_joiner(host)
+    first, late = half_a_collective(host)
     host.run(3)
     assert (first.gate, late.gate, list(host.holders("d1"))) == ("open", "closed", ["a"])
     host.unlock_by_other("d2")
@@ -121,9 +121,9 @@ def test_an_extension_to_a_device_that_is_held_elsewhere_leaves_the_turn_as_it_w
     assert client.turn_count == 1
 
 
-def test_an_extension_is_not_needed_any_more_when_the_thread_gives_up(host: SimulatedHost) -> None:
+def test_extension_is_withdrawn_when_the_thread_stops_waiting(host: SimulatedHost) -> None:
     host.add_process("b", "d2", busy=True)
-    _, late = half_a_collective_and_a_late_joiner(host)
+    _, late = half_a_collective(host)
     host.run(0.5)
     assert host.queue("d2") == ["a"]
     host.stop_waiting(late)
@@ -140,7 +140,7 @@ def test_a_device_that_no_process_uses_any_more_is_no_longer_needed(host: Simula
     host.add_process("b", "d2", busy=True)
     host.kill_process(child)
     host.wait_at_gate(keep)
-    assert host.running("d1") == "a", "it needs d1 only"
+    assert host.running("d1") == "a", "a needs d1 only"
 
 
 def test_unused_device_is_dropped_while_the_client_waits(host: SimulatedHost) -> None:
@@ -151,7 +151,7 @@ def test_unused_device_is_dropped_while_the_client_waits(host: SimulatedHost) ->
     host.run_until(lambda: keep.gate == "open", within=0.02)
 
 
-def test_the_only_process_that_runs_ends_while_another_waits_for_more_devices(host: SimulatedHost) -> None:
+def test_only_running_process_ends_while_another_waits_for_more_devices(host: SimulatedHost) -> None:
     first = host.add_process("a", "d1", busy=True)
     host.add_process("a", "d2")
     host.add_process("b", "d1", busy=True)
@@ -159,8 +159,8 @@ def test_the_only_process_that_runs_ends_while_another_waits_for_more_devices(ho
     assert host.running("d1") == "b"
 
 
-@pytest.mark.parametrize("why", ["a better class runs there", "somebody else has its lock"])
-def test_a_free_device_is_lent_while_the_gang_that_is_next_cannot_have_the_other(host: SimulatedHost, why: str) -> None:
+@pytest.mark.parametrize("why", ["a better class runs there", "another coordinator has its lock"])
+def test_free_device_is_backfilled_while_the_gang_waits_for_the_other(host: SimulatedHost, why: str) -> None:
     if why == "a better class runs there":
         host.add_process("online", "d2", busy=True)
     else:

@@ -1,4 +1,4 @@
-"""What people say of their turns: hold, release, suspend, resume."""
+"""Requests of users for turns: hold, release, suspend and resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def between_cells(host: SimulatedHost) -> SimulatedHost:
-    """a runs a cell, and b waits."""
+    """Return a host where a runs a cell, and b waits."""
     host.start_cell(host.add_client("a"), "one")
     host.start_busy("a", "b")
     host.run(0.1)
@@ -50,7 +50,7 @@ def test_busy_client_keeps_its_turn_when_the_hold_ends(host: SimulatedHost) -> N
 
 
 @pytest.mark.parametrize("end", [ev.HoldRequested("a", 0.0), ev.ReleaseRequested("a")])
-def test_a_hold_is_taken_back(between_cells: SimulatedHost, end: ev.Event) -> None:
+def test_hold_ends_by_a_request(between_cells: SimulatedHost, end: ev.Event) -> None:
     host = between_cells
     host.handle_event(ev.HoldRequested("a", 60.0))
     host.end_cell("a", "one")
@@ -59,7 +59,7 @@ def test_a_hold_is_taken_back(between_cells: SimulatedHost, end: ev.Event) -> No
     assert host.run_until(lambda: host.running() == "b") == 0
 
 
-def test_one_hold_after_the_other_does_not_last_longer_than_one_may(make_host: MakeHost) -> None:
+def test_successive_holds_last_no_longer_than_one_may(make_host: MakeHost) -> None:
     host = make_host(max_hold=30.0)
     host.start_busy("a", "b")
     for _ in range(6):
@@ -90,10 +90,10 @@ def test_suspended_waiter_leaves_the_queue(host: SimulatedHost) -> None:
     host.start_busy("a", "b")
     host.handle_event(ev.SuspendRequested("b"))
     assert host.queue("gpu") == []
-    assert not host.scheduler.turns.has_contenders(host.scheduler.clients["a"].grant)  # type: ignore[arg-type]
+    assert not host.scheduler.turns.table.has_contenders(host.scheduler.clients["a"].grant)  # type: ignore[arg-type]
 
 
-def test_a_suspended_client_has_nothing_to_hold(host: SimulatedHost) -> None:
+def test_suspended_client_cannot_hold(host: SimulatedHost) -> None:
     host.add_process("a", busy=True)
     host.handle_event(ev.SuspendRequested("a"))
     with pytest.raises(Conflict, match="resume it first"):
@@ -101,8 +101,8 @@ def test_a_suspended_client_has_nothing_to_hold(host: SimulatedHost) -> None:
     host.handle_event(ev.HoldRequested("a", 0.0))
 
 
-def test_an_offline_client_has_what_an_online_one_held_and_does_not_use(host: SimulatedHost) -> None:
-    """The holder said once that it is idle, while it held: nobody else will say so when the hold is over."""
+def test_offline_client_gets_the_unused_device_after_the_hold_of_an_online_client(host: SimulatedHost) -> None:
+    """The holder reported its idleness once, during the hold, and no process reports it when the hold is over."""
     host.add_device("d")
     online = host.add_process("online")
     offline = host.start_client("offline", service="offline", busy=False)
@@ -124,7 +124,7 @@ def test_the_memory_of_an_evicted_client_leaves_once(host: SimulatedHost) -> Non
     assert host.phase("a") == "idle"
     began = len(host.commands)
     host.wait_at_gate(a)
-    assert host.running() == "a", "it comes back with its next turn"
+    assert host.running() == "a", "the memory comes back with the next turn of a"
     assert cmd.SetResident("a", None) in host.commands[began:]
     host.report_idle(a)
     host.run(10 * QUANTUM_SECONDS)
@@ -134,13 +134,13 @@ def test_the_memory_of_an_evicted_client_leaves_once(host: SimulatedHost) -> Non
 def test_evicting_ends_the_turn_before_memory_leaves(host: SimulatedHost) -> None:
     host.add_process("a", busy=True, drains_in=0.05)
     host.report_memory("a", GIB // 4)
-    said = host.handle_event(ev.EvictRequested("a"))
-    kinds = [type(command) for command in said]
-    assert cmd.SetResident("a", 0) in said
-    assert kinds.index(cmd.SetResident) < kinds.index(cmd.Permit), "what closes looks there"
+    commands = host.handle_event(ev.EvictRequested("a"))
+    kinds = [type(command) for command in commands]
+    assert cmd.SetResident("a", 0) in commands
+    assert kinds.index(cmd.SetResident) < kinds.index(cmd.Permit), "a closing process reads its resident target"
     assert host.phase("a") == "draining"
     assert host.holders("gpu")
-    # Although a thread of it stands at the gate and nobody else waits, the closing is not taken back.
+    # The closing goes on, although a thread of a waits at the gate and no other client waits.
     assert host.run_until(lambda: bool(host.turns["gpu"])) == pytest.approx(0.05)
     assert host.running() == "a"
     assert host.scheduler.residency.target("a") is None

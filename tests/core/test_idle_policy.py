@@ -1,4 +1,4 @@
-"""Clients that nobody uses: they are told, their memory leaves, they are suspended; who comes back is served."""
+"""Idle clients get a warning, are evicted and are suspended. A client that is in use again is served at once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .conftest import MakeHost
 from .simulated_host import SimulatedHost, SimulatedProcess, baseline
 
 HOUR = 3600.0
-MOST = (1 << 30) * 3 // 4  # of a device's memory: two clients that have so much don't fit
+MOST = (1 << 30) * 3 // 4  # bytes, more than half of the device, so that two such clients do not fit
 
 
 def used(host: SimulatedHost, client: str, size: int = MOST) -> SimulatedProcess:
-    """It has had a turn, has that much memory on the device, and its cell is over."""
+    """Return a process that has had a turn, has `size` bytes on the device, and has no open cell."""
     process = host.add_process(client)
     host.start_cell(client, "cell")
     host.wait_at_gate(process)
@@ -28,7 +28,7 @@ def used(host: SimulatedHost, client: str, size: int = MOST) -> SimulatedProcess
     return process
 
 
-def prospect(host: SimulatedHost, client: str) -> IdleForecast | None:
+def forecast_of(host: SimulatedHost, client: str) -> IdleForecast | None:
     return host.scheduler.idle_policy.forecast(host.scheduler.clients[client], host.now)
 
 
@@ -41,10 +41,10 @@ def sent(host: SimulatedHost, client: str) -> list[tuple[float, int | None]]:
     ]
 
 
-def test_memory_leaves_after_so_long_and_the_next_turn_brings_it_back(make_host: MakeHost) -> None:
+def test_memory_of_an_idle_client_leaves_until_its_next_turn(make_host: MakeHost) -> None:
     host = make_host(idle_evict=HOUR)
     process = used(host, "a")
-    since = host.now - prospect(host, "a").idle_seconds  # type: ignore[union-attr]
+    since = host.now - forecast_of(host, "a").idle_seconds  # type: ignore[union-attr]
     host.run_to(since + HOUR - 0.001)
     assert sent(host, "a") == []
     host.run(0.001)
@@ -62,7 +62,7 @@ def test_idleness_begins_anew_with_a_cell_that_never_touches_the_device(make_hos
     host.run(0.9 * HOUR)
     host.start_cell("a", "thinking")
     host.run(2 * HOUR)
-    assert prospect(host, "a") is None
+    assert forecast_of(host, "a") is None
     host.end_cell("a", "thinking")
     host.run(0.9 * HOUR)
     assert sent(host, "a") == []
@@ -75,14 +75,14 @@ def test_holding_client_is_idle_only_after_the_hold(make_host: MakeHost) -> None
     used(host, "a")
     host.handle_event(ev.HoldRequested("a", 500.0))
     host.run(499.0)
-    assert prospect(host, "a") is None
+    assert forecast_of(host, "a") is None
     host.run(100.0)
     assert sent(host, "a") == []
     host.run(2.0)
     assert sent(host, "a")
 
 
-def test_a_hold_that_is_given_up_is_over(make_host: MakeHost) -> None:
+def test_released_hold_is_over(make_host: MakeHost) -> None:
     host = make_host(idle_evict=100.0)
     used(host, "a")
     host.handle_event(ev.HoldRequested("a", 500.0))
@@ -101,12 +101,12 @@ def test_active_clients_are_never_idle(make_host: MakeHost) -> None:
     assert not any(client.suspended or client.evicted for client in host.scheduler.clients.values())
 
 
-def test_a_client_without_a_process_has_nothing_to_lose(make_host: MakeHost) -> None:
+def test_client_without_a_process_is_neither_evicted_nor_suspended(make_host: MakeHost) -> None:
     host = make_host(idle_warn=10.0, idle_evict=10.0, idle_suspend=20.0)
     host.add_client("a")
     host.run(HOUR)
     assert host.phase("a") == "idle"
-    assert prospect(host, "a") == IdleForecast(HOUR, None, None, False)
+    assert forecast_of(host, "a") == IdleForecast(HOUR, None, None, False)
 
 
 def test_memory_that_cannot_leave_stays(make_host: MakeHost) -> None:
@@ -115,11 +115,11 @@ def test_memory_that_cannot_leave_stays(make_host: MakeHost) -> None:
     host.report_memory("a", MOST, unmovable=MOST)
     host.run(HOUR)
     assert not host.scheduler.clients["a"].evicted
-    assert prospect(host, "a").evict_in_seconds is None  # type: ignore[union-attr]
+    assert forecast_of(host, "a").evict_in_seconds is None  # type: ignore[union-attr]
 
 
 class TestAuto:
-    """Memory leaves only where the device has not enough for all of its clients."""
+    """Memory leaves only if the device has not enough for all of its clients."""
 
     def test_memory_that_fits_stays(self, make_host: MakeHost) -> None:
         host = make_host(idle_evict="auto", idle_warn="auto")
@@ -127,7 +127,7 @@ class TestAuto:
         used(host, "b", (1 << 30) - MOST)
         host.run(24 * HOUR)
         assert sent(host, "a") == sent(host, "b") == []
-        assert not prospect(host, "a").is_warning_due  # type: ignore[union-attr]
+        assert not forecast_of(host, "a").is_warning_due  # type: ignore[union-attr]
 
     def test_memory_that_does_not_fit_is_evicted(self, make_host: MakeHost) -> None:
         host = make_host(idle_evict="auto")
@@ -144,34 +144,34 @@ class TestAuto:
         host.run(24 * HOUR)
         used(host, "b")
         host.run(100.0)
-        assert host.scheduler.clients["a"].evicted, "within a minute or so"
+        assert host.scheduler.clients["a"].evicted, "a is evicted within a minute or so"
         assert not host.scheduler.clients["b"].evicted
 
     def test_a_warning_comes_ten_minutes_before(self, make_host: MakeHost) -> None:
         host = make_host(idle_warn="auto", idle_evict="auto")
         used(host, "b")
         used(host, "a")
-        host.run_to(host.now - prospect(host, "a").idle_seconds + AUTO_EVICT_SECONDS - 601)  # type: ignore[union-attr]
-        assert not prospect(host, "a").is_warning_due  # type: ignore[union-attr]
+        host.run_to(host.now - forecast_of(host, "a").idle_seconds + AUTO_EVICT_SECONDS - 601)  # type: ignore[union-attr]
+        assert not forecast_of(host, "a").is_warning_due  # type: ignore[union-attr]
         host.run(2.0)
-        assert prospect(host, "a") == IdleForecast(
+        assert forecast_of(host, "a") == IdleForecast(
             pytest.approx(AUTO_EVICT_SECONDS - 599), pytest.approx(599), None, True
         )
 
 
-def test_a_warning_comes_when_it_is_set_whatever_follows(make_host: MakeHost) -> None:
+def test_warning_comes_at_the_set_time(make_host: MakeHost) -> None:
     host = make_host(idle_warn=100.0)
     used(host, "a")
     host.run(98.0)
-    assert not prospect(host, "a").is_warning_due  # type: ignore[union-attr]
+    assert not forecast_of(host, "a").is_warning_due  # type: ignore[union-attr]
     host.run(2.0)
-    assert prospect(host, "a").is_warning_due  # type: ignore[union-attr]
+    assert forecast_of(host, "a").is_warning_due  # type: ignore[union-attr]
 
 
 class TestSuspended:
     @pytest.fixture
     def host(self, make_host: MakeHost) -> SimulatedHost:
-        """`a` is suspended for being idle, and `b` runs."""
+        """Return a host where a is suspended for being idle, and b runs."""
         host = make_host(idle_evict=HOUR, idle_suspend=2 * HOUR)
         used(host, "a")
         host.run(2 * HOUR)
@@ -200,7 +200,7 @@ class TestSuspended:
         host.run(1.9 * HOUR)
         assert host.phase("a") == "idle"
 
-    def test_one_process_of_many_resumes_the_client(self, make_host: MakeHost) -> None:
+    def test_any_process_resumes_the_client(self, make_host: MakeHost) -> None:
         host = make_host("d1", "d2", idle_suspend=HOUR)
         ranks = [host.add_process("gang", "d1", "d2") for _ in range(4)]
         host.run(HOUR)
@@ -240,7 +240,7 @@ class TestSuspended:
         host.handle_event(ev.SuspendRequested("a"))
         host.run(HOUR)
         assert not host.scheduler.clients["a"].suspended_by_policy
-        assert prospect(host, "a") is None
+        assert forecast_of(host, "a") is None
         host.wait_at_gate(process)
         assert host.phase("a") == "suspended"
 
@@ -273,6 +273,6 @@ def test_settings_change_live(make_host: MakeHost) -> None:
     host.run(0.9 * HOUR)
     assert sent(host, "a") == []
     host.handle_event(ev.SettingsChanged(baseline(time_quantum=1.0, idle_evict=1.5 * HOUR)))
-    assert sent(host, "a"), "it has been idle for longer already"
+    assert sent(host, "a"), "a has been idle for longer than the new setting"
     host.handle_event(ev.SettingsChanged(baseline(time_quantum=1.0, idle_suspend=1.5 * HOUR)))
     assert host.phase("a") == "suspended"

@@ -1,4 +1,4 @@
-"""What cannot happen raises and changes nothing; what may not be asked for is refused with a reason."""
+"""Illegal events raise and change nothing. Requests that cannot be granted are refused with a reason."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from .conftest import MakeHost
 from .simulated_host import SimulatedHost, baseline
 
 
-def frozen(thing: Any, seen: dict[int, int] | None = None) -> Any:
-    """The whole state below `thing` as plain values, cycles by number: equal before and after means unchanged."""
-    seen = {} if seen is None else seen
+def frozen(thing: Any, numbers: dict[int, int] | None = None) -> Any:
+    """Return the whole state below `thing` as plain values, with cycles by number, to compare before and after."""
+    numbers = {} if numbers is None else numbers
     if isinstance(thing, (str, int, float, bool, type(None))):
         return thing
     if isinstance(thing, type) or callable(thing):
         return getattr(thing, "__qualname__", "callable")
-    if id(thing) in seen:
-        return f"#{seen[id(thing)]}"
-    seen[id(thing)] = len(seen)
+    if id(thing) in numbers:
+        return f"#{numbers[id(thing)]}"
+    numbers[id(thing)] = len(numbers)
     if isinstance(thing, dict):
-        return [(frozen(key, seen), frozen(value, seen)) for key, value in thing.items()]
+        return [(frozen(key, numbers), frozen(value, numbers)) for key, value in thing.items()]
     if isinstance(thing, (set, frozenset)):
         return sorted(map(repr, thing))
     if isinstance(thing, (list, tuple)) or type(thing).__name__ == "deque":
-        return [frozen(item, seen) for item in thing]
+        return [frozen(item, numbers) for item in thing]
     if is_dataclass(thing):
-        return [type(thing).__name__, *(frozen(getattr(thing, field.name), seen) for field in fields(thing))]
+        return [type(thing).__name__, *(frozen(getattr(thing, field.name), numbers) for field in fields(thing))]
     names = vars(thing) if hasattr(thing, "__dict__") else type(thing).__slots__
-    return [type(thing).__name__, *(frozen(getattr(thing, name), seen) for name in names)]
+    return [type(thing).__name__, *(frozen(getattr(thing, name), numbers) for name in names)]
 
 
 @pytest.fixture
 def busy(make_host: MakeHost) -> SimulatedHost:
-    """Something of everything: who runs, who waits, who drains, one idle, one whose device is held elsewhere."""
+    """Return a host with a client in each state: running, waiting, draining, idle, and with its device locked."""
     host = make_host("d1", "d2", "d3")
     host.lock_by_other("d3")
     host.add_process("runs", "d1", busy=True)
@@ -68,23 +68,23 @@ OF_NO_PROCESS: list[ev.Event] = [
 ]
 OF_NO_CLIENT: list[ev.Event] = [
     *(
-        kind("nobody")
+        kind("unknown")
         for kind in (ev.ClientRemoved, ev.ReleaseRequested, ev.EvictRequested, ev.SuspendRequested, ev.ResumeRequested)
     ),
-    ev.SuspendRequested("nobody", by_policy=True),
-    ev.ProcessJoined("nobody", 999, ("d1",)),
-    ev.MemoryReported("nobody", 1, 1),
-    ev.Progress("nobody", 1, 1, 1.0),
-    ev.CellStarted("nobody", "1"),
-    ev.CellEnded("nobody", "1"),
-    ev.HoldRequested("nobody", 1.0),
-    ev.QuotaChanged("nobody", Quota()),
-    ev.PermitUnused("nobody", stopped=True),
+    ev.SuspendRequested("unknown", by_policy=True),
+    ev.ProcessJoined("unknown", 999, ("d1",)),
+    ev.MemoryReported("unknown", 1, 1),
+    ev.Progress("unknown", 1, 1, 1.0),
+    ev.CellStarted("unknown", "1"),
+    ev.CellEnded("unknown", "1"),
+    ev.HoldRequested("unknown", 1.0),
+    ev.QuotaChanged("unknown", Quota()),
+    ev.PermitUnused("unknown", stopped=True),
 ]
 OF_NO_DEVICE: list[ev.Event] = [ev.DeviceFailed("d9", "lost"), ev.DeviceRecovered("d9")]
 ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [
     *((event, IllegalEvent, "no process 999") for event in OF_NO_PROCESS),
-    *((event, UnknownClient, "no client 'nobody'") for event in OF_NO_CLIENT),
+    *((event, UnknownClient, "no client 'unknown'") for event in OF_NO_CLIENT),
     *((event, IllegalEvent, "no device d9") for event in OF_NO_DEVICE),
     (ev.LockContended("nothing", True), IllegalEvent, "device nothing is unknown"),
     (ev.ClientRegistered("runs", "1001"), IllegalEvent, "belongs to user '1000'"),
@@ -114,7 +114,7 @@ def test_invalid_event_raises_and_changes_nothing(
 
 
 def test_what_is_compared_is_the_whole_state(busy: SimulatedHost) -> None:
-    """The comparison above sees a change anywhere, for example of one process's flag."""
+    """The comparison above notices any change, for example of one process's flag."""
     before = frozen(busy.scheduler)
     busy.scheduler.processes[1].left_epoch = 12345
     assert frozen(busy.scheduler) != before
@@ -161,7 +161,7 @@ def test_memory_may_be_lowered_to_what_is_allocated(host: SimulatedHost) -> None
 
 
 def test_other_fields_change_though_more_is_allocated_than_the_limit(host: SimulatedHost) -> None:
-    """The limit may have been reached from above before (adopted from an earlier coordinator)."""
+    """The limit may have been exceeded before, under an earlier coordinator."""
     host.add_client("a", Quota(memory=500))
     host.handle_event(ev.QuotaChanged("a", Quota(memory=500, share=0.5), allocated=900))
     host.handle_event(ev.QuotaChanged("a", Quota(), allocated=900))
@@ -178,6 +178,6 @@ def test_other_fields_change_though_more_is_allocated_than_the_limit(host: Simul
     ],
 )
 def test_settings_that_cannot_be_are_refused(values: dict[str, Any], message: str) -> None:
-    """All that cannot be: `BAD` of `tests/coordinator/test_live_settings.py`, by the same table."""
+    """All invalid values are in `BAD` of `tests/coordinator/test_live_settings.py`, for the same table."""
     with pytest.raises(Refused, match=message):
         baseline(**values)

@@ -1,4 +1,4 @@
-"""`interactive`: short cells overtake long ones, tricks gain nothing, tenants are equal, and nobody waits for ever."""
+"""Policy `interactive`: short cells overtake long cells, tricks gain nothing, users are equal, no client starves."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from jupyter_gpushare.core.interface import events as ev
 from .simulated_host import SimulatedHost, SimulatedProcess, host_of
 
 QUANTUM_SECONDS = 5.0
-LEAST = 0.1  # min_quantum
+MIN_QUANTUM_SECONDS = 0.1
 
 
 @pytest.fixture
 def host() -> SimulatedHost:
-    return host_of("gpu", policy="interactive", time_quantum=QUANTUM_SECONDS, min_quantum=LEAST, cell_linger=0.0)
+    return host_of(
+        "gpu", policy="interactive", time_quantum=QUANTUM_SECONDS, min_quantum=MIN_QUANTUM_SECONDS, cell_linger=0.0
+    )
 
 
-def test_a_short_cell_overtakes_long_ones(host: SimulatedHost) -> None:
+def test_short_cell_overtakes_long_cells(host: SimulatedHost) -> None:
     for name in "abc":
         host.start_client(name)
     short = host.start_client("short", busy=False)
@@ -27,18 +29,18 @@ def test_a_short_cell_overtakes_long_ones(host: SimulatedHost) -> None:
         done: list[float] = []
         host.run_cell(short, 0.3, lambda done=done: done.append(host.now))  # type: ignore[misc]
         host.run_until(lambda done=done: bool(done))  # type: ignore[misc]
-        assert host.scheduler.clients["short"].wait_seconds - waited <= LEAST + 1e-6
+        assert host.scheduler.clients["short"].wait_seconds - waited <= MIN_QUANTUM_SECONDS + 1e-6
         host.run(3.3)
 
 
-def test_a_cell_that_turns_out_long_gives_way_to_shorter_ones(host: SimulatedHost) -> None:
+def test_long_cell_gives_way_to_shorter_cells(host: SimulatedHost) -> None:
     host.start_client("long")
     host.run(20)
     host.start_client("newcomer")
     host.run(10)
     third = host.start_client("third", busy=False)
     host.wait_at_gate(third)
-    assert host.run_until(lambda: host.running() == "third") <= LEAST
+    assert host.run_until(lambda: host.running() == "third") <= MIN_QUANTUM_SECONDS
 
 
 def test_splitting_work_into_many_cells_gains_nothing(host: SimulatedHost) -> None:
@@ -84,7 +86,7 @@ def test_giving_turns_up_early_gains_nothing(host: SimulatedHost) -> None:
 
 
 @pytest.mark.parametrize("many", [2, 5])
-def test_tenants_are_equal_however_many_clients_they_have(host: SimulatedHost, many: int) -> None:
+def test_users_are_equal_with_any_number_of_clients(host: SimulatedHost, many: int) -> None:
     host.start_client("alone", user="one")
     for number in range(many):
         host.start_client(f"c{number}", user="other")
@@ -105,11 +107,11 @@ def test_old_usage_decays(host: SimulatedHost) -> None:
     host.start_client("long")
     host.run(60)
     host.wait_at_gate(morning)
-    assert host.run_until(lambda: host.running() == "morning") <= LEAST
+    assert host.run_until(lambda: host.running() == "morning") <= MIN_QUANTUM_SECONDS
 
 
 def test_wait_is_at_most_max_wait_and_one_turn_of_each_earlier_client() -> None:
-    """Newcomers without any use before come all the time: without the bound the long client would never run again."""
+    """New clients without usage come all the time. Without the bound, the long client would never run again."""
     max_wait = 20.0
     host = host_of("gpu", policy="interactive", time_quantum=1.0, max_wait=max_wait)
     host.start_client("long")
@@ -125,12 +127,12 @@ def test_wait_is_at_most_max_wait_and_one_turn_of_each_earlier_client() -> None:
         waits.append(long.wait_seconds_at(host.now) if long.waiting_since is None else host.now - long.waiting_since)
         if long.waiting_since is not None:
             assert host.now - long.waiting_since <= max_wait + 6 * 1.0
-    assert max(waits) > max_wait / 2, "it did have to wait"
+    assert max(waits) > max_wait / 2, "the client did have to wait"
     assert host.scheduler.clients["long"].turn_count > 3
 
 
 def thinking(host: SimulatedHost, process: SimulatedProcess, length: float, pause: float) -> list[float]:
-    """Run cells of `length` with pauses between them for ever; the list returned grows by the wait of each cell."""
+    """Run cells of `length` with pauses between them for ever, and return a list that grows by the wait of each."""
     waits: list[float] = []
 
     def again() -> None:
@@ -148,7 +150,7 @@ def thinking(host: SimulatedHost, process: SimulatedProcess, length: float, paus
 
 @pytest.mark.parametrize("begins", [0.0, 0.5, 15.0], ids=lambda seconds: f"newcomer-{seconds:g}s-old")
 def test_use_of_an_idle_device_is_free(host: SimulatedHost, begins: float) -> None:
-    """A notebook works for 20 s while no other client wants the device: it does not wait for a newcomer afterwards."""
+    """A notebook works for 20 s while no other client wants the device, and does not wait for a newcomer afterwards."""
     notebook = host.start_client("notebook", busy=False)
     done: list[float] = []
     host.run_cell(notebook, 20.0, lambda: done.append(host.now))
@@ -158,7 +160,7 @@ def test_use_of_an_idle_device_is_free(host: SimulatedHost, begins: float) -> No
     waits = thinking(host, notebook, 0.02, 2.0)
     host.run(300)
     assert len(waits) > 100
-    assert max(waits) <= LEAST + 1e-6
+    assert max(waits) <= MIN_QUANTUM_SECONDS + 1e-6
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -169,11 +171,11 @@ def test_short_cells_beside_endless_jobs_start_at_once(host: SimulatedHost, jobs
     host.run(30)
     waits = thinking(host, host.start_client("notebook", busy=False), length, 4.0)
     host.run(300)
-    assert max(waits) <= LEAST * (1 + 2 * length) + 1e-6
+    assert max(waits) <= MIN_QUANTUM_SECONDS * (1 + 2 * length) + 1e-6
 
 
-def test_cells_that_use_less_than_their_part_do_not_wait_for_long_ones(host: SimulatedHost) -> None:
-    """Cells of ten seconds, one after the other, are not short because they are many."""
+def test_cells_that_use_less_than_their_part_do_not_wait_for_long_cells(host: SimulatedHost) -> None:
+    """Cells of ten seconds, one after the other, do not count as short because they are many."""
     thinking(host, host.start_client("long cells", busy=False), 10.0, 0.1)
     host.run(30)
     waits = thinking(host, host.start_client("short cells", busy=False), 0.5, 2.0)
@@ -203,13 +205,13 @@ def test_one_client_after_the_other_gains_nothing(host: SimulatedHost) -> None:
     assert host.fractions(200)["loop"] >= 0.4
 
 
-def test_what_a_tenant_uses_where_no_other_waits_does_not_count_elsewhere() -> None:
+def test_uncontended_use_of_a_device_does_not_count_on_another() -> None:
     host = host_of("one", "two", policy="interactive", time_quantum=QUANTUM_SECONDS)
-    for name, tenant, device in (("elsewhere", "ada", "two"), ("here", "ada", "one"), ("other", "bob", "one")):
-        host.add_client(name, user=tenant)
+    for name, user, device in (("elsewhere", "ada", "two"), ("here", "ada", "one"), ("other", "bob", "one")):
+        host.add_client(name, user=user)
         host.add_process(name, device, busy=True)
     host.run(30)
     since = host.now
     host.run(200)
-    held = host.granted_seconds("one", since)
-    assert held["here"] == pytest.approx(held["other"], rel=0.06)
+    granted = host.granted_seconds("one", since)
+    assert granted["here"] == pytest.approx(granted["other"], rel=0.06)

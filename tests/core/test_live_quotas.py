@@ -30,7 +30,7 @@ def test_a_share_holds_from_its_change_on_whatever_was_used_before(make_host: Ma
 @pytest.mark.parametrize("shares", [(0.7, 0.3), (0.9, 0.1), (0.6, 0.3, 0.1), (0.25, 0.25, 0.25, 0.25)])
 @pytest.mark.parametrize("quantum", ["auto", 0.2, 2.0])
 def test_shares_hold_whatever_the_quantum(make_host: MakeHost, quantum: float | str, shares: tuple[float, ...]) -> None:
-    """Also where turns in proportion would be shorter than one lasts at least."""
+    """The shares hold even if turns in proportion would be shorter than the shortest turn."""
     host = make_host(policy="fair", time_quantum=quantum)
     asked = {f"client {number}": share for number, share in enumerate(shares)}
     for name, share in asked.items():
@@ -45,7 +45,7 @@ def test_shares_hold_from_the_change_of_the_policy_on(make_host: MakeHost) -> No
     host.run(600.0)
     quota(host, "b", share=0.8)
     host.handle_event(ev.SettingsChanged(replace(host.settings, policy="fair")))
-    assert host.fractions(20.0) == pytest.approx({"a": 0.1, "b": 0.9}, abs=0.05), "half of what is left each"
+    assert host.fractions(20.0) == pytest.approx({"a": 0.1, "b": 0.9}, abs=0.05), "the free time in equal parts"
 
 
 @pytest.mark.parametrize("policy", ["interactive", "fair", "fcfs"])

@@ -1,4 +1,4 @@
-"""Clients that run together and ask for more than the device has: one of them goes, and they take turns from then."""
+"""Colocated clients that ask for more than the device has: one client leaves, and then they take turns."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jupyter_gpushare.core.residency.residency_plan import can_make_resident
 
 from .simulated_host import CLOSING, OPEN, SimulatedHost, SimulatedProcess
 
-MIB = 1 << 20  # the device has 1024 of them; each test says how many of these the clients find there
+MIB = 1 << 20  # the device has 1024 MiB, and each test gives how many of them the clients find there
 
 
 @pytest.fixture
 def host() -> SimulatedHost:
-    """Under the settings that are shipped."""
+    """Return a host with the default settings."""
     host = SimulatedHost(Settings())
     host.add_device("d")
     return host
 
 
 def together(host: SimulatedHost, *sizes: int, quotas: tuple[Quota, ...] = ()) -> list[SimulatedProcess]:
-    """Clients a, b … that run and have so many MiB each; they have joined in this order."""
+    """Return processes of the clients a, b … that run, have `sizes` MiB, and have joined in this order."""
     processes = []
     for number, (name, size) in enumerate(zip("abcd", sizes, strict=False)):
         host.add_client(name, quotas[number] if quotas else None)
@@ -38,16 +38,16 @@ def together(host: SimulatedHost, *sizes: int, quotas: tuple[Quota, ...] = ()) -
 def holds(
     host: SimulatedHost, client: str, mib: int, short: int = 0, pinned: int = 0, resident: int | None = None
 ) -> None:
-    """As a process says it: what it is short of counts as allocated and resident already."""
+    """Report memory as a process does: what it is short of counts as allocated and resident already."""
     host.report_memory(client, mib * MIB, None if resident is None else resident * MIB, pinned * MIB, short * MIB)
 
 
 def leaves(host: SimulatedHost, client: str) -> None:
-    """Return what the scheduler has asked the client to evict."""
-    known = host.scheduler.clients[client]
+    """Evict what the scheduler has asked the client to evict."""
+    client_state = host.scheduler.clients[client]
     target = host.scheduler.residency.target(client)
     if target is not None:
-        host.report_memory(client, known.memory_use.allocated, target)
+        host.report_memory(client, client_state.memory_use.allocated, target)
 
 
 def open_gates(host: SimulatedHost) -> list[str]:
@@ -61,8 +61,8 @@ def overlaps(host: SimulatedHost, since: float) -> bool:
     return any(later < until - 1e-9 for (_, until), (later, _) in itertools.pairwise(turns))
 
 
-def test_the_last_that_joined_goes_and_its_memory_makes_room(host: SimulatedHost) -> None:
-    """The driver has 80 MiB of the device, which no coordinator can know."""
+def test_last_joined_client_leaves_and_its_memory_makes_room(host: SimulatedHost) -> None:
+    """The driver has 80 MiB of the device, which no coordinator can find out."""
     first, last = together(host, 480, 464)
     holds(host, "a", 496, short=16)
     assert (first.gate, last.gate) == (OPEN, CLOSING)
@@ -74,14 +74,14 @@ def test_the_last_that_joined_goes_and_its_memory_makes_room(host: SimulatedHost
 
 @pytest.fixture
 def parted(host: SimulatedHost) -> SimulatedHost:
-    """A runs and has found no room for more; b, whose memory is about to leave, waits."""
+    """Return a host where a runs and has found no room for more, and b, whose memory will leave, waits."""
     together(host, 480, 464)
     holds(host, "a", 496, short=16)
     host.run(0.01)
     return host
 
 
-def test_of_two_that_ask_at_once_one_goes(host: SimulatedHost) -> None:
+def test_one_of_two_simultaneous_requests_ends_a_turn(host: SimulatedHost) -> None:
     together(host, 480, 464)
     holds(host, "b", 480, short=16)
     holds(host, "a", 496, short=16)
@@ -90,7 +90,7 @@ def test_of_two_that_ask_at_once_one_goes(host: SimulatedHost) -> None:
     assert host.phase("b") == "waiting"
 
 
-def test_they_take_turns_and_are_not_together_again(parted: SimulatedHost) -> None:
+def test_separated_clients_take_turns(parted: SimulatedHost) -> None:
     leaves(parted, "b")
     holds(parted, "a", 496)
     since = parted.now
@@ -101,7 +101,7 @@ def test_they_take_turns_and_are_not_together_again(parted: SimulatedHost) -> No
 
 
 @pytest.mark.parametrize(("size", "least", "most"), [(496, 500.0, 700.0), (100, 0.0, 60.0)], ids=["the same", "less"])
-def test_it_is_tried_again_after_a_while_or_as_soon_as_they_have_shrunk(
+def test_colocation_is_tried_again_later_or_after_the_clients_have_shrunk(
     parted: SimulatedHost, size: int, least: float, most: float
 ) -> None:
     """The device may have more room by then."""
@@ -113,15 +113,15 @@ def test_it_is_tried_again_after_a_while_or_as_soon_as_they_have_shrunk(
 @pytest.mark.parametrize(
     ("quotas", "gates"),
     [((), (OPEN, CLOSING)), ((Quota(service="offline"), Quota()), (CLOSING, OPEN))],
-    ids=["the-last-also-if-it-asks-itself", "an-offline-one-first"],
+    ids=["the-last-even-if-it-asks-itself", "an-offline-client-first"],
 )
-def test_which_one_goes(host: SimulatedHost, quotas: tuple[Quota, ...], gates: tuple[str, str]) -> None:
+def test_client_that_leaves(host: SimulatedHost, quotas: tuple[Quota, ...], gates: tuple[str, str]) -> None:
     first, last = together(host, 480, 464, quotas=quotas)
     holds(host, "b", 480, short=16)
     assert (first.gate, last.gate) == gates
 
 
-def test_no_more_go_than_make_room() -> None:
+def test_only_clients_that_make_room_leave() -> None:
     host = SimulatedHost(Settings(sharing="packed"))
     host.add_device("d")
     first, second, last = together(host, 300, 300, 300)
@@ -135,7 +135,7 @@ def test_no_more_go_than_make_room() -> None:
     assert len(open_gates(host)) == 2
 
 
-def test_no_one_goes_while_idle_clients_can_make_room(host: SimulatedHost) -> None:
+def test_no_client_leaves_while_idle_clients_can_make_room(host: SimulatedHost) -> None:
     host.add_process("idle", waiting=True)
     holds(host, "idle", 100)
     host.handle_event(ev.ReleaseRequested("idle"))
@@ -146,19 +146,19 @@ def test_no_one_goes_while_idle_clients_can_make_room(host: SimulatedHost) -> No
     assert host.scheduler.residency.target("idle") == 84 * MIB
     leaves(host, "idle")
     holds(host, "a", 416)
-    holds(host, "a", 516, short=100)  # more than the idle one has left
+    holds(host, "a", 516, short=100)  # more than the idle client has left
     assert (first.gate, last.gate) == (OPEN, CLOSING)
 
 
-def test_no_one_goes_where_nothing_can_leave(host: SimulatedHost) -> None:
+def test_no_client_leaves_if_no_memory_can_be_evicted(host: SimulatedHost) -> None:
     first, last = together(host, 480, 464)
     holds(host, "b", 464, pinned=464)
     holds(host, "a", 496, short=16)
     assert (first.gate, last.gate) == (OPEN, OPEN)
 
 
-def test_what_idle_clients_cannot_give_up_counts(host: SimulatedHost) -> None:
-    """Two that fit on the device, but not beside what is pinned there."""
+def test_unmovable_memory_of_idle_clients_counts(host: SimulatedHost) -> None:
+    """The two clients fit on the device, but not beside the unmovable memory there."""
     host.add_process("idle", waiting=True)
     holds(host, "idle", 600, pinned=600)
     host.handle_event(ev.ReleaseRequested("idle"))
@@ -171,11 +171,11 @@ def test_what_idle_clients_cannot_give_up_counts(host: SimulatedHost) -> None:
     assert open_gates(host) == ["a"]
 
 
-class TestWhatCanCome:
+class TestCanMakeResident:
     def client(self, host: SimulatedHost, name: str) -> bool:
         return can_make_resident(host.scheduler.devices["d"], host.scheduler.clients[name])
 
-    def test_while_others_have_anything_that_can_leave(self, host: SimulatedHost) -> None:
+    def test_while_other_clients_have_movable_memory(self, host: SimulatedHost) -> None:
         together(host, 480, 464)
         assert self.client(host, "a")
         holds(host, "b", 464, pinned=463)
@@ -183,12 +183,12 @@ class TestWhatCanCome:
         holds(host, "b", 464, pinned=464)
         assert not self.client(host, "a")
 
-    def test_also_while_theirs_is_on_its_way_back(self, host: SimulatedHost) -> None:
+    def test_while_memory_of_other_clients_is_restored(self, host: SimulatedHost) -> None:
         together(host, 480, 464)
         holds(host, "b", 464, resident=0)
         assert self.client(host, "a")
 
-    def test_not_more_than_the_device_has_beside_what_stays(self, host: SimulatedHost) -> None:
+    def test_not_beyond_the_device_with_its_unmovable_memory(self, host: SimulatedHost) -> None:
         together(host, 480, 464)
         holds(host, "b", 464, pinned=200)
         holds(host, "a", 824, short=344)

@@ -1,4 +1,4 @@
-"""Cells: the turn ends a short linger after the last one, so that "Run All" keeps it."""
+"""Cells: the turn ends a short linger after the last cell, so that "Run All" keeps the turn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LINGER = 0.05
 
 
 def in_cell(host: SimulatedHost, drains_in: float = 0.0) -> SimulatedProcess:
-    """A process of the client a, whose cell "1" wants the device."""
+    """Return a process of the client a, whose cell "1" waits for the device."""
     a = host.add_process("a", drains_in=drains_in)
     host.start_cell("a", "1")
     host.wait_at_gate(a)
     return a
 
 
-def test_after_the_cell_the_next_in_line_runs_after_the_linger_not_the_quantum(host: SimulatedHost) -> None:
+def test_next_client_runs_after_the_linger_of_the_cell(host: SimulatedHost) -> None:
     in_cell(host)
     host.add_process("b", busy=True)
     host.run(0.2)
@@ -65,7 +65,7 @@ def test_run_all_longer_than_a_quantum_takes_turns(host: SimulatedHost) -> None:
 
 
 def test_overlapping_cells_are_a_set(host: SimulatedHost) -> None:
-    """Subshells and nested runs: the cell has ended when the last open request has."""
+    """With subshells and nested runs, the cell has ended when the last open request has."""
     a = host.add_process("a")
     for request in ("1", "2", "3"):
         host.start_cell("a", request)
@@ -111,7 +111,7 @@ def test_a_cell_that_ends_while_it_waits_does_not_shorten_its_turn(host: Simulat
 def test_uncontended_next_cell_keeps_the_turn_during_the_drain(
     host: SimulatedHost, launch_is_reported_first: bool
 ) -> None:
-    """A cell ends with seconds of submitted work outstanding. Closing it harms nobody's turn but the next cell's."""
+    """A cell ends with seconds of submitted work outstanding. Closing the turn would only delay the next cell."""
     a = in_cell(host, drains_in=5.0)
     host.end_cell("a", "1")
     host.run(2 * LINGER)

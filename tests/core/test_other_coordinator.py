@@ -1,4 +1,4 @@
-"""Coordinators of two users share a device by its lock alone: one turn of one's clients, one of the other's."""
+"""Coordinators of two users share a device by its lock alone: their clients alternate turns."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from jupyter_gpushare.core.interface import events as ev
 from .conftest import QUANTUM_SECONDS, MakeHost
 from .simulated_host import OTHER_USER, SimulatedHost
 
-LOOK = 0.1  # how often a coordinator looks whether somebody else waits
-GAP = 0.1  # for how long it leaves the device to them
+LOOK_SECONDS = 0.1  # between two checks of a coordinator for waiting clients of other coordinators
+GAP_SECONDS = 0.1  # for which a coordinator leaves the device to such clients
 
 
-def wanted(host: SimulatedHost, yes: bool = True, uuid: str = "gpu") -> None:
-    host.handle_event(ev.LockContended(uuid, yes))
+def set_lock_contended(host: SimulatedHost, contended: bool = True, uuid: str = "gpu") -> None:
+    host.handle_event(ev.LockContended(uuid, contended))
 
 
 class Pair:
-    """Two hosts' worth of clients on one device: neither scheduler knows of the other's."""
+    """Two simulated hosts on one device, whose schedulers do not know of each other."""
 
     def __init__(self, *hosts: SimulatedHost) -> None:
         self.worlds = hosts
@@ -29,12 +29,12 @@ class Pair:
 
     def _look(self, host: SimulatedHost) -> None:
         device = host.scheduler.devices["gpu"]
-        wants = bool(device.grants or device.yielded_until) and any(map(self._waits, self._others(host)))
+        wants = bool(device.grants or device.yielded_until) and any(map(self._waits, self._other_hosts(host)))
         if wants != (device.lock_contended_since is not None):
-            wanted(host, wants)
-        host.call_after(0.01 if device.yielded_until else LOOK, lambda: self._look(host))
+            set_lock_contended(host, wants)
+        host.call_after(0.01 if device.yielded_until else LOOK_SECONDS, lambda: self._look(host))
 
-    def _others(self, host: SimulatedHost) -> list[SimulatedHost]:
+    def _other_hosts(self, host: SimulatedHost) -> list[SimulatedHost]:
         return [other for other in self.worlds if other is not host]
 
     @staticmethod
@@ -44,7 +44,7 @@ class Pair:
 
     def process(self, number: int, name: str) -> None:
         self.worlds[number].add_process(name, busy=True)
-        self._tell_locks(self.worlds[number])
+        self._write_lock_contention(self.worlds[number])
 
     def run(self, seconds: float) -> None:
         end = self.worlds[0].now + seconds
@@ -56,7 +56,7 @@ class Pair:
             for host in self.worlds:
                 host.now = first.now
             for host in sorted(self.worlds, key=lambda host: host is not first):
-                self._tell_locks(host)
+                self._write_lock_contention(host)
         for host in self.worlds:
             host.now = end
 
@@ -65,21 +65,21 @@ class Pair:
         due = host.scheduler.next_deadline()
         return min(host._actions[0][0], due if due is not None else host._actions[0][0])
 
-    def _tell_locks(self, host: SimulatedHost) -> None:
+    def _write_lock_contention(self, host: SimulatedHost) -> None:
         has = bool(set(host.holders("gpu")) - {OTHER_USER})
-        for other in self._others(host):
+        for other in self._other_hosts(host):
             if has and OTHER_USER not in other.holders("gpu"):
                 other.lock_by_other("gpu")
             elif not has and OTHER_USER in other.holders("gpu"):
                 other.unlock_by_other("gpu")
 
     def turns(self) -> list[tuple[float, float, int]]:
-        """From, until and by whom of all that are over."""
+        """Return the turns that are over, each as (from, until, number of the host)."""
         return sorted((a, b, number) for number, host in enumerate(self.worlds) for _, a, b in host.turns["gpu"])
 
 
 def together(turns: list[tuple[float, float, int]]) -> float:
-    """Seconds in which there was one of them at least."""
+    """Return the seconds that at least one of the turns covers."""
     seconds = until = 0.0
     for begin, end, _ in turns:
         seconds += max(0.0, end - max(begin, until))
@@ -99,13 +99,13 @@ def test_coordinators_alternate_turns(make_host: MakeHost, sharing: str, clients
     pair.run(30)
     turns = pair.turns()
     for (_, end, one), (begin, _, other) in combinations(turns, 2):
-        assert end <= begin + 1e-6 or one == other, "two users' clients at once"
+        assert end <= begin + 1e-6 or one == other, "clients of two users run at once"
     for begin, end, _ in turns:
-        assert end - begin <= QUANTUM_SECONDS + 2 * LOOK
-    held = [together([turn for turn in turns if turn[2] == number]) for number in (0, 1)]
-    # It goes turn by turn. `fair` gives many clients short turns, and so does `interactive` while their work is new.
-    assert min(held) > {"fcfs": 10, "interactive": 6, "fair": 2}[policy], held
-    assert sum(held) > 0.8 * 30
+        assert end - begin <= QUANTUM_SECONDS + 2 * LOOK_SECONDS
+    seconds_by_host = [together([turn for turn in turns if turn[2] == number]) for number in (0, 1)]
+    # The hosts alternate by turns. `fair` gives many clients short turns, as does `interactive` for new work.
+    assert min(seconds_by_host) > {"fcfs": 10, "interactive": 6, "fair": 2}[policy], seconds_by_host
+    assert sum(seconds_by_host) > 0.8 * 30
     for host in pair.worlds:
         assert all(seconds > 0.5 for name, seconds in host.granted_seconds("gpu").items() if name != OTHER_USER)
 
@@ -113,7 +113,7 @@ def test_coordinators_alternate_turns(make_host: MakeHost, sharing: str, clients
 def test_waiter_of_another_coordinator_ends_an_uncontended_turn(host: SimulatedHost) -> None:
     host.add_process("a", busy=True)
     host.run(0.3)
-    wanted(host)
+    set_lock_contended(host)
     permit = host.permits["a"]
     assert (permit.contended, permit.relieved, permit.deadline) == (True, True, QUANTUM_SECONDS)
     assert host.run_until(lambda: host.running() is None) == pytest.approx(QUANTUM_SECONDS - 0.3)
@@ -121,39 +121,41 @@ def test_waiter_of_another_coordinator_ends_an_uncontended_turn(host: SimulatedH
 
 def test_other_coordinator_that_never_enters_costs_little_time(host: SimulatedHost) -> None:
     host.add_process("a", busy=True)
-    wanted(host)
+    set_lock_contended(host)
     host.run(22)
-    assert host.granted_seconds("gpu")["a"] == pytest.approx(22 * QUANTUM_SECONDS / (QUANTUM_SECONDS + GAP), rel=0.05)
+    assert host.granted_seconds("gpu")["a"] == pytest.approx(
+        22 * QUANTUM_SECONDS / (QUANTUM_SECONDS + GAP_SECONDS), rel=0.05
+    )
 
 
 def test_turn_has_no_end_without_waiters_elsewhere(host: SimulatedHost) -> None:
     host.add_process("a", busy=True)
-    wanted(host)
+    set_lock_contended(host)
     host.run(0.5)
-    wanted(host, False)
+    set_lock_contended(host, False)
     host.run(20)
     assert host.turn_order("gpu") == ["a"]
 
 
 def test_device_is_taken_at_once_without_other_waiters(host: SimulatedHost) -> None:
     host.add_process("a", busy=True)
-    wanted(host)
+    set_lock_contended(host)
     host.run_until(lambda: host.running() is None)
-    wanted(host, False)
+    set_lock_contended(host, False)
     assert host.running() == "a"
 
 
 def test_clients_here_keep_their_order_and_none_follows_by_itself(host: SimulatedHost) -> None:
     host.start_busy(*"abc")
-    wanted(host)
+    set_lock_contended(host)
     for _ in range(3):
         host.taken_when_free.add("gpu")
         host.run_until(lambda: OTHER_USER in host.holders("gpu"))
-        wanted(host, False)
+        set_lock_contended(host, False)
         host.run(0.5)
         host.unlock_by_other("gpu")
         host.run_until(lambda: host.running() is not None)
-        wanted(host)
+        set_lock_contended(host)
         assert [client for client, permit in host.permits.items() if permit.may] == [host.running()]
     assert [name for name in host.turn_order("gpu") if name != OTHER_USER] == ["a", "b", "c", "a"]
 
@@ -161,7 +163,7 @@ def test_clients_here_keep_their_order_and_none_follows_by_itself(host: Simulate
 def test_offline_clients_here_make_no_turn_longer(host: SimulatedHost) -> None:
     host.add_process("a", busy=True)
     host.start_client("b", service="offline")
-    wanted(host)
+    set_lock_contended(host)
     assert host.run_until(lambda: host.running() is None) == pytest.approx(QUANTUM_SECONDS)
 
 
@@ -170,18 +172,18 @@ def test_a_hold_is_kept_for_as_long_as_any(make_host: MakeHost) -> None:
     host.add_process("a", busy=True)
     host.run(0.5)
     host.handle_event(ev.HoldRequested("a", 5.0))
-    wanted(host)
+    set_lock_contended(host)
     assert host.run_until(lambda: host.running() is None) == pytest.approx(5.0)
 
 
-def test_a_gang_leaves_the_device_that_is_wanted(make_host: MakeHost) -> None:
+def test_a_gang_leaves_the_contended_device(make_host: MakeHost) -> None:
     host = make_host("d1", "d2")
     host.add_process("gang", "d1", "d2", busy=True)
-    wanted(host, uuid="d2")
+    set_lock_contended(host, uuid="d2")
     host.taken_when_free.add("d2")
     host.run(QUANTUM_SECONDS + 0.5)
     assert OTHER_USER in host.holders("d2") and not host.holders("d1")
-    wanted(host, False, "d2")
+    set_lock_contended(host, False, "d2")
     host.unlock_by_other("d2")
     host.run_until(lambda: host.running("d1") == "gang")
 
@@ -205,7 +207,7 @@ def test_device_without_waiters_is_not_probed(host: SimulatedHost) -> None:
     assert host.scheduler.next_deadline() is None
 
 
-def test_a_device_that_is_held_elsewhere_beside_a_busy_one_makes_no_edge_spin(make_host: MakeHost) -> None:
+def test_a_device_of_another_coordinator_beside_a_busy_one_makes_no_edge_spin(make_host: MakeHost) -> None:
     """The host fails if a deadline has passed and is not acted upon."""
     host = make_host("d1", "d2")
     host.lock_by_other("d2")

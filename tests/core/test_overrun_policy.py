@@ -1,4 +1,4 @@
-"""Turns that do not end: waited for, joined, or interrupted."""
+"""Turns that do not end, for which other clients wait, or which they join or interrupt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def joining(make_host: MakeHost) -> SimulatedHost:
 
 
 def stuck(host: SimulatedHost, name: str = "a", drains_in: float = 1000.0) -> SimulatedProcess:
-    """It has a turn that does not end, once somebody waits for it."""
+    """Return a process with a turn that does not end once another client waits."""
     return host.add_process(name, drains_in=drains_in, waiting=True)
 
 
@@ -35,7 +35,7 @@ def test_overrun_is_waited_for_by_default(host: SimulatedHost) -> None:
 
 
 def test_overrun_is_joined_at_its_start(make_host: MakeHost) -> None:
-    """Slices grow to a quantum: whoever waits would wait for the end of one."""
+    """Slices grow to a quantum, and a waiting client would wait for the end of a slice."""
     host = make_host(overrun="join", overrun_patience=PATIENCE, time_quantum=100.0)
     host.wait_at_gate(*hopeless_pair(host))
     b = host.add_process("b", busy=True)
@@ -51,12 +51,12 @@ def test_joined_clients_alternate_turns(joining: SimulatedHost) -> None:
     for _ in range(100):
         joining.run(0.1)
         assert [b.gate, c.gate].count(OPEN) <= 1
-    held = joining.granted_seconds("gpu", since)
-    assert held["b"] == pytest.approx(held["c"], abs=2 * QUANTUM_SECONDS) and held["b"] > 3
+    granted = joining.granted_seconds("gpu", since)
+    assert granted["b"] == pytest.approx(granted["c"], abs=2 * QUANTUM_SECONDS) and granted["b"] > 3
 
 
 def test_joined_overrun_waits_for_its_next_turn(joining: SimulatedHost) -> None:
-    """Nobody waits for it any more, yet its gate is not closed for nobody."""
+    """No client waits for the overrun any more, yet its gate closes for its next turn."""
     a = stuck(joining)
     b = joining.add_process("b", busy=True)
     joining.run_until(lambda: b.gate == OPEN)
@@ -83,7 +83,7 @@ def test_uncontended_overrun_keeps_its_turn(joining: SimulatedHost) -> None:
 
 @pytest.fixture
 def a_and_large(joining: SimulatedHost) -> tuple[SimulatedProcess, SimulatedProcess]:
-    """A has half of the device's memory and does not end its turn; the client large, which has more, waits."""
+    """Return two processes: a has half of the memory and does not end its turn; large, which has more, waits."""
     a = stuck(joining)
     joining.report_memory("a", HALF)
     large = joining.add_process("large")
@@ -100,14 +100,14 @@ def test_client_whose_memory_does_not_fit_waits(joining: SimulatedHost) -> None:
     joining.wait_at_gate(b)
     joining.run(900)
     assert (joining.phase("b"), b.openings) == ("waiting", 0)
-    joining.report_memory("a", HALF)  # of its last turns it is still known to have had more
+    joining.report_memory("a", HALF)  # in its last turns, a had more, which still counts
     assert b.gate == CLOSED
 
 
 def test_client_that_does_not_fit_is_passed_by_one_that_does(
     joining: SimulatedHost, a_and_large: tuple[SimulatedProcess, SimulatedProcess]
 ) -> None:
-    """It comes first as soon as there is room."""
+    """The large client comes first as soon as there is room."""
     a, large = a_and_large
     b, c = joining.start_busy("b", "c")
     joining.run(REPORTED + PATIENCE + 100 * QUANTUM_SECONDS)
@@ -121,7 +121,7 @@ def test_client_that_does_not_fit_is_passed_by_one_that_does(
 
 @pytest.mark.usefixtures("a_and_large")
 def test_no_client_joins_while_another_coordinator_waits(joining: SimulatedHost) -> None:
-    """Those clients cannot join a turn and would never find the device free."""
+    """Clients of the other coordinator cannot join a turn, and would never find the device free."""
     b = joining.add_process("b", waiting=True)
     joining.handle_event(ev.LockContended("gpu", True))
     joining.run(100)
@@ -133,7 +133,7 @@ def test_no_client_joins_while_another_coordinator_waits(joining: SimulatedHost)
 
 @pytest.mark.usefixtures("a_and_large")
 def test_an_offline_client_is_not_let_in_before_an_online_one_that_must_wait(joining: SimulatedHost) -> None:
-    """Its turn would be over as it began."""
+    """The offline client's turn would be over as it began."""
     offline = joining.start_client("offline", service="offline")
     joining.run(100)
     assert (joining.phase("a"), offline.openings) == ("overrun", 0)
@@ -177,7 +177,7 @@ def test_packed_clients_are_joined_by_suitable_clients(make_host: MakeHost) -> N
         host.run(0.1)
         assert (b.gate, c.gate) != (OPEN, OPEN)
     assert host.phase("a") == "overrun"
-    assert b.openings > 5 and c.openings > 5, "they take turns, with a beside them"
+    assert b.openings > 5 and c.openings > 5, "b and c take turns, with a beside them"
 
 
 def test_joined_clients_are_adopted_as_colocated(joining: SimulatedHost) -> None:
@@ -203,10 +203,10 @@ def test_overrun_is_interrupted_once_a_turn(make_host: MakeHost) -> None:
     )
     assert host.scheduler.clients["a"].grant.is_interrupted  # type: ignore[union-attr]
     host.run(200)
-    assert [c.client for c in host.commands if isinstance(c, cmd.InterruptKernel)] == ["a"], "and no more"
+    assert [c.client for c in host.commands if isinstance(c, cmd.InterruptKernel)] == ["a"], "no second interrupt"
     assert (host.phase("b"), b.openings) == ("waiting", 0)
     a.drains_in = 0.0
-    host.finish_work(a)  # its cell was interrupted, and its work has ended
+    host.finish_work(a)  # the cell was interrupted, and its work has ended
     assert b.gate == OPEN
     a.drains_in = 1000.0
     host.wait_at_gate(a)
@@ -215,13 +215,13 @@ def test_overrun_is_interrupted_once_a_turn(make_host: MakeHost) -> None:
 
 
 def test_eviction_overrun_is_handled(make_host: MakeHost) -> None:
-    """Its process is stopped, or says that it leaves and never that it has."""
+    """The process is stopped, or reports that its memory leaves and never that it has left."""
     for overrun in ("join", "interrupt"):
         host = make_host(overrun=overrun, overrun_patience=PATIENCE)
         a = stuck(host)
         b = host.add_process("b", busy=True)
         host.run_until(lambda a=a: a.gate == "closing")
-        for _ in range(2):  # whatever it says
+        for _ in range(2):  # a repeated report changes nothing
             host.handle_event(ev.EvictionStarted(a.number))
             host.run(29.75)
         assert (host.phase("a"), b.openings) == ("draining", 0), "most devices are emptied by then"

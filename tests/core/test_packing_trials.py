@@ -1,4 +1,4 @@
-"""Gandiva's packing by trial, on a device that is shared in virtual time, a millisecond at a time."""
+"""Gandiva's packing by trial, on a device that clients share in virtual time, a millisecond at a time."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ GIB = 1 << 30
 
 @dataclass
 class Program:
-    """Works for `on` ms of device time, then pauses for `off` ms, over and over; `speed`: its blocks per ms of work."""
+    """A program with `on` ms of device time, then a pause of `off` ms, repeatedly; `speed`: blocks per ms of work."""
 
     name: str
     on: float = 50.0
     off: float = 0.0
     speed: float = 100.0
     memory: int = GIB
-    left: float = 0.0  # device ms until its pause (above 0), or ms of pause
+    left: float = 0.0  # ms of device time until its pause, or ms of its pause
     pausing: bool = False
     blocks: float = 0.0
     worked: float = 0.0
-    held: float = 0.0
+    granted_seconds: float = 0.0
     shared: float = 0.0
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class Program:
         return not self.pausing
 
     def advance(self, part: float) -> None:
-        """One ms, with `part` of a device's speed."""
+        """Advance by one ms, with `part` of a device's speed."""
         self.left -= 1.0 if self.pausing else part
         if not self.pausing:
             self.blocks += self.speed * part
@@ -52,14 +52,14 @@ class Program:
 
 @dataclass
 class Card:
-    """`efficiency`: of what a device does in all, when more than one works on it at once."""
+    """A device. `efficiency`: the part of its work that it does when several programs work on it at once."""
 
     programs: list[Program]
     efficiency: float = 1.0
     packing: PackingTrials = field(default_factory=PackingTrials)
     now: float = 0.0
     packed: list[str] = field(default_factory=list)
-    parted: list[tuple[float, str]] = field(default_factory=list)
+    separated: list[tuple[float, str]] = field(default_factory=list)
 
     def alone(self, program: Program, seconds: float) -> None:
         self.packing.set_members([program.name], self.now)
@@ -71,7 +71,7 @@ class Card:
             self.alone(program, seconds)
 
     def together(self, seconds: float) -> None:
-        """Pack who may join, and part whom the verdict names, until the time is over."""
+        """Pack clients that may join, and separate clients by the verdict, until the time is over."""
         end = self.now + seconds
         while self.now < end - MS / 2:
             self.join()
@@ -79,7 +79,7 @@ class Card:
             loser = self.packing.client_to_separate(self.now)
             if loser is not None:
                 self.packed.remove(loser)
-                self.parted.append((self.now, loser))
+                self.separated.append((self.now, loser))
                 self.packing.set_members(self.packed, self.now)
 
     def join(self) -> None:
@@ -94,7 +94,7 @@ class Card:
         for step in range(1, round(seconds / MS) + 1):
             busy = sum(program.busy for program in programs)
             for program in programs:
-                program.held += MS
+                program.granted_seconds += MS
                 program.shared += MS if len(programs) > 1 else 0.0
                 program.advance((1.0 if busy < 2 else self.efficiency) / max(busy, 1))
             self.now += MS
@@ -104,30 +104,32 @@ class Card:
     def sample(self) -> None:
         self.packing.add_samples(
             [
-                Sample(p.name, int(p.blocks / 10), int(p.blocks), p.worked, p.held, p.shared, p.memory, self.now)
+                Sample(
+                    p.name, int(p.blocks / 10), int(p.blocks), p.worked, p.granted_seconds, p.shared, p.memory, self.now
+                )
                 for p in self.programs
             ],
             self.now,
         )
 
 
-def test_strangers_that_leave_each_other_room_stay_together_from_the_first_moment() -> None:
+def test_unknown_clients_with_room_for_each_other_stay_together_from_the_start() -> None:
     card = Card([Program("a", on=50, off=60), Program("b", on=50, off=50)])
     card.sample()
     card.together(20)
-    assert card.parted == []
+    assert card.separated == []
     assert card.packed == ["a", "b"]
 
 
 @pytest.mark.parametrize(("efficiency", "packs"), [(1.0, True), (0.7, False)])
-def test_strangers_that_keep_the_device_busy_are_seen_alone_first(efficiency: float, packs: bool) -> None:
+def test_unknown_clients_that_keep_the_device_busy_run_alone_first(efficiency: float, packs: bool) -> None:
     card = Card([Program("a"), Program("b")], efficiency)
     card.sample()
     card.together(4)
-    assert [loser for _, loser in card.parted] == ["b"]
+    assert [loser for _, loser in card.separated] == ["b"]
     assert not card.packing.may_join("b", ["a"], card.now)
     card.alone(card.programs[0], 3)
-    assert not card.packing.may_join("b", ["a"], card.now), "one of them is still unknown"
+    assert not card.packing.may_join("b", ["a"], card.now), "the rate of one client is still unknown"
     card.all_alone(3)
     card.packing.set_members(card.packed, card.now)
     card.together(20)
@@ -141,13 +143,13 @@ def test_a_pause_counts_in_what_a_client_does_alone() -> None:
 
 
 @pytest.mark.parametrize("efficiency", [0.5, 0.7, 0.8])
-def test_clients_in_each_other_s_way_are_parted_within_two_trials_and_stay_so(efficiency: float) -> None:
+def test_clients_that_slow_each_other_down_are_separated_within_two_trials(efficiency: float) -> None:
     card = Card([Program("a"), Program("b", speed=3.0)], efficiency)
     card.all_alone()
     began = card.now
     card.together(60)
-    assert [loser for _, loser in card.parted] == ["b"], "the last that joined, and once"
-    assert card.parted[0][0] - began <= 2 * 2.0 + 1.0
+    assert [client for _, client in card.separated] == ["b"], "the last that joined, and once"
+    assert card.separated[0][0] - began <= 2 * 2.0 + 1.0
 
 
 @pytest.mark.parametrize("efficiency", [1.0, 1.05, 1.1])
@@ -156,7 +158,7 @@ def test_neutral_packings_last(efficiency: float, count: int) -> None:
     card = Card([Program(f"p{number}") for number in range(count)], efficiency)
     card.all_alone()
     card.together(60)
-    assert card.parted == []
+    assert card.separated == []
     assert len(card.packed) == count
 
 
@@ -166,23 +168,23 @@ def test_neutral_packings_last(efficiency: float, count: int) -> None:
     st.integers(0, 200),
 )
 @settings(max_examples=tier.strength(15, 250), deadline=None)
-def test_bursty_clients_are_never_parted(cycles: list[tuple[int, int]], efficiency: float, shift: int) -> None:
+def test_bursty_clients_are_never_separated(cycles: list[tuple[int, int]], efficiency: float, shift: int) -> None:
     card = Card([Program(f"p{number}", on, off) for number, (on, off) in enumerate(cycles)], efficiency)
     card.all_alone(3 + shift / 1000)
     card.together(20)
-    assert card.parted == []
+    assert card.separated == []
     assert len(card.packed) == len(cycles)
 
 
 def test_simultaneous_pauses_count_as_no_loss() -> None:
-    """Both were seen at work only; packed, both work half of the time, at the same moments."""
+    """Both clients worked all the time alone; packed, both work half of the time, at the same moments."""
     card = Card([Program("a"), Program("b")])
     card.all_alone()
     for program in card.programs:
         program.on = program.left = 500
         program.off = 1000
     card.together(60)
-    assert card.parted == []
+    assert card.separated == []
 
 
 def test_turns_that_cost_much_make_a_lossy_packing_worth_it() -> None:
@@ -195,16 +197,16 @@ def test_turns_that_cost_much_make_a_lossy_packing_worth_it() -> None:
     assert card.packing.client_to_separate(card.now, overhead=0.0) == "b"
 
 
-class TestMemoryOfBadPackings:
+class TestFailedPackings:
     @pytest.fixture
     def card(self) -> Card:
-        """The clients a and b have been parted; c has gone."""
+        """Return a device on which the clients a and b have been separated, and c has ended."""
         third = Program("c")
         card = Card([Program("a"), Program("b"), third], 0.6)
         card.all_alone()
         card.programs.remove(third)
         card.together(10)
-        assert [loser for _, loser in card.parted] == ["b"]
+        assert [loser for _, loser in card.separated] == ["b"]
         return card
 
     def may_join(self, card: Card, *members: str) -> bool:

@@ -1,4 +1,4 @@
-"""The rows of the coordinator's table in docs/explanation/turns.md: from an event of a client to its permit."""
+"""Rows of the coordinator's table in docs/explanation/turns.md: from an event of a client to its permit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from jupyter_gpushare.core.interface import events as ev
 from .conftest import QUANTUM_SECONDS, MakeHost
 from .simulated_host import CLOSED, CLOSING, OPEN, OTHER_USER, SimulatedHost
 
-LATE = 10.0  # seconds of closing, after which it is an overrun
+LATE_SECONDS = 10.0  # of closing, after which a turn is an overrun
 
 
-def test_1_the_first_in_line_is_permitted_before_the_running_one_is_relieved(host: SimulatedHost) -> None:
+def test_1_head_of_the_queue_is_permitted_before_the_running_client_is_relieved(host: SimulatedHost) -> None:
     host.start_busy("a", "b")
     permits = [command for command in host.commands if isinstance(command, cmd.Permit)]
     assert [(permit.client, permit.may, permit.relieved) for permit in permits] == [
@@ -51,7 +51,7 @@ def test_4_a_stopped_process_is_passed_over(host: SimulatedHost) -> None:
     host.run_until(lambda: b.gate == OPEN, within=3 * QUANTUM_SECONDS)
 
 
-def test_5_a_device_that_is_held_elsewhere_is_waited_for(host: SimulatedHost) -> None:
+def test_5_a_device_of_another_coordinator_is_waited_for(host: SimulatedHost) -> None:
     host.lock_by_other("gpu")
     a = host.add_process("a", busy=True)
     host.run(0.5)
@@ -132,11 +132,11 @@ def test_13_with_join_the_next_client_gets_the_number_of_an_overrun(make_host: M
     host.run_until(lambda: b.gate == OPEN)
     assert (b.turn, host.phase("a"), host.phase("b"), a.gate) == (a.turn, "overrun", "running", CLOSING)
     assert set(host.holders("gpu")) == {"a", "b"}
-    assert host.now == pytest.approx(QUANTUM_SECONDS + LATE + 1.0, abs=0.1)
+    assert host.now == pytest.approx(QUANTUM_SECONDS + LATE_SECONDS + 1.0, abs=0.1)
 
 
-def test_14_a_permitted_beginning_ends_the_turn_of_another_number_in_the_books(host: SimulatedHost) -> None:
-    """The device's lock admitted it, so the other one is out, though its report has not come."""
+def test_14_a_permitted_beginning_ends_the_grant_of_another_number(host: SimulatedHost) -> None:
+    """The device's lock has admitted the client, so the other client has left, though no report has come."""
     host.report_delay = 0.3
     _, b = host.start_busy("a", "b")
     host.run_until(lambda: b.gate == OPEN)

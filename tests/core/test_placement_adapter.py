@@ -1,4 +1,4 @@
-"""Placement and the scheduler together: who is refused, who gives way, who is told."""
+"""Placement and the scheduler together: refusals, guests that give way, and notifications."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..support import tier
 from .conftest import QUANTUM_SECONDS
 from .simulated_host import SimulatedHost
 
-GIB = 1 << 30  # what a device of the host has
+GIB = 1 << 30  # memory of each device of the host
 
 
 def host_with(devices: int, *tenants: Tenant, sharing: str = "exclusive", **more: Any) -> SimulatedHost:
@@ -34,8 +34,10 @@ def host_with(devices: int, *tenants: Tenant, sharing: str = "exclusive", **more
 def come(
     host: SimulatedHost, client: str, group: str = "", quota: Quota | None = None, **request: Any
 ) -> tuple[str, ...]:
-    wanted = PlacementRequest(**request)
-    host.handle_event(ev.ClientRegistered(client, "1000", client, quota or Quota(), wanted.gpus, wanted, group))
+    placement_request = PlacementRequest(**request)
+    host.handle_event(
+        ev.ClientRegistered(client, "1000", client, quota or Quota(), placement_request.gpus, placement_request, group)
+    )
     return host.scheduler.clients[client].devices
 
 
@@ -80,19 +82,21 @@ def test_running_client_is_accepted_without_a_missing_share() -> None:
     host.add_process("back", "d0")
     quotas = [host.scheduler.clients[name].quota for name in ("fits", "back")]
     assert quotas == [Quota(share=0.3), Quota(service="offline")]
-    assert [client for client, said in notices(host) if "has 0.1 of its share left" in said] == ["back"]
+    assert [client for client, message in notices(host) if "has 0.1 of its share left" in message] == ["back"]
     host.handle_event(ev.ClientRemoved("a"))
     host.handle_event(ev.QuotaChanged("back", Quota(share=0.5)))
     assert host.scheduler.clients["back"].quota == Quota(share=0.5)
 
 
 def test_client_beyond_the_tenants_count_stays_offline() -> None:
-    """Who runs already is not turned away, but neither does it come in by the back door."""
+    """A client that runs already is accepted beyond the ceiling, but stays offline."""
     host = host_with(1, Tenant("students", max_clients=1))
     come(host, "a", "students")
     host.handle_event(ev.ClientRegistered("b", "1000", tenant="students", running=True))
     for quota in (Quota(), Quota(memory=1)):
-        with pytest.raises(Refused, match="tenant 'students' has 2 clients: allowed are 1, and this one came when"):
+        with pytest.raises(
+            Refused, match="tenant 'students' has 2 clients: allowed are 1, and this client exceeds that number"
+        ):
             host.handle_event(ev.QuotaChanged("b", quota))
     host.handle_event(ev.QuotaChanged("b", Quota(memory=1, service="offline")))
     for service in ("offline", "online"):
@@ -113,7 +117,7 @@ def test_a_share_counts_on_every_device_that_the_client_uses() -> None:
         host.handle_event(ev.QuotaChanged("a", Quota(share=0.6)))
     host.add_process("a", "d2")
     assert host.scheduler.clients["a"].quota.share == 0.0
-    assert [client for client, said in notices(host) if "no guaranteed share" in said] == ["a"]
+    assert [client for client, message in notices(host) if "without a guaranteed share" in message] == ["a"]
     assert come(host, "b", "students", quota=Quota(share=1.0))
 
 
@@ -167,7 +171,7 @@ def test_a_program_that_starts_anew_leaves_a_failed_device() -> None:
     host.kill_process(process)
     assert come(host, "a") == ("d1",)
     host.handle_event(ev.DeviceFailed("d1", "Xid 79"))
-    assert come(host, "a") == ("d1",), "there is no better one"
+    assert come(host, "a") == ("d1",), "no device is better"
 
 
 def test_tenants_are_changed_live_or_refused_whole() -> None:
@@ -196,7 +200,7 @@ def test_tenants_are_changed_live_or_refused_whole() -> None:
 def test_gangs_get_all_devices_or_none_without_starvation(
     devices: int, gangs: list[tuple[int, str]], split: bool, strategy: str, policy: str, failing: int
 ) -> None:
-    """The host itself watches that nobody runs without the locks of all its devices."""
+    """The host itself checks that no process runs without the locks of all its devices."""
     host = SimulatedHost(
         Settings(
             QUANTUM_SECONDS,
@@ -207,23 +211,23 @@ def test_gangs_get_all_devices_or_none_without_starvation(
     )
     for number in range(devices):
         host.add_device(f"d{number}")
-    there = []
+    placed = []
     for number, (gpus, group) in enumerate(gangs):
         try:
-            mine = come(host, f"c{number}", group, gpus=gpus)
+            own_devices = come(host, f"c{number}", group, gpus=gpus)
         except Refused:
             assert gpus > devices or number > 1
             continue
-        there.append(f"c{number}")
-        assert len(set(mine)) == gpus
-        for part in [(uuid,) for uuid in mine] if split else [mine]:
+        placed.append(f"c{number}")
+        assert len(set(own_devices)) == gpus
+        for part in [(uuid,) for uuid in own_devices] if split else [own_devices]:
             host.add_process(f"c{number}", *part, busy=True)
         if number == 1:
             host.handle_event(ev.DeviceFailed(f"d{failing % devices}", "test"))
     host.run(8 * len(gangs) * QUANTUM_SECONDS)
-    for client in there:
-        one = host.scheduler.clients[client]
-        assert one.turn_count >= 2 or (one.grant and one.wait_seconds == 0), host.event_log()
+    for client in placed:
+        state = host.scheduler.clients[client]
+        assert state.turn_count >= 2 or (state.grant and state.wait_seconds == 0), host.event_log()
 
 
 CEILING = Tenant("students", limit=0.5, memory=GIB // 2, max_clients=2)
@@ -253,7 +257,7 @@ def test_ceilings_set_later_bind_what_clients_ask_for_from_then_on() -> None:
     come(host, "a")
     later = Settings(QUANTUM_SECONDS, "fcfs", sharing="exclusive", placement=PlacementSettings(tenants=(CEILING,)))
     host.handle_event(ev.SettingsChanged(later, {"a": "students"}))
-    assert host.scheduler.clients["a"].quota == Quota(), "what it has it keeps"
+    assert host.scheduler.clients["a"].quota == Quota(), "a keeps its quota"
     with pytest.raises(Refused, match=r"limit=0\.9 is above that of tenant 'students'"):
         host.handle_event(ev.QuotaChanged("a", Quota(memory=GIB // 4, limit=0.9)))
     host.handle_event(ev.QuotaChanged("a", Quota(memory=GIB // 4, limit=0.5)))

@@ -1,4 +1,4 @@
-"""Any sequence of events, any policy: nobody is forgotten, no time is lost or made, what is illegal changes nothing.
+"""Any sequence of events under any policy: every client gets its turn, sums of time hold, and illegal events raise.
 
 The host checks the core's invariants after every event, and that no process runs without the locks of its devices.
 """
@@ -63,7 +63,7 @@ def together(settings: Settings) -> bool:
 
 
 class AnyHost(RuleBasedStateMachine):
-    """Clients of one or several processes on one or several devices do what they like."""
+    """Clients of one or several processes on one or several devices, with any sequence of actions."""
 
     @initialize(count=st.integers(1, 3), settings=SETTINGS)
     def begin(self, count: int, settings: Settings) -> None:
@@ -89,9 +89,9 @@ class AnyHost(RuleBasedStateMachine):
                 self.host.add_client(client, quota, user=tenant)
             except Refused:
                 failed = any(
-                    book.failure for book in self.host.scheduler.placement_adapter.placement.allocations.values()
+                    device.failure for device in self.host.scheduler.placement_adapter.placement.allocations.values()
                 )
-                assert failed or (quota and quota.share), "only shares and good devices run out"
+                assert failed or (quota and quota.share), "only shares and working devices run out"
                 return False
         return True
 
@@ -136,11 +136,16 @@ class AnyHost(RuleBasedStateMachine):
         else:
             self.host.handle_event(ev.HoldRequested(client, seconds))
 
-    @rule(data=st.data(), eighths=st.integers(0, 10), there=st.sampled_from([0.0, 0.5, 1.0]), short=st.booleans())
+    @rule(
+        data=st.data(),
+        eighths=st.integers(0, 10),
+        resident_fraction=st.sampled_from([0.0, 0.5, 1.0]),
+        short=st.booleans(),
+    )
     @precondition(lambda self: self.host.scheduler.clients)
-    def memory(self, data: st.DataObject, eighths: int, there: float, short: bool) -> None:
+    def memory(self, data: st.DataObject, eighths: int, resident_fraction: float, short: bool) -> None:
         allocated = eighths * MEMORY // 8
-        resident = int(min(allocated, MEMORY) * there)
+        resident = int(min(allocated, MEMORY) * resident_fraction)
         self.host.handle_event(
             ev.MemoryReported(self.pick_client(data), allocated, resident, resident // 4, MEMORY // 8 * short)
         )
@@ -159,8 +164,8 @@ class AnyHost(RuleBasedStateMachine):
     def progress(self, data: st.DataObject, launches: int) -> None:
         client = self.pick_client(data)
         self.done[client] = self.done.get(client, 0) + launches
-        held = self.host.scheduler.clients[client].gpu_seconds_at(self.host.now)
-        self.host.handle_event(ev.Progress(client, self.done[client], 100 * self.done[client], held * 0.9))
+        granted_seconds = self.host.scheduler.clients[client].gpu_seconds_at(self.host.now)
+        self.host.handle_event(ev.Progress(client, self.done[client], 100 * self.done[client], granted_seconds * 0.9))
 
     @rule(data=st.data(), fails=st.booleans())
     def device_health(self, data: st.DataObject, fails: bool) -> None:
@@ -174,7 +179,7 @@ class AnyHost(RuleBasedStateMachine):
         self.host.handle_event(ev.PermitUnused(client, stopped))
         for process in self.processes() if stopped else ():
             if process.client == client and process.waits and process.gate == CLOSED:
-                self.host.handle_event(ev.GateWaitStarted(process.number))  # it goes on
+                self.host.handle_event(ev.GateWaitStarted(process.number))  # the process continues
 
     @rule(data=st.data())
     @precondition(lambda self: self.host.processes)
@@ -182,19 +187,21 @@ class AnyHost(RuleBasedStateMachine):
         process = self.pick(data)
         (self.host.continue_process if process.stopped else self.host.stop_process)(process)
 
-    @rule(data=st.data(), wanted=st.booleans())
-    def wanted_elsewhere(self, data: st.DataObject, wanted: bool) -> None:
-        self.host.handle_event(ev.LockContended(data.draw(st.sampled_from(self.host.devices), label="device"), wanted))
+    @rule(data=st.data(), contended=st.booleans())
+    def lock_contended_by_another_coordinator(self, data: st.DataObject, contended: bool) -> None:
+        self.host.handle_event(
+            ev.LockContended(data.draw(st.sampled_from(self.host.devices), label="device"), contended)
+        )
 
     @rule(data=st.data(), event=st.sampled_from(NEVER))
-    def what_cannot_happen(self, data: st.DataObject, event: ev.Event) -> None:
+    def illegal_event(self, data: st.DataObject, event: ev.Event) -> None:
         events = [event]
         if clients := self.host.scheduler.clients:
             client = data.draw(st.sampled_from(sorted(clients)), label="client")
             events += [
                 ev.HoldRequested(client, -1.0),
                 ev.HoldRequested(client, 1e9),
-                ev.ClientRegistered(client, "somebody else"),
+                ev.ClientRegistered(client, "another user"),
                 ev.ProcessJoined(client, 999, ()),
                 ev.ProcessJoined(client, 999, ("no device",)),
                 ev.QuotaChanged(client, Quota(memory=100), allocated=101),
@@ -213,8 +220,8 @@ class AnyHost(RuleBasedStateMachine):
         self.host.add_process(client, *devices, drains_in=drains, busy=busy)
 
     @rule(seconds=st.sampled_from([0.0, 0.0005, 0.03, 0.4]))
-    def news_are_late(self, seconds: float) -> None:
-        """A coordinator that is slow hears of turns that changed without it."""
+    def reports_are_late(self, seconds: float) -> None:
+        """Delay reports, so that the coordinator reads changes of turns late."""
         self.host.report_delay = seconds
 
     @rule(data=st.data())
@@ -268,7 +275,7 @@ class AnyHost(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: len(self.host.processes) > 1)
     def collective(self, data: st.DataObject) -> None:
-        """The work of one process now waits on the device for another one of its client."""
+        """Let the work of one process wait on the device for another process of the client."""
         process = self.pick(data)
         peers = [p for p in self.processes() if p.client == process.client and p is not process]
         if peers:
@@ -278,7 +285,7 @@ class AnyHost(RuleBasedStateMachine):
     @rule(client=st.sampled_from(CLIENTS), data=st.data(), phase=st.sampled_from([OPEN, CLOSING]))
     @precondition(lambda self: len(self.host.processes) < 8)
     def adopt(self, client: str, data: st.DataObject, phase: str) -> None:
-        """It comes with the number that runs on its devices, as if that were its own; else with one of its own."""
+        """Adopt a process with the turn number that runs on its devices, or else with another number."""
         devices = data.draw(st.lists(st.sampled_from(self.host.devices), min_size=1, unique=True), label="devices")
         assume(self.announce(client))
         numbers = {turn for uuid in devices for turn in self.host.locks[uuid]}
@@ -306,7 +313,7 @@ class AnyHost(RuleBasedStateMachine):
 
     @invariant()
     def no_time_is_made(self) -> None:
-        """What clients are said to have used is no more than what the devices had."""
+        """Check that the clients' recorded use is no more than the use of the devices."""
         if not hasattr(self, "host"):
             return
         host = self.host
@@ -320,7 +327,7 @@ class AnyHost(RuleBasedStateMachine):
             assert sum(used) <= host.now * len(host.devices) + 1e-6
 
     def teardown(self) -> None:
-        """Left alone, with outsiders gone, everybody who waits gets to run; and all of it could be done again."""
+        """Run without outsiders until every waiting client has run, and check that a replay gives the same commands."""
         if not hasattr(self, "host"):
             return
         host = self.host
@@ -354,13 +361,13 @@ TestAnyHost = AnyHost.TestCase
 
 
 def replayed(host: SimulatedHost) -> list[cmd.Command]:
-    """What a scheduler decides to which the same happens."""
+    """Return the commands of a second scheduler for the same events."""
     again = Scheduler(host.settings)
     return [command for now, event in host.log for command in again.handle(event, now)]
 
 
 def mixed_load(seed: int, devices: int = 2, clients: int = 6, **settings: object) -> SimulatedHost:
-    """Some clients are always busy, some run cells, some are gangs."""
+    """Return a host with clients that are always busy, clients that run cells, and gangs."""
     choose = random.Random(seed)
     host = SimulatedHost(baseline(**{"time_quantum": QUANTUM_SECONDS, **settings}))
     uuids = [host.add_device(uuid) for uuid in DEVICES[:devices]]
@@ -383,8 +390,11 @@ def mixed_load(seed: int, devices: int = 2, clients: int = 6, **settings: object
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("seed", range(3))
 def test_wait_is_at_most_max_wait_and_one_turn_of_each_other_client(seed: int, policy: str) -> None:
-    """The bound of every policy, gangs included: whoever has waited for `max_wait` claims its devices, oldest first.
-    First come, first served needs no `max_wait` for that."""
+    """Check the bound of every policy, gangs included.
+
+    A client that has waited for `max_wait` reserves its devices, and the oldest such client comes first. First come,
+    first served needs no `max_wait` for that.
+    """
     max_wait = 4.0
     host = mixed_load(seed, policy=policy, max_wait=max_wait)
     others = len(host.scheduler.clients) - 1

@@ -1,4 +1,4 @@
-"""Who keeps how much on the device: what is needed latest leaves, and only as much as the next client needs."""
+"""Plan of device memory: the memory that is needed latest leaves, and only as much as the next client needs."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ def full(size: int) -> MemoryUse:
     return MemoryUse(size, size)
 
 
-def away(size: int) -> MemoryUse:
+def evicted(size: int) -> MemoryUse:
     return MemoryUse(size, 0)
 
 
 @pytest.mark.parametrize(
-    ("held", "queue", "idle", "kept"),
+    ("memory_use", "queue", "idle", "kept"),
     [
         pytest.param({"a": full(5), "b": full(5)}, "b", [], {}, id="nothing-leaves-where-all-fits"),
-        pytest.param({"a": full(7), "b": away(5)}, "b", [], {"a": 5}, id="the-next-one-needs-room"),
+        pytest.param({"a": full(7), "b": evicted(5)}, "b", [], {"a": 5}, id="the-next-client-needs-room"),
         pytest.param(
-            {"a": full(4), "b": away(5), "old": full(3), "new": full(3)}, "b", ["old", "new"], {"old": 0, "new": 1},
-            id="idle-ones-go-first-the-longest-idle-one-before-the-others",
+            {"a": full(4), "b": evicted(5), "old": full(3), "new": full(3)}, "b", ["old", "new"], {"old": 0, "new": 1},
+            id="idle-clients-first-the-longest-idle-before-others",
         ),
-        pytest.param({"a": full(5), "b": away(5), "c": full(5)}, "bc", [], {"a": 0}, id="then-the-one-that-runs"),
-        pytest.param({"a": away(6), "b": full(4), "c": full(5)}, "bc", [], {"c": 0}, id="the-last-goes-for-who-runs"),
-        pytest.param({"a": MemoryUse(8, 8, 6), "b": away(5)}, "b", [], {"a": 6}, id="what-cannot-leave-stays"),
-        pytest.param({"a": full(4), "b": away(30)}, "b", [], {"a": 0}, id="all-for-one-larger-than-the-device"),
+        pytest.param({"a": full(5), "b": evicted(5), "c": full(5)}, "bc", [], {"a": 0}, id="then-the-running-client"),
+        pytest.param({"a": evicted(6), "b": full(4), "c": full(5)}, "bc", [], {"c": 0}, id="the-last-for-the-running"),
+        pytest.param({"a": MemoryUse(8, 8, 6), "b": evicted(5)}, "b", [], {"a": 6}, id="unmovable-memory-stays"),
+        pytest.param({"a": full(4), "b": evicted(30)}, "b", [], {"a": 0}, id="all-for-a-client-larger-than-the-device"),
     ],
 )  # fmt: skip
 def test_resident_targets_follow_the_free_memory(
-    held: dict[str, MemoryUse], queue: str, idle: list[str], kept: dict[str, int]
+    memory_use: dict[str, MemoryUse], queue: str, idle: list[str], kept: dict[str, int]
 ) -> None:
-    assert plan_residency(10, held, ["a"], list(queue), idle) == kept
+    assert plan_residency(10, memory_use, ["a"], list(queue), idle) == kept
 
 
 def test_refused_allocation_forces_evictions() -> None:
@@ -55,45 +55,49 @@ def test_refused_allocation_forces_evictions() -> None:
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[int, dict[str, MemoryUse], str | None, list[str], list[str]]:
     memory = draw(st.integers(1, 50))
-    held = {}
+    memory_use = {}
     room = memory
     for name in NAMES[: draw(st.integers(1, 5))]:
         resident = draw(st.integers(0, room))
         room -= resident
-        held[name] = MemoryUse(resident + draw(st.integers(0, 40)), resident, draw(st.integers(0, resident)))
-    order = draw(st.permutations(list(held)))
+        memory_use[name] = MemoryUse(resident + draw(st.integers(0, 40)), resident, draw(st.integers(0, resident)))
+    order = draw(st.permutations(list(memory_use)))
     running = order.pop() if draw(st.booleans()) else None
     cut = draw(st.integers(0, len(order)))
-    return memory, held, running, order[:cut], order[cut:]
+    return memory, memory_use, running, order[:cut], order[cut:]
 
 
 @given(situations())
 def test_evictions_free_what_the_next_client_needs(
     situation: tuple[int, dict[str, MemoryUse], str | None, list[str], list[str]],
 ) -> None:
-    memory, held, running, queue, idle = situation
-    kept = plan_residency(memory, held, [running] if running is not None else [], queue, idle)
+    memory, memory_use, running, queue, idle = situation
+    kept = plan_residency(memory, memory_use, [running] if running is not None else [], queue, idle)
     for name, left in kept.items():
-        assert held[name].unmovable <= left < (held[name].allocated if name == running else held[name].resident)
-    now = {name: kept.get(name, one.resident) for name, one in held.items() if name != running}
+        assert (
+            memory_use[name].unmovable
+            <= left
+            < (memory_use[name].allocated if name == running else memory_use[name].resident)
+        )
+    now = {name: kept.get(name, one.resident) for name, one in memory_use.items() if name != running}
     if running is not None:  # while it runs, there is room for it, as far as others can leave
         others = sum(now.values())
-        assert others + held[running].allocated <= memory or all(
-            now[n] == held[n].unmovable for n in [*idle, *queue[1:]]
+        assert others + memory_use[running].allocated <= memory or all(
+            now[n] == memory_use[n].unmovable for n in [*idle, *queue[1:]]
         )
-        assert not kept or queue or others + held[running].allocated >= memory
+        assert not kept or queue or others + memory_use[running].allocated >= memory
     if queue:
-        now |= {running: kept.get(running, held[running].allocated)} if running is not None else {}
+        now |= {running: kept.get(running, memory_use[running].allocated)} if running is not None else {}
         coming = queue[0]
-        total = sum(left for name, left in now.items() if name != coming) + held[coming].allocated
-        movable = [n for n in now if n != coming and now[n] > held[n].unmovable]
+        total = sum(left for name, left in now.items() if name != coming) + memory_use[coming].allocated
+        movable = [n for n in now if n != coming and now[n] > memory_use[n].unmovable]
         assert total <= memory or not movable
-        # What is needed later has left before anything that is needed earlier does.
+        # Memory that is needed later leaves before memory that is needed earlier.
         order = [*idle, *([running] if running is not None else []), *reversed(queue[1:])]
-        leaving = [name for name in order if name in kept and name != running]
-        for name in leaving:
+        evicted_clients = [name for name in order if name in kept and name != running]
+        for name in evicted_clients:
             before = [other for other in order[: order.index(name)] if other != running]
-            assert all(now[other] == held[other].unmovable for other in before)
+            assert all(now[other] == memory_use[other].unmovable for other in before)
     elif running is None:
         assert kept == {}
 
@@ -112,14 +116,14 @@ def test_resident_target_is_set_before_the_gate_closes_and_cleared_when_all_fits
     host.wait_at_gate(second)
     assert sent(host) == {"a": GIB // 2}
     host.run(host.settings.time_quantum + 1)
-    mine = [command for command in host.commands if getattr(command, "client", "") == "a"]
-    withdrawn = next(n for n, command in enumerate(mine) if isinstance(command, cmd.Permit) and not command.may)
-    assert [type(command) for command in mine].index(cmd.SetResident) < withdrawn
+    commands = [command for command in host.commands if getattr(command, "client", "") == "a"]
+    withdrawn = next(n for n, command in enumerate(commands) if isinstance(command, cmd.Permit) and not command.may)
+    assert [type(command) for command in commands].index(cmd.SetResident) < withdrawn
     host.report_memory("b", 0)
     assert set(sent(host).values()) == {None}
 
 
-def test_an_idle_client_makes_room_for_what_was_refused(host: SimulatedHost) -> None:
+def test_idle_client_makes_room_for_a_refused_allocation(host: SimulatedHost) -> None:
     host.add_device("d")
     idle, runs = host.add_process("idle", busy=False), host.add_process("runs")
     host.wait_at_gate(idle)
@@ -152,7 +156,7 @@ def test_the_quantum_counts_from_when_memory_is_back() -> None:
 
 
 def test_a_short_quantum_does_not_end_before_memory_is_back() -> None:
-    """Or a client of much memory would do nothing but move it. Nobody knows yet how long that takes."""
+    """Otherwise a client with much memory would only move memory. How long a restore takes is still unknown."""
     host = host_of("d", time_quantum=0.1)
     other, first = host.start_busy("b", "a")
     host.report_memory("a", GIB, 0)
@@ -189,38 +193,38 @@ def test_reported_restore_extends_a_turn_to_two_quanta_at_most() -> None:
 
 @st.composite
 def together(draw: st.DrawFn) -> tuple[int, dict[str, MemoryUse], list[str], list[str], list[str]]:
-    memory, held, running, first, second = draw(situations())
+    memory, memory_use, running, first, second = draw(situations())
     runs = [running] if running is not None else []
-    room = memory - sum(held[name].allocated for name in runs)
-    for name in list(first):  # whose memory fits beside theirs
-        if runs and held[name].allocated <= room and draw(st.booleans()):
+    room = memory - sum(memory_use[name].allocated for name in runs)
+    for name in list(first):  # clients whose memory fits beside that of the running clients
+        if runs and memory_use[name].allocated <= room and draw(st.booleans()):
             runs.append(name)
             first.remove(name)
-            room -= held[name].allocated
-    return memory, held, runs, first, second
+            room -= memory_use[name].allocated
+    return memory, memory_use, runs, first, second
 
 
 @given(together())
-def test_with_several_running_clients_what_is_needed_latest_leaves_first(
+def test_with_several_running_clients_memory_that_is_needed_latest_leaves_first(
     situation: tuple[int, dict[str, MemoryUse], list[str], list[str], list[str]],
 ) -> None:
-    memory, held, running, queue, idle = situation
-    kept = plan_residency(memory, held, running, queue, idle)
-    left = {name: kept.get(name, one.resident) for name, one in held.items()}
+    memory, memory_use, running, queue, idle = situation
+    kept = plan_residency(memory, memory_use, running, queue, idle)
+    left = {name: kept.get(name, one.resident) for name, one in memory_use.items()}
     others = [*idle, *reversed(queue)]
-    needed = sum(held[name].allocated for name in running)
+    needed = sum(memory_use[name].allocated for name in running)
     if running:
         stay = [name for name in others if name not in queue[:1]]
         assert needed + sum(left[name] for name in others) <= memory or all(
-            left[name] == held[name].unmovable for name in stay
+            left[name] == memory_use[name].unmovable for name in stay
         )
-        # Nobody who runs gives anything up as long as idle clients have something that could leave.
+        # No running client gives memory up as long as idle clients have memory that could leave.
         for name in running:
-            if kept.get(name, held[name].allocated) < held[name].allocated:
-                assert all(left[other] == held[other].unmovable for other in idle)
+            if kept.get(name, memory_use[name].allocated) < memory_use[name].allocated:
+                assert all(left[other] == memory_use[other].unmovable for other in idle)
     for earlier, later in itertools.pairwise(reversed(idle)):
-        if left[earlier] < held[earlier].resident:
-            assert left[later] == held[later].unmovable, "the longest idle one leaves first"
+        if left[earlier] < memory_use[earlier].resident:
+            assert left[later] == memory_use[later].unmovable, "the longest idle client leaves first"
 
 
 def test_suspended_client_is_evicted_without_contention(host: SimulatedHost) -> None:
@@ -235,7 +239,7 @@ def test_suspended_client_is_evicted_without_contention(host: SimulatedHost) -> 
     assert host.run_until(lambda: host.running() == "a") == 0
 
 
-def test_memory_comes_back_ahead_only_where_there_is_room(host: SimulatedHost) -> None:
+def test_prefetch_needs_room(host: SimulatedHost) -> None:
     host.add_device("d")
     host.add_process("a", busy=True)
     second = host.add_process("b")
@@ -245,7 +249,7 @@ def test_memory_comes_back_ahead_only_where_there_is_room(host: SimulatedHost) -
     assert not [command for command in host.commands if isinstance(command, cmd.Prefetch)]
     host.report_memory("a", GIB // 2)
     assert cmd.Prefetch("b", True) in host.commands
-    host.report_memory("a", GIB, GIB // 2)  # the rest is on its way back to the one that runs
+    host.report_memory("a", GIB, GIB // 2)  # the other half is being restored for the running client
     assert cmd.Prefetch("b", False) in host.commands
 
 

@@ -1,4 +1,4 @@
-"""Self-tuning on made-up days: what a setting costs is known here, and drowned in noise and in the load."""
+"""Self-tuning on simulated days, in which the cost of each setting is known, with noise and changing load."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Costs = Callable[[TuningSetting, float], float]
 
 
 class Day:
-    """`costs`: seconds lost per second of work under a setting, at a time, before load and noise."""
+    """A day. `costs`: seconds lost per second of work under a setting, at a time, before load and noise."""
 
     def __init__(self, costs: Costs, seed: int, noise: float = 0.2) -> None:
         self.costs, self.noise = costs, noise
         self.tuning = SelfTuning(seed)
         self.random = Random(seed)
         self.used: list[TuningSetting] = []
-        self.lost = dict.fromkeys(SETTINGS, 0.0)  # by each fixed setting, under the same load and noise
+        self.lost = dict.fromkeys(SETTINGS, 0.0)  # by fixed setting, under the same load and noise
         self.lost_tuned = 0.0
 
     def run(self, hours: float) -> None:
@@ -55,7 +55,7 @@ class Day:
 
     @property
     def regret(self) -> float:
-        """Against the best fixed setting, which only this test can know."""
+        """Excess cost over the best fixed setting, which only this test can know."""
         return self.lost_tuned / min(self.lost.values()) - 1
 
 
@@ -110,7 +110,7 @@ def test_few_epochs_are_tries() -> None:
 
 
 def test_noise_keeps_the_default_setting() -> None:
-    """With equal settings, most of the time is spent in the default one: it takes evidence to leave it."""
+    """With equal settings, the default is in force most of the time, because leaving it needs evidence."""
     kept = 0
     for seed in range(10):
         day = Day(indifferent, seed, noise=0.3)

@@ -1,4 +1,4 @@
-"""Service classes: online clients before offline ones, at once; in a class the policy in force decides."""
+"""Classes of service: online clients preempt offline clients, and within a class the policy in force decides."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def make_policy_host(policy: str, **settings: object) -> SimulatedHost:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@pytest.mark.parametrize("held", [False, True])
-def test_an_offline_turn_ends_with_the_event_that_an_online_client_wants(policy: str, held: bool) -> None:
+@pytest.mark.parametrize("is_held", [False, True])
+def test_an_offline_turn_ends_with_the_event_of_a_waiting_online_client(policy: str, is_held: bool) -> None:
     host = make_policy_host(policy, time_quantum=30.0)
     offline, online = host.start_client("offline", service="offline"), host.start_client("online", busy=False)
-    if held:
+    if is_held:
         host.handle_event(ev.HoldRequested("offline", 100.0))
     host.run(0.01)
     before = len(host.commands)
@@ -35,8 +35,8 @@ def test_an_offline_turn_ends_with_the_event_that_an_online_client_wants(policy:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_offline_clients_run_only_while_no_online_one_wants(policy: str) -> None:
-    """They have no bound of their own: `max_wait` counts within a class."""
+def test_offline_clients_run_only_while_no_online_client_waits(policy: str) -> None:
+    """Offline clients have no bound of their own, because `max_wait` counts within a class."""
     host = make_policy_host(policy, max_wait=5.0)
     host.start_client("offline", service="offline")
     online = host.start_client("online")

@@ -1,4 +1,4 @@
-"""GaiaGPU's elastic limits, against clients that use what they are given and want, in virtual time."""
+"""GaiaGPU's elastic limits, in virtual time, for clients that use what they want within their limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERVAL = TICK_SECONDS * TICKS_PER_CHANGE
 
 
 class Crowd:
-    """`wants`: the fraction of the device that each client would use now."""
+    """Clients of one device. `wants`: the fraction of the device that each client would use now."""
 
     def __init__(self, **requests: float) -> None:
         self.limits = ElasticLimits()
@@ -61,7 +61,7 @@ def test_a_tenth_of_the_device_is_not_lent() -> None:
 
 
 def test_lent_capacity_is_returned() -> None:
-    """Within two intervals of the owner's awakening it has what it requests."""
+    """Within two intervals after the owner becomes active, it has its request."""
     crowd = Crowd(a=0.2, b=0.7)
     crowd.wants["a"] = 1.0
     crowd.run(60 * INTERVAL)

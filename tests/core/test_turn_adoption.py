@@ -1,4 +1,4 @@
-"""A new coordinator takes over from one that died: turns that outlived it, and clients that wait."""
+"""Takeover by a new coordinator: turns that began under an earlier coordinator, and clients that wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jupyter_gpushare.core.interface import events as ev
 from .conftest import QUANTUM_SECONDS, MakeHost
 from .simulated_host import CLOSED, CLOSING, OPEN, SimulatedHost
 
-TURN = (1 << 40) + 5  # of an earlier coordinator
+TURN = (1 << 40) + 5  # a turn number of an earlier coordinator
 
 
 def test_a_running_turn_goes_on_with_its_number(host: SimulatedHost) -> None:
@@ -51,11 +51,11 @@ def test_a_running_gang_comes_back_process_by_process(make_host: MakeHost) -> No
     assert not host.holders("d1")
 
 
-def test_a_process_at_the_gate_runs_with_the_rest_that_was_running(host: SimulatedHost) -> None:
-    """It said hello first, and wants; the coordinator learns only then that its client has the turn."""
+def test_process_at_the_gate_joins_its_running_siblings(host: SimulatedHost) -> None:
+    """The process sends its hello first, and waits; then the coordinator reads that its client has the turn."""
     host.lock_by_other("gpu")
     waits = host.add_process("a", busy=True)
-    host.unlock_by_other("gpu", ring=False)  # it was the client's own lock
+    host.unlock_by_other("gpu", ring=False)  # the lock was the client's own
     host.adopt("a", "gpu", turn=TURN)
     host.run_until(lambda: waits.gate == OPEN, within=0.05)
 
@@ -67,7 +67,7 @@ def test_clients_that_ran_together_go_on_together(make_host: MakeHost) -> None:
 
 
 def test_a_turn_covers_only_the_devices_of_the_processes_that_are_in_it(make_host: MakeHost) -> None:
-    """One process runs on d2, the other one waits for d1, which another client has."""
+    """One process runs on d2, and the other process waits for d1, which another client has."""
     host = make_host("d1", "d2")
     host.add_process("b", "d1", busy=True)
     waits = host.add_process("a", "d1", busy=True)
@@ -79,7 +79,7 @@ def test_a_turn_covers_only_the_devices_of_the_processes_that_are_in_it(make_hos
 
 
 def test_a_process_comes_back_while_its_client_drains(host: SimulatedHost) -> None:
-    """No other client runs before it has drained too."""
+    """No other client runs before this process has drained too."""
     first = host.adopt("a", "gpu", turn=TURN)
     first.drains_in = 0.05
     host.add_process("b", busy=True)

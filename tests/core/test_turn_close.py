@@ -1,4 +1,4 @@
-"""Closing: draining, reports that are stale, and drains that wait for a thread at the gate."""
+"""Closing of turns: drains, reports of earlier turns, and drains that wait for a thread at the gate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_slow_drain_without_waiting_threads_is_waited_for_and_reported(host: S
 
 
 def test_uncontended_slow_drain_is_no_overrun(host: SimulatedHost) -> None:
-    """A cell has ended, its work has not."""
+    """The cell has ended, and its work has not."""
     a = host.add_process("a", drains_in=30)
     host.start_cell("a", "1")
     host.wait_at_gate(a)
@@ -42,11 +42,11 @@ def test_uncontended_slow_drain_is_no_overrun(host: SimulatedHost) -> None:
     assert host.phase("a") == "draining"
     host.add_process("b", busy=True)
     host.run(0.2)
-    assert host.phase("a") == "overrun", "now somebody does"
+    assert host.phase("a") == "overrun", "now another client waits"
 
 
 def pair(host: SimulatedHost, collectives: int) -> tuple[SimulatedProcess, SimulatedProcess]:
-    """A client of two processes on one device; the first one's work waits on the device for the second's."""
+    """Return two processes of a client on one device. The first one's work waits on the device for the second's."""
     second = host.add_process("a")
     first = host.add_process("a")
     first.peer, first.collectives = second, collectives
@@ -54,7 +54,7 @@ def pair(host: SimulatedHost, collectives: int) -> tuple[SimulatedProcess, Simul
 
 
 def hopeless_pair(host: SimulatedHost) -> tuple[SimulatedProcess, SimulatedProcess]:
-    """A client of two processes, each of whose work waits on the device for what the other submits next."""
+    """Return two processes of a client. The work of each waits on the device for the other's next submission."""
     first, second = pair(host, 10**6)
     second.peer, second.collectives = first, 10**6
     first.busy = second.busy = True
@@ -70,12 +70,12 @@ def test_half_a_collective_is_completed_by_a_step(host: SimulatedHost) -> None:
     host.wait_at_gate(second)
     waited = host.run_until(lambda: host.running() == "b")
     assert waited == pytest.approx(STUCK, abs=0.01), "the step ends when it has helped"
-    assert first.openings == 1, "it did not stand at the gate"
+    assert first.openings == 1, "no thread of the first process waited at the gate"
     assert not [c for c in host.commands if isinstance(c, cmd.ReportOverrun)]
 
 
 def test_a_client_that_never_drains_is_an_overrun_and_never_a_deadlock(host: SimulatedHost) -> None:
-    """Each step submits another collective whose other half is left outside: it goes on, ever more slowly."""
+    """Each step submits another collective whose other half waits at the gate, so the steps become rarer."""
     first, second = hopeless_pair(host)
     host.wait_at_gate(first, second)
     host.add_process("b", busy=True)
@@ -84,13 +84,13 @@ def test_a_client_that_never_drains_is_an_overrun_and_never_a_deadlock(host: Sim
     assert len([c for c in host.commands if isinstance(c, cmd.ReportOverrun)]) == 1
     passed = second.openings
     host.run(20)
-    assert second.openings > passed, "it must go on"
+    assert second.openings > passed, "the steps must go on"
     first.collectives = second.collectives = 0
     host.run_until(lambda: host.running() == "b")
 
 
-def test_ranks_that_wait_for_each_other_at_every_step_are_parted_soon(host: SimulatedHost) -> None:
-    """Each is let through alone, and its next step waits for the other's: no patience between such steps."""
+def test_ranks_that_wait_for_each_other_at_every_step_are_separated_soon(host: SimulatedHost) -> None:
+    """Each rank passes alone, and its next step waits for the other rank. No such step needs a long wait."""
     first, second = pair(host, 4)
     second.peer, second.collectives = first, 4
     first.busy = second.busy = True
@@ -103,7 +103,7 @@ def test_ranks_that_wait_for_each_other_at_every_step_are_parted_soon(host: Simu
 
 
 def test_processes_that_close_by_themselves_at_their_deadline(host: SimulatedHost) -> None:
-    """The coordinator need not be on the way of a handoff; only reports show it."""
+    """The handoff needs no coordinator, which only reads reports of it."""
     for drains_in in (0.001, 0.002):
         host.add_process("a", drains_in=drains_in, busy=True)
     b = host.add_process("b", busy=True)
@@ -114,7 +114,7 @@ def test_processes_that_close_by_themselves_at_their_deadline(host: SimulatedHos
     assert host.queue("gpu") == ["a"]
 
 
-def test_one_that_closes_by_itself_ends_the_turn_of_the_others(host: SimulatedHost) -> None:
+def test_process_that_closes_by_itself_ends_the_turn_of_its_siblings(host: SimulatedHost) -> None:
     first, second = host.add_process("a"), host.add_process("a", drains_in=0.01)
     host.wait_at_gate(first, second)
     host.handle_event(ev.GateClosed(first.number, first.turn, host.now))
@@ -136,7 +136,7 @@ def test_reports_of_a_turn_that_is_over_are_ignored(host: SimulatedHost) -> None
 
 
 def test_a_drained_process_goes_on_with_a_turn_that_goes_on(host: SimulatedHost) -> None:
-    """The other client gives up while a sibling drains: a thread that comes to the gate needs no new turn."""
+    """The other client stops waiting while a sibling drains. A thread that comes to the gate needs no new turn."""
     first, second = host.add_process("a", drains_in=0.3), host.add_process("a")
     host.wait_at_gate(first, second)
     b = host.add_process("b", busy=True)
@@ -155,12 +155,12 @@ def test_idle_of_a_process_that_is_in_no_turn_is_ignored(host: SimulatedHost) ->
     assert host.running() == "a"
 
 
-def test_wants_that_crossed_the_opening_is_ignored(host: SimulatedHost) -> None:
+def test_gate_wait_that_crossed_the_opening_is_ignored(host: SimulatedHost) -> None:
     a = host.add_process("a", busy=True)
     assert host.handle_event(ev.GateWaitStarted(a.number)) == []
     host.add_process("b", busy=True)
     host.run(QUANTUM_SECONDS)
-    assert host.queue("gpu") == ["a"], "only its own, sent after the closing"
+    assert host.queue("gpu") == ["a"], "only for the wait that a reported after the closing"
 
 
 def test_gate_wait_during_a_drain_queues_last(host: SimulatedHost) -> None:
@@ -174,7 +174,7 @@ def test_gate_wait_during_a_drain_queues_last(host: SimulatedHost) -> None:
 
 
 def test_a_thread_that_comes_to_the_gate_while_another_process_steps(host: SimulatedHost) -> None:
-    """It is not forgotten: if the step does not help, its own process steps."""
+    """If the step of the other process does not help, the thread's own process steps."""
     first, second = pair(host, 0)
     third = host.add_process("a")
     host.wait_at_gate(first, second, third)
@@ -198,7 +198,7 @@ def test_a_process_that_joins_during_a_closing_waits(host: SimulatedHost) -> Non
     assert host.queue("gpu") == ["a"]
 
 
-def test_closing_at_time_zero_is_as_late_as_any_other(host: SimulatedHost) -> None:
+def test_closing_at_time_zero_is_as_late_as_any(host: SimulatedHost) -> None:
     host.add_process("a", drains_in=30, waiting=True)
     host.add_process("b", busy=True)
     host.handle_event(ev.ReleaseRequested("a"))

@@ -1,4 +1,4 @@
-"""Who runs, when a turn begins and when it ends."""
+"""Scheduler of turns: the running client, and the start and end of turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .conftest import QUANTUM_SECONDS
 from .simulated_host import SimulatedHost, baseline
 
 
-def test_a_client_that_wants_a_free_device_runs_at_once(host: SimulatedHost) -> None:
+def test_client_runs_at_once_on_a_free_device(host: SimulatedHost) -> None:
     a = host.add_process("a")
     assert host.phase("a") == "idle"
     host.wait_at_gate(a)
@@ -95,9 +95,9 @@ def test_idle_release_ends_a_contended_turn_of_idle_processes(host: SimulatedHos
     host.wait_at_gate(first, second)
     host.report_idle(first)
     host.report_idle(second)
-    assert host.running() == "a", "nobody waits: nothing is taken away"
+    assert host.running() == "a", "a keeps its turn while no client waits"
     host.add_process("b", busy=True)
-    assert host.running() == "a", "what was reported before anybody waited is old"
+    assert host.running() == "a", "a report from before the wait is outdated"
     host.report_idle(first)
     assert host.running() == "a"
     host.report_idle(second)
@@ -105,7 +105,7 @@ def test_idle_release_ends_a_contended_turn_of_idle_processes(host: SimulatedHos
     assert host.phase("a") == "idle"
 
 
-def test_a_process_that_works_again_is_not_idle_when_the_other_one_becomes_so(host: SimulatedHost) -> None:
+def test_a_process_that_works_again_is_not_idle_when_another_process_becomes_idle(host: SimulatedHost) -> None:
     first, second = host.add_process("a"), host.add_process("a")
     host.wait_at_gate(first, second)
     host.add_process("b", busy=True)
@@ -154,13 +154,13 @@ class TestProcessesThatEnd:
         host.kill_process(a)
         assert host.running() == "b"
 
-    def test_the_last_undrained_one_while_the_other_has_drained(self, host: SimulatedHost) -> None:
+    def test_last_undrained_process_exits_while_another_has_drained(self, host: SimulatedHost) -> None:
         first, second = host.add_process("a", drains_in=50), host.add_process("a")
         host.wait_at_gate(first, second)
         host.add_process("b", busy=True)
         host.run(1.5 * QUANTUM_SECONDS)
         host.kill_process(first)
-        host.run(0.01)  # until the other one has looked
+        host.run(0.01)  # until the other process has polled its work
         assert host.running() == "b"
 
     def test_ended_client_can_be_unregistered(self, host: SimulatedHost) -> None:

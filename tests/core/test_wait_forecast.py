@@ -1,4 +1,4 @@
-"""What the queue is told about its waits, and what error reports tell of the past."""
+"""Forecasts of the waits in a queue, and the event log of error reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_clients_ahead_count_one_quantum_until_measured(host: SimulatedHost) -> 
 
 
 def short_turns(host: SimulatedHost) -> SimulatedProcess:
-    """A process of the client "a", which has had twenty turns of 0.05 s."""
+    """Return a process of the client "a", which has had twenty turns of 0.05 s."""
     a = host.add_process("a")
     for _ in range(20):
         host.start_cell("a", "1")
@@ -59,7 +59,7 @@ def test_a_turn_that_lasts_longer_than_usual_goes_on_for_half_as_long_again() ->
     host.wait_at_gate(a)
     host.add_process("b", busy=True)
     host.run(0.02)
-    assert waits(host)["b"] == pytest.approx(0.1 - 0.02, abs=0.01), "as its turns usually are"
+    assert waits(host)["b"] == pytest.approx(0.1 - 0.02, abs=0.01), "as the turns of a usually are"
     host.run(19.98)
     assert waits(host)["b"] == pytest.approx(10.0)
 
@@ -99,11 +99,11 @@ def test_forecast_of_one_client_equals_that_of_the_queue(policy: str) -> None:
     for _ in range(40):
         host.run(0.3)
         queue, expected = host.queue("gpu"), waits(host)
-        told = {
+        forecasts = {
             name: forecast_wait(host.scheduler, client, host.now) for name, client in host.scheduler.clients.items()
         }
-        assert {name: (one.position, one.wait) for name, one in told.items() if one} == {
-            name: (place, pytest.approx(expected[name])) for place, name in enumerate(queue, 1)
+        assert {name: (one.position, one.wait) for name, one in forecasts.items() if one} == {
+            name: (position, pytest.approx(expected[name])) for position, name in enumerate(queue, 1)
         }
 
 
@@ -114,8 +114,8 @@ def test_a_client_of_several_devices_waits_for_the_last_of_them(host: SimulatedH
     host.run(0.25)
     host.add_process("c", "second", busy=True)
     host.add_process("gang", "gpu", "second", busy=True)
-    told = forecast_wait(host.scheduler, host.scheduler.clients["gang"], host.now)
-    assert told and (told.position, told.wait) == (2, pytest.approx(1.75))
+    forecast = forecast_wait(host.scheduler, host.scheduler.clients["gang"], host.now)
+    assert forecast and (forecast.position, forecast.wait) == (2, pytest.approx(1.75))
 
 
 def test_wait_of_a_suspended_client_starts_at_its_gate(host: SimulatedHost) -> None:
@@ -146,9 +146,9 @@ def test_contended_turn_has_a_remaining_time(host: SimulatedHost) -> None:
 def test_event_log_has_events_and_decisions(host: SimulatedHost) -> None:
     host.start_busy("a", "b")
     host.run(QUANTUM_SECONDS)
-    story = "\n".join(host.scheduler.event_log())
-    assert "GateWaitStarted(process=1) -> Permit(client='a'" in story
-    assert "1.000000 TurnLeft(process=1, turn=" in story
+    event_log = "\n".join(host.scheduler.event_log())
+    assert "GateWaitStarted(process=1) -> Permit(client='a'" in event_log
+    assert "1.000000 TurnLeft(process=1, turn=" in event_log
 
 
 def test_event_log_is_bounded(host: SimulatedHost) -> None:

@@ -1,4 +1,4 @@
-"""The queue of a device: its heaps give what sorting everybody gives, at a few heap operations for each change."""
+"""Queue of a device: its heaps give the order of a full sort, at a few heap operations for each change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_WAIT = 10.0
 
 
 class Used(Policy):
-    """Least use first."""
+    """Policy with the least use first."""
 
     name = "used"
 
@@ -51,32 +51,32 @@ def make(number: int) -> Client:
 
 
 class AnyQueue(RuleBasedStateMachine):
-    """Clients come, leave, are limited, change their class, and run; time passes."""
+    """Clients that enter, leave, are limited, change their class, and run, while time passes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.policy = Used()
-        self.line = WaitQueue(self.policy, MAX_WAIT)
+        self.queue = WaitQueue(self.policy, MAX_WAIT)
         self.now = 0.0
         self.tickets = 0
         self.clients = [make(number) for number in range(7)]
-        self.keys: dict[str, float] = {}  # of those that are in and ready
+        self.keys: dict[str, float] = {}  # by client that is in the queue and ready
 
     def pick(self, data: st.DataObject, waiting: bool) -> Client:
-        numbers = [number for number, client in enumerate(self.clients) if (client in self.line) == waiting]
+        numbers = [number for number, client in enumerate(self.clients) if (client in self.queue) == waiting]
         return self.clients[data.draw(st.sampled_from(numbers), label="client")]
 
     def add(self, client: Client) -> None:
         self.keys.pop(client.id, None)
-        self.line.add(client, self.now)
+        self.queue.add(client, self.now)
         self.let_in()
 
     def let_in(self) -> None:
         for client in self.clients:
-            if client in self.line and client.ready_at <= self.now:
+            if client in self.queue and client.ready_at <= self.now:
                 self.keys.setdefault(client.id, self.policy.key(client))
 
-    @precondition(lambda self: len(list(self.line.clients)) < len(self.clients))
+    @precondition(lambda self: len(list(self.queue.clients)) < len(self.clients))
     @rule(data=st.data(), offline=st.booleans(), pause=st.sampled_from([None, None, 0.5, 3.0, 20.0]))
     def come(self, data: st.DataObject, offline: bool, pause: float | None) -> None:
         client = self.pick(data, waiting=False)
@@ -86,7 +86,7 @@ class AnyQueue(RuleBasedStateMachine):
         client.time_limit = None if pause is None else Ready(self.now + pause)  # type: ignore[assignment]
         self.add(client)
 
-    @precondition(lambda self: any(self.line.clients))
+    @precondition(lambda self: any(self.queue.clients))
     @rule(data=st.data(), offline=st.booleans(), pause=st.sampled_from([None, 0.1, 1.0, 5.0]))
     def another_quota(self, data: st.DataObject, offline: bool, pause: float | None) -> None:
         client = self.pick(data, waiting=True)
@@ -94,15 +94,15 @@ class AnyQueue(RuleBasedStateMachine):
         client.time_limit = None if pause is None else Ready(self.now + pause)  # type: ignore[assignment]
         self.add(client)
 
-    @precondition(lambda self: any(self.line.clients))
+    @precondition(lambda self: any(self.queue.clients))
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         client = self.pick(data, waiting=True)
-        self.line.remove(client)
+        self.queue.remove(client)
         client.waiting_since = None
         self.keys.pop(client.id, None)
 
-    @precondition(lambda self: len(list(self.line.clients)) < len(self.clients))
+    @precondition(lambda self: len(list(self.queue.clients)) < len(self.clients))
     @rule(data=st.data(), seconds=st.sampled_from([0.5, 1.0, 2.5]))
     def run_a_while(self, data: st.DataObject, seconds: float) -> None:
         client = self.pick(data, waiting=False)
@@ -111,7 +111,7 @@ class AnyQueue(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.3, 1.0, 4.0, 11.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        self.line.update_eligibility(self.now)
+        self.queue.update_eligibility(self.now)
         self.let_in()
 
     def sort_key(self, client: Client) -> tuple[Any, ...]:
@@ -124,16 +124,16 @@ class AnyQueue(RuleBasedStateMachine):
 
     @invariant()
     def as_if_sorted(self) -> None:
-        expected = sorted(self.line.clients, key=self.sort_key)
+        expected = sorted(self.queue.clients, key=self.sort_key)
         ready = [client for client in expected if client.id in self.keys]
-        assert len(self.line) == len(ready)
-        assert self.line.head(self.now) is (ready[0] if ready else None)
-        assert self.line.in_order(self.now) == expected
+        assert len(self.queue) == len(ready)
+        assert self.queue.head(self.now) is (ready[0] if ready else None)
+        assert self.queue.in_order(self.now) == expected
         pauses = [client.ready_at for client in expected if client.id not in self.keys]
-        assert self.line.next_ready_at() == min(pauses, default=None)
-        for part in (0, 1):
-            since = [client.waiting_since for client in ready if client.service_rank == part]
-            assert self.line.starvation_deadline(part) == min(since, default=float("inf")) + MAX_WAIT  # type: ignore[type-var]
+        assert self.queue.next_ready_at() == min(pauses, default=None)
+        for service_rank in (0, 1):
+            since = [client.waiting_since for client in ready if client.service_rank == service_rank]
+            assert self.queue.starvation_deadline(service_rank) == min(since, default=float("inf")) + MAX_WAIT  # type: ignore[type-var]
 
 
 AnyQueue.TestCase.settings = settings(
@@ -144,7 +144,7 @@ TestAnyQueue = AnyQueue.TestCase
 
 @pytest.mark.parametrize("count", [10, 100, 3000])
 def test_a_few_heap_operations_per_turn_however_long_the_queue(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Whoever is at the head leaves, runs, and waits again: the cost of a decision is that of a few heap operations."""
+    """The head leaves, runs, and waits again. The cost of a decision is that of a few heap operations."""
     operations = 0
 
     def counted(name: str) -> Any:
@@ -159,24 +159,24 @@ def test_a_few_heap_operations_per_turn_however_long_the_queue(monkeypatch: pyte
     monkeypatch.setattr(line_module, "heapq", SimpleNamespace(**{name: counted(name) for name in names}))
     choose = random.Random(1)
     policy = Used()
-    line = WaitQueue(policy, MAX_WAIT)
+    queue = WaitQueue(policy, MAX_WAIT)
     now, tickets = 0.0, 0
     for number in range(count):
         client = make(number)
         tickets += 1
         client.queue_sequence, client.waiting_since = tickets, now
-        line.add(client, now)
+        queue.add(client, now)
     operations = 0
     turns = 3 * count
     for _ in range(turns):
-        head = line.head(now)
+        head = queue.head(now)
         assert head is not None
-        line.remove(head)
+        queue.remove(head)
         now += 0.01
         policy.used[head.id] = policy.used.get(head.id, 0.0) + choose.uniform(0.1, 5.0)
         tickets += 1
         head.queue_sequence, head.waiting_since = tickets, now
-        line.add(head, now)
-        line.update_eligibility(now)
-        line.next_ready_at()
+        queue.add(head, now)
+        queue.update_eligibility(now)
+        queue.next_ready_at()
     assert operations <= 7 * turns

@@ -1,7 +1,7 @@
 """Tests that run in a process of their own, on the simulated driver or on a GPU (`DRIVER=sim|gpu`, default sim).
 
-A test marked `@on_driver` is called in a new Python process with a `Cuda`, a device with a context and the built-in
-functions loaded. A process can't be initialised twice or survive a fatal device error, so each test gets its own.
+A test marked `@on_driver` gets a `Cuda`: a device with a context and the built-in functions loaded.
+Each test has a new Python process, because a process cannot initialise CUDA twice or survive a fatal device error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def packaged(name: str) -> Path:
 
 @cache
 def simulated_driver() -> Path:
-    """The library, built from the present sources."""
+    """Return the library of the simulated driver, built from the present sources."""
     if not sanitizers.KIND:
         return packaged("simcuda/libcuda.so.1")
     return cached(
@@ -49,7 +49,7 @@ def simulated_driver() -> Path:
 
 
 def environment(state: Path, **more: str) -> dict[str, str]:
-    """The environment of a program on this machine `state` (a file of the simulated driver's)."""
+    """Return the environment of a program on the machine `state`, a file of the simulated driver."""
     ours = ("GPUSHARE_", "LD_PRELOAD") if IS_GPU else ("GPUSHARE_", "CUDA_", "LD_")
     made = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     if not IS_GPU:
@@ -60,7 +60,7 @@ def environment(state: Path, **more: str) -> dict[str, str]:
     return made | {"CUDA_MODULE_LOADING": "EAGER"} | more
 
 
-# The folder becomes the package `tests` whatever else is installed under that name.
+# The folder becomes the package `tests`, even if another package has this name.
 BOOTSTRAP = """
 import sys, types
 tests = sys.modules["tests"] = types.ModuleType("tests")
@@ -97,10 +97,10 @@ def on_driver(**variables: str) -> Callable[[Callable[..., Any]], Callable[[Path
 
 
 @contextmanager
-def run_test_program(
+def running_process(
     test: Callable[..., Any], variables: dict[str, str], *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """`start`, and the process is gone afterwards. It says what it has to say on its standard output, by lines."""
+    """Start a process as `start` does, and end it afterwards. The process reports by lines of standard output."""
     process = start_test(test, variables, *arguments)
     try:
         yield process
@@ -124,7 +124,7 @@ SIGNATURES = {
 
 
 class CudaError(Exception):
-    """A driver call that failed. `code` is its result, for instance 700."""
+    """Error of a driver call. `code` is its result, for instance 700."""
 
     def __init__(self, name: str, code: int) -> None:
         super().__init__(f"{name} returned {code}")
@@ -132,7 +132,7 @@ class CudaError(Exception):
 
 
 class Cuda:
-    """The driver through cuda-bindings: `cuda.cuMemAlloc(n)` returns what the call returns, or raises `CudaError`."""
+    """Driver through cuda-bindings: `cuda.cuMemAlloc(n)` returns the result of the call, or raises `CudaError`."""
 
     def __init__(self) -> None:
         from cuda.bindings import driver
@@ -157,7 +157,7 @@ class Cuda:
         return call if name.startswith("cu") else function
 
     def code(self, name: str, *arguments: Any) -> int:
-        """The result of a call, 0 for success."""
+        """Return the status of a call, 0 for success."""
         return int(getattr(self.driver, name)(*arguments)[0])
 
     def launch(self, name: str, *arguments: Any, stream: Any = 0) -> None:
@@ -165,14 +165,14 @@ class Cuda:
         types = SIGNATURES[name]
         kinds = {"p": ctypes.c_uint64, "u": ctypes.c_uint64, "f": ctypes.c_float, "i": ctypes.c_uint32}
         values = tuple(value if kind == "f" else int(value) for value, kind in zip(arguments, types, strict=True))
-        # One block is enough for what needs time; more for what needs memory bandwidth.
+        # One block is enough for work that takes time, but not for work that needs memory bandwidth.
         blocks = 1 if name in ("spin", "stamp", "wait_flag", "set_flag") else 256
         threads = 1 if blocks == 1 else 256
         parameters = (values, tuple(kinds[kind] for kind in types))
         self.cuLaunchKernel(self.functions[name], blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
 
     def read(self, address: Any, size: int, offset: int = 0) -> bytes:
-        """Bytes of device memory."""
+        """Read bytes of device memory."""
         data = bytearray(size)
         self.cuMemcpyDtoH(data, int(address) + offset, size)
         return bytes(data)
@@ -181,7 +181,7 @@ class Cuda:
         return ctypes.c_float.from_buffer_copy(self.read(address, 4, 4 * index)).value
 
     def host_flag(self) -> tuple[ctypes.c_uint32, int]:
-        """A word in pinned host memory that device and host both see, and its device address."""
+        """Return a word in pinned host memory that device and host share, and its device address."""
         memory = self.cuMemHostAlloc(4, 0)
         word = ctypes.c_uint32.from_address(int(memory))
         word.value = 0
@@ -195,7 +195,7 @@ class Cuda:
 
 
 def main() -> None:
-    """What the new process does: MODULE FUNCTION ARGUMENTS… (see `start`)."""
+    """Run MODULE FUNCTION ARGUMENTS… in the new process (see `start`)."""
     module, name, *arguments = sys.argv[2:]
     test = getattr(importlib.import_module(module), name)
     getattr(test, "test", test)(Cuda(), *arguments)

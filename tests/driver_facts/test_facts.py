@@ -1,10 +1,11 @@
-"""What the shim believes about the driver, one test per belief, the same on the simulated driver and on a GPU.
+"""Facts about the driver that the shim relies on, with a test for each, on the simulated driver and on a GPU.
 
     pytest tests/driver_facts                 on the simulated driver
     DRIVER=gpu pytest tests/driver_facts      on a GPU
 
-A simulated driver proves only that its author believed the same, so each belief says where it comes from, and whether
-it has been seen on a GPU. Here: capture, events, freeing, processes; the others have their topic in their name.
+The simulated driver proves only that its author assumed the same.
+The docstring of each fact therefore has its source, and whether it has been seen on a GPU.
+This file has facts about capture, events, freeing and processes; the names of the other files are their topics.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 
 from ..support.polling import wait_until
-from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, run_test_program
+from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, running_process
 from .vmm import free_bytes, mapped
 
 HELD = 256 * MIB
@@ -29,7 +30,7 @@ GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
-    """The result of `function` in another thread."""
+    """Call a function in another thread, and return its result."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(function()))
     thread.start()
@@ -43,7 +44,7 @@ def exchange_mode(cuda: Cuda, mode: int) -> None:
 
 @contextmanager
 def capturing(cuda: Cuda, flags: int = 0, mode: int = THREAD_LOCAL) -> Iterator[tuple[Any, Callable[[], int]]]:
-    """A stream in capture with one launch captured, and a function that ends the capture and returns the result."""
+    """Return a stream in capture with one captured launch, and a function that ends the capture with its result."""
     stream = cuda.cuStreamCreate(flags)
     memory = cuda.cuMemAlloc(MIB)
     cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(mode))
@@ -277,7 +278,7 @@ def test_a_running_launch_is_not_preempted_by_its_own_process(cuda: Cuda) -> Non
 
 
 def holder(cuda: Cuda, kind: str) -> None:
-    """A process with memory; it ends when its input does."""
+    """Allocate memory in a process that ends with its standard input."""
     if kind == "mapped":
         mapped(cuda, HELD)
     else:
@@ -295,18 +296,18 @@ def spinner(cuda: Cuda, milliseconds: str) -> None:
 
 def beside_holder(cuda: Cuda, state: str, kind: str) -> None:
     before = free_bytes(cuda)
-    with run_test_program(holder, environment(Path(state)), kind) as other:
+    with running_process(holder, environment(Path(state)), kind) as other:
         assert other.stdout and other.stdout.readline() == "holding\n"
         assert free_bytes(cuda) <= before - HELD
         other.kill()
         wait_until(lambda: free_bytes(cuda) > before - HELD // 4)
-        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # it has ended by then
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # wait for the end of the process
 
 
 def beside_spinner(cuda: Cuda, state: str) -> None:
     cuda.launch("spin", MS)
     cuda.cuCtxSynchronize()
-    with run_test_program(spinner, environment(Path(state)), "1500") as other:
+    with running_process(spinner, environment(Path(state)), "1500") as other:
         assert other.stdout and other.stdout.readline() == "running\n"
         began = time.monotonic()
         cuda.launch("spin", MS)
@@ -317,7 +318,7 @@ def beside_spinner(cuda: Cuda, state: str) -> None:
 
 def run(test: Callable[..., Any], tmp_path: Path, *arguments: str) -> None:
     state = tmp_path / "state"
-    with run_test_program(test, environment(state), str(state), *arguments) as process:
+    with running_process(test, environment(state), str(state), *arguments) as process:
         process.wait(timeout=60)
         assert process.returncode == 0
 

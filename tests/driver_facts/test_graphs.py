@@ -1,4 +1,4 @@
-"""Beliefs about graphs: what their launches do and the memory they take (see test_facts.py)."""
+"""Facts about graphs: their launches and their memory (see test_facts.py)."""
 
 from __future__ import annotations
 

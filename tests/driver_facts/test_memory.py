@@ -1,4 +1,4 @@
-"""Beliefs about unified memory, pools, pinned memory and IPC handles (see test_facts.py)."""
+"""Facts about unified memory, pools, pinned memory and IPC handles (see test_facts.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, run_test_program
+from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process
 from .test_facts import run
 from .vmm import free_bytes
 
@@ -43,7 +43,7 @@ def test_unified_memory_takes_none_of_the_device_until_it_is_used(cuda: Cuda) ->
 
 @on_driver()
 def test_prefetching_populates_untouched_pages(cuda: Cuda) -> None:
-    """A prefetch to the device gives untouched pages device memory. (So what nobody has touched is never prefetched.)
+    """A prefetch to the device gives untouched pages device memory. (The shim never prefetches untouched pages.)
 
     Source: documentation of cuMemPrefetchAsync; CUDA programming guide, "Data prefetching". Not yet seen on a GPU.
     """
@@ -87,8 +87,8 @@ def test_only_unified_memory_is_prefetched(cuda: Cuda) -> None:
 
 @on_driver()
 def test_memory_the_device_only_maps_is_not_migrated(cuda: Cuda) -> None:
-    """With "accessed by" the device, pages on the host stay there when a launch uses them. (Placement of those who must
-    leave the device to others.)
+    """With "accessed by" the device, pages on the host stay there when a launch uses them. (The shim sets it for
+    memory of offline clients.)
 
     Source: documentation of CU_MEM_ADVISE_SET_ACCESSED_BY ("does not cause data migration"); used so by TGS.
     Not yet seen on a GPU.
@@ -105,7 +105,7 @@ def test_memory_the_device_only_maps_is_not_migrated(cuda: Cuda) -> None:
 
 @on_driver()
 def test_the_host_sees_what_the_device_wrote_to_unified_memory(cuda: Cuda) -> None:
-    """And the device what the host wrote, after a synchronisation.
+    """After a synchronisation, the device also reads the values that the host wrote.
 
     Source: CUDA programming guide, "Unified Memory Programming". Not yet seen on a GPU.
     """
@@ -119,7 +119,8 @@ def test_the_host_sees_what_the_device_wrote_to_unified_memory(cuda: Cuda) -> No
 
 @on_driver()
 def test_memory_of_the_default_pool_goes_back_at_a_synchronisation(cuda: Cuda) -> None:
-    """What cuMemFreeAsync has freed is free for others after the stream was synchronised (release threshold 0).
+    """Memory that cuMemFreeAsync has freed is free for other processes after a synchronisation of the stream (release
+    threshold 0).
 
     Source: CUDA programming guide, "Stream ordered memory allocator" (physical page caching). Not yet seen on a GPU.
     """
@@ -161,7 +162,7 @@ def test_memory_of_a_pool_has_no_legacy_ipc_handle(cuda: Cuda) -> None:
 
 
 def in_stream(cuda: Cuda, copy: Callable[[Any, Any], None]) -> bool:
-    """Does an asynchronous copy return while the work before it in its stream is still running?"""
+    """Return whether an asynchronous copy returns while the work before it in its stream is still running."""
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     word, flag = cuda.host_flag()
     memory = cuda.cuMemAlloc(MIB)
@@ -246,9 +247,9 @@ def sharer(cuda: Cuda, state: str) -> None:
     cuda.launch("fill_f32", memory, 1.0, 16)
     cuda.cuCtxSynchronize()
     handle = cuda.cuIpcGetMemHandle(memory)
-    assert cuda.code("cuIpcOpenMemHandle", handle, 1) != 0  # not in the process that it is of
+    assert cuda.code("cuIpcOpenMemHandle", handle, 1) != 0  # the exporting process cannot open its own handle
     free = free_bytes(cuda)
-    with run_test_program(opener, environment(Path(state)), ctypes.string_at(handle.getPtr(), 64).hex()) as other:
+    with running_process(opener, environment(Path(state)), ctypes.string_at(handle.getPtr(), 64).hex()) as other:
         assert other.wait(timeout=60) == 0
     assert cuda.read_f32(memory, 3) == 2.0
     assert free_bytes(cuda) > free - SIZE // 2

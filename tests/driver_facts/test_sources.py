@@ -1,4 +1,4 @@
-"""Every fact says where the belief comes from, and whether it has been seen on a GPU."""
+"""Docstrings of all facts: each has its source, and whether the fact has been seen on a GPU."""
 
 from __future__ import annotations
 

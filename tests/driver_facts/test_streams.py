@@ -1,4 +1,4 @@
-"""Beliefs about streams: value waits, host functions, default streams of threads (see test_facts.py)."""
+"""Facts about streams: value waits, host functions, default streams of threads (see test_facts.py)."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_an_event_recorded_again_outside_its_capture_is_an_event_again(cuda: Cud
 
 @on_driver()
 def test_captured_work_does_not_run(cuda: Cuda) -> None:
-    """What is captured runs at a launch of the graph, as often as that is launched, and not before.
+    """Captured work runs at each launch of the graph, and not before.
 
     Source: documentation of cuStreamBeginCapture. Not yet seen on a GPU.
     """

@@ -1,4 +1,4 @@
-"""Beliefs about virtual memory management: how memory is moved without unified memory (see test_facts.py)."""
+"""Facts about virtual memory management, which moves memory in mode swap (see test_facts.py)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_the_granularity_is_two_mebibytes(cuda: Cuda) -> None:
 
 @on_driver()
 def test_unmapping_leaves_the_address_and_nothing_else(cuda: Cuda) -> None:
-    """After cuMemUnmap the addresses stay reserved; other memory mapped there has its own contents and no access yet;
-    the first memory keeps its data and may come back to the same address. (How memory is moved.)
+    """After cuMemUnmap the addresses stay reserved. Other memory mapped there has its own contents and no access yet.
+    The first memory keeps its data and can be mapped at the same address again. (The shim moves memory in this way.)
 
     Source: documentation of cuMemUnmap ("converted to an address reservation … access granted through
     cuMemSetAccess, as all mappings start with no accessibility setup"). Not yet seen on a GPU.

@@ -1,4 +1,4 @@
-"""Virtual memory management by cuda-bindings, in short."""
+"""Short functions for virtual memory management by cuda-bindings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_ACCESS, READ_WRITE = 0, 3
 
 
 def properties(cuda: Cuda, shareable: bool = False) -> Any:
-    """Memory of device 0; `shareable`: with a file descriptor for other processes."""
+    """Create memory of device 0, with `shareable` for export to other processes by a file descriptor."""
     driver = cuda.driver
     made = driver.CUmemAllocationProp()
     made.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -31,21 +31,21 @@ def reserve(cuda: Cuda, size: int, hint: int = 0) -> int:
 
 
 def allow(cuda: Cuda, address: int, size: int, flags: int = READ_WRITE) -> int:
-    """The result of cuMemSetAccess."""
-    wanted = cuda.driver.CUmemAccessDesc()
-    wanted.location = properties(cuda).location
-    wanted.flags = cuda.driver.CUmemAccess_flags(flags)
-    return cuda.code("cuMemSetAccess", address, size, [wanted], 1)
+    """Call cuMemSetAccess, and return its status."""
+    access = cuda.driver.CUmemAccessDesc()
+    access.location = properties(cuda).location
+    access.flags = cuda.driver.CUmemAccess_flags(flags)
+    return cuda.code("cuMemSetAccess", address, size, [access], 1)
 
 
 def map_at(cuda: Cuda, address: int, handle: Any, size: int = GRANULE) -> None:
-    """Map and allow."""
+    """Map memory, and allow access."""
     cuda.cuMemMap(address, size, 0, handle, 0)
     assert allow(cuda, address, size) == 0
 
 
 def mapped(cuda: Cuda, size: int = GRANULE) -> tuple[int, Any]:
-    """An address range with memory that the device may use, and the memory's handle."""
+    """Return an address range with memory that the device may use, and the memory's handle."""
     address, handle = reserve(cuda, size), create(cuda, size)
     map_at(cuda, address, handle, size)
     return address, handle

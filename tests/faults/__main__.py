@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: run seeds, or one again (`--seed N`)."""
+"""Command `python -m tests.faults`, which runs many seeds, or one seed again (`--seed N`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from .episode import CHECK_EVERY_EVENTS, Episode
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--seed", type=int, help="this one only")
-    parser.add_argument("--first", type=int, default=0, help="the first of many")
-    parser.add_argument("--events", type=float, default=1e5, help="how many events, of as many seeds as that takes")
+    parser.add_argument("--seed", type=int, help="run this seed only")
+    parser.add_argument("--first", type=int, default=0, help="the first of many seeds")
+    parser.add_argument("--events", type=float, default=1e5, help="number of events, with as many seeds as necessary")
     parser.add_argument(
-        "--every", type=int, default=CHECK_EVERY_EVENTS, help="coordinator's events between looks at all books"
+        "--every",
+        type=int,
+        default=CHECK_EVERY_EVENTS,
+        help="events of the coordinator between two checks of its state",
     )
-    parser.add_argument("--kinds", help="only these faults, with commas between them")
-    parser.add_argument("--story", action="store_true", help="print what happened also when nothing is wrong")
+    parser.add_argument("--kinds", help="only these faults, separated by commas")
+    parser.add_argument("--log", action="store_true", help="print the events of each seed, even without a failure")
     options = parser.parse_args()
     kinds = tuple(options.kinds.split(",")) if options.kinds else None
     failed = events = turns = coordinators = 0
@@ -32,7 +35,7 @@ def main() -> int:
         while True:
             episode = Episode(seed, kinds, options.every)
             outcome = episode.run()
-            if outcome.failure or options.story:
+            if outcome.failure or options.log:
                 print(outcome.failure or "\n".join(f"{at:.6f} {what}" for at, what in episode.host.event_log))
             failed += bool(outcome.failure)
             events += outcome.events

@@ -1,4 +1,4 @@
-"""One coordinator: the real daemon and service, on the virtual clock, until it ends or is killed."""
+"""Coordinator under test: the real coordinator and request dispatcher on the virtual clock, until its end or kill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unittest import mock
 
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
-from jupyter_gpushare.coordinator.engine import coordinator as daemons
+from jupyter_gpushare.coordinator.engine import coordinator as coordinators
 from jupyter_gpushare.coordinator.engine.coordinator import Coordinator
 from jupyter_gpushare.coordinator.gpu.nvml import Nvml
 from jupyter_gpushare.coordinator.host import host_memory
@@ -26,7 +26,7 @@ from .simulated_sockets import CoordinatorSocket
 
 
 class NoNvml(Nvml):
-    """Of a host without NVML: devices become known by what processes report."""
+    """NVML of a host without it: the coordinator gets its devices from processes."""
 
     def __init__(self) -> None:
         self._nvml = None
@@ -34,11 +34,11 @@ class NoNvml(Nvml):
 
 
 class NoStateStore:
-    """As where the disk is full from the beginning: nothing is known of earlier coordinators but by pages."""
+    """State store on a full disk: a coordinator gets the state of earlier coordinators from pages only."""
 
     problems: tuple[str, ...] = ()
 
-    def __init__(self, path: Path, tell: Callable[..., object]) -> None:
+    def __init__(self, path: Path, report: Callable[..., object]) -> None:
         pass
 
     def load(self, loaded: Callable[[dict[str, Any]], None], wait: float) -> None:
@@ -55,22 +55,23 @@ class NoStateStore:
 
 @contextmanager
 def simulated_kernel(is_stopped: Callable[[int], bool], open_pidfd: Callable[[int], int]) -> Iterator[None]:
-    """Answer what the daemon asks of the host beside clock, sockets, memory and locks.
+    """Simulate the coordinator's system calls besides clock, sockets, memory and locks.
 
-    `stopped`: is a process stopped? `watched`: a descriptor for the end of a process, or an OSError.
+    `is_stopped` reports whether a process is stopped.
+    `open_pidfd` returns a descriptor for the end of a process, or raises OSError.
     """
     with (
         mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: is_stopped(handle.connection.pid))),
         mock.patch.object(os, "pidfd_open", open_pidfd),
         mock.patch.object(host_memory, "available_bytes", lambda: 64 << 30),
-        mock.patch.object(daemons.nvml, "Nvml", NoNvml),
-        mock.patch.object(daemons, "StateStore", NoStateStore),
+        mock.patch.object(coordinators.nvml, "Nvml", NoNvml),
+        mock.patch.object(coordinators, "StateStore", NoStateStore),
     ):
         yield
 
 
 class CoordinatorUnderTest(EventOwner):
-    """A coordinator from its start to its end. Each of its sends calls `before_send`, which may interrupt it."""
+    """Coordinator from its start to its end. Each of its sends calls `before_send`, which may interrupt it."""
 
     def __init__(
         self, clock: VirtualClock, kernel: EventOwner, random: Random, settings: LiveSettings, path: str
@@ -80,7 +81,7 @@ class CoordinatorUnderTest(EventOwner):
         self.loop = SimulatedLoop(clock, self, random)
         self.peers: dict[Connection, None] = {}
         self.on_send: Callable[[], None] | None = None
-        self.sockets: dict[CoordinatorSocket, None] = {}  # accepted, or about to be
+        self.sockets: dict[CoordinatorSocket, None] = {}  # accepted connections, and connections in the queue
         asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
         self.daemon = Coordinator(settings, path)
         self.service = make_dispatcher(self.daemon, lambda: None)
@@ -107,7 +108,7 @@ class CoordinatorUnderTest(EventOwner):
             self.on_send()
 
     def kill(self) -> None:
-        """All at once: nothing is said, and the kernel closes what it had open."""
+        """Kill the coordinator: it sends nothing more, and all its files are closed."""
         self.alive = False
         self.on_send = None
         self.daemon.close()
@@ -119,6 +120,6 @@ class CoordinatorUnderTest(EventOwner):
         asyncio._set_running_loop(None)
 
     def end(self) -> None:
-        """In order, as after SIGTERM: what was changed live is over."""
+        """End the coordinator in order, as after SIGTERM, and discard its live settings."""
         self.daemon.settings_override.remove()
         self.kill()

@@ -1,4 +1,4 @@
-"""One seed: a host and its clients by chance, then storms of faults with calm after each, and what must hold."""
+"""Episode of one seed: a random host with clients, then storms of faults with calm after each, and checks."""
 
 from __future__ import annotations
 
@@ -32,48 +32,50 @@ from .invariants import MAX_IDLE_SECONDS, IdleWatch, resource_leaks, state_misma
 from .simulated_host import FaultHost, Violation
 
 STORM_COUNT = 2
-STORM_SECONDS = (2.0, 8.0)  # seconds
-MIN_CALM_SECONDS = 3.0  # at least
-CHECK_EVERY_EVENTS = 16  # events of the coordinator between two looks at all books
+STORM_SECONDS = (2.0, 8.0)
+MIN_CALM_SECONDS = 3.0
+CHECK_EVERY_EVENTS = 16  # events of the coordinator between two checks of its whole state
 
 
 @dataclass
 class Outcome:
-    """`digest`: of everything that happened; two runs of a seed have the same one."""
+    """Outcome of an episode. `digest` covers all events, so two runs of a seed have the same one."""
 
     seed: int
     events: int = 0
     turns: int = 0
     coordinators: int = 0
     digest: str = ""
-    longest_wait: float = 0.0  # from the end of the faults
+    longest_wait: float = 0.0  # seconds from the end of the faults
     faults: Counter[str] = field(default_factory=Counter)
     failure: str = ""
 
 
 class CoordinatorLog(logging.Handler):
-    """A coordinator says nothing worse than a warning, whatever happens to it."""
+    """Log handler that records a bug for each record above WARNING, because no fault may cause one."""
 
     def __init__(self, host: FaultHost) -> None:
         super().__init__(logging.WARNING)
         self._host = host
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = f"coordinator: {record.levelname} {record.getMessage()}"
-        self._host.log_event(said)
+        text = f"coordinator: {record.levelname} {record.getMessage()}"
+        self._host.log_event(text)
         if record.levelno > logging.WARNING:
             trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
-            self._host.bugs.append(f"{said}\n{trace}")
+            self._host.bugs.append(f"{text}\n{trace}")
 
 
 class ShortOverrunSettings(LiveSettings):
-    """What takes longer than a fifth of a second to drain is an overrun."""
+    """Settings with which a drain of more than 0.2 s is an overrun."""
 
-    def core(self) -> Settings:
+    def core_settings(self) -> Settings:
         return replace(super().core_settings(), overrun_after=0.2, evicting_overrun_after=0.3)
 
 
 class Episode:
+    """Run of the fault tests with one seed."""
+
     def __init__(self, seed: int, kinds: tuple[str, ...] | None = None, check_every: int = CHECK_EVERY_EVENTS) -> None:
         self.seed, self._kinds, self._check_every = seed, kinds, check_every
         self.random = Random(seed)
@@ -84,7 +86,7 @@ class Episode:
         self._event_count = 0
 
     def run(self) -> Outcome:
-        """All of it. What was found is in the outcome's `failure`, which tells how to see it again."""
+        """Run the episode. The outcome's `failure` has a failed check and the command that repeats it."""
         with tempfile.TemporaryDirectory(prefix="gpushare-faults-") as folder:
             host = self.host = self._make_host(Path(folder))
             try:
@@ -101,7 +103,7 @@ class Episode:
                         host.close()
                     left = len(os.listdir("/proc/self/fd")) - self._open_descriptors + len(host.devices)
                     if left:
-                        raise Violation(f"{left} descriptors are left when everybody is gone")
+                        raise Violation(f"{left} descriptors are open after the end of all processes")
             except Exception as error:  # a Violation, or any crash
                 self.outcome.failure = self._failure_report(error)
         return self.outcome
@@ -114,12 +116,12 @@ class Episode:
     def _failure_report(self, error: Exception) -> str:
         import traceback
 
-        story = "\n".join(f"{at:.6f} {what}" for at, what in self.host.event_log)
-        where = "" if isinstance(error, Violation) else "".join(traceback.format_exception(error))
+        events = "\n".join(f"{at:.6f} {what}" for at, what in self.host.event_log)
+        trace = "" if isinstance(error, Violation) else "".join(traceback.format_exception(error))
         kinds = f" --kinds {','.join(self._kinds)}" if self._kinds else ""
         state = "\n".join(self._state)
         return (
-            f"{story}\n{state}\n{where}seed {self.seed}, event {self.outcome.events}: {error}\n"
+            f"{events}\n{state}\n{trace}seed {self.seed}, event {self.outcome.events}: {error}\n"
             f"again: python -m tests.faults --seed {self.seed}{kinds}"
         )
 
@@ -137,11 +139,11 @@ class Episode:
             log.setLevel(level)
             log.propagate = propagate
 
-    # --- what there is
+    # --- the host and its clients
 
     def _make_host(self, folder: Path) -> FaultHost:
         random = self.random
-        # What most hosts are at their worst, where turns pass from one process to the next by the lock.
+        # On a crowded host, turns pass from one process to the next by the lock.
         self._is_crowded = random.random() < 0.4
         self._uses_swap = random.random() < 0.3
         traits = GpuShare()
@@ -159,7 +161,7 @@ class Episode:
             traits.sharing = random.choice(("exclusive", "auto", "packed"))
         if self._is_crowded:
             traits.sharing, traits.overrun, devices = "exclusive", "wait", 1
-        gc.collect()  # what others left to it would close its descriptors meanwhile
+        gc.collect()  # so that garbage of other tests closes no descriptors during the episode
         self._open_descriptors = len(os.listdir("/proc/self/fd"))
         shared = traits.sharing != "exclusive" or traits.overrun == "join"
         host = FaultHost(random.getrandbits(64), folder, ShortOverrunSettings(traits), devices, shared)
@@ -231,26 +233,26 @@ class Episode:
             raise Violation("\n".join(found))
 
     def _calm(self, host: FaultHost) -> None:
-        """Everybody comes back, is known again, and whoever waits gets in, by the bound."""
+        """Check that every process connects again and that every waiting thread gets its turn, within the bound."""
         began = host.clock.now
         for client in host.clients.values():
             host.send_user_request(client, {"type": "hold", "seconds": 0.0})
         bound = self._calm_bound(host)
         self._run_until(
-            host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED]
+            host, bound, "are not connected", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED]
         )
-        for client in host.clients.values():  # whose page may have told a new coordinator that it is suspended
+        for client in host.clients.values():  # a page may have reported a suspension to a new coordinator
             host.send_user_request(client, {"type": "resume"})
         self._run_until(
             host, bound, "got no answer", lambda: [str(user.request) for user in host.requests if not user.is_done]
         )
         host.requests.clear()
-        patient = self._clients_without_bound(host)
-        idle = IdleWatch(host, patient)
+        unbounded = self._clients_without_bound(host)
+        idle = IdleWatch(host, unbounded)
         waiting = {
             (thread, thread.passes): agent
             for agent in host.agents()
-            if agent.client not in patient
+            if agent.client not in unbounded
             for thread in agent.program.threads
             if thread.is_waiting
         }
@@ -262,45 +264,50 @@ class Episode:
                 if agent.alive and thread.is_waiting and thread.passes == before
             ]
 
-        self._run_until(host, bound, "wait in vain", stuck, idle.check)
-        impatient = [agent.program.memory_requests for agent in host.agents() if agent.client not in patient]
-        asking = {room: room.waiting_since for room in impatient if room.is_waiting}
+        self._run_until(host, bound, "still wait for a turn", stuck, idle.check)
+        bounded = [agent.program.memory_requests for agent in host.agents() if agent.client not in unbounded]
+        requests = {room: room.waiting_since for room in bounded if room.is_waiting}
 
-        def short() -> list[str]:
-            return [str(room) for room, since in asking.items() if room.is_waiting and room.waiting_since == since]
+        def unmet() -> list[str]:
+            return [str(room) for room, since in requests.items() if room.is_waiting and room.waiting_since == since]
 
-        self._run_until(host, bound, "wait for room in vain", short)
+        self._run_until(host, bound, "still wait for room", unmet)
         self.outcome.longest_wait = max(self.outcome.longest_wait, host.clock.now - began)
         while host.clock.now < began + MIN_CALM_SECONDS:
             host.run(min(host.clock.now + 0.05, began + MIN_CALM_SECONDS))
             idle.check()
         self._run_until(
-            host, bound, "are not back", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED]
+            host, bound, "are not connected", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED]
         )
         assert host.coordinator is not None
-        self._run_until(host, 5.0, "wait for sockets", host.hellos_in_flight)
+        self._run_until(host, 5.0, "wait for the answer to hello", host.hellos_in_flight)
         self._require_none(state_mismatches(host.coordinator, host))
         self._require_none(resource_leaks(host.coordinator, host, self._open_descriptors))
 
     def _clients_without_bound(self, host: FaultHost) -> set[SimulatedClient]:
-        """Offline ones have what online ones leave, which may be nothing. A small limit is worth long pauses, and so is
-        one that a long turn has used up."""
-        assert host.coordinator is not None
-        known = host.coordinator.daemon.state.scheduler.clients
+        """Return the clients whose waits have no bound.
 
-        def is_patient(client: SimulatedClient) -> bool:
-            if seen := known.get(client.name):
-                paused = seen.time_limit and seen.time_limit.ready_at() > host.clock.now + MAX_IDLE_SECONDS
-                return bool(seen.service_rank or paused or seen.quota.limit < 0.1)
-            quota = Quota().with_changes(
-                parse_quota(units.parse_pairs(client.quota))
-            )  # not heard of yet by a new coordinator
+        Offline clients run only while online clients leave the device.
+        Clients with a small limit, or with a limit that a long turn has used up, pause for long.
+        """
+        assert host.coordinator is not None
+        scheduled = host.coordinator.daemon.state.scheduler.clients
+
+        def is_unbounded(client: SimulatedClient) -> bool:
+            if found := scheduled.get(client.name):
+                paused = found.time_limit and found.time_limit.ready_at() > host.clock.now + MAX_IDLE_SECONDS
+                return bool(found.service_rank or paused or found.quota.limit < 0.1)
+            # A new coordinator may not have the client yet.
+            quota = Quota().with_changes(parse_quota(units.parse_pairs(client.quota)))
             return quota.service == "offline" or quota.limit < 0.1
 
-        return {client for client in host.clients.values() if is_patient(client)}
+        return {client for client in host.clients.values() if is_unbounded(client)}
 
     def _calm_bound(self, host: FaultHost) -> float:
-        """Seconds: to be back after refusals, everybody's turn with its drain, and the longest patience."""
+        """Return the bound of the calm in seconds.
+
+        The parts are the back-off after refusals, one turn with its drain for each client, and the longest timeouts.
+        """
         return 16.0 + 7.0 + 5.0 + 1.5 * sum(1.0 for client in host.clients.values()) + 10.0
 
     def _run_until(
@@ -309,7 +316,7 @@ class Episode:
         bound: float,
         what: str,
         left: Callable[[], list[str]],
-        look: Callable[[], object] = lambda: None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         end = host.clock.now + bound
         for tick in itertools.count():
@@ -318,4 +325,4 @@ class Episode:
             if host.clock.now >= end:
                 raise Violation(f"{bound:.1f} s after the last fault {', '.join(names)} {what}")
             host.run(min(end, host.clock.now + min(0.05, 0.001 * (tick + 1))))
-            look()
+            check()

@@ -1,4 +1,4 @@
-"""The other peers of a coordinator: notebook kernels, users with their commands, front ends, and liars."""
+"""Other connections of a coordinator: notebook kernels, users' requests, front ends, and hostile processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .simulated_sockets import ActorConnection
 if TYPE_CHECKING:
     from .simulated_host import FaultHost, FaultyClient
 
-RECONNECT_SECONDS = 0.5  # seconds after which a lost connection is sought anew
+RECONNECT_SECONDS = 0.5  # upper bound of the time before a new connection
 
 
 class ExternalActor(EventOwner):
-    """Has one connection at a time and reads whole messages."""
+    """Actor with one connection at a time, which reads whole messages."""
 
     def __init__(self, host: FaultHost, uid: int) -> None:
         super().__init__()
@@ -43,9 +43,9 @@ class ExternalActor(EventOwner):
         self.clock.schedule(self.clock.now + self.random.expovariate(5000.0), self, self._read)
 
     def _read(self) -> None:
-        while self.connection and (part := self.connection.receive()) is not None:
-            data, descriptors = part
-            assert not descriptors, "only processes are given descriptors"
+        while self.connection and (received := self.connection.receive()) is not None:
+            data, descriptors = received
+            assert not descriptors, "only processes get descriptors"
             if not data:
                 self.disconnect()
                 self.on_disconnected()
@@ -67,15 +67,15 @@ class ExternalActor(EventOwner):
         self.disconnect()
 
     def on_disconnected(self) -> None:
-        """The other end is gone."""
+        """Handle the end of the connection."""
 
     def on_message(self, message: dict[str, Any]) -> None:
         if message["type"] == "error" and message["reason"] == "internal":
-            self.host.bugs.append(f"{type(self).__name__} {self.pid} met a bug: {message}")
+            self.host.bugs.append(f"{type(self).__name__} {self.pid} got an internal error: {message}")
 
 
 class NotebookKernel(ExternalActor):
-    """The kernel of a client: attached for as long as it lives, it says when cells begin and end."""
+    """Notebook kernel of a client, which stays attached and reports the begin and the end of cells."""
 
     def __init__(self, client: FaultyClient) -> None:
         super().__init__(client.host, client.uid)
@@ -112,7 +112,7 @@ class NotebookKernel(ExternalActor):
 
 
 class RequestClient(ExternalActor):
-    """Asks for one thing and waits for the answer, which it then has; None: the connection was lost before."""
+    """Client with one request. `answer` is None if the connection ended before the answer."""
 
     def __init__(self, host: FaultHost, uid: int, request: dict[str, Any], pid: int | None = None) -> None:
         super().__init__(host, uid)
@@ -137,7 +137,7 @@ class RequestClient(ExternalActor):
 
 
 class SnapshotSubscriber(ExternalActor):
-    """Follows the snapshot; now and then it does not read for a while."""
+    """Subscriber to snapshots that sometimes does not read for a while."""
 
     def __init__(self, host: FaultHost, uid: int) -> None:
         super().__init__(host, uid)
@@ -163,7 +163,7 @@ class SnapshotSubscriber(ExternalActor):
 
 
 class HostileProcess(ExternalActor):
-    """A process that says hello properly or not, then anything; its report holds anything too."""
+    """Process that sends a valid or invalid hello, then random lines; its report has random values."""
 
     def __init__(self, host: FaultHost, uid: int, devices: tuple[str, ...]) -> None:
         super().__init__(host, uid)
@@ -214,7 +214,7 @@ class HostileProcess(ExternalActor):
         self.send(hello, files if random.random() < 0.9 else random.sample(files, random.randrange(len(files))))
 
     def _report_false_turn(self) -> None:
-        """Report a turn with a right check: one that it was permitted, that another client has, or any other."""
+        """Report a turn with a correct check: a permitted turn, a turn of another client, or a random one."""
         random, now = self.random, round(self.clock.now * 1e9)
         permit = self._page.control.permit
         others = [agent.turn.turn for agent in self.host.agents()]

@@ -1,4 +1,4 @@
-"""Faults: which happen in a storm, how often, and what heals them."""
+"""Fault injector with the faults of a storm, their rates, and their ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUOTAS: tuple[dict[str, Any], ...] = (
 
 
 class FaultInjector(EventOwner):
-    """From its making until `heal`. Which faults it has, and how often each comes, is drawn from the host's seed."""
+    """Injector of random faults until `heal`. The host's seed determines the kinds of faults and their rates."""
 
     def __init__(self, host: FaultHost, kinds: tuple[str, ...] | None = None) -> None:
         super().__init__()
@@ -56,12 +56,12 @@ class FaultInjector(EventOwner):
             self._schedule(kind, rates[kind][0], rates[kind][1] * intensity)
 
     def _schedule(self, kind: str, fault: Callable[[], object], rate: float) -> None:
-        def happens() -> None:
+        def inject() -> None:
             self.faults[kind] += 1
             fault()
             self._schedule(kind, fault, rate)
 
-        self.clock.schedule(self.clock.now + self.random.expovariate(rate), self, happens)
+        self.clock.schedule(self.clock.now + self.random.expovariate(rate), self, inject)
 
     def _after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         self.clock.schedule(self.clock.now + seconds, self, callback, *args)
@@ -85,7 +85,7 @@ class FaultInjector(EventOwner):
             client.start()
 
     def _end_client(self) -> None:
-        """All of a client's processes end at once, and another may come under its name."""
+        """End all processes of a client at once; a new client may get its name."""
         client = self._random_client()
         for agent in list(client.agents):
             self.host.end(agent)
@@ -111,7 +111,7 @@ class FaultInjector(EventOwner):
             agent.link.disconnect()
 
     def _runaway(self) -> None:
-        """Work that takes very long."""
+        """Submit work that takes very long."""
         if agent := self._random_agent():
             seconds = self.random.choice((0.5, 5.0))
             self.host.log_event(f"{agent} runs for {seconds} s")
@@ -144,7 +144,7 @@ class FaultInjector(EventOwner):
             self.host.resume(coordinator)
 
     def _kill_while_sending(self) -> None:
-        """Somewhere in the midst of what it does next."""
+        """Kill the coordinator while it sends one of its next lines."""
         self.host.kill_probability = 0.1
         self._after(2.0, self._start_coordinator)
         self._after(1.0, self._stop_killing_while_sending)
@@ -152,7 +152,7 @@ class FaultInjector(EventOwner):
     def _stop_killing_while_sending(self) -> None:
         self.host.kill_probability = 0.0
 
-    # --- others
+    # --- other actors
 
     def _lock_as_other_coordinator(self) -> None:
         uuid = self.random.choice(self.host.devices)
@@ -163,7 +163,7 @@ class FaultInjector(EventOwner):
         client = self._random_client()
         random = self.random
         client.message_faults = MessageFaults(*(random.choice((0.0, 0.1, 0.5)) * 0.6 for _ in range(3)))
-        self.host.log_event(f"{client.name} talks badly: {client.message_faults}")
+        self.host.log_event(f"{client.name} sends faulty lines: {client.message_faults}")
         self._after(random.expovariate(0.5), self._clear_message_faults, client)
 
     def _clear_message_faults(self, client: SimulatedClient) -> None:
@@ -177,7 +177,7 @@ class FaultInjector(EventOwner):
             self._hostile_processes.pop(0).die()
 
     def _send_random_request(self) -> None:
-        """A command of a user, or of an admin."""
+        """Send a random request of a user or an admin."""
         random = self.random
         client = self._random_client()
         kind = random.choice(
@@ -205,14 +205,14 @@ class FaultInjector(EventOwner):
     # --- the end
 
     def end(self) -> None:
-        """No more of it happens."""
+        """End all faults without healing them."""
         self.alive = False
-        for liar in self._hostile_processes:
-            liar.die()
+        for process in self._hostile_processes:
+            process.die()
         self._hostile_processes.clear()
 
     def heal(self) -> None:
-        """All that was wrong is right again; who lies is gone."""
+        """End all faults, repair their effects, and remove hostile processes."""
         host = self.host
         host.log_event("all faults heal")
         host.kill_probability = host.interleave_probability = host.preemption = 0.0

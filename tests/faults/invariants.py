@@ -1,4 +1,4 @@
-"""What must hold between two events, and what must hold when all faults are over."""
+"""Invariants that hold between two events, and invariants that hold after all faults."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from .coordinator import CoordinatorUnderTest
     from .simulated_host import FaultHost, FaultyClient
 
-MAX_IDLE_SECONDS = 3.0  # seconds that devices may do nothing though somebody waits and nothing is wrong
-MAX_LATE_SECONDS = 0.5  # seconds; beyond what timers of the simulation are late
+MAX_IDLE_SECONDS = 3.0  # without work on any device while a client waits and there is no fault
+MAX_LATE_SECONDS = 0.5  # above the delays of the simulation's timers
 
 
 def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
-    """What the scheduler, the daemon, and locks and connections say of each other. Yields what does not agree."""
+    """Yield the contradictions between the scheduler, the coordinator, the locks and the connections."""
     state = coordinator.daemon.state
     scheduler = state.scheduler
     try:
-        of_the_core.check(scheduler, scheduler.turns.now)
+        of_the_core.check(scheduler, scheduler.turns.table.now)
     except of_the_core.InvariantViolation as broken:
         yield str(broken)
     due = scheduler.next_deadline()
@@ -33,20 +33,20 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
     if set(scheduler.processes) != set(state.process_handles):
         yield f"the scheduler has processes {sorted(scheduler.processes)}, not {sorted(state.process_handles)}"
     if set(scheduler.clients) != set(state.runtimes):
-        yield f"the scheduler knows clients {sorted(scheduler.clients)}, the daemon {sorted(state.runtimes)}"
-    for number, port in state.process_handles.items():
-        member = state.runtime_of(port)
-        if member is None or member.processes.get(number) is not port:
-            yield f"port {number} is of no client"
-        if not port.connection.is_open:
-            yield f"port {number} has no connection any more"
+        yield f"the scheduler has clients {sorted(scheduler.clients)}, the coordinator {sorted(state.runtimes)}"
+    for number, handle in state.process_handles.items():
+        runtime = state.runtime_of(handle)
+        if runtime is None or runtime.processes.get(number) is not handle:
+            yield f"process {number} belongs to no client"
+        if not handle.connection.is_open:
+            yield f"process {number} has no connection"
 
 
 def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
-    """Requests for room that this event has refused, while another client's memory on that device could leave."""
-    ports = {port.page.inode for port in coordinator.daemon.state.process_handles.values()}
-    if ports - {agent.page.inode for agent in host.agents()}:
-        return  # a liar reports memory, and the coordinator has to believe it
+    """Yield the requests for room that this event has refused although another client's memory could be evicted."""
+    inodes = {handle.page.inode for handle in coordinator.daemon.state.process_handles.values()}
+    if inodes - {agent.page.inode for agent in host.agents()}:
+        return  # the coordinator has to accept the memory that a hostile process reports
     for agent in host.agents():
         room = agent.program.memory_requests
         if not room.is_refused or room.checked_refusal == agent.page.control.refused_request_seq:
@@ -55,20 +55,20 @@ def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterat
         others = [
             other
             for other in host.agents()
-            if other.client is not agent.client and other.devices[0] == agent.devices[0] and other.page.inode in ports
+            if other.client is not agent.client and other.devices[0] == agent.devices[0] and other.page.inode in inodes
         ]
         own = sum(other.page.report.allocated for other in agent.client.agents)
-        there = [str(other) for other in others if other.page.report.resident]
-        if there and own <= host.memory and host.clock.now < room.waiting_since + ANSWER_TIMEOUT_SECONDS:
-            yield f"{agent} is refused room though memory of {', '.join(there)} can leave"
+        evictable = [str(other) for other in others if other.page.report.resident]
+        if evictable and own <= host.memory and host.clock.now < room.waiting_since + ANSWER_TIMEOUT_SECONDS:
+            yield f"the coordinator refuses {agent} room, but the memory of {', '.join(evictable)} can be evicted"
 
 
 def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: int) -> Iterator[str]:
-    """When nothing is on its way: descriptors are those of living processes, and the daemon remembers nobody else."""
+    """Yield descriptors and records of the coordinator that belong to no living process, without lines on their way."""
     daemon = coordinator.daemon
     agents = [agent for client in host.clients.values() for agent in client.agents]
     if len(daemon.state.process_handles) != len(agents):
-        yield f"{len(agents)} processes live, the daemon has {len(daemon.state.process_handles)}"
+        yield f"{len(agents)} processes live, the coordinator has {len(daemon.state.process_handles)}"
     expected = before + host.descriptors()
     for client in host.clients.values():
         if client.agents:
@@ -76,29 +76,28 @@ def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: i
     expected += len(daemon.registry.exit_watcher._watched) + len(daemon.lock_contention._files)
     found = len(os.listdir("/proc/self/fd"))
     if found != expected:
-        yield f"{found} descriptors are open, {expected} are accounted for"
+        yield f"{found} descriptors are open, {expected} are expected"
     if len(coordinator.sockets) != len(coordinator.peers):
-        yield f"{len(coordinator.sockets)} connections, {len(coordinator.peers)} peers"
+        yield f"{len(coordinator.sockets)} sockets, {len(coordinator.peers)} connections"
     if len(coordinator.service._sessions._sessions) != len(coordinator.peers):
-        yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.peers)} peers"
-    known = set(daemon.state.runtimes)
-    if strangers := set(daemon.history._present) - known:
-        yield f"history is kept of {sorted(strangers)}, which are gone"
+        yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.peers)} connections"
+    if removed := set(daemon.history._present) - set(daemon.state.runtimes):
+        yield f"the history has the removed clients {sorted(removed)}"
 
 
 class IdleWatch:
-    """Whether all devices do nothing while somebody waits who is not to be patient."""
+    """Checker that the devices are not all idle for long while a client with a bounded wait waits."""
 
     def __init__(self, host: FaultHost, excused: set[FaultyClient]) -> None:
-        self._host, self._patient = host, excused
+        self._host, self._excused = host, excused
         self._turns, self._since = -1, 0.0
 
     def check(self) -> None:
         host = self._host
         waiting = [
-            a for a in host.agents() if a.client not in self._patient and any(t.is_waiting for t in a.program.threads)
+            a for a in host.agents() if a.client not in self._excused and any(t.is_waiting for t in a.program.threads)
         ]
         if not waiting or host.turns != self._turns or any(agent.is_working for agent in host.agents()):
             self._turns, self._since = host.turns, host.clock.now
         elif host.clock.now - self._since > MAX_IDLE_SECONDS:
-            raise Violation(f"nothing has run for {MAX_IDLE_SECONDS:g} s though {', '.join(map(str, waiting))} wait")
+            raise Violation(f"no client has run for {MAX_IDLE_SECONDS:g} s, but {', '.join(map(str, waiting))} wait")

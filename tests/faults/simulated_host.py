@@ -1,4 +1,4 @@
-"""One simulated host: devices, clients with their processes, and one coordinator at a time."""
+"""Simulated host with devices, clients with their processes, and one coordinator at a time."""
 
 from __future__ import annotations
 
@@ -23,41 +23,40 @@ __all__ = ["FaultHost", "Violation"]
 
 
 class Kernel(EventOwner):
-    """The carrier of bytes, which is no event of its own."""
+    """Owner of the entries that carry bytes, which do not count as events."""
 
-    counts = False
+    is_counted = False
 
 
 @dataclass(eq=False)
 class FaultyClient(SimulatedClient):
-    """A client whose lines may be faulty for a while."""
+    """Client that may send faulty lines for a while."""
 
     host: FaultHost
     message_faults: MessageFaults | None = None
 
 
 class FaultHost(TurnAudit):
-    """Audited host with faults; see `TurnAudit`.
+    """Audited host with faults.
 
-    `kill_probability`, `interleave_probability`: of an interruption while a coordinator sends.
-
-    `shared`: clients may run together.
+    `kill_probability` and `interleave_probability` apply to each line that a coordinator sends.
+    `shared` is true if clients may be colocated.
     """
 
-    rings = True
+    rings_doorbell = True
 
     def __init__(self, seed: int, folder: Path, settings: LiveSettings, devices: int, shared: bool) -> None:
         super().__init__(seed, devices)
         self.message_random = self.fork_random()
         self.kernel = Kernel()
         self.folder, self.settings, self.shared = folder, settings, shared
-        self.driver_bytes = self.random.choice((0, 1 << 30))  # of the memory, which no coordinator knows of
+        self.driver_bytes = self.random.choice((0, 1 << 30))  # device memory of the driver, which no coordinator counts
         self.coordinator: CoordinatorUnderTest | None = None
         self.coordinators = 0
         self.kill_probability = 0.0
         self.interleave_probability = 0.0
         self.bugs: list[str] = []
-        self.requests: list[RequestClient] = []  # that wait for an answer
+        self.requests: list[RequestClient] = []  # requests without their answer
         self.notebooks: list[ExternalActor] = []
         self._depth = 0
         self._pidfds: dict[int, list[tuple[CoordinatorUnderTest, int]]] = {}  # pidfds by pid
@@ -68,20 +67,20 @@ class FaultHost(TurnAudit):
     # --- participants
 
     def client(
-        self, name: str, devices: tuple[str, ...], habits: WorkloadProfile, uid: int = 1000, quota: str = ""
+        self, name: str, devices: tuple[str, ...], profile: WorkloadProfile, uid: int = 1000, quota: str = ""
     ) -> FaultyClient:
-        client = FaultyClient(self, name, uid, devices, habits, quota)
+        client = FaultyClient(self, name, uid, devices, profile, quota)
         self.clients[name] = client
         return client
 
     def free_bytes(self, agent: Agent) -> int:
-        """Return how many bytes its device has free, beside what is there of processes whose memory is not paged."""
-        there = sum(
-            other.page.report.resident - other.program.memory_requests.wanted
+        """Return the free bytes of the device, without the resident memory of processes in mode swap."""
+        resident = sum(
+            other.page.report.resident - other.program.memory_requests.missing_bytes
             for other in self._agents_by_device[agent.devices[0]]
             if other.program.profile.uses_swap
         )
-        return self.memory - self.driver_bytes - int(there)
+        return self.memory - self.driver_bytes - int(resident)
 
     def end(self, agent: Agent) -> None:
         for coordinator, descriptor in self._pidfds.pop(agent.pid, ()):
@@ -94,20 +93,20 @@ class FaultHost(TurnAudit):
 
     def on_refused(self, agent: Agent, message: dict[str, Any]) -> None:
         if message["reason"] == "internal":
-            self.bugs.append(f"{agent} met a bug: {message}")
+            self.bugs.append(f"{agent} got an internal error: {message}")
 
     def send_user_request(self, client: SimulatedClient, request: dict[str, Any]) -> None:
-        """A user's command."""
+        """Send a request as the user of a client."""
         self.requests.append(RequestClient(self, client.uid, {"client": client.name, **request}))
 
     def hellos_in_flight(self) -> list[str]:
-        """Return the processes whose hello or its answer is on its way."""
+        """Return the processes that have sent hello and have no answer."""
         return [str(agent) for agent in self.agents() if agent.link.state == CONNECTING]
 
     def descriptors(self) -> int:
-        """Return how many files processes and outsiders have open."""
-        outside = sum(locks.descriptors for locks in self._other_coordinator_locks.values())
-        return sum(agent.descriptors for agent in self.agents()) + outside
+        """Return the number of open files of all processes and of clients of other coordinators."""
+        others = sum(locks.descriptors for locks in self._other_coordinator_locks.values())
+        return sum(agent.descriptors for agent in self.agents()) + others
 
     # --- the coordinator
 
@@ -135,13 +134,13 @@ class FaultHost(TurnAudit):
         return connection
 
     def connect_actor(self, pid: int, uid: int, on_readable: Callable[[], None]) -> ActorConnection | None:
-        """Return None if no coordinator listens."""
+        """Return a connection, or None if no coordinator listens."""
         return (
             ActorConnection(self.coordinator, self.fork_random(), (pid, uid), on_readable) if self.coordinator else None
         )
 
     def _before_send(self) -> None:
-        """Before each line that the coordinator sends others run beside it, and it may be killed."""
+        """Let other owners run, or kill the coordinator, before it sends a line."""
         if self.kill_probability and self.random.random() < self.kill_probability:
             raise CoordinatorKilled(self.coordinator)
         coordinator = self.coordinator
@@ -167,10 +166,10 @@ class FaultHost(TurnAudit):
             pass
         self.clock.now = max(self.clock.now, end)
 
-    # --- what the coordinator asks the kernel for
+    # --- system calls of the coordinator
 
     def open_pidfd(self, pid: int) -> int:
-        """A pidfd, as good as."""
+        """Return a descriptor in the place of a pidfd."""
         if pid not in self._by_pid or self.coordinator is None:
             raise ProcessLookupError(3, "No such process")
         descriptor = os.eventfd(0)
@@ -181,7 +180,7 @@ class FaultHost(TurnAudit):
         super().on_call(agent)
         for other in () if self.shared else (other for uuid in agent.devices for other in self._agents_by_device[uuid]):
             if other.is_working and other.client is not agent.client:
-                raise Violation(f"{agent} makes a call beside {other}, and the devices are not shared")
+                raise Violation(f"{agent} makes a call while {other} works, without colocation")
 
     def _on_event(self, owner: EventOwner) -> None:
         if self._depth == 0:
@@ -189,12 +188,12 @@ class FaultHost(TurnAudit):
                 check(owner)
 
     def describe(self) -> list[str]:
-        """Return how things stand, for a report."""
+        """Return a description of the state for a report."""
         lines = [agent.describe() for agent in self.agents()]
         scheduler = self.coordinator.daemon.state.scheduler if self.coordinator else None
         for client in scheduler.clients.values() if scheduler else ():
             processes = ", ".join(
-                f"{number}{' wants' * p.is_waiting_at_gate} {p.turn}" for number, p in client.processes.items()
+                f"{number}{' waits' * p.is_waiting_at_gate} {p.turn}" for number, p in client.processes.items()
             )
             lines.append(
                 f"{client.id} is {client.phase}: processes {processes}; {client.permit}; next {client.pending_permit}"
@@ -209,4 +208,4 @@ class FaultHost(TurnAudit):
         super().close()
         for caller in (*self.requests, *self.notebooks):
             caller.die()
-        self.clock.run(self.clock.now + 60.0)  # what was on its way, descriptors with it, arrives nowhere
+        self.clock.run(self.clock.now + 60.0)  # lines on their way arrive, which closes their descriptors

@@ -1,7 +1,7 @@
-"""Connections between a coordinator and its peers: bytes and descriptors, in order, after a random while.
+"""Simulated connections of a coordinator, which deliver bytes and descriptors in order, after random delays.
 
-The coordinator's side is what its real `Peer` takes for a socket. Descriptors are real ones, duplicated on their way as
-the kernel does it, and closed with a message that nobody reads.
+The coordinator's side has the methods of a socket that the real `Connection` uses.
+Descriptors are real: each send duplicates them as the Linux kernel does, and a message that is not read closes them.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
     from .coordinator import CoordinatorUnderTest
     from .simulated_host import FaultyClient
 
-MAX_MESSAGES = 256  # that a socket takes before somebody reads: small ones, which cost their kernel a kilobyte each
-MAX_BYTES = 200_000
+MAX_MESSAGES = 256  # unread messages in a socket; the Linux kernel uses a kilobyte for a small message
+MAX_BYTES = 200_000  # unread bytes in a socket
 
 Part = tuple[bytes, list[int]]
 
 
 @dataclass
 class MessageFaults:
-    """Faults of the lines of a broken participant: each happens to a fraction of them."""
+    """Probabilities of faults in the lines of a client."""
 
     lost: float = 0.0
-    late: float = 0.0  # by up to a second, so out of order
+    late: float = 0.0  # by up to a second, and therefore out of order
     repeated: float = 0.0
 
 
 class CoordinatorKilled(BaseException):
-    """The coordinator was killed in the middle of what it was doing."""
+    """Signal that the coordinator was killed while it handled an event."""
 
 
 class Channel:
-    """One direction."""
+    """One direction of a connection."""
 
     def __init__(self, clock: VirtualClock, kernel: EventOwner, random: Random, readable: Callable[[], None]) -> None:
         self._clock, self._kernel, self._random, self._readable = clock, kernel, random, readable
-        self.split_probability = 0.0  # how often a line comes in two parts
-        self._last_arrival = 0.0  # when the latest part arrives
-        self.parts: deque[Part] = deque()  # that have arrived
-        self.count = self.size = 0  # of all that was sent and not read
+        self.split_probability = 0.0  # of a line that arrives in two parts
+        self._last_arrival = 0.0  # arrival time of the last part
+        self.parts: deque[Part] = deque()  # parts that have arrived
+        self.count = self.size = 0  # parts and bytes that were sent and not read
         self.ended = False  # the end of file has arrived
-        self.closed = False  # nobody will read
+        self.closed = False  # the reader has closed its end
 
     def free_bytes(self) -> int:
         return MAX_BYTES - self.size if self.count < MAX_MESSAGES else 0
@@ -84,7 +84,7 @@ class Channel:
             self._readable()
 
     def end(self) -> None:
-        """Whoever writes has closed it. What was sent before is read before the end."""
+        """Close the writer's end; the reader gets all earlier parts before the end."""
         self._clock.schedule(self._arrival(), self._kernel, self._end)
 
     def _end(self) -> None:
@@ -93,7 +93,7 @@ class Channel:
             self._readable()
 
     def take(self) -> Part | None:
-        """What has arrived; empty bytes at the end; None: nothing yet."""
+        """Return the next part, empty bytes at the end, or None if no part has arrived."""
         if not self.parts:
             return (b"", []) if self.ended else None
         part = self.parts.popleft()
@@ -102,14 +102,14 @@ class Channel:
         return part
 
     def close(self) -> None:
-        """The reader is gone."""
+        """Close the reader's end."""
         self.closed = True
         while self.parts:
             close_all(self.parts.popleft()[1])
 
 
 class ActorConnection:
-    """As the one who connects sees it. `woken` is called when there is something to read, or the end."""
+    """Connection as its actor uses it. `on_readable` is called when a part or the end has arrived."""
 
     def __init__(
         self,
@@ -125,14 +125,14 @@ class ActorConnection:
         self.down = Channel(clock, kernel, random, on_readable)
         self.up.split_probability = 0.02
         self.open = True
-        self.client: FaultyClient | None = None  # whose lines may be faulty
+        self.client: FaultyClient | None = None  # client that may send faulty lines
         self.owner: EventOwner = coordinator.kernel
         clock.schedule(
             clock.now + random.expovariate(20_000.0), coordinator, coordinator.accept, self.coordinator_socket
         )
 
     def send(self, line: bytes, descriptors: list[int] | None = None) -> int:
-        """1: sent; 0: there is no room; -1: the other end is closed."""
+        """Return 1 if the line was sent, 0 if there is no room, -1 if the other end is closed."""
         if not self.open or self.up.closed:
             return -1
         if self.up.free_bytes() < len(line):
@@ -142,20 +142,20 @@ class ActorConnection:
         return 1
 
     def _apply_faults(self, line: bytes) -> list[bytes]:
-        """Return what is really sent of a line, now."""
-        talk = self.client.message_faults if self.client else None
-        if talk is None or self.client is None:
+        """Return the lines that are sent now in the place of a line."""
+        faults = self.client.message_faults if self.client else None
+        if faults is None or self.client is None:
             return [line]
         random = self.client.host.message_random
         chance = random.random()
-        if chance < talk.lost:
+        if chance < faults.lost:
             return []
-        if (chance := chance - talk.lost) < talk.late:
+        if (chance := chance - faults.lost) < faults.late:
             delay = random.choice((0.002, 0.05, 1.0)) * random.random()
             clock = self.coordinator.clock
             clock.schedule(clock.now + delay, self.owner, self._send_late, line)
             return []
-        return [line, line] if chance - talk.late < talk.repeated else [line]
+        return [line, line] if chance - faults.late < faults.repeated else [line]
 
     def _send_late(self, line: bytes) -> None:
         if self.open and not self.up.closed and self.up.free_bytes() >= len(line):
@@ -168,7 +168,7 @@ class ActorConnection:
         return part
 
     def close(self) -> None:
-        """Also by the death of its owner."""
+        """Close the actor's end, also when its owner dies."""
         if self.open:
             self.open = False
             self.down.close()
@@ -176,7 +176,7 @@ class ActorConnection:
 
 
 class CoordinatorSocket:
-    """The accepted end, with the methods of a socket that `Peer` uses."""
+    """Accepted end of a connection, with the methods of a socket that `Connection` uses."""
 
     numbers = 1 << 20
 
@@ -191,7 +191,7 @@ class CoordinatorSocket:
         coordinator.clock.schedule(coordinator.clock.now, coordinator, self._read)
 
     def _read(self) -> None:
-        """As a loop does it: again and again until nothing is left."""
+        """Call the loop's reader until no part is left."""
         up = self.connection.up
         while (up.parts or up.ended) and self.connection.coordinator.loop.readable(self.number):
             pass

@@ -1,8 +1,8 @@
-"""The core, the daemon and its socket edge with many clients in virtual time, under every fault that we can think of.
+"""Core, coordinator and its sockets with many clients in virtual time, under many kinds of faults.
 
 A run has 200,000 events in all, and ten million in the nightly tier.
-`GPUSHARE_TEST_FAULTS=1e8` is for another number, `GPUSHARE_TEST_FAULTS_FIRST` for other seeds.
-What fails is printed with the command that shows it again.
+`GPUSHARE_TEST_FAULTS=1e8` sets another number of events, and `GPUSHARE_TEST_FAULTS_FIRST` another first seed.
+A failure is printed with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..support import tier
 from .episode import Episode, Outcome
 
 EVENT_COUNT = float(os.environ.get("GPUSHARE_TEST_FAULTS", tier.strength("2e5", "1e7")))
-PARTS = 8  # that run side by side, where there are processors
-FIRST_SEED = int(os.environ.get("GPUSHARE_TEST_FAULTS_FIRST", "0"))  # seed
+PARTS = 8  # tests that can run at the same time
+FIRST_SEED = int(os.environ.get("GPUSHARE_TEST_FAULTS_FIRST", "0"))
 
 
 def run(seed: int) -> Outcome:
@@ -42,7 +42,7 @@ def test_invariants_hold_under_random_faults(part: int) -> None:
 
 
 def test_episode_has_the_same_digest_in_every_process() -> None:
-    """Hashes of texts, addresses of objects and numbers of descriptors have no part in what happens."""
+    """Hashes of texts, addresses of objects and numbers of descriptors do not change the events."""
     digests = set()
     for number in ("0", "1"):
         argv = [sys.executable, "-m", "tests.faults", "--seed", "11"]

@@ -1,4 +1,4 @@
-"""The simulation finds mutants of the coordinator; `tests/agent` finds those of a process."""
+"""Mutants of the coordinator, which the episodes find; `tests/agent` finds mutants of a process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MUTANTS = [
     mutant_pages_never_closed,
     mutant_movable_memory_ignored,
 ]
-FIRST_SEEDS = {mutant_movable_memory_ignored: 7}  # that need a host of a kind that is rarer
+FIRST_SEEDS = {mutant_movable_memory_ignored: 7}  # mutants that need a rare kind of host
 
 
 @pytest.mark.slow

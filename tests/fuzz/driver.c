@@ -1,6 +1,7 @@
-/* Stands in for libFuzzer where there is no clang: seeds, mutations of them and of their mixtures, the same for the same
- * number. No coverage is measured. Usage: TARGET RUNS NUMBER CRASHES FILE…; an input that ends the program is left in the
- * folder CRASHES, and TARGET 1 0 CRASHES FILE runs it again. */
+/* Replacement of libFuzzer for machines without clang, without a measurement of coverage.
+ * The inputs are seeds, their mutations, and mutations of their mixtures; the same NUMBER gives the same inputs.
+ * Usage: TARGET RUNS NUMBER CRASHES FILE…
+ * An input that ends the program stays in the folder CRASHES, and TARGET 1 0 CRASHES FILE runs it again. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
@@ -99,7 +100,8 @@ static void mutate(void) {
 }
 
 static void run(void) {
-    uint8_t *exact = malloc(present.size ? present.size : 1); /* so that one byte too far is seen */
+    uint8_t *exact =
+        malloc(present.size ? present.size : 1); /* of exact size, so that a read beyond its end is found */
     if (!exact)
         exit(71);
     memcpy(exact, present.data, present.size);

@@ -1,5 +1,5 @@
-/* The ledger and the account against books kept the simple way, by any sequence of steps, with a page whose other side
- * writes anything into it. A step is four bytes: what, which address, how much, by whom. */
+/* Ledger and memory account against a simple table, with random steps and a page with random values of the coordinator.
+ * A step is four bytes: operation, address, size, owner. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ static void must(bool condition) {
         abort();
 }
 
-static struct entry simple[ADDRESSES_USED]; /* key 0: not there */
+static struct entry simple[ADDRESSES_USED]; /* an entry with key 0 is free */
 
 static struct gpushare_client *new_client(void) {
     struct gpushare_client *client =
@@ -115,10 +115,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 2:
             page.control.memory_backing = data[3] & 32 ? UINT64_MAX : bytes;
             break;
-        case 3: /* another process of the client */
+        case 3: /* a sibling */
             if ((data[1] ^ own_slot) % GPUSHARE_SLOTS)
-                shim.client->slots[data[1] % GPUSHARE_SLOTS].allocated =
-                    data[3] & 32 ? UINT64_MAX - bytes : bytes;
+                shim.client->slots[data[1] % GPUSHARE_SLOTS].allocated = data[3] & 32 ? UINT64_MAX - bytes : bytes;
             break;
         case 4:
             page.control.memory_total = bytes;

@@ -1,4 +1,4 @@
-/* The simulated driver's parameter file and variables. First byte: what the rest is. */
+/* Readers of the simulated driver's parameter file and variables. The first byte of the input selects the reader. */
 #include "../../native/simcuda/params.c"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-/* The simulated driver's reader of PTX text, as its module loader uses it. */
+/* Reader of PTX text in the simulated driver, as its module loader uses it. */
 #include "../../native/simcuda/ptx.c"
 
 #include <stdint.h>
@@ -9,7 +9,7 @@ static void must(int condition) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char *text = strndup((const char *)data, size); /* exactly as long as it is */
+    char *text = strndup((const char *)data, size); /* of exact size, so that a read beyond its end is found */
     struct ptx_entry entry;
     char name[128];
     size_t bytes, seen = 0;

@@ -1,7 +1,8 @@
-"""Everything native that reads what others write: any input is understood or refused, and never more than that.
+"""Native parsers of foreign input, under random inputs: each input is accepted or refused without an error of memory.
 
-A target of this folder is one for libFuzzer. With clang on the machine and `GPUSHARE_TEST_FUZZ=SECONDS` (`make fuzz`)
-it is run by that; otherwise gcc builds it with `driver.c`, which tries a fixed number of changed seeds.
+The C files of this folder are targets for libFuzzer.
+With clang on the machine and `GPUSHARE_TEST_FUZZ=SECONDS` (`make fuzz`), libFuzzer runs them.
+Otherwise gcc builds them with `driver.c`, which tries a fixed number of mutated seeds.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ SECONDS = int(os.environ.get("GPUSHARE_TEST_FUZZ", "0"))
 SHIM = HERE.parents[1] / "native" / "shim"
 FLAGS = f"-std=gnu11 -I{SHIM} -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wno-unused-parameter -fno-omit-frame-pointer"
 SANITIZERS = "address,undefined,float-cast-overflow"
-RUNS = {"ledger": 6_000, "params": 60_000, "ptx": 100_000, "wire": 60_000}  # two or three seconds each
-PARTS = tier.strength(3, 1)  # the short tier makes a part of the runs
+RUNS = {"ledger": 6_000, "params": 60_000, "ptx": 100_000, "wire": 60_000}  # about three seconds for each target
+PARTS = tier.strength(3, 1)  # the short tier makes a third of the runs
 
 TARGETS = sorted(path.stem for path in HERE.glob("*.c") if path.stem != "driver")
 

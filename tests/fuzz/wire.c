@@ -1,6 +1,6 @@
-/* What the shim makes of its environment, and what it reads from the coordinator. The input: lines NAME=VALUE for the
- * environment, then, after an empty line, what the coordinator sends. Any environment must give a hello that is one line
- * of JSON and UTF-8; only what says so is taken for a welcome. */
+/* The shim's hello, and its reader of the coordinator's messages.
+ * The input has lines NAME=VALUE for the environment and, after an empty line, the lines of the coordinator.
+ * Any environment must give a hello of one line in JSON and UTF-8, and only a welcome may be taken for a welcome. */
 #include <stdlib.h>
 
 #include "../../native/shim/agent/environment.c"
@@ -27,7 +27,7 @@ const struct memory_mode *memory_mode_by_name(const char *name) {
     return strcmp(name, mode.name) == 0 ? &mode : NULL;
 }
 
-/* Names that programs ask for may be anything as well. */
+/* The values of the environment also stand for the names that programs look up. */
 int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {
     for (int i = 0; i < MAX_UNHOOKED; i++)
         snprintf(names[i], MAX_UNHOOKED_BYTES, "%s", shim.environment.label);
@@ -46,7 +46,7 @@ static void must(bool condition) {
         abort();
 }
 
-/* One string of JSON at `at`; where it ends. */
+/* Checks one JSON string at `at`, and returns its end. */
 static const char *string(const char *at) {
     must(*at++ == '"');
     while (*at != '"') {
@@ -68,7 +68,7 @@ static const char *string(const char *at) {
     return at + 1;
 }
 
-/* One value of JSON, as far as hello has them. */
+/* Checks one JSON value of a kind that hello has. */
 static const char *value(const char *at) {
     if (*at == '"')
         return string(at);
@@ -97,11 +97,11 @@ static void check_hello(void) {
     must(*end == '\n' && end + 1 == line + length);
     must(is_identity(shim.client_id));
     must(message_has_type(line, "hello") && !message_has_type(line, "welcome"));
-    must(message_hello(line, 100) == 0); /* no room: not half of it */
+    must(message_hello(line, 100) == 0); /* a line without room is not truncated */
 }
 
 static void check_details(void) {
-    static char line[16384]; /* what the agent has for it: each byte of the names may take six */
+    static char line[16384]; /* size of the agent's buffer: a byte of a name may take six in JSON */
     shim.mode = memory_mode_by_name("unified");
     answered_seq = UINT32_MAX;
     size_t length = message_details(line, sizeof line);
@@ -110,7 +110,7 @@ static void check_details(void) {
     must(*end == '\n' && end + 1 == line + length);
 }
 
-/* The driver's names may hold anything too: the values stand for these as well. */
+/* The values of the environment also stand for the driver's names of devices. */
 static void check_devices(const char *name) {
     shim.device_count = 2;
     snprintf(shim.devices[0].name, sizeof shim.devices[0].name, "%s", name);
@@ -140,7 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check_hello();
     check_details();
     if (rest && *rest) {
-        char *line = strdup(rest + 1); /* exactly as long as it is */
+        char *line = strdup(rest + 1); /* of exact size, so that a read beyond its end is found */
         must(line != NULL);
         if (message_has_type(line, "welcome"))
             must(strstr(line, "\"type\"") && strstr(line, "\"welcome\""));

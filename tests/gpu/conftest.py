@@ -1,7 +1,7 @@
-"""Tests on a real card: `make test-gpu`. Each is skipped, and says so, where there is none.
+"""Fixtures of the tests on a real card (`make test-gpu`), which are skipped without one.
 
-Managed memory beyond what a card has free can hang it. So no test here lets it come near: a third of what is free at
-the beginning stays free, and what is oversubscribed is a `device_memory` cap, never the card.
+Managed memory beyond the free memory of a card can hang the card.
+Therefore a third of the free memory stays free, and tests oversubscribe a `device_memory` cap, never the card.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ print(count.value, free.value)
 
 @cache
 def card_count_and_free_bytes() -> tuple[int, int]:
-    """How many real devices, and the bytes free on the first. Asked in a process of its own, which ends."""
+    """Return the number of real devices and the free bytes of the first, from a process that ends afterwards."""
     done = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, timeout=60)
     count, free = (int(word) for word in done.stdout.split() or (0, 0))
     return (count, free) if free else (0, 0)
 
 
 def device_memory() -> int:
-    """The cap that tests oversubscribe: 16 GiB, or half of a small card: a quarter more fits in two thirds of it."""
+    """Return the cap that tests oversubscribe: 16 GiB, or half of a small card.
+
+    A quarter more than half of a card still fits into two thirds of it.
+    """
     return min(16 * GIB, card_count_and_free_bytes()[1] // 2 // GIB * GIB)
 
 
@@ -55,9 +58,9 @@ def real_gpu(request: pytest.FixtureRequest) -> None:
     if not request.node.get_closest_marker("gpu"):
         return
     if not card_count_and_free_bytes()[0]:
-        pytest.skip("no real GPU here")
+        pytest.skip("needs a real GPU")
     if card_count_and_free_bytes()[1] < 8 * GIB:
-        pytest.skip("less than 8 GiB of the GPU are free")
+        pytest.skip("needs 8 GiB of free memory on the GPU")
 
 
 @contextmanager
@@ -74,7 +77,7 @@ def coordinator_of(folder: Path, *options: str) -> Iterator[str]:
 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Iterator[str]:
-    """A coordinator of this test's own, with turns of one second on at most `device_memory()` of the card."""
+    """Run a coordinator of the test's own, with turns of one second on at most `device_memory()` of the card."""
     with coordinator_of(tmp_path, "--device-memory", str(device_memory())) as path:
         yield path
 
@@ -85,6 +88,6 @@ def seconds_left() -> float:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if THROUGHPUT_LINES:
-        terminalreporter.section("throughput, as a part of that without sharing")
+        terminalreporter.section("throughput, as a fraction of that without sharing")
         for line in THROUGHPUT_LINES:
             terminalreporter.write_line(line)

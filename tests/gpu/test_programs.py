@@ -1,4 +1,4 @@
-"""Programs of the frameworks, alone and under every memory mode: the same results, and how much slower."""
+"""Programs of the frameworks, without sharing and under every memory mode: the results are equal."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..support import tier
 from .conftest import THROUGHPUT_LINES, coordinator_of, seconds_left
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-MEMORY = "4GiB"  # more than any of them takes; far less than a third of what must be free
-# The Python that has the frameworks, if it is not the one that runs the tests.
+MEMORY = "4GiB"  # above the memory of each program, and far below a third of the free memory
+# The Python with the frameworks, by default the Python of the tests.
 PYTHON = os.environ.get("GPUSHARE_TEST_PYTHON", sys.executable)
 
 # Name, file, environment, relative tolerance of the results.
@@ -39,7 +39,7 @@ CASES: dict[str, tuple[str, dict[str, str], float]] = {
 
 
 def run(case: str, options: tuple[str, ...], variables: dict[str, str]) -> dict[str, Any]:
-    """What the program says. `options`: of `jupyter gpushare run`; none: without sharing."""
+    """Run a program with `options` of `jupyter gpushare run`, or without sharing, and return its report."""
     name, more, _ = CASES[case]
     command = [PYTHON, str(PROGRAMS / name)]
     if options:
@@ -55,13 +55,13 @@ def run(case: str, options: tuple[str, ...], variables: dict[str, str]) -> dict[
 
 
 @cache
-def alone(case: str) -> dict[str, Any]:
+def run_unshared(case: str) -> dict[str, Any]:
     return run(case, (), {})
 
 
 def compare(case: str, mode: str, bare: dict[str, Any], shared: dict[str, Any]) -> None:
     THROUGHPUT_LINES.append(
-        f"{case:28} {mode:8} {shared['rate'] / bare['rate']:6.3f}   ({bare['rate']:.0f} steps/s alone)"
+        f"{case:28} {mode:8} {shared['rate'] / bare['rate']:6.3f}   ({bare['rate']:.0f} steps/s without sharing)"
     )
     assert bare["results"] and shared["results"] == pytest.approx(bare["results"], rel=CASES[case][2])
 
@@ -73,14 +73,14 @@ def compare(case: str, mode: str, bare: dict[str, Any], shared: dict[str, Any]) 
 def test_a_program_computes_the_same_under_sharing(case: str, mode: str, coordinator: str) -> None:
     if seconds_left() < 0:
         pytest.skip("the time for programs is over (GPUSHARE_TEST_GPU_SECONDS)")
-    bare = alone(case)
+    bare = run_unshared(case)
     gpus = ("--gpus", "2") if case == "nccl" else ()
     compare(case, mode, bare, run(case, ("--memory-mode", mode, *gpus), {}))
 
 
 @pytest.fixture
 def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """Variables of a machine with the simulated driver, for programs that don't get them from `run`."""
+    """Yield the variables of programs with the simulated driver that do not get them from `run`."""
     monkeypatch.setenv("GPUSHARE_SIM_STATE", str(tmp_path / "state"))
     with coordinator_of(tmp_path, "--simulate"):
         yield {"LD_LIBRARY_PATH": str(simulated_driver().parent)}
@@ -88,7 +88,7 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 
 @pytest.mark.parametrize("mode", [MEMORY_MODES[0], *tier.nightly(MEMORY_MODES[1:])])
 def test_the_comparison_itself_on_the_simulated_driver(mode: str, simulated: dict[str, str]) -> None:
-    """The program that needs no framework; the others say why they can't run here."""
+    """The program with driver calls needs no framework."""
     bare = run("driver", (), simulated)
     assert bare["results"] == [256.0, 256.0, 3.0, 6.0, 7.0]
     compare("driver", f"{mode} (simulated)", bare, run("driver", ("--simulate", "--memory-mode", mode), {}))

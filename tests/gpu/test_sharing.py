@@ -1,4 +1,4 @@
-"""Real programs on a real card: right results, in turns."""
+"""Real programs on a real card: their results are right, and they take turns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _result(process: subprocess.Popen[str]) -> dict[str, float]:
 
 def test_two_trainings_beyond_the_cap_give_the_same_losses_as_alone(coordinator: str) -> None:
     pytest.importorskip("torch")
-    ballast = device_memory() // 8 * 5  # together a quarter more than the cap
+    ballast = device_memory() // 8 * 5  # both trainings have a quarter more than the cap
     alone = _result(_train(False, ballast))
     together = [_train(True, ballast) for _ in range(2)]
     for result in map(_result, together):

@@ -1,6 +1,4 @@
-"""People who send anything: what each does next is a matter of chance, and nothing of it is a process's or a kernel's
-honest behaviour for long.
-"""
+"""Hostile clients, which send random messages and corrupt their pages at random."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from .in_process_coordinator import ConnectedPair, InProcessCoordinator
 from .message_generator import KINDS, Kind, MessageGenerator
 from .page_corruption import CHANGING_PAGE_PID, corrupt_page
 
-MAX_CLIENTS = 12  # of them at a time
-MAX_LINES_AT_ONCE = 60  # lines that one sends at once, at most
+MAX_CLIENTS = 12  # hostile clients at a time
+MAX_LINES_AT_ONCE = 60
 
 
 _OF_PROCESSES: tuple[Kind, ...] = (messages.Details,)
@@ -28,19 +26,19 @@ _FIRST = {_OF_PROCESSES: messages.Hello, _OF_KERNELS: messages.Attach, (): None}
 
 
 class HostileClient:
-    """One connection of one user, as whom it also introduces itself: as a process, a kernel or nobody."""
+    """Connection of a hostile user, which acts as a process, as a kernel or as neither."""
 
     def __init__(
         self, in_process: InProcessCoordinator, random: Random, lines: MessageGenerator, uid: int, devices: list[str]
     ) -> None:
         self._random, self._lines, self._devices = random, lines, devices
         self._unfinished = b""
-        self._pages: list[tuple[str, int]] = []  # (struct, descriptor) that it has shared
+        self._pages: list[tuple[str, int]] = []  # (struct, descriptor) of shared pages
         self._kinds, self._first = random.choice([*_FIRST.items()])
         self.connection: ConnectedPair | None = in_process.connect(uid)
 
     def act(self) -> None:
-        """Do one thing; afterwards `connection` is None if it has left."""
+        """Do one random action; `connection` is None after a disconnect."""
         assert self.connection
         random = self._random
         how = random.random()
@@ -62,7 +60,7 @@ class HostileClient:
             else:
                 self.leave()
         except BlockingIOError:
-            self._read_answers()  # nobody reads its lines while nobody reads its answers
+            self._read_answers()  # the coordinator reads no lines while its replies are unread
         except OSError:
             self.leave()
 
@@ -74,7 +72,7 @@ class HostileClient:
             self._send(self._lines.message(kind) + b"\n", [])
 
     def _next_line(self) -> bytes:
-        """Mostly one that may come at this time: one that may not ends the connection."""
+        """Return a random line, mostly an allowed one, because a forbidden one ends the connection."""
         if self._kinds is _OF_PROCESSES and self._random.random() < 0.5:
             return messages.DOORBELL[:-1]
         how = self._random.random()
@@ -83,21 +81,21 @@ class HostileClient:
         )
 
     def _send_lines(self) -> None:
-        said = self._unfinished + b"\n".join(
+        data = self._unfinished + b"\n".join(
             self._next_line() for _ in range(self._random.randrange(1, MAX_LINES_AT_ONCE))
         )
         self._unfinished = b""
-        if self._random.random() < 0.3:  # the rest comes later, or never
-            cut = self._random.randrange(len(said) + 1)
-            said, self._unfinished = said[:cut], said[cut:] + b"\n"
+        if self._random.random() < 0.3:  # the rest follows later or never
+            cut = self._random.randrange(len(data) + 1)
+            data, self._unfinished = data[:cut], data[cut:] + b"\n"
         else:
-            said += b"\n"
+            data += b"\n"
         assert self.connection
-        while said:
-            said = said[self.connection.socket.send(said) :]
+        while data:
+            data = data[self.connection.socket.send(data) :]
 
     def _read_answers(self) -> None:
-        """Read some of what was answered, and learn from it."""
+        """Read and discard replies."""
         assert self.connection
         with contextlib.suppress(BlockingIOError):
             if not self.connection.socket.recv(1 << 20):

@@ -1,4 +1,4 @@
-"""A coordinator's whole edge and core without its process: whoever connects has the other end of a pair of sockets."""
+"""Coordinator inside the test process, whose clients connect by pairs of sockets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from jupyter_gpushare.wire.page import IN
 from ..coordinator.protocol_process import ProtocolProcess, RawConnection
 from .virtual_loop import VirtualLoop
 
-WELL_BEHAVED_UID = 1000  # whose clients behave
+WELL_BEHAVED_UID = 1000  # user of the well-behaved clients
 
 
 class ConnectedPair(RawConnection):
-    """A connection whose other end the edge has."""
+    """Connection whose other end the coordinator has."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
@@ -38,7 +38,7 @@ class ConnectedPair(RawConnection):
         self.descriptors = []
 
     def next_message(self) -> dict[str, Any] | None:
-        """The next message that is here already; None: there is none, or the connection has ended."""
+        """Return the next message that has arrived, or None without one or after the end of the connection."""
         try:
             return self.receive()
         except BlockingIOError:
@@ -46,7 +46,7 @@ class ConnectedPair(RawConnection):
 
 
 class InProcessCoordinator:
-    """The daemon and what answers for it, on a loop of virtual time."""
+    """Coordinator and request dispatcher on an event loop of virtual time."""
 
     def __init__(self, loop: VirtualLoop, folder: Path, **settings: Any) -> None:
         self.loop = loop
@@ -63,38 +63,40 @@ class InProcessCoordinator:
         self.stops += 1
 
     def connect(self, uid: int) -> ConnectedPair:
-        ours, theirs = socket.socketpair()
-        self.loop.run_until_complete(self._accept(ours, uid))
-        return ConnectedPair(theirs)
+        own_end, peer_end = socket.socketpair()
+        self.loop.run_until_complete(self._accept(own_end, uid))
+        return ConnectedPair(peer_end)
 
     async def _accept(self, end: socket.socket, uid: int) -> None:
-        # What the kernel says of it; only root could be several users.
-        peer = Connection(end, Identity(str(uid), uid in (0, os.getuid()), os.getpid(), uid), self._line, self._closed)
-        self.connections.add(peer)
-        self.dispatcher.on_connected(peer)
+        # The identity is invented, because a real connection of another user would need root.
+        connection = Connection(
+            end, Identity(str(uid), uid in (0, os.getuid()), os.getpid(), uid), self._line, self._closed
+        )
+        self.connections.add(connection)
+        self.dispatcher.on_connected(connection)
 
-    def _line(self, peer: Connection, line: bytes) -> None:
+    def _line(self, connection: Connection, line: bytes) -> None:
         self.lines += 1
-        self.dispatcher.on_line(peer, line)
+        self.dispatcher.on_line(connection, line)
 
-    def _closed(self, peer: Connection) -> None:
-        self.connections.discard(peer)
-        self.dispatcher.on_closed(peer)
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self.dispatcher.on_closed(connection)
 
     def handle_pending(self) -> None:
-        """All that was sent."""
+        """Handle all messages that were sent."""
         self.loop.run_until_complete(_run_loop(2))
 
     def pass_time(self, seconds: float) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def check(self) -> None:
-        """The scheduler's books are right, and nothing went wrong unseen."""
-        invariants.check(self.coordinator.state.scheduler, self.coordinator.state.scheduler.turns.now)
+        """Check the scheduler's invariants, and that no callback has raised."""
+        invariants.check(self.coordinator.state.scheduler, self.coordinator.state.scheduler.turns.table.now)
         assert not self.loop.bugs, self.loop.bugs
 
     def request(self, message: Any, uid: int = 0) -> Any:
-        """The result of a request of that user, an admin if it is not said."""
+        """Send a request of a user, by default an admin, and return its result."""
         connection = self.connect(uid)
         try:
             connection.send(encode(message))
@@ -112,8 +114,8 @@ class InProcessCoordinator:
         asyncio.set_event_loop(None)
 
     async def _close(self) -> None:
-        for peer in list(self.connections):
-            peer.drop()
+        for connection in list(self.connections):
+            connection.drop()
         self.coordinator.close()
 
 
@@ -123,11 +125,11 @@ async def _run_loop(count: int) -> None:
 
 
 class WellBehavedClient(ProtocolProcess):
-    """A process that does what it should: it waits for turns, and its work ends as soon as its turn is to end."""
+    """Process that follows the protocol: it waits for turns, and its work ends as soon as its turn closes."""
 
     def __init__(self, in_process: InProcessCoordinator, client: str, device: str) -> None:
         super().__init__("", client, device)
-        self.live.remove(self)  # it acts when it is told to
+        self.live.remove(self)  # this process acts only in `act`
         self._in_process = in_process
         self.turns = 0
         for _ in range(3):
@@ -154,7 +156,7 @@ class WellBehavedClient(ProtocolProcess):
         return self.phase == IN
 
     def act(self) -> None:
-        """Have a thread at the gate."""
+        """Run a step with a thread at the gate."""
         self.waiting = 1
         self.run_step()
         assert not self.refusals, self.refusals
@@ -166,7 +168,7 @@ class WellBehavedClient(ProtocolProcess):
 
 
 class BugCollector(logging.Handler):
-    """What the coordinator logs as a fault of its own."""
+    """Log handler that collects errors, which the coordinator logs only for its own bugs."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -199,6 +201,6 @@ def resident_bytes() -> int:
 
 
 def descriptors() -> int:
-    """Those that are open, but for one of each lock file: the coordinator keeps that of a device it has looked at."""
+    """Count the open descriptors, without one for each lock file, because the coordinator keeps lock files open."""
     names = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.islink(entry.path)]
     return len(names) - len({name for name in names if name.endswith(".lock")})

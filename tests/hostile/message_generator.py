@@ -1,7 +1,7 @@
-"""Anything that a peer may say: lines made from the declarations of the messages, right ones and wrong ones.
+"""Generator of random lines from the declarations of the messages, valid and invalid.
 
-A message that is added to `wire/messages/` is made here too, without a word. All choices come from one `Random`, so
-that a seed replays them, and hypothesis finds the shortest that fails.
+The generator covers each message in `wire/messages/` without a change here. All choices come from one `Random`, so that
+a seed repeats them and hypothesis can shrink a failing sequence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Kind = type[msgspec.Struct]
 KINDS: tuple[Kind, ...] = typing.get_args(messages.Incoming)
 _TYPE_INFO = {kind: typing.cast(inspect.StructType, inspect.type_info(kind)) for kind in KINDS}
 
-# Words that mean something somewhere: what only random letters would never come upon.
+# Texts with a meaning somewhere in the coordinator, which random letters would never hit.
 _TEXTS = [
     *("", "share=0.5", "memory=8GiB share=10%", "memory=0.5", "memory=1e400", "service=offline", "class=online"),
     *("affinity=pair", "share=", "=", "'", "8GiB", "50%", "none", "1h", "0", "-1", "9" * 400, "nan", "inf", "auto"),
@@ -53,28 +53,28 @@ _FLOATS = [0.0, -0.0, 1.0, 0.5, 1e-9, 1e308, -1e308, 5e-324, 0.1, 300.0, 1e18]
 
 
 class MessageGenerator:
-    """`clients`, `tokens`, `devices`: what is there already, and somebody might guess."""
+    """Generator of messages. `clients`, `tokens` and `devices` are existing values that an attacker might guess."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.clients = ["nobody"]
+        self.clients = ["unknown"]
         self.tokens = [""]
         self.devices = ["GPU-made-up"]
         self._made: dict[type, Callable[[Any], Any]] = {
             inspect.IntType: self._integer,
-            inspect.FloatType: lambda about: self.random.choice(_FLOATS),
-            inspect.BoolType: lambda about: self.random.random() < 0.5,
-            inspect.NoneType: lambda about: None,
+            inspect.FloatType: lambda declared: self.random.choice(_FLOATS),
+            inspect.BoolType: lambda declared: self.random.random() < 0.5,
+            inspect.NoneType: lambda declared: None,
             inspect.StrType: self._text,
-            inspect.LiteralType: lambda about: self.random.choice(about.values),
-            inspect.UnionType: lambda about: self._value(self.random.choice(about.types)),
-            inspect.ListType: lambda about: [self._value(about.item_type) for _ in range(self._small_count())],
+            inspect.LiteralType: lambda declared: self.random.choice(declared.values),
+            inspect.UnionType: lambda declared: self._value(self.random.choice(declared.types)),
+            inspect.ListType: lambda declared: [self._value(declared.item_type) for _ in range(self._small_count())],
             inspect.DictType: self._dictionary,
             inspect.StructType: self._struct,
         }
 
     def line(self, kind: Kind) -> bytes:
-        """A message of that kind, right or wrong, without its end; or something else: several, none, too many bytes."""
+        """Return a line without its end: a valid message of a kind, an invalid one, random bytes or a too long line."""
         how = self.random.random()
         if how < 0.6:
             return self.message(kind)
@@ -87,57 +87,57 @@ class MessageGenerator:
         return self._too_long(kind)
 
     def message(self, kind: Kind, **fields: Any) -> bytes:
-        """As it is declared."""
+        """Return a valid message of a kind."""
         return self._encoded(self._struct(_TYPE_INFO[kind]) | fields)
 
     def _encoded(self, message: dict[str, Any]) -> bytes:
         return json.dumps(message, ensure_ascii=self.random.random() < 0.5).encode(errors="surrogatepass")
 
-    # --- values as they are declared
+    # --- valid values
 
-    def _value(self, about: Any) -> Any:
-        if isinstance(about, inspect.Metadata):
-            return self._value(about.type)
-        make = self._made.get(type(about))
-        return make(about) if make else self.anything()
+    def _value(self, declared: Any) -> Any:
+        if isinstance(declared, inspect.Metadata):
+            return self._value(declared.type)
+        make = self._made.get(type(declared))
+        return make(declared) if make else self.anything()
 
     def _small_count(self) -> int:
         return self.random.choice((0, 1, 1, 1, 2, 3, 64))
 
-    def _integer(self, about: inspect.IntType) -> int:
-        lowest = about.ge if about.ge is not None else about.gt + 1 if about.gt is not None else -(1 << 70)
-        highest = about.le if about.le is not None else about.lt - 1 if about.lt is not None else 1 << 70
+    def _integer(self, declared: inspect.IntType) -> int:
+        lowest = declared.ge if declared.ge is not None else declared.gt + 1 if declared.gt is not None else -(1 << 70)
+        highest = declared.le if declared.le is not None else declared.lt - 1 if declared.lt is not None else 1 << 70
         found = self.random.choice((lowest, highest, *_NUMBERS))
         return int(min(max(found, lowest), highest))
 
-    def _text(self, about: inspect.StrType) -> str:
+    def _text(self, declared: inspect.StrType) -> str:
         pool = self.random.choice((self.clients, self.clients, self.tokens, self.devices, _TEXTS))
         found = self.random.choice(pool)
-        if about.pattern and not re.search(about.pattern, found):
+        if declared.pattern and not re.search(declared.pattern, found):
             return self.random.choice(self.clients)
-        return (found or "x" * (about.min_length or 0))[: about.max_length]
+        return (found or "x" * (declared.min_length or 0))[: declared.max_length]
 
-    def _dictionary(self, about: inspect.DictType) -> dict[str, Any]:
-        return {self.random.choice(_KEYS): self._value(about.value_type) for _ in range(self.random.randrange(4))}
+    def _dictionary(self, declared: inspect.DictType) -> dict[str, Any]:
+        return {self.random.choice(_KEYS): self._value(declared.value_type) for _ in range(self.random.randrange(4))}
 
-    def _struct(self, about: inspect.StructType) -> dict[str, Any]:
-        made = {} if about.tag is None else {typing.cast(str, about.tag_field): about.tag}
-        for field in about.fields:
+    def _struct(self, declared: inspect.StructType) -> dict[str, Any]:
+        made = {} if declared.tag is None else {typing.cast(str, declared.tag_field): declared.tag}
+        for field in declared.fields:
             if field.required or self.random.random() < 0.6:
                 made[field.encode_name] = self._field(field)
         return made
 
     def _field(self, field: inspect.Field) -> Any:
-        """Names are mostly those that somebody has; or next to no message would get any further than its name."""
+        """Return a value, mostly an existing name, because messages with unknown names are refused at once."""
         known = {"client": self.clients, "token": self.tokens, "uuid": self.devices, "device": self.devices}
         if field.encode_name in known and self.random.random() < 0.8:
             return self.random.choice(known[field.encode_name])
         return self._value(field.type)
 
-    # --- and as they are not
+    # --- invalid values
 
     def anything(self, depth: int = 0) -> Any:
-        """Any JSON value."""
+        """Return a random JSON value."""
         how = self.random.randrange(6 if depth > 3 else 8)
         if how == 0:
             return self.random.choice((None, True, False))
@@ -152,7 +152,7 @@ class MessageGenerator:
         return {self.random.choice(_KEYS): self.anything(depth + 1) for _ in range(self.random.randrange(3))}
 
     def _with_wrong_fields(self, kind: Kind) -> dict[str, Any]:
-        """With a field of another type, or without one, or with one too many."""
+        """Return a message with fields that are missing, additional or of a wrong type."""
         made = self._struct(_TYPE_INFO[kind])
         for _ in range(self.random.choice((1, 1, 2))):
             name = self.random.choice([*made, "id", "more"])
@@ -163,23 +163,23 @@ class MessageGenerator:
         return made
 
     def _corrupted(self, line: bytes) -> bytes:
-        """Bytes of it changed, left out, or put in twice."""
-        bent = bytearray(line)
+        """Return the line with bytes changed, removed or repeated."""
+        corrupted = bytearray(line)
         for _ in range(self.random.randrange(1, 4)):
-            at = self.random.randrange(len(bent) + 1)
+            at = self.random.randrange(len(corrupted) + 1)
             how = self.random.randrange(4)
             if how == 0:
-                bent[at : at + 1] = self.random.randbytes(1)
+                corrupted[at : at + 1] = self.random.randbytes(1)
             elif how == 1:
-                del bent[at : at + self.random.randrange(1, 20)]
+                del corrupted[at : at + self.random.randrange(1, 20)]
             elif how == 2:
-                bent[at:at] = bent[self.random.randrange(len(bent) + 1) :][:20]
+                corrupted[at:at] = corrupted[self.random.randrange(len(corrupted) + 1) :][:20]
             else:
-                del bent[at:]
-        return bytes(bent)
+                del corrupted[at:]
+        return bytes(corrupted)
 
     def _too_long(self, kind: Kind) -> bytes:
-        """About as long as a line may be, with something at its end; or nested as deeply as fits."""
+        """Return a line near the maximum length, or one with the deepest nesting that fits."""
         room = messages.MAX_LINE + self.random.choice((-100, -1, 0, 1, 2, 1000))
         if self.random.random() < 0.3:
             return b'{"type":"config","changes":{"a":' + b"[" * (room // 2) + b"]" * (room // 2) + b"}}"

@@ -1,4 +1,4 @@
-"""Pages of processes that write anything anywhere, and to whom nothing that is read twice says the same."""
+"""Corruption of pages by hostile processes, and pages that change with each read."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ CHANGING_PAGE_PID = 0xF1CC1E  # the pid in the header of a page that changes whi
 
 
 def corrupt_page(random: Random, descriptor: int, *structs: str) -> None:
-    """Change a few fields of these structs' in the memory, or a few of its bytes."""
+    """Change a few fields of the structs, or a few bytes, in the memory of a descriptor."""
     _, constants = pages.layout()
     if random.random() < 0.5 and "gpushare_page" in structs:
         _report(random, descriptor)
     for _ in range(random.choice((1, 3, 30))):
         if random.random() < 0.2:
-            at, what = random.randrange(constants["GPUSHARE_PAGE_BYTES"]), random.randbytes(8)
+            at, data = random.randrange(constants["GPUSHARE_PAGE_BYTES"]), random.randbytes(8)
         else:
             at, size = random.choice(FIELDS[random.choice(structs)])
-            what = (random.choice(_VALUES) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
-        os.pwrite(descriptor, what[: constants["GPUSHARE_PAGE_BYTES"] - at], at)
+            data = (random.choice(_VALUES) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+        os.pwrite(descriptor, data[: constants["GPUSHARE_PAGE_BYTES"] - at], at)
 
 
 def _report(random: Random, descriptor: int) -> None:
-    """Report a turn, whole, perhaps the one that is permitted."""
+    """Write a complete report of a turn, perhaps of the permitted one."""
     with contextlib.suppress(pages.BadPage), contextlib.closing(pages.Page(os.dup(descriptor))) as page:
         turn, epoch = page.control.permit.turn, page.control.permit.epoch
         number = random.choice((turn, turn, turn, *_VALUES))
@@ -39,11 +39,11 @@ def _report(random: Random, descriptor: int) -> None:
 
 
 def _fields(struct: str, base: int = 0) -> list[tuple[int, int]]:
-    """(offset, size) of every number in it, as `page.h` declares them."""
+    """Return (offset, size) in bytes of every number in a struct of `page.h`."""
     ffi, _ = pages.layout()
     found = []
-    for _, about in ffi.typeof(struct).fields:
-        at, kind = base + about.offset, about.type
+    for _, declared in ffi.typeof(struct).fields:
+        at, kind = base + declared.offset, declared.type
         if kind.kind == "struct":
             found += _fields(kind.cname, at)
         elif kind.kind == "array":
@@ -58,13 +58,13 @@ FIELDS = {name: _fields(f"struct {name}") for name in ("gpushare_page", "gpushar
 
 
 class ChangingPage:
-    """A block of a page; each look at a field finds another value, as if the process wrote all the time."""
+    """Block of a page in which each read of a field returns another value, as if the process wrote all the time."""
 
     def __init__(self, block: Any, random: Random) -> None:
         object.__setattr__(self, "_block", block)
         object.__setattr__(self, "_random", random)
         ffi, _ = pages.layout()
-        types = {name: about.type for name, about in ffi.typeof(block).fields}
+        types = {name: declared.type for name, declared in ffi.typeof(block).fields}
         arrays = {name: kind.length for name, kind in types.items() if kind.kind == "array"}
         bits = {name: 8 * ffi.sizeof(kind.item if name in arrays else kind) for name, kind in types.items()}
         object.__setattr__(self, "_bits", bits)
@@ -75,7 +75,7 @@ class ChangingPage:
         def value() -> int:
             return int(self._random.choice(_VALUES) & ((1 << self._bits[name]) - 1))
 
-        if name in self._structs:  # whole now and then, as its process wrote it
+        if name in self._structs:  # sometimes consistent, as written
             block = getattr(self._block, name)
             return block if self._random.random() < 0.5 else ChangingPage(block, self._random)
         return [value() for _ in range(self._arrays[name])] if name in self._arrays else value()
@@ -86,7 +86,7 @@ class ChangingPage:
 
 @contextlib.contextmanager
 def changing_pages(random: Random) -> Iterator[None]:
-    """Those that say they are of the process FICKLE change whenever the coordinator looks."""
+    """Make pages whose header has the pid CHANGING_PAGE_PID change with each read by the coordinator."""
     opened = pages.Page.__init__
 
     def open_page(page: pages.Page, descriptor: int) -> None:

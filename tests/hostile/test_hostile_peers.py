@@ -1,4 +1,4 @@
-"""Whatever peers send, and whatever their pages say: the coordinator goes on, and who behaves gets turns of its own."""
+"""Random messages and pages of hostile clients, during which well-behaved clients must get turns."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .virtual_loop import VirtualLoop
 
 MESSAGES = int(os.environ.get("GPUSHARE_TEST_MESSAGES", tier.strength("5000", "150000")))
 SEED = int(os.environ.get("GPUSHARE_TEST_SEED", "1"))
-MESSAGES_PER_EPISODE = 5000  # messages after which all strangers leave
+MESSAGES_PER_EPISODE = 5000  # after which all hostile clients disconnect
 DEVICE, OTHERS = "GPU-shared", [f"GPU-theirs-{number}" for number in range(6)]
-MAX_GROWTH_BYTES = 24 << 20  # bytes that the process may grow by, however many messages come
+MAX_GROWTH_BYTES = 24 << 20  # of the process, for any number of messages
 HOSTILE_UIDS = (1001, 1002, 1003)
 
 
 class Host:
-    """A coordinator, two well-behaved clients and hostile clients, which may do anything if they are `admins`."""
+    """Coordinator with two well-behaved clients and random hostile clients, which may be `admins`."""
 
     def __init__(self, in_process: InProcessCoordinator, random: randoms.Random, admins: bool = False) -> None:
         self.in_process, self.random, self.admins = in_process, random, admins
-        self.well_behaved = [WellBehavedClient(in_process, f"correct-{name}", DEVICE) for name in "ab"]
+        self.well_behaved = [WellBehavedClient(in_process, f"well-behaved-{name}", DEVICE) for name in "ab"]
         self.hostile_clients: list[HostileClient] = []
         self.lines = MessageGenerator(random)
-        self.lines.clients += ["correct-a", "correct-b", *(f"stranger-{number}" for number in range(9))]
+        self.lines.clients += ["well-behaved-a", "well-behaved-b", *(f"hostile-{number}" for number in range(9))]
         self.lines.tokens += ["secret", "t"]
         self.lines.devices += [DEVICE, *OTHERS]
 
@@ -68,21 +68,21 @@ class Host:
         self.in_process.handle_pending()
         self.in_process.check()
         if self.admins:
-            return  # they may have let clients share the device
+            return  # admins may have changed the settings so that clients are colocated
         running = [process.client for process in self.well_behaved if process.running]
         assert len(running) < 2, f"{running} run at the same time"
 
     def all_leave(self) -> None:
-        """Who behaves then has turns one after the other, as before, and nothing is left of the others."""
+        """Disconnect the hostile clients, and check that only the well-behaved clients stay and have turns."""
         for hostile_client in self.hostile_clients:
             hostile_client.leave()
         self.hostile_clients.clear()
-        for _ in range(100):  # what they had sent is read first
+        for _ in range(100):  # until the coordinator has read all sent messages
             self.in_process.handle_pending()
         assert len(self.in_process.connections) == len(self.well_behaved)
-        correct = {process.client for process in self.well_behaved}
+        well_behaved_ids = {process.client for process in self.well_behaved}
         for client in list(self.in_process.coordinator.state.runtimes):
-            if client not in correct:
+            if client not in well_behaved_ids:
                 self.in_process.request(messages.Unregister(client=client))
         turns = [process.turns for process in self.well_behaved]
         for _ in range(400):
@@ -92,9 +92,9 @@ class Host:
             assert process.turns >= before + 2, (
                 f"{process.client} gets no turns: {self.in_process.coordinator.state.scheduler.event_log()}"
             )
-        assert set(self.in_process.coordinator.state.runtimes) == correct
+        assert set(self.in_process.coordinator.state.runtimes) == well_behaved_ids
         shown = {client["id"]: client for client in self.in_process.request(messages.Status())["clients"]}
-        for client in correct:
+        for client in well_behaved_ids:
             assert not shown[client]["suspended"] and shown[client]["hold_seconds_left"] is None
             assert shown[client]["quota"]["share"] == 0 and shown[client]["quota"]["memory"] is None
 
@@ -119,7 +119,7 @@ def in_process(loop: VirtualLoop, tmp_path: Path) -> Iterator[InProcessCoordinat
 
 @pytest.mark.timeout(120 + MESSAGES // 100)
 def test_random_messages_of_hostile_users_leave_the_coordinator_working(in_process: InProcessCoordinator) -> None:
-    """`GPUSHARE_TEST_MESSAGES` of them, by `GPUSHARE_TEST_SEED`."""
+    """`GPUSHARE_TEST_MESSAGES` is the number of messages, and `GPUSHARE_TEST_SEED` the seed."""
     random = randoms.Random(SEED)
     host = Host(in_process, random)
     sizes: list[tuple[int, int]] = []
@@ -138,13 +138,13 @@ def test_random_messages_of_hostile_users_leave_the_coordinator_working(in_proce
     print(f"{in_process.lines} messages (seed {SEED}); grown by {grown >> 10} KiB, {descriptors()} descriptors")
     assert grown < MAX_GROWTH_BYTES
     assert {number for _, number in sizes} == {sizes[0][1]}
-    assert in_process.stops == 0, "only admins may stop it"
+    assert in_process.stops == 0, "a user without admin rights has stopped the coordinator"
     host.close()
 
 
 @pytest.mark.timeout(120 + MESSAGES // 100)
 def test_random_messages_of_admins_leave_the_coordinator_running(in_process: InProcessCoordinator) -> None:
-    """They may spoil everything but the coordinator itself."""
+    """Admins may change all settings and clients, and the coordinator must still run."""
     random = randoms.Random(SEED)
     host = Host(in_process, random, admins=True)
     with bugs() as found, changing_pages(random):
@@ -160,16 +160,16 @@ def test_random_messages_of_admins_leave_the_coordinator_running(in_process: InP
 def test_few_random_messages_of_a_process_are_handled(
     in_process: InProcessCoordinator, kinds: list[Kind], random: randoms.Random
 ) -> None:
-    """What fails here, hypothesis makes as short as it can be."""
+    """Hypothesis shrinks a failing sequence."""
     lines = MessageGenerator(random)
-    lines.clients += ["correct-a"]
-    with bugs() as found, contextlib.closing(WellBehavedClient(in_process, "correct-a", DEVICE)) as process:
+    lines.clients += ["well-behaved-a"]
+    with bugs() as found, contextlib.closing(WellBehavedClient(in_process, "well-behaved-a", DEVICE)) as process:
         process.act()
         in_process.handle_pending()
         connection = process.link.connection
         assert connection
         for kind in kinds:
-            with contextlib.suppress(OSError):  # it may have been sent away
+            with contextlib.suppress(OSError):  # the coordinator may have dropped the connection
                 connection.send(lines.line(kind) + b"\n")
             in_process.handle_pending()
         in_process.check()
@@ -178,12 +178,12 @@ def test_few_random_messages_of_a_process_are_handled(
 
 
 def test_message_generator_follows_the_declarations() -> None:
-    """Or a new kind of field would only ever be refused."""
+    """Otherwise all messages with a new kind of field would be invalid."""
     lines = MessageGenerator(randoms.Random(1))
     decoder = msgspec.json.Decoder(messages.Incoming)
     for kind in KINDS:
-        taken = 0
+        valid = 0
         for _ in range(100):
             with contextlib.suppress(msgspec.ValidationError):
-                taken += isinstance(decoder.decode(lines.message(kind)), kind)
-        assert taken > 50, kind
+                valid += isinstance(decoder.decode(lines.message(kind)), kind)
+        assert valid > 50, kind

@@ -1,4 +1,4 @@
-"""Time that passes only when nothing else is left to do, for what really runs on an event loop."""
+"""Event loop in virtual time, which advances only when nothing is ready."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Sockets are real. Instead of waiting for them it is later at once; what went wrong is in `bugs`."""
+    """Event loop with real sockets that advances its time instead of waiting; `bugs` has exceptions of callbacks."""
 
     def __init__(self) -> None:
         self._now = 1000.0

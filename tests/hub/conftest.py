@@ -1,4 +1,4 @@
-"""One hub for the tests of this folder: ada and bob with their servers, and the coordinator of the whole machine."""
+"""Hub for the tests of this folder: ada and bob with their servers, and the coordinator of the whole machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from . import hub as hubs
 from . import machine as machines
 
 USERS = ("ada", "bob")
-# What the machine's admin decides beside the usual settings of tests/users.
+# Settings of the machine's admin after the usual settings of tests/users.
 ADMIN = 'c.GpuShare.tenants = {"students": {"users": ["ada", "bob"], "memory": "64MiB"}}\n'
-# What ada would rather have.
+# Settings of ada that must have no effect.
 ADA_SETTINGS = """
 c.GpuShare.policy = "interactive"
 c.GpuShare.time_quantum = 600.0
@@ -33,7 +33,7 @@ c.GpuShare.default_quota = {"memory": "200MiB"}
 
 
 def hub_problem() -> str:
-    """Why no hub can be had here; "" if one can."""
+    """Return the reason why no hub can run here, or an empty text."""
     if importlib.util.find_spec("jupyterhub") is None:
         return "needs JupyterHub: pip install 'jupyter-gpushare[hub]'"
     if not hubs.proxy():
@@ -42,14 +42,14 @@ def hub_problem() -> str:
 
 
 def machine_environment(folder: Path) -> dict[str, str]:
-    """The environment of every program on the machine."""
+    """Return the environment of every program on the machine."""
     ours = ("GPUSHARE_", "LD_", "CUDA_", "JPY_", "JUPYTER", "IPYTHON", "XDG_")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return clean | server_environment(folder)
 
 
 def server_environment(folder: Path) -> dict[str, str]:
-    """What users' servers are given: where this checkout and its kernelspec are, and the simulated devices."""
+    """Return the variables of users' servers: paths of this checkout and its kernelspec, and the simulated devices."""
     return {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "JUPYTER_PATH": str(folder / "share"),
@@ -63,7 +63,7 @@ def server_environment(folder: Path) -> dict[str, str]:
 
 
 def install(folder: Path) -> None:
-    """What `pip install` puts where every user's server looks."""
+    """Put the files of `pip install` where every user's server finds them."""
     kernels = folder / "share" / "kernels"
     kernels.mkdir(parents=True)
     (kernels / "python3-gpushare").symlink_to(kernel_env.PACKAGE / "kernelspec" / "python3-gpushare")
@@ -73,6 +73,8 @@ def install(folder: Path) -> None:
 
 
 class HubSetup(NamedTuple):
+    """Hub on a host with the coordinator of the host, and a session of each user."""
+
     host: Host
     hub: hubs.Hub
     sessions: dict[str, hubs.Session]
@@ -85,7 +87,7 @@ class HubSetup(NamedTuple):
 
 
 def start_coordinator(host: Host) -> None:
-    """The machine's own, as its service manager would start it."""
+    """Start the machine's coordinator as its service manager does."""
     host.coordinator("--simulate", settings=ADMIN, environment=server_environment(host.folder))
 
 

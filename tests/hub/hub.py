@@ -1,4 +1,4 @@
-"""A JupyterHub on a `Machine`: its hub, proxy and users' servers are real, and so are the notebooks opened there."""
+"""JupyterHub on a `UserNamespaceMachine`, with a real hub, proxy, users' servers and notebooks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import websocket
 from ..system.system_host import wait_until
 from .machine import UserNamespaceMachine
 
-START = 180.0  # seconds for a hub, or a user's server, on a busy machine
+START = 180.0  # seconds for the start of a hub or a user's server on a busy machine
 _CONFIG = """
 c.JupyterHub.bind_url = "http://127.0.0.1:{ports[0]}"
 c.JupyterHub.hub_port = {ports[1]}
@@ -43,9 +43,9 @@ c.Spawner.environment.update({environment!r})
 
 
 def proxy() -> str:
-    """The program that a hub needs beside itself, or "": `configurable-http-proxy`, from npm or from pip."""
-    beside = Path(sys.executable).with_name("configurable-http-proxy")
-    return shutil.which("configurable-http-proxy") or (str(beside) if beside.exists() else "")
+    """Return the path of `configurable-http-proxy` from npm or pip, which a hub needs, or an empty text."""
+    installed = Path(sys.executable).with_name("configurable-http-proxy")
+    return shutil.which("configurable-http-proxy") or (str(installed) if installed.exists() else "")
 
 
 def free_ports(number: int) -> list[int]:
@@ -57,7 +57,7 @@ def free_ports(number: int) -> list[int]:
 
 
 class Refused(Exception):
-    """An HTTP answer that is an error: its status and its body."""
+    """HTTP error with its status and its body."""
 
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"{status}: {body}")
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 def http_request(url: str, token: str, method: str = "GET", body: Any = None) -> Any:
-    """The JSON of an answer, or None. Raises Refused."""
+    """Return the JSON of an answer, or None if it is empty. Raises Refused."""
     request = urllib.request.Request(
         url,
         method=method,
@@ -83,7 +83,7 @@ def http_request(url: str, token: str, method: str = "GET", body: Any = None) ->
 
 
 class Hub:
-    """Runs until `close`. `config` is what its admin writes, `environment` what its servers get besides."""
+    """Hub that runs until `close`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Hub:
         env: Mapping[str, str],
         environment: Mapping[str, str],
     ) -> None:
-        """`env` is the hub's own environment."""
+        """Start a hub with its admin's `config`, its own environment `env`, and `environment` for users' servers."""
         ports = free_ports(3)
         self.url = f"http://127.0.0.1:{ports[0]}"
         self.token = secrets.token_hex(16)
@@ -133,13 +133,13 @@ class Hub:
             return False
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The hub's own REST interface, as its admin."""
+        """Send a request to the hub's REST interface as its admin."""
         return http_request(f"{self.url}/hub/api{path}", self.token, method, body)
 
     def login(self, *names: str) -> dict[str, Session]:
-        """These users, whose servers run from then on."""
+        """Log users in, start their servers, and return their sessions."""
         for name in names:
-            with contextlib.suppress(Refused):  # it knows who is in its configuration
+            with contextlib.suppress(Refused):  # the hub has the users of its configuration
                 self.ask("POST", f"/users/{name}")
             self.ask("POST", f"/users/{name}/server")
         for name in names:
@@ -155,7 +155,7 @@ class Hub:
         return bool(server["ready"])
 
     def close(self) -> None:
-        """Ends the hub, which ends its proxy and its users' servers, and those their kernels."""
+        """End the hub, which ends its proxy and its users' servers with their kernels."""
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(START)
@@ -165,7 +165,7 @@ class Hub:
 
 
 class Session:
-    """A user's server as their browser sees it, through the hub's proxy."""
+    """Session of a user with the user's server through the hub's proxy."""
 
     def __init__(self, url: str, token: str) -> None:
         self.url = url
@@ -178,13 +178,13 @@ class Session:
         return self.ask(method, f"/gpushare/api/{path}", body)
 
     def notebook(self, path: str, kernel: str) -> Notebook:
-        """A notebook of that name."""
+        """Open a notebook with this name."""
         session = {"path": path, "name": path, "type": "notebook", "kernel": {"name": kernel}}
         return Notebook(self, self.ask("POST", "/api/sessions", session)["kernel"]["id"])
 
 
 class Notebook:
-    """Cells of a kernel, over the WebSocket that front ends use."""
+    """Notebook whose cells run in a kernel, over the WebSocket that front ends use."""
 
     def __init__(self, session: Session, kernel: str) -> None:
         self.kernel = kernel
@@ -197,7 +197,7 @@ class Notebook:
         )
 
     def start(self, code: str) -> str:
-        """Send a cell; `finish` waits for it."""
+        """Send a cell, and return its request for `finish`."""
         header = {"msg_id": uuid4().hex, "msg_type": "execute_request", "session": self._session}
         header |= {"username": "", "version": "5.3", "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
@@ -206,7 +206,7 @@ class Notebook:
         return str(header["msg_id"])
 
     def finish(self, request: str) -> str:
-        """What the cell printed; it must not fail."""
+        """Wait for a cell that must not fail, and return its output."""
         text, replied, idle = "", False, False
         while not (replied and idle):
             message = json.loads(self._socket.recv())

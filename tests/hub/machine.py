@@ -1,4 +1,4 @@
-"""A host with users of its own: real uids, but in a user database, a /run and a /dev/shm that only this test sees."""
+"""Machine with real uids, and with a user database, a /run and a /dev/shm that only the test uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shlex import quote
 from typing import NamedTuple
 
 TOOLS = ("unshare", "nsenter", "setpriv", "mount")
-# What every user must be able to read: this checkout, and the Python that runs its tests.
+# Folders that every user must be able to read: this checkout, and the Python that runs its tests.
 NEEDED = (Path(__file__).resolve().parents[2], Path(sys.prefix), Path(sys.base_prefix))
 
 
@@ -26,10 +26,10 @@ class User(NamedTuple):
 
 
 class UserNamespaceMachine:
-    """A mount namespace, whose users are `names`. Programs are started in it with `argv`, as root or as one of them."""
+    """Mount namespace with its own users. `argv` is the command of a program in it, as root or as a user."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        """`folder` must be reachable for every user."""
+        """Make the namespace with users `names`, in a folder that every user can reach."""
         self.users = {name: User(name, 64101 + number, folder / "home" / name) for number, name in enumerate(names)}
         self._write_database(folder)
         for user in self.users.values():
@@ -47,7 +47,7 @@ class UserNamespaceMachine:
             raise OSError(self._first.stderr.read().decode())
 
     def _write_database(self, folder: Path) -> None:
-        """The machine's own accounts, without login, and the test's."""
+        """Write a user database with the accounts of this machine, without login, and of the test."""
         passwd, group = Path("/etc/passwd").read_text(), Path("/etc/group").read_text()
         for user in self.users.values():
             passwd += f"{user.name}:x:{user.uid}:{user.uid}::{user.home}:/bin/sh\n"
@@ -55,16 +55,16 @@ class UserNamespaceMachine:
         (folder / "passwd").write_text(passwd)
         (folder / "group").write_text(group)
 
-    def argv(self, *words: str, user: str = "") -> list[str]:
-        """The command `words` in the namespace, as root or as `user`."""
+    def argv(self, *command: str, user: str = "") -> list[str]:
+        """Return the command line that runs `command` in the namespace, as root or as `user`."""
         inside = ["nsenter", f"--mount=/proc/{self._first.pid}/ns/mnt", "--"]
         if user:
             uid = str(self.users[user].uid)
             inside += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
-        return [*inside, *words]
+        return [*inside, *command]
 
     def path(self, inside: str) -> Path:
-        """Where this test finds what programs of the machine see as `inside`."""
+        """Return the path outside of the namespace for a path `inside`."""
         return Path(f"/proc/{self._first.pid}/root{inside}")
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class UserNamespaceMachine:
 
 @contextlib.contextmanager
 def made(*names: str) -> Iterator[tuple[Path, UserNamespaceMachine]]:
-    """A machine, and its folder. Both go with it."""
+    """Yield a machine and its folder, and remove both at the end."""
     folder = Path(tempfile.mkdtemp(prefix="gs-u-", dir="/tmp"))
     folder.chmod(0o755)
     machine = UserNamespaceMachine(folder, names)
@@ -88,12 +88,12 @@ def made(*names: str) -> Iterator[tuple[Path, UserNamespaceMachine]]:
 
 
 def _first(folder: Path) -> Iterator[str]:
-    """What the namespace's first program does; it ends with its standard input."""
+    """Yield the commands of the namespace's first program, which ends with its standard input."""
     yield "mount -t tmpfs -o mode=755 run /run"
     yield "mount -t tmpfs -o mode=1777 shm /dev/shm"
     yield f"mount --bind {folder}/passwd /etc/passwd"
     yield f"mount --bind {folder}/group /etc/group"
-    # Where what is needed lies in somebody's home, that is replaced by a folder with nothing else in it.
+    # A needed folder in a user's home is not readable, so a folder with only the needed one replaces the home.
     hidden = {path: closed for path in NEEDED if (closed := _closed(path))}
     for number, path in enumerate(hidden):
         yield f"mkdir {folder}/{number} && mount --bind {quote(str(path))} {folder}/{number}"
@@ -106,7 +106,7 @@ def _first(folder: Path) -> Iterator[str]:
 
 
 def _closed(path: Path) -> Path | None:
-    """The first folder on the way to `path` that not every user may enter."""
+    """Return the first folder on the way to `path` that some users may not enter, or None."""
     for folder in reversed([path, *path.parents]):
         if not folder.stat().st_mode & 0o001:
             return folder
@@ -115,9 +115,9 @@ def _closed(path: Path) -> Path | None:
 
 @functools.cache
 def problem() -> str:
-    """Why such a machine cannot be had here; "" if it can."""
+    """Return the reason why such a machine cannot be made here, or an empty text."""
     if os.geteuid() != 0:
-        return "needs root, to make users"
+        return "needs root, to change uids"
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         return f"needs {', '.join(missing)} (util-linux)"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A real JupyterHub: two users of their own uids share a simulated device through the machine's coordinator."""
+"""Real JupyterHub in which two users with different uids share a simulated device by the machine's coordinator."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..users.conftest import SOCKET
 from .conftest import HubSetup
 from .hub import START, Notebook, Refused
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the hub's start is a part of the first test
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first test includes the start of the hub
 
 OUT_OF_MEMORY = 2
 MANY = 8
-KERNELS = {"ada": "python3-gpushare", "bob": "python3"}  # which the hub makes a shared one too
+KERNELS = {"ada": "python3-gpushare", "bob": "python3"}  # the hub makes this kernel a shared one too
 LABELS = {"ada": "secret of ada.ipynb", "bob": "secret of bob.ipynb"}
 
 
@@ -38,11 +38,11 @@ def executions(hub_setup: HubSetup, notebook: Notebook) -> list[simlog.Execution
     return simlog.Log(hub_setup.host.folder / "simlog" / f"{notebook.pid}.simlog").read()
 
 
-def refusal(status: int, words: str, hub_setup: HubSetup, *question: Any) -> None:
-    """Asked by ada, it is refused."""
+def check_refusal(status: int, text: str, hub_setup: HubSetup, *request: Any) -> None:
+    """Check that a request of ada is refused with this status and text."""
     with pytest.raises(Refused) as refused:
-        hub_setup.sessions["ada"].gpushare(*question)
-    assert refused.value.status == status and words in refused.value.body
+        hub_setup.sessions["ada"].gpushare(*request)
+    assert refused.value.status == status and text in refused.value.body
 
 
 def test_each_server_runs_as_its_user_and_finds_the_machines_coordinator(
@@ -77,27 +77,27 @@ def test_a_notebooks_name_is_seen_by_its_owner_alone(hub_setup: HubSetup, notebo
 def test_user_configuration_does_not_change_the_tenant_limits(
     hub_setup: HubSetup, notebooks: dict[str, Notebook]
 ) -> None:
-    """ada's ~/.jupyter sets other tenants, another policy and more memory for the server that the hub gives her."""
+    """The configuration in ada's ~/.jupyter has other tenants, another policy and more memory for ada's server."""
     config = hub_setup.sessions["ada"].gpushare("config")
     assert (config["policy"], config["time_quantum"]) == ("fcfs", 0.2)
     assert list(config["tenants"]) == ["students"]
     assert notebooks["ada"].value("cuda.alloc(100 << 20)[0]") == OUT_OF_MEMORY
     assert notebooks["ada"].value("cuda.alloc(10 << 20)[0]") == 0
     own, others = notebooks["ada"].kernel, notebooks["bob"].kernel
-    refusal(403, "admin", hub_setup, "config", "PATCH", {"time_quantum": 600})
-    refusal(403, "", hub_setup, f"clients/{others}/quota", "PATCH", {"share": 0.5})
-    refusal(403, "", hub_setup, f"clients/{others}/suspend", "POST")
-    refusal(400, "students", hub_setup, f"clients/{own}/quota", "PATCH", {"memory": "200MiB"})
+    check_refusal(403, "admin", hub_setup, "config", "PATCH", {"time_quantum": 600})
+    check_refusal(403, "", hub_setup, f"clients/{others}/quota", "PATCH", {"share": 0.5})
+    check_refusal(403, "", hub_setup, f"clients/{others}/suspend", "POST")
+    check_refusal(400, "students", hub_setup, f"clients/{own}/quota", "PATCH", {"memory": "200MiB"})
 
 
 def test_no_other_coordinator_starts_during_an_outage(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
-    """Its clients run on, a user's server starts none there, and all are found again by the next one."""
+    """Clients run on, users' servers start no coordinator, and the next coordinator gets all clients."""
     before = {name: notebook.pid for name, notebook in notebooks.items()}
     hub_setup.host.stop_coordinator()
     try:
-        refusal(503, "no coordinator answers", hub_setup, "config")
+        check_refusal(503, "no coordinator answers", hub_setup, "config")
         assert {name: notebook.pid for name, notebook in notebooks.items()} == before
-        notebooks["ada"].run("work(0.01)")  # in turns without it
+        notebooks["ada"].run("work(0.01)")  # in turns without a coordinator
     finally:
         hub_setup.start_coordinator()
     wait_until(lambda: set(hub_setup.clients()) == {one.kernel for one in notebooks.values()})
@@ -107,7 +107,7 @@ def test_no_other_coordinator_starts_during_an_outage(hub_setup: HubSetup, noteb
 def test_a_server_that_is_stopped_leaves_the_device_to_the_others(
     hub_setup: HubSetup, notebooks: dict[str, Notebook]
 ) -> None:
-    """In the middle of a cell. The coordinator still knows the client, in case its kernel is restarted."""
+    """The stop comes in the middle of a cell. The coordinator keeps the client for a restart of its kernel."""
     ada = notebooks["ada"].kernel
     notebooks["ada"].start("work(600)")
     wait_until(lambda: hub_setup.clients()[ada]["phase"] == "running")

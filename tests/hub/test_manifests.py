@@ -1,4 +1,4 @@
-"""The Kubernetes files: valid by Kubernetes' own schemas, and they fit together and what the package looks for."""
+"""Kubernetes files: they are valid by Kubernetes' schemas, and consistent with each other and with the package."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ COORDINATOR = list(yaml.safe_load_all((KUBERNETES / "coordinator.yaml").read_tex
 SINGLEUSER = yaml.safe_load((KUBERNETES / "values.yaml").read_text())["singleuser"]
 DOCKERFILE = (KUBERNETES / "Dockerfile").read_text()
 VERSIONS = ("1.28", "1.37")
-# What the notebook images of a hub have: jupyterhub-singleuser, JupyterLab, Python kernels.
+# Packages of the notebook images of a hub: jupyterhub-singleuser, JupyterLab, Python kernels.
 IN_EVERY_IMAGE = ("jupyterlab", "ipykernel", "notebook")
-# The options of the chart that the values use, and what KubeSpawner calls them.
+# The options of the chart that the values use, and their names in KubeSpawner.
 TRAITS = {
     "initContainers": "init_containers",
     "extraEnv": "environment",
@@ -58,7 +58,7 @@ def validate(manifest: dict[str, Any]) -> None:
 
 
 def users_pod(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the chart and KubeSpawner make of the values for one user. No cluster is asked."""
+    """Return the pod that the chart and KubeSpawner make of the values for a user, without a cluster."""
     pytest.importorskip("kubespawner", reason="needs KubeSpawner: pip install 'jupyter-gpushare[hub]'")
     from kubernetes_asyncio.client import ApiClient
     from kubespawner import KubeSpawner
@@ -95,7 +95,7 @@ def test_the_pod_of_a_user_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def volumes(described: dict[str, Any]) -> dict[str, str]:
-    """By mount path of the main container: the folder of the node, or "" for a volume of the pod."""
+    """Return the folder of the node, or "" for a volume of the pod, by the mount path of the main container."""
     kinds = {volume["name"]: volume.get("hostPath", {}).get("path", "") for volume in described["volumes"]}
     return {mount["mountPath"]: kinds[mount["name"]] for mount in described["containers"][0]["volumeMounts"]}
 
@@ -130,12 +130,12 @@ def test_the_coordinator_has_no_right_that_it_does_not_need() -> None:
 
 
 def test_container_memory_limit_is_not_the_nodes_memory() -> None:
-    """By what it finds above itself, the coordinator says how much memory may leave the devices."""
+    """The coordinator takes the limit of its cgroup for the host memory that can back evicted memory."""
     assert "limits" not in pod()["containers"][0]["resources"]
 
 
 def test_coordinator_configuration_is_valid(tmp_path: Path) -> None:
-    """Where the coordinator of a whole host looks for it, in words that it knows."""
+    """The file has the path that the coordinator of a whole host reads, and only settings that exist."""
     (name, text), *others = of_kind("ConfigMap")["data"].items()
     assert not others
     (mount,) = (one for one in pod()["containers"][0]["volumeMounts"] if one["name"] == "config")
@@ -149,7 +149,7 @@ def test_coordinator_configuration_is_valid(tmp_path: Path) -> None:
 
 
 def test_configuration_is_read_from_a_folder_of_root() -> None:
-    """`--system` refuses any other; images of notebooks let a group write to /etc/jupyter."""
+    """The option `--system` refuses other folders, and notebook images let a group write to /etc/jupyter."""
     assert "chmod -R go-w /etc/jupyter" in DOCKERFILE
     assert pod()["containers"][0]["args"][-1] == "--system"
 
@@ -160,7 +160,7 @@ def test_every_image_is_the_one_of_this_version() -> None:
 
 
 def needs(package: str, seen: set[str]) -> set[str]:
-    """The packages that one needs, and those that these need."""
+    """Return the packages that a package needs directly or indirectly."""
     if package not in seen:
         seen.add(package)
         for line in metadata.requires(package) or []:
@@ -176,11 +176,11 @@ def needs(package: str, seen: set[str]) -> set[str]:
 
 def test_a_users_pod_gets_every_package_that_its_image_may_lack() -> None:
     (line,) = re.findall(r"--target /opt/gpushare \\\n(.*?) \\\n", DOCKERFILE, re.DOTALL)
-    brought = {"jupyter-gpushare", *(word for word in line.split() if not word.startswith("/"))}
-    there: set[str] = set()
+    copied = {"jupyter-gpushare", *(word for word in line.split() if not word.startswith("/"))}
+    present: set[str] = set()
     for package in IN_EVERY_IMAGE:
-        needs(package, there)
-    assert needs("jupyter-gpushare", set()) - there <= brought
+        needs(package, present)
+    assert needs("jupyter-gpushare", set()) - present <= copied
 
 
 def test_user_pod_search_paths_include_the_mounted_package() -> None:

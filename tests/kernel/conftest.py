@@ -1,4 +1,4 @@
-"""The fixtures of tests/provisioner, and a recorder in the coordinator's place for what a kernel says."""
+"""Fixtures of tests/provisioner, and a recorder of a kernel's messages in place of the coordinator."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["coordinator", "jupyter", "no_coordinator", "own_device", "start", "w
 
 
 class Recorder(Listener):
-    """Takes down what attached kernels send, checked against the wire's definition."""
+    """Recorder of the messages of attached kernels, which checks them against the protocol."""
 
     def __init__(self, path: Path) -> None:
         self.attached: list[messages.Attach] = []
         self.cells: list[tuple[str, str]] = []  # (state, request), in order
-        self.cell_ids: dict[str, str] = {}  # by request, of those that started
+        self.cell_ids: dict[str, str] = {}  # by request that has started
         self.ended = 0  # connections of kernels that have ended
         self._decoder = msgspec.json.Decoder(messages.Incoming)
         self._kernels: list[socket.socket] = []
@@ -34,12 +34,12 @@ class Recorder(Listener):
 
     @property
     def open(self) -> list[str]:
-        """Requests that started and have not ended."""
+        """Requests that have started and not ended."""
         started = [request for state, request in self.cells if state == "start"]
         return [request for request in started if ("end", request) not in self.cells]
 
-    def hang_up(self) -> None:
-        """End the connections of kernels; they may come back."""
+    def disconnect(self) -> None:
+        """End the connections of kernels, which may connect again."""
         self.cells.clear()
         for connection in self._kernels:
             with contextlib.suppress(OSError):
@@ -47,27 +47,27 @@ class Recorder(Listener):
 
     def close(self) -> None:
         super().close()
-        self.hang_up()
+        self.disconnect()
 
     def converse(self, connection: socket.socket, lines: Any) -> None:
-        attached = False
+        is_attached = False
         with contextlib.suppress(OSError):
             for line in lines:
                 message = self._decoder.decode(line)
                 if isinstance(message, messages.Attach):
-                    attached = True
+                    is_attached = True
                     self._kernels.append(connection)
                     self.attached.append(message)
                     connection.sendall(b'{"type":"welcome"}\n')
                 elif isinstance(message, messages.Cell):
-                    assert attached, "a cell before attach"
+                    assert is_attached, "a cell message came before the attach message"
                     if message.state == "start":
                         self.cell_ids[message.request] = message.cell_id
                     self.cells.append((message.state, message.request))
                 else:
                     result = {"client": "", "devices": [], "known": False, "config": {}}
                     connection.sendall(encode(messages.Reply(id=message.id, result=result)))
-        self.ended += attached
+        self.ended += is_attached
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`import jupyter_gpushare as gs`: in a kernel, in a script, and where nothing is shared."""
+"""Tests of `import jupyter_gpushare as gs` in a kernel, in a script, and in a program that does not share its GPU."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ def test_api_works_in_a_script(coordinator: Any, tmp_path: Path) -> None:
 
 
 def test_api_without_sharing_raises_not_shared(no_coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(gs.NotShared, match="this program isn't shared: it was not started by"):
+    with pytest.raises(gs.NotShared, match="this program does not share its GPU: it was not started by"):
         gs.quota()
     assert "no coordinator answers" in gs.status().problem
     monkeypatch.delenv("GPUSHARE_SOCKET")
-    assert "this program isn't shared" in gs.status().problem
+    assert "this program does not share its GPU" in gs.status().problem
     assert "jupyter gpushare run" in gs.status().problem
 
 

@@ -1,4 +1,4 @@
-"""`%%gpushare`: a quota for one cell, which otherwise runs as it would without that line."""
+"""Tests of `%%gpushare`, a quota for one cell, which must not change the cell in other ways."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def test_tracebacks_show_the_line_that_the_user_wrote(notebook: Any) -> None:
         assert re.search(f"----> {line} .*# here", text) and "'gpushare'" not in text, text
 
 
-def test_a_magic_inside_may_change_the_quota_for_good(coordinator: Any, notebook: Any) -> None:
+def test_a_magic_inside_may_change_the_quota_permanently(coordinator: Any, notebook: Any) -> None:
     assert notebook.run(FIRST + "%gpushare share=0.5").status == "ok"
     after = quota(coordinator, notebook)
     assert (after["share"], after["service"]) == (0.5, "online")
 
 
-def test_nested_cells_take_back_their_own(coordinator: Any, notebook: Any) -> None:
+def test_nested_cells_undo_their_own_changes(coordinator: Any, notebook: Any) -> None:
     before = quota(coordinator, notebook)
     inner = "%%gpushare share=0.1\ninner = quota()['share']"
     body = f"first = quota()['share']\nget_ipython().run_cell({inner!r})\nlast = quota()['share']"
@@ -155,7 +155,7 @@ def test_reading_a_cell_changes_nothing(coordinator: Any, notebook: Any) -> None
     reply = notebook.kernel.complete(code, reply=True, timeout=10)["content"]
     assert {"version", "version_info"} <= {one.rpartition(".")[2] for one in reply["matches"]}
     complete = [notebook.reply_to(notebook.kernel.is_complete(one))["status"] for one in (code, code + "\n\n")]
-    assert complete == ["incomplete", "complete"]  # as for every %% line
+    assert complete == ["incomplete", "complete"]  # as for every line with %%
     assert notebook.run("%%gpushare?").status == "ok"
     assert coordinator.clients()[notebook.manager.kernel_id]["quota"] == before["quota"]
 
@@ -173,8 +173,8 @@ def test_without_a_coordinator_the_cell_does_not_run(coordinator: Any, notebook:
 
 def test_cell_quota_is_reverted_after_the_coordinator_returns(coordinator: Any, notebook: Any, wait_until: Any) -> None:
     before = quota(coordinator, notebook)
-    away = f"import os, signal\nos.kill({coordinator.pid}, signal.SIGSTOP)"
-    assert notebook.run(FIRST + away).status == "ok"
+    stop = f"import os, signal\nos.kill({coordinator.pid}, signal.SIGSTOP)"
+    assert notebook.run(FIRST + stop).status == "ok"
     coordinator.send(signal.SIGCONT)
     wait_until(lambda: quota(coordinator, notebook) == before)
 

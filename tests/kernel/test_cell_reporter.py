@@ -1,4 +1,4 @@
-"""Real kernels report which of their requests run."""
+"""Tests of the reports of cells by real kernels."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def test_run_all_is_reported_cell_by_cell(recorder: Any, notebook: Any, wait_unt
     assert recorder.cells == [(state, request) for request in requests for state in ("start", "end")]
 
 
-@pytest.mark.parametrize(("said", "told"), [("4ad0f3b1", "4ad0f3b1"), (None, ""), (7, ""), ("x" * 2000, "")])
+@pytest.mark.parametrize(("sent", "reported"), [("4ad0f3b1", "4ad0f3b1"), (None, ""), (7, ""), ("x" * 2000, "")])
 def test_cell_report_has_the_cell_id_of_the_request(
-    recorder: Any, notebook: Any, wait_until: Any, said: Any, told: str
+    recorder: Any, notebook: Any, wait_until: Any, sent: Any, reported: str
 ) -> None:
     content = {"code": "pass", "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
-    metadata = {} if said is None else {"cellId": said}
+    metadata = {} if sent is None else {"cellId": sent}
     message = notebook.kernel.session.msg("execute_request", content, metadata=metadata)
     notebook.kernel.shell_channel.send(message)
     request = message["header"]["msg_id"]
     wait_until(lambda: ("end", request) in recorder.cells)
-    assert recorder.cell_ids[request] == told
+    assert recorder.cell_ids[request] == reported
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_nested_run_is_part_of_its_request(recorder: Any, notebook: Any, wait_
     wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
-def test_silent_requests_and_user_expressions_are_work_too(
+def test_silent_requests_and_user_expressions_are_reported(
     recorder: Any, notebook: Any, wait_until: Any, tmp_path: Path
 ) -> None:
     silent = notebook.send("y = 1", silent=True)
     notebook.reply_to(silent)
-    # Before it has begun, IPython takes an interrupt for one of its own callbacks.
+    # Before the start of the code, IPython handles an interrupt as one for its own callbacks.
     slow = "open('inside', 'w').close() or __import__('time').sleep(600)"
     evaluated = notebook.send("", user_expressions={"slow": slow})
     wait_until((tmp_path / "inside").exists)
@@ -90,7 +90,7 @@ def test_an_interrupted_cell_ends(recorder: Any, notebook: Any, wait_until: Any,
     request = notebook.send(f"open('inside', 'w').close()\n{code}")
     wait_until((tmp_path / "inside").exists)
     notebook.manager.interrupt_kernel()
-    # ipykernel notices the interrupt of an await with the next message, and sends no reply then.
+    # ipykernel notices the interrupt of an await with the next message, and does not reply to that message.
     notebook.kernel.kernel_info()
     wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
     assert notebook.value("1 + 1") == 2
@@ -110,23 +110,23 @@ def test_subshells_overlap(recorder: Any, notebook: Any, wait_until: Any) -> Non
 def test_new_coordinator_gets_the_running_cells(recorder: Any, notebook: Any, wait_until: Any) -> None:
     request = notebook.send("import time; time.sleep(600)")
     wait_until(lambda: recorder.open == [request])
-    recorder.hang_up()
+    recorder.disconnect()
     wait_until(lambda: len(recorder.attached) == 2 and recorder.open == [request])
     notebook.manager.interrupt_kernel()
     wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
 
 
 def test_new_coordinator_gets_the_cells_that_ended_meanwhile(recorder: Any, notebook: Any, wait_until: Any) -> None:
-    """It may have adopted the turn of that cell, and would wait for its end."""
+    """A new coordinator may have adopted the turn of the cell, and would wait for the end of the cell."""
     connection = "__import__('sys').modules['_gpushare_kernel.session'].active_session.connection"
     request = notebook.send(f"while {connection}._socket is not None: pass")
     wait_until(lambda: recorder.open == [request])
-    recorder.hang_up()
+    recorder.disconnect()
     wait_until(lambda: len(recorder.attached) == 2 and recorder.cells == [("end", request)])
 
 
 def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, wait_until: Any) -> None:
-    # The child outlives the kernel and must not keep its connection open, nor report cells.
+    # The child outlives the kernel, and must neither keep the connection open nor report cells.
     notebook.run("import os, signal, time\nchild = os.fork()\nif child == 0:\n    time.sleep(600)\n    os._exit(0)")
     child = notebook.value("child")
     try:
@@ -137,13 +137,13 @@ def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, wait_unt
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_hanging_coordinator_does_not_hold_up_cells(coordinator: Any, start: Any, wait_until: Any) -> None:
+def test_a_hanging_coordinator_does_not_delay_cells(coordinator: Any, start: Any, wait_until: Any) -> None:
     notebook = start()
     client = notebook.manager.kernel_id
     notebook.kernel.execute("import time; time.sleep(0.5)")
     wait_until(lambda: coordinator.clients()[client]["cells"] == 1)
     coordinator.send(signal.SIGSTOP)
-    # Far more reports than fit into the socket's buffer.
+    # The loop sends far more reports than the socket's buffer can hold.
     code = """
     import sys, time
     connection = sys.modules["_gpushare_kernel.session"].active_session.connection
@@ -161,7 +161,7 @@ def test_a_hanging_coordinator_does_not_hold_up_cells(coordinator: Any, start: A
     wait_until(lambda: coordinator.clients()[client]["cells"] == 1, 15)
 
 
-def test_reports_are_cheap(notebook: Any) -> None:
+def test_reports_add_little_time_to_a_cell(notebook: Any) -> None:
     notebook.run("import sys, timeit; from time import thread_time")
     notebook.run("a = sys.modules['_gpushare_kernel.session'].active_session.connection")
     microseconds = notebook.value(
@@ -170,12 +170,12 @@ def test_reports_are_cheap(notebook: Any) -> None:
     assert microseconds < 100
 
 
-def test_without_ipykernel_its_events_serve() -> None:
+def test_without_ipykernel_events_of_ipython_are_reported() -> None:
     from jupyter_gpushare.kernel import cell_reporter
 
     reports: list[tuple[str, str]] = []
 
-    class Attachment:
+    class FakeConnection:
         def begin(self, request: str) -> None:
             reports.append(("start", request))
 
@@ -185,14 +185,14 @@ def test_without_ipykernel_its_events_serve() -> None:
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell()
-    cell_reporter.install(shell, Attachment())  # type: ignore[arg-type]
+    cell_reporter.install(shell, FakeConnection())  # type: ignore[arg-type]
     shell.run_cell("get_ipython().run_cell('1')")
     shell.run_cell("pass", silent=True)
     assert [state for state, _ in reports] == ["start", "start", "end", "end"]
     assert reports[1:3] == [("start", reports[1][1]), ("end", reports[1][1])]
 
 
-def test_foreign_message_ids_are_made_fit_for_the_wire() -> None:
+def test_foreign_message_ids_are_converted_for_the_protocol() -> None:
     from jupyter_gpushare.kernel import cell_reporter
 
     assert cell_reporter.request_id({"header": {"msg_id": "a b/ü"}}) == "a-b--"

@@ -1,4 +1,4 @@
-"""docs/reference/notebook.md: what it shows runs as written, and it names everything there is."""
+"""Tests of docs/reference/notebook.md: its examples run as written, and it names every command, key and function."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "notebook.md").read_t
 
 def test_examples_run_as_written(coordinator: Any, start: Any) -> None:
     notebook = start()
-    said = ""
+    printed = ""
     for example in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
         ran = notebook.run(example)
         assert ran.status == "ok" and not ran.stderr, (example, ran)
-        said += ran.stdout
-    (printed,) = re.findall(r"# (invalid .*)", TEXT)
-    assert said.endswith(printed + "\n")
+        printed += ran.stdout
+    (documented,) = re.findall(r"# (invalid .*)", TEXT)
+    assert printed.endswith(documented + "\n")
     (returned,) = re.findall(r"gs.quota\(\)  # (.*)", TEXT)
     notebook.run("%gpushare memory=8GiB limit=0.9 class=online")
     assert notebook.value(f"gs.quota() == {returned}")

@@ -1,4 +1,4 @@
-"""`%gpushare` in real kernels, in an environment that does not have this package."""
+"""Tests of `%gpushare` in real kernels, in an environment without this package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpushare.kernel.display import result_messages
 from jupyter_gpushare.kernel.magics import SUBCOMMANDS
 
-# A kernel whose environment lacks our package: only what its startup file brings can be imported.
+# The environment of this kernel lacks the package, so it can import only the files that the startup file loads.
 FOREIGN = """
 import sys
 class Lacking:
@@ -28,7 +28,7 @@ kernelapp.main()
 
 @pytest.fixture
 def foreign(jupyter: Path) -> str:
-    """The name of such a kernel, started by our provisioner."""
+    """Install a kernel without the package in its environment, and return its name; the provisioner starts it."""
     (jupyter / "foreign").mkdir()
     spec = {
         "argv": [sys.executable, "-c", FOREIGN, "-f", "{connection_file}"],
@@ -66,42 +66,43 @@ def test_nothing_is_left_in_the_users_namespace(notebook: Any) -> None:
 
 
 def test_messages_to_a_kernel_with_a_turn() -> None:
-    given_up = "The rest of this kernel's turn is given up"
+    given_up = "This kernel gives up the rest of its turn"
     assert result_messages.released({"turn": True, "hold": False}) == f"{given_up}."
     assert result_messages.released({"turn": True, "hold": True}) == f"{given_up}, and its hold has ended."
     kept = {"hold_seconds_left": 90.0, "running": True}
     assert (
-        result_messages.hold_changed(kept, "; how") == "This kernel keeps the GPU for 1 min 30 s, working or not; how."
+        result_messages.hold_changed(kept, "; how")
+        == "This kernel keeps the GPU for 1 min 30 s, also between cells; how."
     )
 
 
 def test_each_sub_command(coordinator: Any, notebook: Any) -> None:
-    def says(words: str, *expected: str) -> dict[str, Any]:
-        """Return the client as the coordinator knows it after the command."""
-        said = notebook.run(f"%gpushare {words}").stdout
-        assert all(text in said for text in expected), said
+    def run(words: str, *expected: str) -> dict[str, Any]:
+        """Run a command, check its output, and return the client in the coordinator's snapshot."""
+        output = notebook.run(f"%gpushare {words}").stdout
+        assert all(text in output for text in expected), output
         (client,) = coordinator.clients().values()
         return dict(client)
 
     quota = "share 0.5, limit 0.9, memory 8 GiB"
-    client = says("quota memory=8GiB share=0.5 limit=0.9", f"Quota is now: {quota}")
+    client = run("quota memory=8GiB share=0.5 limit=0.9", f"The quota is now: {quota}")
     assert (client["quota"]["share"], client["quota"]["memory"]) == (0.5, 8 << 30)
-    says("quota", f"Quota: {quota}")
-    client = says("class=offline, share='0.3'", "Quota is now: share 0.3", "class offline\n")
+    run("quota", f"Quota: {quota}")
+    client = run("class=offline, share='0.3'", "The quota is now: share 0.3", "class offline\n")
     assert (client["quota"]["share"], client["quota"]["service"]) == (0.3, "offline")
-    client = says("hold 5min", "Once this kernel has the GPU it keeps it, up to 5 min from now")
+    client = run("hold 5min", "When this kernel gets the GPU, it keeps the GPU up to 5 min from now")
     assert 290 < client["hold_seconds_left"] <= 300
-    says("hold 0", "no longer")
-    says("hold=1min", "up to 1 min from")
-    says("release", "hold has ended")
-    says("release", "no turn", "nothing to give up")
-    says("evict", "no memory on the GPU")
-    says("suspend", "%gpushare resume", f"jupyter gpushare resume {notebook.manager.kernel_id}")
-    says("suspend", "was suspended already")
+    run("hold 0", "no longer")
+    run("hold=1min", "up to 1 min from")
+    run("release", "hold has ended")
+    run("release", "no turn and no hold", "nothing to give up")
+    run("evict", "no memory on the GPU")
+    run("suspend", "%gpushare resume", f"jupyter gpushare resume {notebook.manager.kernel_id}")
+    run("suspend", "was suspended already")
     assert "suspended · GPU calls wait until it is resumed" in shown(notebook)["text/plain"]
     assert "resume it first" in notebook.run("%gpushare hold").stderr
-    says("resume", "takes part again")
-    says("resume", "not suspended")
+    run("resume", "takes turns again")
+    run("resume", "not suspended")
 
 
 def test_help_names_everything(notebook: Any) -> None:
@@ -169,7 +170,7 @@ def test_magics_work_without_a_coordinator(coordinator: Any, notebook: Any, wait
     notebook.run("pass")
     coordinator.end(signal.SIGKILL)
     status = shown(notebook)["text/plain"]
-    assert "isn't working" in status and coordinator.socket in status
+    assert "does not work" in status and coordinator.socket in status
     ran = notebook.run("%gpushare quota share=0.5")
     assert ran.status == "error" and "nothing was changed" in ran.stderr and "Traceback" not in ran.stderr
     coordinator.start()
@@ -186,19 +187,19 @@ def test_unshared_kernel_reports_the_reason(
     notebook = start(foreign)
     first = notebook.run("print('works')")
     assert first.stdout == "works\n"
-    assert "sharing isn't working" in first.stderr and str(tmp_path / "libgpushare.so") in first.stderr
+    assert "GPU sharing does not work" in first.stderr and str(tmp_path / "libgpushare.so") in first.stderr
     assert notebook.run("pass").stderr == ""
-    assert "isn't working" in shown(notebook)["text/plain"]
+    assert "does not work" in shown(notebook)["text/plain"]
     ran = notebook.run("%gpushare quota share=0.5")
-    assert ran.status == "error" and "isn't shared" in ran.stderr
+    assert ran.status == "error" and "does not share its GPU" in ran.stderr
 
 
-def test_a_shim_that_was_not_loaded_is_noticed(coordinator: Any, start: Any, jupyter: Path, foreign: str) -> None:
+def test_missing_shim_in_the_process_is_reported(coordinator: Any, start: Any, jupyter: Path, foreign: str) -> None:
     spec = json.loads((jupyter / "foreign" / "kernel.json").read_text())
     spec["argv"] = ["env", "-u", "LD_PRELOAD", *spec["argv"]]
     (jupyter / "foreign" / "kernel.json").write_text(json.dumps(spec))
     first = start(foreign).run("pass")
-    assert "sharing isn't working" in first.stderr and "not loaded" in first.stderr
+    assert "GPU sharing does not work" in first.stderr and "not loaded" in first.stderr
 
 
 def test_kernel_with_sharing_off_reports_that(coordinator: Any, start: Any, foreign: str) -> None:
@@ -222,7 +223,7 @@ def test_the_users_own_startup_file_runs_first(coordinator: Any, start: Any, for
     assert "train" not in notebook.run("%gpushare help").stderr
 
 
-def test_an_error_in_the_users_startup_file_does_not_keep_ours_out(
+def test_an_error_in_the_users_startup_file_does_not_prevent_sharing(
     coordinator: Any, start: Any, foreign: str, tmp_path: Path
 ) -> None:
     (tmp_path / "startup.py").write_text("before = 1\n1/0\n")
@@ -231,7 +232,7 @@ def test_an_error_in_the_users_startup_file_does_not_keep_ours_out(
     assert notebook.run("%gpushare help").status == "ok"
 
 
-def test_plain_python_is_left_alone(tmp_path: Path) -> None:
+def test_plain_python_is_unchanged(tmp_path: Path) -> None:
     import os
     import subprocess
 

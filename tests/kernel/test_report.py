@@ -1,4 +1,4 @@
-"""What `%gpushare` displays, from snapshots."""
+"""Tests of the displays of `%gpushare` for given snapshots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUOTA = {"share": 0.5, "limit": 0.9, "memory": 8 << 30, "resident": None, "servi
 
 
 def client(name: str, **changes: Any) -> dict[str, Any]:
-    known = {
+    fields = {
         "id": name,
         "label": f"{name}.ipynb",
         "phase": "idle",
@@ -29,7 +29,7 @@ def client(name: str, **changes: Any) -> dict[str, Any]:
         "notes": [],
     }
     state = changes.get("phase", "idle")
-    return {**known, "state": state, "state_text": state, **changes}
+    return {**fields, "state": state, "state_text": state, **changes}
 
 
 def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_report_of_a_running_client() -> None:
     assert "held     b.ipynb" in repr(Report(held, "a")) and ">held " in Report(held, "a")._repr_html_()
 
 
-def test_times_count_on_from_the_snapshot() -> None:
+def test_times_continue_from_the_snapshot() -> None:
     clients = [
         client("a", phase="waiting", queue_position=1, expected_wait=9.0),
         client("b", phase="waiting", queue_position=2, expected_wait=30.0),
@@ -82,7 +82,7 @@ def test_report_figures_restart_with_a_new_coordinator() -> None:
 
     assert "since the coordinator started 600 ms ago" in text(2.0)
     assert "since" not in text(0.5)
-    assert "since" not in text(0.64), "the uptime may be 0.65: it is told in tenths"
+    assert "since" not in text(0.64), "the uptime may be 0.65, because the snapshot has tenths of seconds"
 
 
 TIMES: list[tuple[dict[str, Any], str]] = [
@@ -114,7 +114,7 @@ def test_html_report_equals_the_text_and_escapes() -> None:
     assert "Sim &lt;A&gt;" in page and "no &amp; no" in page
 
 
-def test_html_has_a_bar_of_the_memory_and_needs_neither_script_nor_style_sheet() -> None:
+def test_html_has_a_memory_bar_without_scripts_and_style_sheets() -> None:
     own = client("a", phase="running", resident_by_device={"GPU-0": 1 << 30}, devices=["GPU-0"])
     other = client("b", label="", own=False, user="alice", resident_by_device={"GPU-0": 1 << 29})
     report = Report(snapshot(own, other, running="a", queue=("b",)), "a")
@@ -127,7 +127,7 @@ def test_html_has_a_bar_of_the_memory_and_needs_neither_script_nor_style_sheet()
     assert "<script" not in page and "<style" not in page and "http" not in page
 
 
-def test_of_other_users_only_the_user_is_shown() -> None:
+def test_client_of_another_user_is_shown_by_user() -> None:
     other = client("secret-id", label="", own=False, user="alice", phase="running")
     for text in (lambda report: repr(report), lambda report: report._repr_html_()):
         shown = text(Report(snapshot(client("a"), other, running="secret-id"), "a"))
@@ -136,8 +136,8 @@ def test_of_other_users_only_the_user_is_shown() -> None:
 
 def test_unknown_values_are_marked() -> None:
     assert "not yet known" in repr(Report(snapshot(), "a"))
-    assert "isn't shared" in repr(Report(snapshot(), ""))
-    assert repr(Report(None, "a", "no coordinator")) == "Sharing isn't working: no coordinator"
+    assert "does not share its GPU" in repr(Report(snapshot(), ""))
+    assert repr(Report(None, "a", "no coordinator")) == "GPU sharing does not work: no coordinator"
 
 
 def test_quotas_with_parts_missing() -> None:

@@ -1,4 +1,4 @@
-"""The plot of own turns and waits, as text and as SVG."""
+"""Tests of the plot of a client's turns and waits, as text and as SVG."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.kernel.client_api import ClientApi
-from jupyter_gpushare.kernel.display.turn_history import COLUMNS, History
+from jupyter_gpushare.kernel.display.history_data import COLUMNS
+from jupyter_gpushare.kernel.display.turn_history import History
 
 
 def entries(*pairs: tuple[float, str]) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ def test_history_text_has_lanes_and_sums() -> None:
 def test_turn_held_between_cells_is_one_marked_turn() -> None:
     turn = entries((100.0, "running"), (110.0, "held"), (140.0, "running"), (150.0, "held"), (160.0, "idle"))
     summary, line, _, legend = repr(History(turn, 160.0)).splitlines()
-    assert summary == "The last 1 min: ran 20 s in 1 turn, held it for 40 s, waited 0 s, 0 cells"
+    assert summary == "The last 1 min: ran 20 s in 1 turn, held the GPU for 40 s, waited 0 s, 0 cells"
     assert line == "█" * 10 + "▓" * 30 + "█" * 10 + "▓" * 10
     assert "▓ held" in legend
     assert "</span>held</span>" in History(turn, 160.0)._repr_html_()
@@ -54,7 +55,7 @@ def test_short_turns_stay_visible() -> None:
 def test_unknown_intervals_are_blank_and_open_intervals_count() -> None:
     history = History(entries((100.0, "running")), 101.0)
     assert history.total("running") == 1.0
-    assert history.begin == 91.0  # never less than ten seconds are shown
+    assert history.begin == 91.0  # the plot spans ten seconds at least
     assert set(history.columns(10)[:9]) == {""} and history.columns(10)[9] == "running"
 
 
@@ -76,12 +77,12 @@ def test_the_plot_is_an_svg_of_bounded_size(turns: int) -> None:
     assert len(page) < 200_000 and "<script" not in page and "<style" not in page
 
 
-def test_all_pages_are_read_and_only_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_pages_are_read_without_entries_of_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = ClientApi("k", "/nowhere", lambda: "")
-    asked = []
+    requests = []
 
-    def ask(message: dict[str, Any]) -> dict[str, Any]:
-        asked.append((message["after"], message["client"]))
+    def request(message: dict[str, Any]) -> dict[str, Any]:
+        requests.append((message["after"], message["client"]))
         first = message["after"] == 0
         other = [{"at": 100.0, "client": "other", "what": "running"}]
         return {
@@ -91,6 +92,6 @@ def test_all_pages_are_read_and_only_ones_own(monkeypatch: pytest.MonkeyPatch) -
             "entries": (SOME[:3] + other if first else SOME[3:]),
         }
 
-    monkeypatch.setattr(calls, "request", ask)
+    monkeypatch.setattr(calls, "request", request)
     assert calls.history().entries == SOME
-    assert asked == [(0, "k"), (3, "k")]
+    assert requests == [(0, "k"), (3, "k")]

@@ -1,4 +1,4 @@
-"""The display that a kernel publishes under a cell that waits for the GPU."""
+"""Tests of the wait display, which a kernel publishes under a cell that waits for the GPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("own_device")
 
 @pytest.fixture
 def one(coordinator: Any, start: Any) -> Any:
-    """A notebook that has used the device."""
+    """Start a notebook that has used the device."""
     notebook = start(env={"JPY_SESSION_NAME": "one.ipynb"})
     assert notebook.run(SETUP).status == "ok"
     return notebook
@@ -51,7 +51,7 @@ def one(coordinator: Any, start: Any) -> Any:
 
 @pytest.fixture
 def two(one: Any, coordinator: Any, start: Any, wait_until: Any) -> Any:
-    """Another one, while the first keeps the device busy until it is interrupted."""
+    """Start another notebook while the first one keeps the device busy until an interrupt."""
     notebook = start(env={"JPY_SESSION_NAME": "two.ipynb"})
     assert notebook.run(SETUP).status == "ok"
     keep_busy(coordinator, one, wait_until)
@@ -68,17 +68,17 @@ def phase(coordinator: Any, notebook: Any) -> str:
 
 
 def outputs(notebook: Any, request: str, until: Callable[[list[dict[str, Any]]], Any] = lambda _: False) -> Any:
-    """The output messages of a request, until it is over or `until(messages)` holds."""
-    heard: list[dict[str, Any]] = []
-    while not until(heard):
+    """Return the output messages of a request until its end, or until `until(messages)` is true."""
+    received: list[dict[str, Any]] = []
+    while not until(received):
         message = notebook.kernel.get_iopub_msg(timeout=20)
         if message["parent_header"].get("msg_id") != request:
             continue
         if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
             break
         if message["msg_type"] not in ("status", "execute_input"):
-            heard.append(message)
-    return heard
+            received.append(message)
+    return received
 
 
 def text(message: dict[str, Any]) -> str:
@@ -91,21 +91,21 @@ def ask(notebook: Any, code: str, **options: Any) -> str:
 
 def test_waiting_cell_shows_the_running_client(coordinator: Any, one: Any, two: Any) -> None:
     request = ask(two, "print('begins'); work(0.01); print('ends')")
-    heard = outputs(two, request, lambda heard: len(heard) >= 3)
-    first, *updates = heard[1:]
+    received = outputs(two, request, lambda received: len(received) >= 3)
+    first, *updates = received[1:]
     assert first["msg_type"] == "display_data" and WAITS.fullmatch(text(first)), text(first)
     data = first["content"]["data"]
     assert "<script" not in data["text/html"] and 'role="img"' in data["text/html"]
     assert data[MIME_TYPE]["state"] == "waiting" and data[MIME_TYPE]["queue_position"] == 1
     assert {one["msg_type"] for one in updates} == {"update_display_data"}
     one.manager.interrupt_kernel()
-    heard += outputs(two, request)
-    displays = [message for message in heard if message["msg_type"].endswith("display_data")]
+    received += outputs(two, request)
+    displays = [message for message in received if message["msg_type"].endswith("display_data")]
     assert len({message["content"]["transient"]["display_id"] for message in displays}) == 1
     assert re.fullmatch(r"waited \d+ s for the GPU", text(displays[-1]))
     assert displays[-1]["content"]["data"][MIME_TYPE]["state"] == "ended"
     assert [message["msg_type"] for message in displays].count("display_data") == 1
-    streams = "".join(one["content"]["text"] for one in heard if one["msg_type"] == "stream")
+    streams = "".join(one["content"]["text"] for one in received if one["msg_type"] == "stream")
     assert streams == "begins\nends\n"
 
 
@@ -113,7 +113,7 @@ def test_captured_output_is_not_disturbed(coordinator: Any, one: Any, two: Any) 
     code = "%%capture captured\nimport contextlib, io\nprint('a')\nto = io.StringIO()\n"
     code += "with contextlib.redirect_stdout(to):\n    print('b')\n    work(0.01)\nprint('c')"
     request = ask(two, code)
-    outputs(two, request, lambda heard: any(WAITS.fullmatch(text(one)) for one in heard))
+    outputs(two, request, lambda received: any(WAITS.fullmatch(text(one)) for one in received))
     one.manager.interrupt_kernel()
     assert text(outputs(two, request)[-1]).startswith("waited")
     assert two.value("[captured.stdout, captured.stderr, len(captured.outputs), to.getvalue()]") == [
@@ -126,7 +126,7 @@ def test_captured_output_is_not_disturbed(coordinator: Any, one: Any, two: Any) 
 
 def test_an_interrupted_wait_leaves_one_line(coordinator: Any, one: Any, two: Any) -> None:
     request = ask(two, "work(0.01)")
-    outputs(two, request, lambda heard: heard)
+    outputs(two, request, lambda received: received)
     two.manager.interrupt_kernel()
     last = outputs(two, request)
     assert text([message for message in last if message["msg_type"] == "update_display_data"][-1]).startswith(
@@ -139,14 +139,14 @@ def test_suspended_kernel_shows_how_to_resume(coordinator: Any, two: Any) -> Non
     client = two.manager.kernel_id
     assert two.run("%gpushare suspend").status == "ok"
     request = ask(two, "work(0.01)")
-    (shown,) = outputs(two, request, lambda heard: heard)
+    (shown,) = outputs(two, request, lambda received: received)
     assert "suspended" in text(shown) and "%gpushare resume" in text(shown)
     assert f"jupyter gpushare resume {client}" in text(shown)
     coordinator.request(messages.Resume(client=client))
-    outputs(two, request, lambda heard: any(WAITS.fullmatch(text(one)) for one in heard))
+    outputs(two, request, lambda received: any(WAITS.fullmatch(text(one)) for one in received))
 
 
-def test_what_a_program_runs_has_the_same_outputs_with_and_without_a_wait(
+def test_outputs_of_programs_do_not_depend_on_waits(
     coordinator: Any, one: Any, tmp_path: Path, wait_until: Any
 ) -> None:
     cells = [SETUP, "print('a')\nwork(0.01)\n'b'", "%%gpushare class=offline\nwork(0.01)\n1"]

@@ -1,4 +1,4 @@
-"""Of which requests the coordinator is asked, and the words for its answer."""
+"""Tests of the polls of the wait display, and of the messages for the coordinator's answers."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from jupyter_gpushare.kernel.wait_display import WaitDisplay
 
 
 class Front:
-    """A front end and a coordinator in one, for a `Waiting` on its own."""
+    """Front end and coordinator of a `WaitDisplay` without a kernel."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.polls = 0
         self.shown: list[str] = []
-        self.waiting = WaitDisplay(
-            "k", self._outlook, lambda parent, display, notice, update: self.shown.append(notice.text)
+        self.display = WaitDisplay(
+            "k", self._status, lambda parent, display, message, is_update: self.shown.append(message.text)
         )
 
-    def _outlook(self) -> dict[str, Any]:
-        self.asked += 1
+    def _status(self) -> dict[str, Any]:
+        self.polls += 1
         return {"waiting": False, "waited_seconds": 0.0, "wait_seconds": 0.0, "suspended": False}
 
     def begin(self, request: str, **content: Any) -> None:
-        self.waiting.begin(request, {"content": {"allow_stdin": True, **content}})
+        self.display.begin(request, {"content": {"allow_stdin": True, **content}})
 
 
-def test_the_coordinator_is_asked_about_long_cells_only(wait_until: Any) -> None:
+def test_only_long_cells_poll_the_coordinator(wait_until: Any) -> None:
     front = Front()
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         front.begin("short")
-        front.waiting.end("short")
+        front.display.end("short")
     front.begin("program", allow_stdin=False)
     front.begin("silent", silent=True)
-    assert front.asked == 0
+    assert front.polls == 0
     front.begin("long")
-    wait_until(lambda: front.asked == 2)
-    front.waiting.end("long")
+    wait_until(lambda: front.polls == 2)
+    front.display.end("long")
     assert front.shown == []
 
 
 def test_wait_display_adds_little_time_to_a_cell() -> None:
     front = Front()
     front.begin("x")
-    began = time.thread_time()
+    start = time.thread_time()
     for _ in range(2000):
         front.begin("y")
-        front.waiting.end("y")
-    assert (time.thread_time() - began) / 2000 < 50e-6
+        front.display.end("y")
+    assert (time.thread_time() - start) / 2000 < 50e-6
     assert sum(thread.name == "gpushare-waiting" for thread in threading.enumerate()) >= 1
 
 
@@ -66,7 +66,7 @@ def running(**facts: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("outlook", "said"),
+    ("status", "text"),
     [
         ({"queue_position": 2, "expected_wait": 40.2}, "Waiting for the GPU: #2, about 40 s"),
         ({"running": [running()]}, "Waiting for the GPU (alice is running)"),
@@ -92,16 +92,16 @@ def running(**facts: Any) -> dict[str, Any]:
         ({"expected_wait": 75}, "Waiting for the GPU: about 1 min 15 s"),
     ],
 )
-def test_wait_messages_have_their_texts(outlook: dict[str, Any], said: str) -> None:
-    assert wait_in_progress(outlook, 5.0).text == said
+def test_wait_messages_have_their_texts(status: dict[str, Any], text: str) -> None:
+    assert wait_in_progress(status, 5.0).text == text
 
 
-def test_a_name_is_no_markup() -> None:
+def test_a_label_is_escaped() -> None:
     assert "<b>" not in wait_in_progress({"running": [running(label="<b>x</b>")]}, 1.0).html
     assert wait_finished(0.3).text == "waited 1 s for the GPU"
 
 
-def test_facts_for_front_ends_that_draw_the_wait() -> None:
+def test_wait_messages_have_data_for_front_ends() -> None:
     facts = {"queue_position": 2, "expected_wait": 40.2, "running": [running(label="a.ipynb")]}
     assert wait_in_progress({**facts, "suspended": False}, 5.0).data == {
         "state": "waiting",

@@ -1,4 +1,4 @@
-"""The shim's tables as text, and the driver API of two CUDA toolkits as text.
+"""Reader of the shim's tables of driver functions, and of the driver API of two CUDA toolkits.
 
 The headers come from NVIDIA's packages of the CUDA runtime (extra `test`); the shim is built without them.
 """
@@ -31,7 +31,7 @@ each_toolkit = pytest.mark.parametrize("toolkit", TOOLKITS)
 
 
 def headers(toolkit: int) -> Path:
-    """The folder of that toolkit's headers."""
+    """Return the folder of a toolkit's headers."""
     package = TOOLKITS[toolkit]
     try:
         files = metadata.files(package) or []
@@ -40,7 +40,7 @@ def headers(toolkit: int) -> Path:
     return next(Path(str(file.locate())).parent for file in files if file.name == "cuda.h")
 
 
-# --- what the shim has ------------------------------------------------------------------------------------------------
+# --- the shim's tables -----------------------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def parameter_types(parameters: str) -> tuple[str, ...]:
-    """The types, without names and `const`."""
+    """Return the types of parameters, without names and `const`."""
     found = []
     for parameter in parameters.split(","):
         text = " ".join(re.sub(r"\b(const|struct|enum)\b", "", parameter).replace("*", " * ").split())
@@ -96,18 +96,18 @@ def without_suffix(symbol: str) -> str:
 
 
 def unhooked_lines_for(symbol: str) -> list[str]:
-    """The lines of unhooked.def that cover it."""
+    """Return the lines of unhooked.def that cover a symbol."""
     bases = {row.base for row in rows() if row.kind != "USED"}
     names = {symbol} if without_suffix(symbol) in bases else {symbol, without_suffix(symbol)}
     return [line for line in unhooked_patterns() if any(fnmatch.fnmatchcase(name, line) for name in names)]
 
 
-# --- what a toolkit has -----------------------------------------------------------------------------------------------
+# --- the API of a toolkit ---------------------------------------------------------------------------------------------
 
 
 @cache
 def preprocessed(toolkit: int, header: str) -> str:
-    """All forms of all functions, whatever is the newest."""
+    """Return a header after the preprocessor, with all versions of all functions."""
     command = [
         "cc",
         "-E",
@@ -121,7 +121,7 @@ def preprocessed(toolkit: int, header: str) -> str:
 
 @cache
 def prototypes(toolkit: int) -> dict[str, tuple[str, ...]]:
-    """The parameters' types of every exported symbol that cuda.h declares."""
+    """Return the parameters' types of every exported symbol that cuda.h declares."""
     text = re.sub(r"static inline [^;{]*\{[^}]*\}", "", preprocessed(toolkit, "cuda.h"))
     found = re.findall(r"CUresult\s+(cu[A-Z]\w+)\s*\(([^;]*?)\);", text)
     assert len(found) > 600
@@ -130,7 +130,10 @@ def prototypes(toolkit: int) -> dict[str, tuple[str, ...]]:
 
 @cache
 def lookups(toolkit: int) -> frozenset[tuple[str, int, str]]:
-    """What cuGetProcAddress knows: name, version, twin. Of the interfaces to graphics only the names matter here."""
+    """Return the functions that cuGetProcAddress can find: name, version, twin.
+
+    Of the interfaces to graphics, the tests use only the names.
+    """
     found: set[tuple[str, int, str]] = set()
     for header in INTERFACES:
         text = (headers(toolkit) / header).read_text()

@@ -1,4 +1,4 @@
-"""The shim as built from this tree, programs under it, and a coordinator that obeys the test."""
+"""Fixtures with the shim of this tree, programs under the shim, and a coordinator that the test scripts."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @cache
 def built_program(source: str, *flags: str) -> Path:
-    """A C program of this folder."""
+    """Return a C program of this folder, built."""
     path = HERE / source
     command = ["cc", "-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-pthread", *sanitizers.FLAGS, str(path)]
     return cached(path.stem, [path], lambda out: [[*command, "-o", str(out), "-ldl", *flags]])
 
 
 class CudaClient(Interpreter):
-    """A `cuda_client.py`."""
+    """Process that runs `cuda_client.py`."""
 
     def __init__(self, environment: dict[str, str], python: str = sys.executable) -> None:
         super().__init__([python, str(HERE / "cuda_client.py")], environment)
 
     def is_running(self, seconds: float = 0.15) -> bool:
-        """Is the line that was started still running after so long?"""
+        """Return whether the line that was started still runs after so many seconds."""
         try:
             self._answers.put(self._answers.get(timeout=seconds))
         except queue.Empty:
@@ -82,13 +82,13 @@ class CudaClient(Interpreter):
     def run_at_the_gate(self, process: ProcessConnection, epoch: int, code: str = "cuda.spin()") -> Any:
         """Run a line that waits at the gate until the test permits its turn."""
         self.start(code)
-        process.wants()
+        process.wait_for_waiting_thread()
         assert self.is_running()
         process.open(epoch)
         return self.result()
 
     def end(self) -> str:
-        """End it by the end of its input; what it wrote to standard error."""
+        """End the process by the end of its input, and return its standard error."""
         assert self.process.stdin
         try:
             self.process.stdin.close()
@@ -103,7 +103,7 @@ StartedClient = tuple[CudaClient, Any]
 
 
 class NativeHost:
-    """One host: a simulated device, lock files, a coordinator's address, a log."""
+    """Host of one test: a simulated device, lock files, a coordinator's address and a log."""
 
     def __init__(self, root: Path, socket_folder: Path) -> None:
         self.root = root
@@ -115,7 +115,7 @@ class NativeHost:
         self._clients: list[CudaClient] = []
 
     def environment(self, **more: str) -> dict[str, str]:
-        if sanitizers.KIND and not more.get("LD_PRELOAD", "unset"):  # bare, but for what the driver is built with
+        if sanitizers.KIND and not more.get("LD_PRELOAD", "unset"):  # only the sanitizer that the driver is built with
             more |= sanitizers.preload()
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith(("GPUSHARE_", "LD_", "CUDA_"))
@@ -141,8 +141,8 @@ class NativeHost:
         self._clients.append(client)
         return client
 
-    def joined(self, coordinator: ScriptedCoordinator, **environment: str) -> tuple[CudaClient, ProcessConnection]:
-        """A client that has initialised CUDA under the coordinator, its gate closed."""
+    def new_client(self, coordinator: ScriptedCoordinator, **environment: str) -> tuple[CudaClient, ProcessConnection]:
+        """Start a client that initialises CUDA under the coordinator, with its gate closed."""
         client = self.client(**environment)
         return client, client.join(coordinator)
 
@@ -157,8 +157,8 @@ class NativeHost:
 
     def is_throttled(self) -> bool:
         """Return whether the throttle is on, in the last turn of the only client."""
-        said = [line for line in self.log_text().splitlines() if "throttled: " in line or "opened the gate" in line]
-        return bool(said) and said[-1].endswith("throttled: yes")
+        lines = [line for line in self.log_text().splitlines() if "throttled: " in line or "opened the gate" in line]
+        return bool(lines) and lines[-1].endswith("throttled: yes")
 
     def end(self) -> None:
         for client in self._clients:
@@ -170,21 +170,21 @@ class NativeHost:
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[NativeHost]:
     with tempfile.TemporaryDirectory(prefix="gpushare-t-") as folder:  # a socket's path is at most 107 bytes long
-        made = NativeHost(tmp_path, Path(folder))
-        yield made
-        made.end()
+        host = NativeHost(tmp_path, Path(folder))
+        yield host
+        host.end()
 
 
 @pytest.fixture
 def coordinator(machine: NativeHost) -> Iterator[ScriptedCoordinator]:
-    with scripted_coordinator(machine.socket) as made:
-        yield made
+    with scripted_coordinator(machine.socket) as scripted:
+        yield scripted
 
 
 @pytest.fixture
 def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
-    """A client that has initialised CUDA under the coordinator, its gate closed."""
-    client, process = machine.joined(coordinator, GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
+    """Return a client that has initialised CUDA under the coordinator, with its gate closed."""
+    client, process = machine.new_client(coordinator, GPUSHARE_CLIENT="one", GPUSHARE_TOKEN="secret")
     return client, process
 
 
@@ -200,7 +200,10 @@ def process(started: tuple[CudaClient, ProcessConnection]) -> ProcessConnection:
 
 @pytest.fixture
 def stub(machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path) -> Any:
-    """Starts clients on the driver of stubcuda.c, which also has these symbols, with the environment given."""
+    """Return a function that starts clients on the driver of stubcuda.c.
+
+    The arguments of the function are further symbols for the driver, and the environment of the client.
+    """
     folder = tmp_path / "stub"
     folder.mkdir()
 

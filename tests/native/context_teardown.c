@@ -1,6 +1,7 @@
-/* Threads that come and go: each makes some launches and ends. Usage: endings PTX THREADS STACK_KIB LAUNCHES, so many
- * threads at a time on stacks of that size, over and over until the end of standard input. Prints how many launches they
- * made in all. SIGUSR1 holds a thread up for a tenth of a second, wherever in the driver it is. */
+/* Program whose threads make some launches and end, over and over until the end of standard input.
+ * Usage: context_teardown PTX THREADS STACK_KIB LAUNCHES, with THREADS threads at a time on stacks of STACK_KIB, and
+ * LAUNCHES launches in each thread. The program prints the number of all launches.
+ * SIGUSR1 delays a thread by a tenth of a second, wherever in the driver the thread is. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define MOST 512
+#define MAX_THREADS 512
 
 static int (*cuInit)(unsigned), (*retain)(void **, int), (*set_current)(void *), (*load)(void **, const void *),
     (*get_function)(void **, void *, const char *), (*synchronize)(void),
@@ -22,7 +23,7 @@ static int launches_each;
 static sigset_t usr1;
 static _Atomic int launches, failed;
 
-static void hold_up(int number) {
+static void delay(int number) {
     (void)number;
     nanosleep(&(struct timespec){0, 100000000}, NULL);
 }
@@ -46,7 +47,7 @@ static int is_over(void) {
 
 int main(int argc, char **argv) {
     static char ptx[65536];
-    static pthread_t threads[MOST];
+    static pthread_t threads[MAX_THREADS];
     pthread_attr_t attributes;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *module;
     FILE *file = argc == 5 ? fopen(argv[1], "r") : NULL;
@@ -56,10 +57,10 @@ int main(int argc, char **argv) {
     launches_each = atoi(argv[4]);
     sigemptyset(&usr1);
     sigaddset(&usr1, SIGUSR1);
-    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = hold_up, .sa_flags = SA_RESTART}, NULL);
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = delay, .sa_flags = SA_RESTART}, NULL);
     pthread_sigmask(SIG_BLOCK, &usr1, NULL);
     pthread_attr_init(&attributes);
-    if (count > MOST || pthread_attr_setstacksize(&attributes, (size_t)atoi(argv[3]) << 10))
+    if (count > MAX_THREADS || pthread_attr_setstacksize(&attributes, (size_t)atoi(argv[3]) << 10))
         return 3;
     *(void **)&cuInit = dlsym(driver, "cuInit");
     *(void **)&retain = dlsym(driver, "cuDevicePrimaryCtxRetain");

@@ -1,7 +1,9 @@
-"""A small CUDA program that does what a test tells it: a line of Python in, a line of JSON out.
+"""Small CUDA program that a test controls: it reads lines of Python and answers with lines of JSON.
 
-Only the standard library, and the driver's own entry points by ctypes (which finds them with `dlsym`), so that it
-starts quickly and nothing stands between the test and the shim. It runs on any Python from 3.8 on.
+It uses only the standard library, so that it starts quickly.
+It calls the driver's own entry points by ctypes, which finds them with `dlsym`.
+Therefore no library stands between the test and the shim.
+It runs on any Python from 3.8 on.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ KINDS = {"p": c_uint64, "u": c_uint64, "f": c_float, "i": c_uint32}
 
 
 class Cuda:
-    """`cuda.cuMemFree_v2(address)` returns the result code. Handles are ints."""
+    """Driver API as methods, such as `cuda.cuMemFree_v2(address)`, which return the result code. Handles are ints."""
 
     def __init__(self, start: bool = True) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")
@@ -68,12 +70,12 @@ class Cuda:
         return self.cuMemFree_v2(c_uint64(address))
 
     def info(self) -> tuple[int, int]:
-        """Free and total."""
+        """Return the free and the total memory of the device, in bytes."""
         free, total = c_size_t(), c_size_t()
         assert self.cuMemGetInfo_v2(byref(free), byref(total)) == 0
         return free.value, total.value
 
-    def here(self) -> int:
+    def make_current(self) -> int:
         """Make the context current in this thread."""
         return self.cuCtxSetCurrent(self.context)
 
@@ -94,7 +96,7 @@ def in_thread(function: Any) -> threading.Thread:
 
 
 def main(names: dict[str, Any]) -> None:
-    """Answer each line, which may use these names."""
+    """Run each line of standard input, which may use these names, and write its answer."""
     for line in sys.stdin:
         code = json.loads(line)
         try:

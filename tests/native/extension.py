@@ -1,4 +1,4 @@
-"""`raising.c`, a Python extension that stands for libraries like torch, built for a Python."""
+"""Build of `raising.c`, a Python extension that stands for libraries such as torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLAGS = "-shared -fPIC -O2 -Wall -Wextra"
 
 @functools.cache
 def include_folder(python: str = sys.executable) -> Path | None:
-    """The folder of its headers; None if that Python does not run here."""
+    """Return the folder of a Python's headers, or None if that Python does not run here."""
     if python == sys.executable:
         return Path(sysconfig.get_path("include"))
     code = "import sysconfig; print(sysconfig.get_path('include'))"
@@ -25,6 +25,6 @@ def include_folder(python: str = sys.executable) -> Path | None:
 
 
 def built_extension(include: Path) -> Path:
-    """The module `raising`, for the Python with these headers."""
+    """Return the module `raising`, built for the Python with these headers."""
     command = ["cc", *FLAGS.split(), f"-I{include}", str(SOURCE)]
     return cached("raising.so", [SOURCE], lambda out: [[*command, "-o", str(out)]])

@@ -1,4 +1,4 @@
-"""A coordinator that does what a test tells it, over a real socket: it decides nothing by itself."""
+"""Coordinator that a test scripts, on a real socket: it decides nothing by itself."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from jupyter_gpushare.wire.page import FIRST_TURN, IN, MAY, OUT, ClientPage, Pag
 
 from ..support.polling import wait_until
 
-WAIT_SECONDS = 10.0  # seconds until a test is told that something does not happen
+WAIT_SECONDS = 10.0  # time limit of every wait, after which the test fails
 
 
 class ProcessConnection:
-    """A process that said hello: its connection, its page, its client page.
+    """Connection of a process that has sent its hello, with the process's page and client page.
 
-    `turn` is the number of the turns that it is permitted; processes of one client share it.
+    `turn` is the turn number in the permits of the process. The processes of one client share the number.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -37,7 +37,7 @@ class ProcessConnection:
         self.page.control.heartbeat_ns = time.monotonic_ns() + 3_600_000_000_000
 
     def next(self, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
-        """Return the next message, doorbells left out. AssertionError if none comes in time."""
+        """Return the next message that is not a doorbell. Raise AssertionError if none comes in time."""
         self.connection.settimeout(seconds)
         while b"\n" not in self._data:
             try:
@@ -52,12 +52,12 @@ class ProcessConnection:
     def expect(self, kind: str, seconds: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
         """Return the next message, which must be of this type and have these fields."""
         message = self.next(seconds)
-        wanted = {"type": kind} | fields
-        assert {name: message.get(name) for name in wanted} == wanted
+        expected = {"type": kind} | fields
+        assert {name: message.get(name) for name in expected} == expected
         return message
 
-    def rings(self, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for a doorbell that has not been waited for. AssertionError if none comes in time."""
+    def wait_for_doorbell(self, seconds: float = WAIT_SECONDS) -> None:
+        """Wait for a doorbell since the last call of this function. Raise AssertionError if none comes in time."""
         self.connection.settimeout(seconds)
         try:
             while messages.DOORBELL not in self._data:
@@ -66,8 +66,8 @@ class ProcessConnection:
             raise AssertionError(f"no doorbell within {seconds} s") from None
         self._data = self._data.replace(messages.DOORBELL, b"")
 
-    def silent(self, seconds: float = 0.1) -> bool:
-        """Return whether nothing more comes for so long."""
+    def is_silent(self, seconds: float = 0.1) -> bool:
+        """Discard what has come, and return whether nothing more comes for so many seconds."""
         self.connection.settimeout(0.001)
         with contextlib.suppress(TimeoutError):
             while self.connection.recv(65536):
@@ -95,14 +95,14 @@ class ProcessConnection:
         return self
 
     def permit(self, epoch: int, flags: int = 0, **fields: int) -> None:
-        """Write a permit, for all devices of the client unless told otherwise, and ring."""
+        """Write a permit and ring. The permit covers all devices of the client, unless `fields` has `devices`."""
         devices = self.client_page.bits(device["uuid"] for device in self.hello["devices"])
-        given = {"turn": self.turn, "devices": devices} | fields
-        self.page.write_permit(Permit(epoch=epoch, flags=flags, **given))
+        values = {"turn": self.turn, "devices": devices} | fields
+        self.page.write_permit(Permit(epoch=epoch, flags=flags, **values))
         self.doorbell()
 
     def open(self, epoch: int, flags: int = 0, **fields: int) -> None:
-        """Let the process enter a turn: it does as soon as a thread waits."""
+        """Let the process enter a turn, which it does as soon as a thread waits."""
         self.permit(epoch, MAY | flags, **fields)
 
     def close_gate(self, epoch: int) -> None:
@@ -115,25 +115,25 @@ class ProcessConnection:
     def drain(self, epoch: int, seconds: float = WAIT_SECONDS) -> None:
         """Withdraw the permit and wait until the process has left."""
         self.close_gate(epoch)
-        self.drained(epoch, seconds)
+        self.wait_until_left(epoch, seconds)
 
-    def drained(self, epoch: int, seconds: float = WAIT_SECONDS) -> None:
+    def wait_until_left(self, epoch: int, seconds: float = WAIT_SECONDS) -> None:
         """Wait until the process has left the turn of that permit."""
         wait_until(lambda: self.phase == OUT and self.last_turn.epoch == epoch, seconds, f"the end of turn {epoch}")
 
-    def opened(self, epoch: int, seconds: float = WAIT_SECONDS) -> None:
+    def wait_until_entered(self, epoch: int, seconds: float = WAIT_SECONDS) -> None:
         """Wait until the process is in a turn by that permit."""
         wait_until(lambda: self.last_turn[4:6] == (epoch, IN), seconds, f"turn {epoch}")
 
-    def stays(self, phase: int, seconds: float = 0.2) -> bool:
-        """Return whether the process, once it is in this phase, is there for so long."""
+    def stays_in(self, phase: int, seconds: float = 0.2) -> bool:
+        """Wait until the process is in a phase, and return whether it stays there for so many seconds."""
         wait_until(lambda: self.phase == phase)
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.phase == phase:
             time.sleep(0.001)
         return self.phase == phase
 
-    def wants(self, seconds: float = WAIT_SECONDS) -> None:
+    def wait_for_waiting_thread(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait until a thread waits for a turn."""
         wait_until(lambda: self.page.report.waiting > 0 and self.phase != IN, seconds, "a thread that waits")
 
@@ -145,15 +145,15 @@ class ProcessConnection:
     def phase(self) -> int:
         return self.last_turn.phase
 
-    def hang_up(self) -> None:
-        """What the process sees when the coordinator dies; its descriptors go too."""
+    def disconnect(self) -> None:
+        """Close the connection and the descriptors of the pages, as the death of the coordinator does."""
         self.connection.close()
         self.page.close()
         self.client_page.close()
 
 
 class ScriptedCoordinator:
-    """Listens at `path`."""
+    """Coordinator that listens at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -164,22 +164,22 @@ class ScriptedCoordinator:
         self._listener.listen(16)
 
     def accept(self, seconds: float = WAIT_SECONDS) -> ProcessConnection:
-        """The next process that says hello."""
+        """Return the connection of the next process that sends its hello."""
         self._listener.settimeout(seconds)
         try:
             connection, _ = self._listener.accept()
         except TimeoutError:
-            raise AssertionError(f"nobody connected within {seconds} s") from None
+            raise AssertionError(f"no process connected within {seconds} s") from None
         process = ProcessConnection(connection)
         self.processes.append(process)
         return process
 
-    def die(self) -> None:
-        """As by SIGKILL: nobody answers any more."""
+    def crash(self) -> None:
+        """Close the socket and all connections, as a SIGKILL would."""
         self._listener.close()
         for process in self.processes:
             if process.connection.fileno() >= 0:
-                process.hang_up()
+                process.disconnect()
         self.processes.clear()
 
 
@@ -189,4 +189,4 @@ def scripted_coordinator(path: Path) -> Iterator[ScriptedCoordinator]:
     try:
         yield coordinator
     finally:
-        coordinator.die()
+        coordinator.crash()

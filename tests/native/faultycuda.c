@@ -1,5 +1,5 @@
-/* The simulated driver with functions that fail when a test says so. Linked with its objects, in which these functions have
- * been renamed to real_…; its own lookup (cuGetProcAddress) finds those. */
+/* Simulated driver whose functions fail on demand of a test. This file is linked with the objects of the driver, in
+ * which these functions are renamed to real_…. The driver's own lookup (cuGetProcAddress) finds the renamed functions. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@ static struct {
 } fault;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* From now on: `after` calls of these functions go well, the next `times` fail with `code`. No others fail. */
+/* Let the next `after` calls of these functions succeed, and the next `times` calls fail with `code`. */
 EXPORT void faulty_next(const char *names, int after, int times, int code) {
     pthread_mutex_lock(&lock);
     strncpy(fault.names, names, sizeof fault.names - 1);

@@ -1,8 +1,11 @@
-/* Threads that allocate and free at random, by every way there is. Usage: ledger_stress THREADS OPERATIONS ROUNDS MODE, so
- * many operations per thread. After each round they all stand still; in the last one everything has been freed. Then, for
- * each "r" on standard input, one line: what this program holds by its own books, what the driver says of these very
- * addresses, what a driver should charge for them, and what it is told to be free. Anything else: on to the next round.
- * MODE is that of the shim: with "plain" the driver has device memory behind it all, else only behind physical memory. */
+/* Program whose threads allocate and free at random, by every function that allocates.
+ * Usage: ledger_stress THREADS OPERATIONS ROUNDS MODE, with OPERATIONS operations in each thread.
+ *
+ * After each round, all threads stop; after the last round, everything is free. Then the program prints one line for
+ * each "r" on standard input. Any other character starts the next round. The line has, in bytes: the program's own
+ * records, the driver's sizes of the allocations, the charge that is due for them, and the used memory by cuMemGetInfo.
+ * MODE is that of the shim. In mode "plain", the driver has device memory behind every allocation, and in other modes
+ * only behind physical memory. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -10,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELD 64
-#define MOST_THREADS 64
+#define MAX_ALLOCATIONS 64
+#define MAX_THREADS 64
 #define GRANULE (2ull << 20)
 
 typedef unsigned long long address_t;
@@ -41,18 +44,18 @@ typedef unsigned long long address_t;
 #define DECLARE(name, parameters) static int(*name) parameters;
 FUNCTIONS(DECLARE)
 
-enum way { PLAIN, PITCH, MANAGED, ASYNC, POOL, PHYSICAL, MAPPED, WAYS };
+enum kind { PLAIN, PITCH, MANAGED, ASYNC, POOL, PHYSICAL, MAPPED, KINDS };
 
-struct held {
+struct allocation {
     address_t address, handle;
     size_t size; /* as the program counts: rows of pitched memory are rounded up */
-    enum way way;
+    enum kind kind;
 };
 
-static struct held held[MOST_THREADS][HELD];
+static struct allocation allocation[MAX_THREADS][MAX_ALLOCATIONS];
 static void *context, *pool;
 static int threads, operations, rounds;
-static _Atomic long long done;
+static _Atomic long long operations_done;
 static pthread_barrier_t barrier;
 
 static void check(int result, const char *what) {
@@ -63,112 +66,112 @@ static void check(int result, const char *what) {
 }
 #define CHECK(name, ...) check(name(__VA_ARGS__), #name)
 
-static void release(struct held *one, unsigned random) {
-    if (one->way == PHYSICAL || one->way == MAPPED) {
-        if (one->way == MAPPED) {
-            CHECK(cuMemUnmap, one->address, GRANULE);
-            CHECK(cuMemAddressFree, one->address, GRANULE);
+static void release(struct allocation *entry, unsigned random) {
+    if (entry->kind == PHYSICAL || entry->kind == MAPPED) {
+        if (entry->kind == MAPPED) {
+            CHECK(cuMemUnmap, entry->address, GRANULE);
+            CHECK(cuMemAddressFree, entry->address, GRANULE);
         }
-        if (one->handle)
-            CHECK(cuMemRelease, one->handle);
-    } else if ((one->way == ASYNC || one->way == POOL) && random % 2) {
-        CHECK(cuMemFreeAsync, one->address, NULL);
+        if (entry->handle)
+            CHECK(cuMemRelease, entry->handle);
+    } else if ((entry->kind == ASYNC || entry->kind == POOL) && random % 2) {
+        CHECK(cuMemFreeAsync, entry->address, NULL);
     } else {
-        CHECK(cuMemFree_v2, one->address);
+        CHECK(cuMemFree_v2, entry->address);
     }
-    memset(one, 0, sizeof *one);
+    memset(entry, 0, sizeof *entry);
 }
 
-static void create(struct held *one, unsigned random) {
+static void create(struct allocation *entry, unsigned random) {
     static const int on_device[16] = {1 /* pinned */, 0, 1 /* on a device */, 0};
-    one->size = GRANULE;
-    CHECK(cuMemCreate, &one->handle, GRANULE, on_device, 0);
-    if (one->way == PHYSICAL)
+    entry->size = GRANULE;
+    CHECK(cuMemCreate, &entry->handle, GRANULE, on_device, 0);
+    if (entry->kind == PHYSICAL)
         return;
-    CHECK(cuMemAddressReserve, &one->address, GRANULE, 0, 0, 0);
-    CHECK(cuMemMap, one->address, GRANULE, 0, one->handle, 0);
-    if (random % 2) { /* the mapping keeps it */
-        CHECK(cuMemRelease, one->handle);
-        one->handle = 0;
+    CHECK(cuMemAddressReserve, &entry->address, GRANULE, 0, 0, 0);
+    CHECK(cuMemMap, entry->address, GRANULE, 0, entry->handle, 0);
+    if (random % 2) { /* the mapping keeps the memory */
+        CHECK(cuMemRelease, entry->handle);
+        entry->handle = 0;
     }
 }
 
-static void allocate(struct held *one, unsigned *seed) {
+static void allocate(struct allocation *entry, unsigned *seed) {
     unsigned random = (unsigned)rand_r(seed);
     size_t pitch, rows = 1 + random % 7;
-    one->size = (size_t)(rand_r(seed) % 100000) + 1;
-    one->way = random % 32 == 0 ? PHYSICAL : random % 32 == 1 ? MAPPED : (enum way)(random / 32 % PHYSICAL);
-    switch (one->way) {
+    entry->size = (size_t)(rand_r(seed) % 100000) + 1;
+    entry->kind = random % 32 == 0 ? PHYSICAL : random % 32 == 1 ? MAPPED : (enum kind)(random / 32 % PHYSICAL);
+    switch (entry->kind) {
     case PITCH:
-        CHECK(cuMemAllocPitch_v2, &one->address, &pitch, one->size, rows, 4);
-        one->size = pitch * rows;
+        CHECK(cuMemAllocPitch_v2, &entry->address, &pitch, entry->size, rows, 4);
+        entry->size = pitch * rows;
         break;
     case MANAGED:
-        CHECK(cuMemAllocManaged, &one->address, one->size, 1);
+        CHECK(cuMemAllocManaged, &entry->address, entry->size, 1);
         break;
     case ASYNC:
-        CHECK(cuMemAllocAsync, &one->address, one->size, NULL);
+        CHECK(cuMemAllocAsync, &entry->address, entry->size, NULL);
         break;
     case POOL:
-        CHECK(cuMemAllocFromPoolAsync, &one->address, one->size, pool, NULL);
+        CHECK(cuMemAllocFromPoolAsync, &entry->address, entry->size, pool, NULL);
         break;
     case PHYSICAL:
     case MAPPED:
-        create(one, random / 64);
+        create(entry, random / 64);
         break;
     default:
-        CHECK(cuMemAlloc_v2, &one->address, one->size);
+        CHECK(cuMemAlloc_v2, &entry->address, entry->size);
     }
 }
 
 static void *run(void *data) {
     size_t number = (size_t)(uintptr_t)data;
     unsigned seed = (unsigned)number * 7919 + 1;
-    struct held *mine = held[number];
+    struct allocation *mine = allocation[number];
     CHECK(cuCtxSetCurrent, context);
     for (int round = 1; round <= rounds; round++) {
-        for (int i = 0; i < operations / rounds; i++, done++) {
-            struct held *one = &mine[rand_r(&seed) % HELD];
-            if (one->size)
-                release(one, (unsigned)rand_r(&seed));
+        for (int i = 0; i < operations / rounds; i++, operations_done++) {
+            struct allocation *entry = &mine[rand_r(&seed) % MAX_ALLOCATIONS];
+            if (entry->size)
+                release(entry, (unsigned)rand_r(&seed));
             else
-                allocate(one, &seed);
+                allocate(entry, &seed);
         }
-        for (int i = 0; round == rounds && i < HELD; i++)
+        for (int i = 0; round == rounds && i < MAX_ALLOCATIONS; i++)
             if (mine[i].size)
                 release(&mine[i], (unsigned)rand_r(&seed));
-        pthread_barrier_wait(&barrier); /* let main read the books */
+        pthread_barrier_wait(&barrier); /* main reads the records meanwhile */
         pthread_barrier_wait(&barrier);
     }
     return NULL;
 }
 
-static void tell(int is_plain) {
+static void report(int is_plain) {
     unsigned long long bytes = 0, driver = 0, charged = 0;
     size_t available, total, size;
     address_t base;
-    for (int i = 0; i < threads * HELD; i++) {
-        struct held *one = &held[i / HELD][i % HELD];
-        int physical = one->way == PHYSICAL || one->way == MAPPED;
-        if (!one->size)
+    for (int i = 0; i < threads * MAX_ALLOCATIONS; i++) {
+        struct allocation *entry = &allocation[i / MAX_ALLOCATIONS][i % MAX_ALLOCATIONS];
+        int physical = entry->kind == PHYSICAL || entry->kind == MAPPED;
+        if (!entry->size)
             continue;
-        bytes += one->size;
+        bytes += entry->size;
         if (physical)
-            size = one->size;
+            size = entry->size;
         else
-            CHECK(cuMemGetAddressRange_v2, &base, &size, one->address);
+            CHECK(cuMemGetAddressRange_v2, &base, &size, entry->address);
         driver += size;
-        if (physical || (is_plain && one->way != MANAGED))
-            charged += (one->size + 511) / 512 * 512;
+        if (physical || (is_plain && entry->kind != MANAGED))
+            charged += (entry->size + 511) / 512 * 512;
     }
     CHECK(cuMemGetInfo_v2, &available, &total);
     printf("{\"operations\": %lld, \"bytes\": %llu, \"driver\": %llu, \"charged\": %llu, \"used\": %zu}\n",
-           (long long)done, bytes, driver, charged, total - available);
+           (long long)operations_done, bytes, driver, charged, total - available);
     fflush(stdout);
 }
 
 int main(int argc, char **argv) {
-    pthread_t started[MOST_THREADS];
+    pthread_t started[MAX_THREADS];
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library || argc != 5)
         return 2;
@@ -183,9 +186,9 @@ int main(int argc, char **argv) {
     CHECK(cuDevicePrimaryCtxRetain, &context, 0);
     CHECK(cuCtxSetCurrent, context);
     CHECK(cuDeviceGetDefaultMemPool, &pool, 0);
-    tell(0); /* with nothing allocated */
+    report(0); /* with nothing allocated */
     while (getchar() == 'r')
-        tell(0);
+        report(0);
     pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
     for (int i = 0; i < threads; i++)
         pthread_create(&started[i], NULL, run, (void *)(uintptr_t)i);
@@ -193,7 +196,7 @@ int main(int argc, char **argv) {
         pthread_barrier_wait(&barrier);
         check(cuCtxSynchronize(), "cuCtxSynchronize");
         do
-            tell(strcmp(argv[4], "plain") == 0);
+            report(strcmp(argv[4], "plain") == 0);
         while (getchar() == 'r');
         pthread_barrier_wait(&barrier);
     }

@@ -1,4 +1,4 @@
-/* Looks a driver function up in every way there is; prints, as JSON, which library each answer lies in. */
+/* Program that looks a driver function up in every way, and prints, as JSON, the library of each answer. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@ typedef int (*get_2)(const char *, void **, int, uint64_t, int *);
 
 static const char *separator = "{";
 
-static void say(const char *what, const void *function) {
+static void report(const char *what, const void *function) {
     Dl_info info;
     const char *name = "";
     if (function && dladdr(function, &info) && info.dli_fname) {
@@ -27,26 +27,26 @@ int main(void) {
     const void *table = NULL;
     int status;
     /* The program's own address of a function may be an entry of its linkage table: ask where calls go instead. */
-    say("link", dlsym(NULL, "cuLaunchKernel"));
+    report("link", dlsym(NULL, "cuLaunchKernel"));
     if (cuInit(0) != 0)
         return 1;
-    say("dlsym", dlsym(driver, "cuLaunchKernel"));
-    say("dlsym default", dlsym(RTLD_DEFAULT, "cuMemcpyHtoD_v2"));
-    say("dlsym twin", dlsym(driver, "cuMemcpyHtoD_v2_ptds"));
-    say("not hooked", dlsym(driver, "cuCtxSynchronize"));
-    say("next", dlsym(RTLD_NEXT, "cuCtxSynchronize"));
-    say("unknown", dlsym(driver, "cuNoSuchFunction"));
-    say("null name survives", dlsym(driver, ""));
+    report("dlsym", dlsym(driver, "cuLaunchKernel"));
+    report("dlsym default", dlsym(RTLD_DEFAULT, "cuMemcpyHtoD_v2"));
+    report("dlsym twin", dlsym(driver, "cuMemcpyHtoD_v2_ptds"));
+    report("not hooked", dlsym(driver, "cuCtxSynchronize"));
+    report("next", dlsym(RTLD_NEXT, "cuCtxSynchronize"));
+    report("unknown", dlsym(driver, "cuNoSuchFunction"));
+    report("null name survives", dlsym(driver, ""));
     get_1 one = (get_1)dlsym(driver, "cuGetProcAddress");
     get_2 two = (get_2)dlsym(driver, "cuGetProcAddress_v2");
     if (one("cuLaunchKernel", &function, 11030, 0) == 0)
-        say("getproc 1", function);
+        report("getproc 1", function);
     if (two("cuLaunchKernel", &function, 12000, 2, &status) == 0)
-        say("getproc 2", function);
+        report("getproc 2", function);
     if (two("cuGetProcAddress", &function, 12000, 0, &status) == 0)
-        say("getproc of getproc", function);
+        report("getproc of getproc", function);
     if (two("cuGetProcAddress", &function, 11030, 0, &status) == 0)
-        say("getproc of getproc, old", function);
+        report("getproc of getproc, old", function);
     cuGetExportTable(&table, "0123456789abcdef");
     printf("%s\"export table\": \"passed\"}\n", separator);
     return 0;

@@ -1,4 +1,5 @@
-/* Each argument is "NAME VERSION FLAGS". Prints, as JSON, the exported symbol that cuGetProcAddress gives for each. */
+/* Program that prints, as JSON, the exported symbol that cuGetProcAddress returns for each argument. An argument is
+ * "NAME VERSION FLAGS". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

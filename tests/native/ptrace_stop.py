@@ -1,4 +1,4 @@
-"""Hold one thread of a program still between two of its system calls, by ptrace."""
+"""Stop of one thread of a program between two of its system calls, by ptrace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _libc.ptrace.restype = ctypes.c_long
 
 
 def thread_named(pid: int, name: str) -> int:
-    """The id of that thread."""
+    """Return the id of the thread with this name."""
     return next(
         int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == name
     )
@@ -26,10 +26,13 @@ def thread_named(pid: int, name: str) -> int:
 
 @contextlib.contextmanager
 def stopped_thread(thread: int, condition: Callable[[], bool]) -> Iterator[None]:
-    """Let the thread go on until `condition` is true at the begin or end of one of its system calls, and hold it there
-    for the body; its other threads run. All by the same thread of the test."""
+    """Stop a thread for the body; the other threads of its process run.
+
+    The thread first goes on until `condition` is true at the begin or end of one of its system calls.
+    The whole body runs in one thread of the test, as ptrace requires.
+    """
     if _libc.ptrace(_ATTACH, thread, None, None) != 0:
-        pytest.skip(f"threads cannot be held here: {os.strerror(ctypes.get_errno())}")
+        pytest.skip(f"ptrace cannot stop threads here: {os.strerror(ctypes.get_errno())}")
     os.waitpid(thread, _ALL_CHILDREN)
     try:
         while not condition():

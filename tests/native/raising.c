@@ -1,4 +1,4 @@
-/* A library as Python programs have them: it calls CUDA without the interpreter lock, and makes an exception of an error. */
+/* Python library, as programs have them: it calls CUDA without the interpreter lock, and raises an error's exception. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ static PyObject *set(PyObject *module, PyObject *arguments) {
     return set_with(arguments, NULL);
 }
 
-/* set_all(address, count, times): several calls, whose errors are looked at after the last of them. */
+/* set_all(address, count, times): several calls, whose errors are checked after the last call. */
 static PyObject *set_all(PyObject *module, PyObject *arguments) {
     unsigned long long address;
     Py_ssize_t count;
@@ -55,13 +55,13 @@ static PyObject *set_all(PyObject *module, PyObject *arguments) {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* set_locked(address, value, count): like set, with a lock of the library held meanwhile. */
+/* set_locked(address, value, count): like set, but the call holds a lock of the library. */
 static PyObject *set_locked(PyObject *module, PyObject *arguments) {
     (void)module;
     return set_with(arguments, &mutex);
 }
 
-/* take_lock(descriptor): wait for the lock with the interpreter lock held; a byte is written before. */
+/* take_lock(descriptor): write a byte, then wait for the library's lock while holding the interpreter lock. */
 static PyObject *take_lock(PyObject *module, PyObject *arguments) {
     int descriptor;
     (void)module;

@@ -1,8 +1,8 @@
 """Reader of the simulated driver's execution log (`GPUSHARE_SIM_LOG=DIR`, one `DIR/PID.simlog` per process).
 
 A record has 48 bytes, little endian: begin_ns, end_ns (u64, CLOCK_MONOTONIC), pid, kind, device, stream (u32),
-bytes, sequence (u64). The file grows by many empty records at a time; an empty one has begin_ns 0, and none
-comes before one that is written.
+bytes, sequence (u64). The file grows by many empty records at a time. An empty record has begin_ns 0, and no empty
+record comes before a written one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDS = {
 
 
 class Execution(NamedTuple):
-    """One execution on a device. Times are CLOCK_MONOTONIC nanoseconds."""
+    """Execution on a device. Times are CLOCK_MONOTONIC nanoseconds."""
 
     begin_ns: int
     end_ns: int
@@ -39,16 +39,16 @@ class Execution(NamedTuple):
 
 
 class Log:
-    """One log file, for those who look at it again and again: what was read before is not read again."""
+    """Log file for repeated reading, which reads each record only once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._found: list[Execution] = []
 
     def read(self) -> list[Execution]:
-        """All executions in the order they were written; also while it is being written."""
+        """Return all executions in the order of writing, also while the driver writes the file."""
         if self.path.exists():
-            del self._found[-1:]  # it may have been read while it was being written
+            del self._found[-1:]  # the driver may have been writing the last record when it was read
             with self.path.open("rb") as file:
                 file.seek(len(self._found) * RECORD.size)
                 while self._add(file.read(BLOCK)):
@@ -56,7 +56,7 @@ class Log:
         return list(self._found)
 
     def _add(self, data: bytes) -> bool:
-        """Whether there may be more."""
+        """Add the records of a block, and return whether the file may have more."""
         for offset in range(0, len(data) - RECORD.size + 1, RECORD.size):
             begin, end, pid, kind, *rest = RECORD.unpack_from(data, offset)
             if not begin:
@@ -66,12 +66,12 @@ class Log:
 
 
 def read_all(directory: Path) -> dict[int, list[Execution]]:
-    """Per process id, the executions logged in a directory."""
+    """Return, by process id, the executions that a directory's logs have."""
     return {int(path.stem): Log(path).read() for path in sorted(directory.glob("*.simlog"))}
 
 
 def overlap_seconds(groups: Iterable[Iterable[Execution]]) -> float:
-    """How long executions of different groups (of processes, say) were on the same device at the same time."""
+    """Return how long executions of different groups, such as processes, were on the same device at the same time."""
     edges = []
     for number, group in enumerate(groups):
         for execution in group:

@@ -1,5 +1,5 @@
-/* A driver of a few functions, for what the simulated one does not have: a device that cannot page unified memory (unless
- * STUB_MANAGED=1), virtual-memory management whose handles' numbers come again, arrays. Built as libcuda.so.1. */
+/* Driver of a few functions, built as libcuda.so.1, with features that the simulated driver does not have. They are a
+ * device that cannot page unified memory (unless STUB_MANAGED=1), memory handles whose numbers come again, and arrays. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ int cuDeviceGetUuid(char *uuid, int device) {
     return 0;
 }
 
-int cuDeviceGetUuid_v2(char *uuid, int device) { /* a slice of it */
+int cuDeviceGetUuid_v2(char *uuid, int device) { /* a MIG slice of the device */
     (void)device;
     memset(uuid, 0x22, 16);
     return 0;
@@ -72,7 +72,7 @@ int cuMemFree_v2(u64 address) {
     return address ? 0 : 1;
 }
 
-static int handle_in_use; /* there is one handle, number 7, as soon as it is released it comes again */
+static int handle_in_use; /* the only handle has number 7, and a released handle comes again at once */
 
 int cuMemCreate(u64 *handle, size_t bytes, const void *properties, u64 flags) {
     (void)bytes, (void)properties, (void)flags;
@@ -155,7 +155,7 @@ int cuDeviceTotalMem(unsigned *bytes, int device) {
     return 0;
 }
 
-/* --- copies and prefetches in batches: they do nothing --- */
+/* --- copies and prefetches in batches, which do nothing --- */
 
 int cuMemcpyBatchAsync(u64 *to, u64 *from, size_t *sizes, size_t count, void *attributes, size_t *indices,
                        size_t listed, size_t *failed, void *stream) {
@@ -187,7 +187,7 @@ int cuMemDiscardBatchAsync(u64 *addresses, size_t *sizes, size_t count, u64 flag
     return count ? 0 : 1;
 }
 
-/* --- a green context, 0x20: a stream of it, 0x900, is busy for ever --- */
+/* --- a green context, 0x20, whose stream 0x900 is busy for ever --- */
 
 int cuCtxFromGreenCtx(void **context, size_t handle) {
     *context = (void *)(handle + 0x1000);
@@ -241,7 +241,7 @@ int cuCtxPopCurrent_v2(void **context) {
     return 0;
 }
 
-/* --- what hands memory to others: unified memory cannot be --- */
+/* --- functions that export memory: unified memory cannot be exported --- */
 
 int cuIpcGetMemHandle(void *handle, u64 address) {
     (void)handle;
@@ -253,7 +253,7 @@ int cuMemPoolExportPointer(void *data, u64 address) {
     return address ? 801 : 1;
 }
 
-/* --- what no shim knows yet --- */
+/* --- functions that are newer than the shim --- */
 
 int cuFutureCall(void) {
     return 0;

@@ -1,4 +1,4 @@
-"""Prototypes, structure layouts and values that the shim has written down, against those of two CUDA toolkits."""
+"""Comparison of the prototypes, structure layouts and values in the shim with those of two CUDA toolkits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .api_tables import SHIM, each_toolkit, headers, prototypes, rows
 
 
 def compiled(source: str, toolkit: int, folder: Path) -> list[str]:
-    """The texts of the static assertions that don't hold."""
+    """Compile a source, and return the texts of the static assertions that do not hold."""
     unit = folder / f"check{toolkit}.c"
     unit.write_text(source)
     command = ["cc", "-std=gnu11", "-fsyntax-only", "-fmax-errors=0", f"-I{headers(toolkit)}", str(unit)]
@@ -32,7 +32,7 @@ MATCH = """
 #define POINTER(real, text) _Static_assert(CLASS(real) == 5, text);
 """
 
-# The same layout under another name: proven by the test of layouts.
+# Types with the same layout under another name, as the test of layouts proves.
 SAME_LAYOUT = {"CUDA_MEMCPY3D_PEER": "CUDA_MEMCPY3D"}
 
 
@@ -60,7 +60,7 @@ def test_prototypes_match_the_header(toolkit: int, tmp_path: Path) -> None:
     assert wrong + compiled("\n".join(lines), toolkit, tmp_path) == []
 
 
-# Names of the shim, and of the header where they are others. Only what the shim reads needs to be here.
+# Names of the shim, and after "=" the header's name if it differs. Only fields that the shim reads need to be here.
 _MEMCPY = "src_x=srcXInBytes src_y=srcY src_type=srcMemoryType src_host=srcHost src_device=srcDevice src_array=srcArray"
 _MEMCPY += " src_pitch=srcPitch width=WidthInBytes height=Height " + re.sub(r"\bsrc", "dst", _MEMCPY)
 _MEMCPY += " dst_pitch=dstPitch"
@@ -101,7 +101,7 @@ TYPES, CONSTANTS = ((SHIM / "driver" / name).read_text() for name in ("cuda_type
 
 
 def our_abi() -> str:
-    """Both headers in one text, with every name changed that the header of the toolkit has too."""
+    """Return both headers of the shim in one text, with a prefix on every name that the toolkit's header has too."""
     return re.sub(r"\bCU(?=\w)", "ourCU", TYPES + CONSTANTS.replace('#include "driver/cuda_types.h"', ""))
 
 

@@ -1,4 +1,4 @@
-"""The shim's tables against the driver API of two CUDA toolkits: nothing has been forgotten."""
+"""Comparison of the shim's tables with the driver API of two CUDA toolkits: the tables are complete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .api_tables import (
 
 
 @each_toolkit
-def test_every_entry_point_is_a_row_or_is_passed_with_a_reason(toolkit: int) -> None:
+def test_every_entry_point_is_hooked_or_unhooked_with_a_reason(toolkit: int) -> None:
     known = {without_suffix(symbol) for symbol in prototypes(toolkit)}
     symbols = set(prototypes(toolkit)) | {name for name, _, _ in lookups(toolkit) if name not in known}
     missing = sorted(symbol for symbol in symbols - hooked() if not unhooked_lines_for(symbol))
@@ -31,7 +31,7 @@ def test_every_entry_point_is_a_row_or_is_passed_with_a_reason(toolkit: int) -> 
 
 @each_toolkit
 def test_every_form_that_the_lookup_answers_has_its_row(toolkit: int) -> None:
-    """Of a hooked function all versions are hooked, and the forms for the per-thread default stream."""
+    """All versions of a hooked function are hooked, with their twins for the per-thread default stream."""
     known = {(row.base, row.since): row for row in rows() if row.kind != "USED"}
     bases = {base for base, _ in known}
     missing = []
@@ -52,7 +52,7 @@ def test_no_row_has_a_version_of_its_own_invention() -> None:
 
 
 def test_no_line_is_out_of_date() -> None:
-    """Each line covers something that exists, and no symbol is both hooked and passed by name."""
+    """Each line covers an existing symbol, and no symbol is both hooked and unhooked by name."""
     symbols = {symbol for toolkit in TOOLKITS for symbol in prototypes(toolkit)}
     symbols |= {name for toolkit in TOOLKITS for name, _, _ in lookups(toolkit)}
     covered = {line for symbol in symbols - hooked() for line in unhooked_lines_for(symbol)}
@@ -62,9 +62,9 @@ def test_no_line_is_out_of_date() -> None:
 
 
 def test_known_version_is_that_of_the_newest_toolkit() -> None:
-    said = re.search(r"#define KNOWN_VERSION (\d+)", (SHIM / "hooks" / "intercept.c").read_text())
+    known = re.search(r"#define KNOWN_VERSION (\d+)", (SHIM / "hooks" / "intercept.c").read_text())
     real = re.search(r"#define CUDA_VERSION (\d+)", (headers(max(TOOLKITS)) / "cuda.h").read_text())
-    assert said and real and said[1] == real[1]
+    assert known and real and known[1] == real[1]
 
 
 def test_every_row_is_in_one_of_the_headers() -> None:
@@ -73,7 +73,7 @@ def test_every_row_is_in_one_of_the_headers() -> None:
 
 
 def test_no_entry_point_is_reported_as_unknown(stub: Any, tmp_path: Path) -> None:
-    """Every symbol of both toolkits is looked up; only one that neither has is remembered for `doctor --pid`."""
+    """The program looks up every symbol of both toolkits; `doctor --pid` gets only a name that neither toolkit has."""
     symbols = sorted({symbol for toolkit in TOOLKITS for symbol in prototypes(toolkit)} | {"cuUnheardOf_v2_ptsz"})
     client, process = stub(symbols)
     (tmp_path / "names").write_text(" ".join(symbols))

@@ -1,4 +1,4 @@
-"""The order of the shim's folders, from the symbol tables of its objects: calls go to the same or a lower folder."""
+"""Check of the order of the shim's folders by the symbol tables of its objects: calls never go to a higher folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .api_tables import SHIM
 
 FOLDERS = ["base", "driver", "channel", "memory", "gate", "coordinator", "agent", "hooks"]  # the lowest first
 
-# Circles of files that stay, and why.
+# Circles of files that stay, with the reason.
 CIRCLES = {
     frozenset(
         {"hooks/intercept.c", "hooks/wrappers.c"}
-    ): "the wrappers include that of the driver's lookup, which returns wrappers",
+    ): "one of the wrappers is that of the driver's lookup, and the lookup returns wrappers",
 }
 
 Calls = Mapping[str, Mapping[str, Iterable[str]]]  # by calling file and called file: symbols
@@ -60,11 +60,11 @@ def calls() -> Calls:
         found = list(symbols(path))
         defined |= {name: file for is_defined, name in found if is_defined}
         used[file] = {name for is_defined, name in found if not is_defined}
-    made: dict[str, dict[str, list[str]]] = {file: {} for file in used}
+    found: dict[str, dict[str, list[str]]] = {file: {} for file in used}
     for file, names in used.items():
         for name in sorted(names & defined.keys()):
-            made[file].setdefault(defined[name], []).append(name)
-    return made
+            found[file].setdefault(defined[name], []).append(name)
+    return found
 
 
 def level(file: str) -> int:
@@ -89,15 +89,15 @@ def circles(found: Calls) -> set[frozenset[str]]:
 
 
 def reach(found: Calls, file: str) -> set[str]:
-    """Return the files that are called from `file`, directly or through others."""
-    seen: set[str] = set()
+    """Return the files that `file` calls, directly or through other files."""
+    reached: set[str] = set()
     waiting = list(found[file])
     while waiting:
         other = waiting.pop()
-        if other not in seen:
-            seen.add(other)
+        if other not in reached:
+            reached.add(other)
             waiting += found[other]
-    return seen
+    return reached
 
 
 def includes(path: Path) -> list[str]:
@@ -125,9 +125,9 @@ def test_includes_are_of_the_same_or_a_lower_folder(folder: str) -> None:
 
 
 def test_an_offence_is_found() -> None:
-    made = {"base/log.c": {"gate/gate.c": ["gate_start"]}, "gate/gate.c": {"base/log.c": ["log_message"]}}
-    assert upward(made) == ["base/log.c uses gate_start of gate/gate.c"]
-    assert circles(made) == {frozenset(made)}
+    found = {"base/log.c": {"gate/gate.c": ["gate_start"]}, "gate/gate.c": {"base/log.c": ["log_message"]}}
+    assert upward(found) == ["base/log.c uses gate_start of gate/gate.c"]
+    assert circles(found) == {frozenset(found)}
     assert circles({"a": {"b": ["f"]}, "b": {"c": ["g"]}, "c": {}}) == set()
 
 

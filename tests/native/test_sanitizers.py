@@ -1,4 +1,4 @@
-"""The checkers themselves: under `make sanitize` a planted mistake in a preloaded library is found and told."""
+"""Tests of the sanitizers: under `make sanitize`, a planted error in a preloaded library is reported."""
 
 from __future__ import annotations
 

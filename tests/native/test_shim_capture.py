@@ -14,7 +14,7 @@ INSTANTIATE = "cuda.cuGraphInstantiateWithFlags(byref(graph_exec), graph, ctypes
 SETUP = "one = cuda.stream(1); two = cuda.stream(1); graph = c_void_p(); graph_exec = c_void_p()"
 
 
-def test_captured_calls_pass_and_the_graph_is_held(client: CudaClient, process: ProcessConnection) -> None:
+def test_captured_calls_pass_and_the_graph_waits_at_the_gate(client: CudaClient, process: ProcessConnection) -> None:
     client.run(SETUP)
     for mode in (GLOBAL, THREAD_LOCAL, RELAXED):
         assert client.run(CAPTURE.format(mode)) == 0
@@ -26,7 +26,7 @@ def test_captured_calls_pass_and_the_graph_is_held(client: CudaClient, process: 
 
 
 def test_draining_leaves_a_capture_valid(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
-    """The stream carries work when its capture begins: that work is waited for, the capture is not, and ends well."""
+    """A stream carries work when its capture begins. The drain waits for that work and not for the capture."""
     process.open(1)
     client.run(SETUP)
     client.run("cuda.spin(); cuda.spin(150, one); cuda.spin(50, two)")
@@ -45,22 +45,22 @@ def test_draining_leaves_a_capture_valid(machine: NativeHost, client: CudaClient
 def test_a_capture_that_the_default_stream_would_break_delays_the_drain(
     client: CudaClient, process: ProcessConnection
 ) -> None:
-    """An event on the legacy stream would end a capture on a blocking stream: the drain waits for the capture's end."""
+    """An event on the legacy stream would end a capture on a blocking stream, so the drain waits for the capture."""
     process.open(1)
     client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin()")
     assert client.run(CAPTURE.format(GLOBAL)) == 0
     assert client.run("cuda.spin(0, one)") == 0
     process.close_gate(1)
-    assert process.stays(CLOSING, 0.3)
+    assert process.stays_in(CLOSING, 0.3)
     assert client.run(END) == 0
-    process.drained(1)
+    process.wait_until_left(1)
     assert client.run(INSTANTIATE) == 0
 
 
 def test_a_stream_that_joins_a_capture_delays_the_drain(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
-    """Work that another stream had before it was drawn into a capture must not be forgotten."""
+    """The drain waits for work that a stream had before the stream joined the capture of another stream."""
     process.open(1)
     client.run(SETUP + "; event = c_void_p(); cuda.cuEventCreate(byref(event), 2)")
     client.run("cuda.spin(200, two)")
@@ -72,7 +72,7 @@ def test_a_stream_that_joins_a_capture_delays_the_drain(
     process.close_gate(1)
     wait_until(lambda: process.phase == CLOSING)
     assert client.run(END) == 0
-    process.drained(1)
+    process.wait_until_left(1)
     assert machine.executions_are_over(1)
 
 
@@ -89,7 +89,7 @@ def test_idle_probe_leaves_captures_valid(client: CudaClient, process: ProcessCo
 
 
 def test_contexts_come_and_go(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
-    """Default streams of two contexts, one destroyed with work in it: the other's work is waited for all the same."""
+    """The drain waits for the default stream of a context although another context was destroyed with work in it."""
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run("mine = cuda.module, cuda.functions")
@@ -107,8 +107,8 @@ def test_contexts_come_and_go(machine: NativeHost, client: CudaClient, process: 
     process.drain(2)
 
 
-def test_what_no_graph_has_allocated_no_graph_can_free(client: CudaClient, process: ProcessConnection) -> None:
-    """The driver refuses it, as it does for device memory, and the memory stays."""
+def test_a_graph_cannot_free_memory_that_no_graph_has_allocated(client: CudaClient, process: ProcessConnection) -> None:
+    """The driver refuses the free, as it does for device memory, and the memory stays."""
     process.open(1)
     client.run(SETUP + "; memory = cuda.alloc(1 << 20)[1]")
     assert client.run(CAPTURE.format(RELAXED)) == 0

@@ -1,4 +1,4 @@
-"""Memory that is to go to another process: where the shim moves it, it cannot, and the log says what helps."""
+"""Tests of memory exports: memory that the shim moves cannot go to another process, and the log has the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_movable_memory_cannot_be_exported(machine: NativeHost, coordinator: Scr
     client = start(machine, coordinator, mode)
     assert client.run("0 in [cuda.cuIpcGetMemHandle(handle, c_uint64(a)) for a in (small, large, small)]") is False
     lines = [line for line in machine.log_text().splitlines() if "cannot pass device memory on" in line]
-    assert len(lines) == 1, "it is said once"
+    assert len(lines) == 1, "the log has the line once"
     assert "cuIpcGetMemHandle" in lines[0] and f"mode {mode} " in lines[0] and "GPUSHARE_MEMORY_MODE=plain" in lines[0]
 
 

@@ -1,4 +1,4 @@
-"""The gate: who is let through, and that closing it is exact."""
+"""Tests of the gate: a closed gate stops calls, and no work runs after a drain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_hello_has_client_token_and_devices(machine: NativeHost, coordinator: Sc
 
 def test_closed_gate_holds_and_open_gate_permits(client: CudaClient, process: ProcessConnection) -> None:
     client.start("cuda.spin()")
-    process.wants()
+    process.wait_for_waiting_thread()
     wait_until(lambda: process.page.report.waiting == 1)
     assert client.is_running()
     process.open(1)
@@ -56,7 +56,7 @@ def test_closed_gate_holds_and_open_gate_permits(client: CudaClient, process: Pr
 
 
 def test_a_step_lets_each_thread_make_one_call(client: CudaClient, process: ProcessConnection) -> None:
-    """What the device waits for can come, and no more: a thread that has made its call waits for the next step."""
+    """A thread that has made its call waits for the next step, so only the work that the device waits for comes."""
     process.open(1)
     client.run(
         "word = cuda.alloc(4096)[1]; cuda.cuMemsetD32_v2(c_uint64(word), 0, c_size_t(1)); cuda.spin(); done = []"
@@ -68,34 +68,34 @@ def test_a_step_lets_each_thread_make_one_call(client: CudaClient, process: Proc
     client.run(
         """
 def calls():
-    cuda.here()
+    cuda.make_current()
     for _ in range(3):
         done.append(cuda.spin(0, setting))
     done.append(cuda.launch('set_flag', word, 7, stream=setting))
 thread = in_thread(calls)
 """
     )
-    process.drained(1)
+    process.wait_until_left(1)
     assert client.run("thread.join() or done") == [0] * 4
     assert process.last_turn.steps == 4
 
 
 def test_the_doorbell_rings_once_for_all_threads_that_wait(client: CudaClient, process: ProcessConnection) -> None:
-    process.silent()
-    client.run("threads = [in_thread(lambda: cuda.here() or cuda.spin()) for _ in range(4)]")
-    process.rings()
+    process.is_silent()
+    client.run("threads = [in_thread(lambda: cuda.make_current() or cuda.spin()) for _ in range(4)]")
+    process.wait_for_doorbell()
     wait_until(lambda: process.page.report.waiting == 4)
-    assert process.silent(0.3)
+    assert process.is_silent(0.3)
     process.open(1)
     client.run("[thread.join() for thread in threads] and None")
     process.drain(1)
-    process.silent()
+    process.is_silent()
     client.start("cuda.spin()")
-    process.rings()
+    process.wait_for_doorbell()
 
 
 def test_copies_and_launches_are_counted(client: CudaClient, process: ProcessConnection) -> None:
-    """That each call waits for a turn is in `test_shim_rows.py`."""
+    """`test_shim_hook_table.py` has the test that each call waits at the gate."""
     client.run("memory = cuda.alloc(4096)[1]; host = ctypes.create_string_buffer(4096); one = cuda.stream()")
     process.open(1)
     for call in (
@@ -118,40 +118,40 @@ def test_copies_and_launches_are_counted(client: CudaClient, process: ProcessCon
     assert report.bytes_copied == 5 * 64
 
 
-def rests(machine: NativeHost, pauses: list[tuple[int, int]], least: int) -> None:
-    """Nothing ran on the device in these pauses, of at least so many executions in all."""
+def check_pauses(machine: NativeHost, pauses: list[tuple[int, int]], min_executions: int) -> None:
+    """Assert that no execution overlaps one of the pauses, and that there are more than `min_executions` in all."""
     (executions,) = simlog.read_all(machine.simlog).values()
-    assert len(executions) > least
+    assert len(executions) > min_executions
     for begin, end in pauses:
         assert not [e for e in executions if e.begin_ns < end and e.end_ns > begin]
 
 
-@pytest.mark.parametrize("metered", [False, True], ids=["free", "metered"])
+@pytest.mark.parametrize("throttled", [False, True], ids=["unthrottled", "throttled"])
 def test_closing_is_exact_under_load(
-    machine: NativeHost, client: CudaClient, process: ProcessConnection, metered: bool
+    machine: NativeHost, client: CudaClient, process: ProcessConnection, throttled: bool
 ) -> None:
-    """Eight threads launch as fast as they may; after each "drained" the device runs nothing until the next opening."""
+    """Eight threads launch as fast as they may; after each drain, the device runs nothing until the next opening."""
     client.run(
         f"""
 stop, launched = False, 0
 def loop(stream):
     global launched
-    cuda.here()
+    cuda.make_current()
     while not stop:
-        assert cuda.spin({0.5 if metered else 0.02}, stream) == 0
+        assert cuda.spin({0.5 if throttled else 0.02}, stream) == 0
         launched += 1
 streams = [0, 1, 2] + [cuda.stream(i % 2) for i in range(5)]
 threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
 """
     )
-    process.wants()
+    process.wait_for_waiting_thread()
     report, pauses = process.page.report, []
     process.page.control.window_ns, process.page.control.idle_release_ns = 20_000_000, 0
     for epoch in range(1, 16):
         waits, before, launched = report.throttle_waits, report.launches, client.run("launched")
-        process.open(epoch, CONTENDED if metered else 0)
-        process.opened(epoch)
-        if metered:
+        process.open(epoch, CONTENDED if throttled else 0)
+        process.wait_until_entered(epoch)
+        if throttled:
             wait_until(lambda waits=waits: report.throttle_waits > waits + 20)
         else:
             wait_until(lambda launched=launched: client.run("launched") > launched + 20)
@@ -164,11 +164,11 @@ threads = [in_thread(lambda stream=stream: loop(stream)) for stream in streams]
     assert 0 < report.drain_ns <= report.drain_max_ns <= report.drain_total_ns < 15 * report.drain_max_ns + 1
     process.open(16)
     client.run("stop = True; [thread.join() for thread in threads] and None")
-    rests(machine, pauses, 100)
+    check_pauses(machine, pauses, 100)
 
 
 def test_drain_waits_for_calls_in_progress(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    """A thread is held up inside a launch while the gate closes: "drained" comes after what it then submits."""
+    """A signal delays a thread inside a launch while the gate closes; the drain waits for the work of that launch."""
     argv = [str(built_program("context_teardown.c")), str(PTX), "1", "256", "1000"]
     with subprocess.Popen(argv, env=machine.environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as program:
         process = coordinator.accept().welcome()
@@ -176,7 +176,7 @@ def test_drain_waits_for_calls_in_progress(machine: NativeHost, coordinator: Scr
         pauses = []
         for epoch in range(1, 11):
             process.open(epoch)
-            process.opened(epoch)
+            process.wait_until_entered(epoch)
             time.sleep(0.01)
             program.send_signal(signal.SIGUSR1)
             process.drain(epoch)
@@ -188,7 +188,7 @@ def test_drain_waits_for_calls_in_progress(machine: NativeHost, coordinator: Scr
         assert program.stdin
         program.stdin.close()
         assert program.wait(30) == 0
-    rests(machine, pauses, 1000)
+    check_pauses(machine, pauses, 1000)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_drain_waits_for_calls_in_progress(machine: NativeHost, coordinator: Scr
     [
         "[cuda.spin(100, cuda.stream(1)) for _ in range(3)]",
         "one = cuda.stream(1); cuda.spin(100, one); cuda.cuStreamDestroy_v2(c_void_p(one))",
-        # Handles are used again by the driver; what a thread remembers of the first must not hide the second.
+        # The driver uses handles again; a thread's record of the first stream must not hide the second.
         "one = cuda.stream(1); cuda.spin(0, one); cuda.cuStreamSynchronize(c_void_p(one));"
         "cuda.cuStreamDestroy_v2(c_void_p(one));"
         "same = [handle for handle in [cuda.stream(1) for _ in range(50)] if handle == one];"
@@ -215,21 +215,21 @@ def test_drain_waits_for_submitted_work(
     assert process.page.report.drain_ns > 50_000_000
 
 
-def test_a_process_is_idle_only_while_others_wait(client: CudaClient, process: ProcessConnection) -> None:
+def test_a_process_is_idle_only_in_a_contended_turn(client: CudaClient, process: ProcessConnection) -> None:
     report = process.page.report
     process.page.control.idle_release_ns = 40_000_000
     process.open(1)
     client.run("cuda.spin(0)")
-    process.silent()
-    assert process.silent(0.3) and not report.idle
+    process.is_silent()
+    assert process.is_silent(0.3) and not report.idle
     process.open(1, CONTENDED)
     wait_until(lambda: report.idle)
-    process.rings()
-    assert process.silent(0.2)
-    client.run("cuda.spin(200)")  # runs on the device for longer than the limit: not idle meanwhile
+    process.wait_for_doorbell()
+    assert process.is_silent(0.2)
+    client.run("cuda.spin(200)")  # the device works for longer than the limit: the process is not idle meanwhile
     begin = time.monotonic()
     wait_until(lambda: not report.idle)  # the turn of a client with several processes goes on while one is idle
-    process.rings()
+    process.wait_for_doorbell()
     wait_until(lambda: report.idle)
     assert time.monotonic() - begin > 0.15
 
@@ -237,7 +237,7 @@ def test_a_process_is_idle_only_while_others_wait(client: CudaClient, process: P
 def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(
     client: CudaClient, process: ProcessConnection
 ) -> None:
-    """What a stream waits for on the device must stay there until it has come."""
+    """A stream waits for a word on the device, so the turn goes on until the word has come."""
     process.open(1)
     assert client.run("(word := cuda.alloc(4096))[0], cuda.cuMemsetD32_v2(c_uint64(word[1]), 0, c_size_t(1024))") == [
         0,
@@ -249,7 +249,7 @@ def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(
         client.run_at_the_gate(process, 2, "cuda.cuStreamWaitValue32_v2(c_void_p(one), c_uint64(word[1]), 5, 0)") == 0
     )
     process.close_gate(2)
-    assert process.stays(CLOSING), "it has drained with a stream that waits"
+    assert process.stays_in(CLOSING), "the process has drained although a stream waits"
     process.open(2)
     assert client.run("cuda.cuMemsetD32Async(c_uint64(word[1]), 5, c_size_t(1), c_void_p(other))") == 0
     process.drain(2)
@@ -258,7 +258,7 @@ def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(
 def test_gate_is_exact_without_membarrier(
     machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path
 ) -> None:
-    """As in some containers: every call takes a full fence instead, and all is as before."""
+    """Some containers refuse membarrier. Then every call takes a full fence, and draining is still exact."""
     source = tmp_path / "refuse.c"
     source.write_text(
         """
@@ -278,7 +278,7 @@ long syscall(long number, long a, long b, long c, long d, long e, long f) {
     )
     library = str(source.with_suffix(".so"))
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, str(source), "-ldl"], check=True)
-    client, process = machine.joined(coordinator, **sanitizers.preload(library, str(built_shim())))
+    client, process = machine.new_client(coordinator, **sanitizers.preload(library, str(built_shim())))
     assert "because membarrier is refused" in machine.log_text()
     for epoch in range(1, 4):
         assert client.run_at_the_gate(process, epoch, "[cuda.spin(1, stream) for stream in (0, 1, 2)]") == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Graphs with allocations in them, and what a launch of a graph counts as."""
+"""Tests of graphs: their memory, and the counting of their launches."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .fake_coordinator import ProcessConnection, wait_until
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
 
-# A graph that allocates 12 MiB, runs two kernels of 6 and 12 blocks, and has a graph in it with one of 18.
+# A graph that allocates 12 MiB, launches functions of 6 and 12 blocks, and contains a graph with a launch of 18 blocks.
 CAPTURED = """
 one, memory, exec_, inner = c_void_p(cuda.stream(1)), c_uint64(), c_void_p(), c_void_p()
 def captured(*calls):
-    made = c_void_p()
+    graph = c_void_p()
     assert cuda.cuStreamBeginCapture_v2(one, 2) == 0
     assert not any([call() for call in calls])
-    assert cuda.cuStreamEndCapture(one, byref(made)) == 0
-    return made
+    assert cuda.cuStreamEndCapture(one, byref(graph)) == 0
+    return graph
 def kernel(depth):
     return lambda: cuda.launch("spin", 0, stream=one.value, call=lambda f, *rest: launch(f, 2, 3, depth, *rest[3:]))
 launch = cuda.cuLaunchKernel
@@ -43,7 +43,7 @@ def destroy():
     return cuda.cuGraphExecDestroy(exec_)
 def trim():
     return cuda.cuDeviceGraphMemTrim(0)
-def held():
+def graph_mib():
     bytes = c_uint64()
     assert cuda.cuDeviceGetGraphMemAttribute(0, 2, byref(bytes)) == 0
     return bytes.value / (1 << 20)
@@ -60,24 +60,26 @@ def counted(process: ProcessConnection) -> tuple[float, float]:
 
 
 @pytest.mark.usefixtures("graph")
-def test_memory_of_a_graph_is_counted_while_it_may_be_held(client: CudaClient, process: ProcessConnection) -> None:
-    """What is counted is never less than what the driver holds, and in the end neither is anything."""
-    assert (counted(process), client.run("held()")) == ((0, 0), 0)
+def test_memory_of_a_graph_is_counted_while_the_driver_may_keep_it(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    """The report never has less than the driver keeps, and in the end both are 0."""
+    assert (counted(process), client.run("graph_mib()")) == ((0, 0), 0)
     assert client.run("instantiate()") == 0
-    assert (counted(process), client.run("held()")) == ((12, 12), 0)
+    assert (counted(process), client.run("graph_mib()")) == ((12, 12), 0)
     assert client.run("destroy()") == 0
-    assert counted(process) == (0, 0), "it was never launched, and the driver holds nothing"
+    assert counted(process) == (0, 0), "the graph was never launched, so the driver keeps nothing"
     process.open(1)
     assert client.run("instantiate(), cuda.cuGraphLaunch(exec_, one), cuda.cuStreamSynchronize(one)") == [0, 0, 0]
-    assert (counted(process), client.run("held()")) == ((12, 12), 12)
+    assert (counted(process), client.run("graph_mib()")) == ((12, 12), 12)
     assert client.run("destroy()") == 0
-    assert (counted(process), client.run("held()")) == ((12, 12), 12), "the driver keeps it"
+    assert (counted(process), client.run("graph_mib()")) == ((12, 12), 12), "the driver keeps the memory"
     assert client.run("instantiate()") == 0
-    assert counted(process) == (12, 12), "and uses it again"
+    assert counted(process) == (12, 12), "the driver uses the memory again"
     assert client.run("trim()") == 0
     assert counted(process) == (12, 12)
     assert client.run("destroy(), trim()") == [0, 0]
-    assert (counted(process), client.run("held()")) == ((0, 0), 0)
+    assert (counted(process), client.run("graph_mib()")) == ((0, 0), 0)
 
 
 @pytest.mark.usefixtures("graph")
@@ -99,11 +101,12 @@ def test_graph_launch_counts_the_launches_in_the_graph(client: CudaClient, proce
     client.begin(process, 1)
     process.drain(1)
     wait_until(
-        lambda: (report.launches, report.blocks) == (5, 6 * (3 + 1 + 2 + 3) + 1), what="what was captured, and one"
+        lambda: (report.launches, report.blocks) == (5, 6 * (3 + 1 + 2 + 3) + 1),
+        what="the captured launches and one more",
     )
     assert client.run("instantiate()") == 0
     assert client.run_at_the_gate(process, 2, "cuda.cuGraphLaunch(exec_, one)") == 0
-    client.run("cuda.cuGraphLaunch(c_void_p(0xDEAD), one)")  # one that the shim has not seen
+    client.run("cuda.cuGraphLaunch(c_void_p(0xDEAD), one)")  # a graph that the shim does not know
     process.close_gate(2)
     wait_until(lambda: (report.launches, report.blocks) == (5 + 3 + 1, 6 * (9 + 1 + 2 + 3) + 1))
 
@@ -121,9 +124,9 @@ def test_the_end_of_a_green_context_ends_the_work_of_its_streams(stub: Any) -> N
     client.run("lists, one = [(c_uint64 * 1)(8) for _ in range(3)], c_size_t(1)")
     assert client.run("cuda.cuMemcpyBatchAsync_v2(*lists, one, None, None, one, c_void_p(0x900))") == 0
     process.close_gate(1)
-    assert process.stays(CLOSING), "drained of a stream that is busy"
+    assert process.stays_in(CLOSING), "the process has drained although a stream is busy"
     assert client.run("cuda.cuGreenCtxDestroy(c_void_p(0x20))") == 0
-    process.drained(1)
+    process.wait_until_left(1)
 
 
 @pytest.mark.usefixtures("graph")
@@ -134,12 +137,10 @@ def test_memory_of_graphs_ends_with_their_context(client: CudaClient, process: P
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_graph_that_is_updated_or_uploaded_stays_as_it_is_counted(
-    client: CudaClient, process: ProcessConnection
-) -> None:
+def test_update_or_upload_of_a_graph_leaves_its_memory_counted(client: CudaClient, process: ProcessConnection) -> None:
     process.open(1)
     assert client.run("instantiate(), cuda.cuGraphUpload(exec_, one), cuda.cuStreamSynchronize(one)") == [0, 0, 0]
     client.run("info = (c_uint64 * 4)(); cuda.cuGraphExecUpdate_v2(exec_, graph, info)")
-    assert (counted(process), client.run("held()")) == ((12, 12), 12)
+    assert (counted(process), client.run("graph_mib()")) == ((12, 12), 12)
     assert client.run("destroy(), trim()") == [0, 0]
     assert counted(process) == (0, 0)

@@ -1,4 +1,4 @@
-"""Each `GATED` row of hooks.def: its columns agree with one another, and each wrapper stands at the gate."""
+"""Tests of the `GATED` rows of hooks.def: the columns of a row agree, and each wrapper passes the gate."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def test_arguments_are_the_parameters_in_their_order() -> None:
 
 def test_work_is_marked_for_the_stream_that_gets_it() -> None:
     for row in table():
-        given = "stream" in row.names()
-        assert row.stream == ("stream" if given else "config->stream" if "config" in row.names() else "DEFAULT"), row
+        names = row.names()
+        expected = "stream" if "stream" in names else "config->stream" if "config" in names else "DEFAULT"
+        assert row.stream == expected, row
         assert (row.twin == "PTDS") <= (row.stream == "DEFAULT"), row
 
 
@@ -51,7 +52,7 @@ def test_each_gated_function_waits_at_the_gate(stub: Any) -> None:
     assert len(symbols) > 160
     for epoch, symbol in enumerate(symbols, start=1):
         client.start(f"cuda.{symbol}(*nothing)")
-        process.wants()
+        process.wait_for_waiting_thread()
         wait_until(lambda: process.page.report.waiting == 1, what=symbol)
         process.open(epoch)
         client.result()

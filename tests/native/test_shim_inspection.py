@@ -1,4 +1,4 @@
-"""What a process says of itself when the page asks for it: its memory by kind, and entry points that nobody hooks."""
+"""Tests of the details that a process reports on request: its memory by kind, and unhooked functions."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from .test_shim_swap import TOOLS
 MIB = 1 << 20
 
 
-def ask(process: ProcessConnection, seq: int) -> dict[str, Any]:
+def inspect(process: ProcessConnection, seq: int) -> dict[str, Any]:
     process.page.control.inspect_seq = seq
     process.doorbell()
     return process.expect("details", seq=seq)
 
 
 def ledger(details: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Number and MiB of each kind."""
+    """Return the number and the MiB of each kind."""
     return {line["kind"]: (line["number"], line["bytes"] // MIB) for line in details["ledger"]}
 
 
 def test_the_ledger_by_kind(client: CudaClient, process: ProcessConnection) -> None:
-    assert ask(process, 1)["ledger"] == []
-    client.run("kept = [cuda.alloc(2 << 20) for _ in range(3)]")
+    assert inspect(process, 1)["ledger"] == []
+    client.run("allocations = [cuda.alloc(2 << 20) for _ in range(3)]")
     client.run("own = cuda.alloc(1 << 20, 'cuMemAllocManaged', 1)")
-    details = ask(process, 2)
+    details = inspect(process, 2)
     assert ledger(details) == {"redirected": (3, 6), "managed": (1, 1)}
     assert details["memory_mode"] == "unified"
-    assert client.run("[cuda.free(address) for _, address in kept]") == [0, 0, 0]
-    assert ledger(ask(process, 3)) == {"managed": (1, 1)}
-    assert process.silent(), "it is said once"
+    assert client.run("[cuda.free(address) for _, address in allocations]") == [0, 0, 0]
+    assert ledger(inspect(process, 3)) == {"managed": (1, 1)}
+    assert process.is_silent(), "the process reports its details once"
 
 
 def test_physical_memory_is_counted_once(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="plain")
     client.run(TOOLS)
     client.run("place, (code, handle) = reserve(8 << 20), create(4 << 20)")
     assert client.run("code, map_at(place, 2 << 20, handle), map_at(place + (4 << 20), 2 << 20, handle)") == [0, 0, 0]
     client.run(CAPTURED)
     assert client.run("cuda.alloc(1 << 20)[0], instantiate()") == [0, 0]
-    assert ledger(ask(process, 1)) == {"device": (1, 1), "physical": (1, 4), "graph": (1, 12)}
+    assert ledger(inspect(process, 1)) == {"device": (1, 1), "physical": (1, 4), "graph": (1, 12)}
 
 
 def test_unknown_entry_points_are_listed(machine: NativeHost, stub: Any) -> None:
-    """By dlsym and by cuGetProcAddress; what is hooked or passed is not among them, nor what the driver has not got."""
+    """Lookups by dlsym and by cuGetProcAddress count.
+
+    The list has no name that is hooked, that unhooked.def covers, or that the driver does not have.
+    """
     client, process = stub()
     client.run("[ctypes.CDLL('libcuda.so.1').cuFutureCall for _ in range(3)] and None")
     client.run("cuda.cuFutureCall_v2_ptsz and cuda.cuCtxGetCurrent and cuda.cuMemAlloc_v2 and None")
@@ -63,7 +66,7 @@ def look_up(name, version=13000):
         r"[look_up(b'cuFuture\"\\\x01'), look_up(b'cuMemAlloc', 21000), look_up(b'cuDeviceGet', 21000)] and None"
     )
     names = ["cuFutureCall", "cuFutureCall_v2_ptsz", "cuFutureLaunch", 'cuFuture"\\\x01', "cuMemAlloc of CUDA 21.0"]
-    assert ask(process, 1)["unhooked"] == names
+    assert inspect(process, 1)["unhooked"] == names
     log = machine.log_text()
     assert log.count("pass cuFutureCall unhooked") == 1
     assert log.count("pass cuMemAlloc of CUDA 21.0 unhooked: newer than this shim") == 1
@@ -75,11 +78,11 @@ def test_unknown_names_are_limited(machine: NativeHost, stub: Any) -> None:
     for number in range(40):
         name = f"cuFuture{number:02}{'x' * 100}"
         client.run(f"cuda.cuGetProcAddress_v2(b'{name}', byref(function), 13000, c_uint64(0), byref(status))")
-    names = ask(process, 7)["unhooked"]
+    names = inspect(process, 7)["unhooked"]
     assert len(names) == 32 and names[31].startswith("cuFuture31x") and len(names[31]) == 63
     assert machine.log_text().count("this shim does not know") == 32
 
 
 def test_no_answer_without_a_request(process: ProcessConnection) -> None:
     process.doorbell()
-    assert process.silent()
+    assert process.is_silent()

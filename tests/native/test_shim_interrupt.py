@@ -1,6 +1,6 @@
-"""SIGINT while a call waits at the gate: the program's own handler first, then the call returns.
+"""Tests of SIGINT while a call waits at the gate: first the program's own handler runs, then the call returns.
 
-What Python's own handlers do is in `test_shim_python.py`. A handler of C's is one that Python knows nothing of.
+`test_shim_python.py` has the tests of Python's own handlers. Python does not know of a handler set by C code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, scripted_coordinator, wait_until
 
 OPERATING_SYSTEM = 304
-HANDLER_OF_C = "ctypes.CDLL(None).signal(2, ctypes.CDLL(None).abs)"
+SET_C_HANDLER = "ctypes.CDLL(None).signal(2, ctypes.CDLL(None).abs)"
 
 
 def interrupted(client: CudaClient, seconds: float = 1.0) -> None:
@@ -24,10 +24,10 @@ def interrupted(client: CudaClient, seconds: float = 1.0) -> None:
     assert client.raw(seconds)["error"] == "KeyboardInterrupt"
 
 
-@pytest.mark.parametrize("installed", ["at start", "since", "for each cell"])
+@pytest.mark.parametrize("installed", ["at start", "later", "for each cell"])
 def test_keyboard_interrupt_every_time(client: CudaClient, process: ProcessConnection, installed: str) -> None:
-    """24 of 24, and the program goes on as before."""
-    if installed == "since":
+    """All of 24 signals raise KeyboardInterrupt, and the program goes on as before."""
+    if installed == "later":
         client.run("signal.signal(signal.SIGINT, signal.default_int_handler)")
     for _ in range(24):
         if installed == "for each cell":  # as ipykernel does
@@ -49,30 +49,32 @@ def test_interrupt_works_without_a_coordinator(machine: NativeHost) -> None:
         holder, client = machine.client(), machine.client()
         for each in (holder, client):
             each.join(coordinator)
-    holder.run("assert cuda.spin(60000) == 0", 5)  # a minute on the device: it cannot drain
+    holder.run("assert cuda.spin(60000) == 0", 5)  # a minute on the device, so the holder cannot drain
     for _ in range(5):
         client.start("cuda.spin()")
         assert client.is_running(0.3)
         interrupted(client)
 
 
-def test_other_threads_wait_on(client: CudaClient, process: ProcessConnection) -> None:
-    client.run("codes = []; thread = in_thread(lambda: codes.append(cuda.here() or cuda.spin()))")
+def test_other_threads_go_on_waiting(client: CudaClient, process: ProcessConnection) -> None:
+    client.run("codes = []; thread = in_thread(lambda: codes.append(cuda.make_current() or cuda.spin()))")
     wait_until(lambda: process.page.report.waiting == 1)
     client.start("cuda.spin()")
     wait_until(lambda: process.page.report.waiting == 2)
     interrupted(client)
     assert client.run("codes") == []
     assert process.page.report.waiting == 1
-    process.wants()
-    assert process.silent()
+    process.wait_for_waiting_thread()
+    assert process.is_silent()
     process.open(1)
     client.run("thread.join()")
     assert client.run("codes") == [0]
 
 
-def test_just_before_the_wait_counts_and_long_before_does_not(client: CudaClient, process: ProcessConnection) -> None:
-    client.run(HANDLER_OF_C)
+def test_a_signal_counts_just_before_the_wait_and_not_long_before(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    client.run(SET_C_HANDLER)
     assert client.run("os.kill(os.getpid(), signal.SIGINT) or cuda.spin()") == OPERATING_SYSTEM
     client.start("os.kill(os.getpid(), signal.SIGINT) or time.sleep(0.1) or cuda.spin()")
     wait_until(lambda: process.page.report.waiting == 1)
@@ -82,21 +84,21 @@ def test_just_before_the_wait_counts_and_long_before_does_not(client: CudaClient
 
 
 def test_the_error_does_not_stick(client: CudaClient, process: ProcessConnection) -> None:
-    client.run(HANDLER_OF_C)
+    client.run(SET_C_HANDLER)
     client.start("[cuda.spin(), cuda.spin()]")
     wait_until(lambda: process.page.report.waiting == 1)
     os.kill(client.pid, signal.SIGINT)
     wait_until(lambda: process.page.report.gate_waits == 1)
     wait_until(lambda: process.page.report.waiting == 1)
-    time.sleep(0.1)  # the second call is another call: it waits although the interrupt is recent
+    time.sleep(0.1)  # the second call waits although the interrupt is recent
     assert process.page.report.waiting == 1
     process.open(1)
     assert client.result() == [OPERATING_SYSTEM, 0]
 
 
 def test_interrupt_message_wakes_the_call(client: CudaClient, process: ProcessConnection) -> None:
-    """The coordinator's way, for kernels that are interrupted by a message."""
-    client.run(HANDLER_OF_C)
+    """The coordinator interrupts in this way kernels whose `interrupt_mode` is `message`."""
+    client.run(SET_C_HANDLER)
     client.start("cuda.spin()")
     wait_until(lambda: process.page.report.waiting == 1)
     process.page.interrupt()
@@ -109,7 +111,7 @@ def test_interrupt_message_wakes_the_call(client: CudaClient, process: ProcessCo
 
 
 def handler_bits(client: CudaClient) -> tuple[bool, bool]:
-    """Does the kernel ignore, does it catch SIGINT for the client?"""
+    """Return whether the client ignores SIGINT, and whether the client catches SIGINT, by the operating system."""
     with open(f"/proc/{client.pid}/status") as status:
         fields = dict(line.split(":\t") for line in status if line.startswith("Sig"))
     bit = 1 << (signal.SIGINT - 1)
@@ -119,7 +121,7 @@ def handler_bits(client: CudaClient) -> tuple[bool, bool]:
 def test_a_blocked_signal_stays_blocked(client: CudaClient, process: ProcessConnection) -> None:
     client.run("signal.pthread_sigmask(signal.SIG_BLOCK, [2])")
     client.start("cuda.spin()")
-    process.wants()
+    process.wait_for_waiting_thread()
     os.kill(client.pid, signal.SIGINT)
     assert client.is_running()
     process.open(1)
@@ -145,9 +147,9 @@ def test_default_and_ignored_stay_what_they_are(client: CudaClient, process: Pro
     assert client.process.wait(5) == -signal.SIGINT
 
 
-@pytest.mark.skipif(sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in between")
+@pytest.mark.skipif(sanitizers.KIND == "thread", reason="the sanitizer installs a handler of its own")
 def test_the_program_sees_its_own_handler(client: CudaClient) -> None:
-    """sigaction and signal tell what the program has set, flags included, and change it as ever."""
+    """sigaction and signal return the handler and flags that the program has set, and change them as usual."""
     client.run(
         """
 class Action(ctypes.Structure):

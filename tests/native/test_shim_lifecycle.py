@@ -1,4 +1,4 @@
-"""What the shim costs programs that do not use the device, and what becomes of it in children and when things fail."""
+"""Tests of the shim's start and end: programs without CUDA calls, child processes and failures."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ if child == 0:
     wait_until(lambda: not [f for f in open_files(child) if "gpushare" in f or "socket" in f or "eventfd" in f])
     assert "memfd:gpushare" not in Path(f"/proc/{child}/maps").read_text()
     assert len(list(Path(f"/proc/{child}/task").iterdir())) == 1
-    process.drain(1)  # the parent is as before
+    process.drain(1)  # the parent goes on as before
     assert client.run_at_the_gate(process, 2) == 0
     client.run("os.kill(child, 9); os.waitpid(child, 0)")
 
 
-def test_child_of_a_fork_before_the_first_call_has_a_life_of_its_own(
+def test_child_of_a_fork_before_the_first_call_is_a_process_of_its_own(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
     client = machine.client(GPUSHARE_CLIENT="x")
@@ -81,7 +81,7 @@ if child == 0:
     )
     process = coordinator.accept().welcome()
     assert process.hello["pid"] == client.run("child") == process.page.view.header.pid
-    process.wants()
+    process.wait_for_waiting_thread()
     process.open(1)
     assert client.run("os.read(answers, 10).decode()") == "0"
     client.run("os.waitpid(child, 0)")
@@ -110,27 +110,27 @@ def test_programs_started_by_the_client_inherit_nothing(
 def test_child_that_uses_the_device_gets_the_drivers_answer(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
-    """CUDA does not survive a fork; the parent does not notice."""
+    """CUDA does not survive a fork, and the fork does not affect the parent."""
     client.begin(process, 1)
     client.run("child = os.fork() or os._exit(cuda.spin() + cuda.alloc(100)[0] + cuda.cuInit(0))")
     assert client.run("os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])") == 3 * NOT_INITIALIZED
-    assert process.stays(IN)
+    assert process.stays_in(IN)
     assert client.run("cuda.spin()") == 0
     process.drain(1)
     wait_until(lambda: process.page.report.launches == 2)
 
 
-def over(connection: socket.socket) -> bool:
+def is_closed(connection: socket.socket) -> bool:
     try:
         return connection.recv(100) == b""
-    except ConnectionResetError:  # there was something that it had not read
+    except ConnectionResetError:  # the process had not read everything
         return True
 
 
 def test_exec_begins_anew(client: CudaClient, process: ProcessConnection, coordinator: ScriptedCoordinator) -> None:
     client.begin(process, 1)
     client.start("os.execv(sys.executable, [sys.executable, *sys.argv])")
-    wait_until(lambda: over(process.connection))
+    wait_until(lambda: is_closed(process.connection))
     client.start("cuda = Cuda()")
     again = coordinator.accept().welcome()
     assert client.raw()["value"] is None
@@ -153,15 +153,15 @@ def test_disabled_shim_passes_all_calls(machine: NativeHost) -> None:
 
 
 def test_failed_start_passes_all_calls(machine: NativeHost) -> None:
-    """No lock files: the program runs as without the shim, and says so in one line."""
+    """Without lock files, the program runs as without the shim, after one line on standard error."""
     client = machine.client(GPUSHARE_LOCK_DIR="/proc/nowhere")
     client.run("cuda = Cuda()")
     assert client.run("[cuda.spin() for _ in range(3)] + [cuda.alloc(1 << 20)[0]]") == [0, 0, 0, 0]
-    said = client.end()
-    assert said.count("\n") == 1 and "not shared" in said and "lock files" in said
+    errors = client.end()
+    assert errors.count("\n") == 1 and "not shared" in errors and "lock files" in errors
 
 
-def test_no_device_no_shim(machine: NativeHost) -> None:
+def test_the_shim_is_silent_without_a_device(machine: NativeHost) -> None:
     client = machine.client(CUDA_VISIBLE_DEVICES="")
     client.run("cuda = Cuda(start=False)")
     assert client.run("cuda.cuInit(0)") == 100
@@ -179,16 +179,16 @@ def test_refusal_is_logged(machine: NativeHost, coordinator: ScriptedCoordinator
     assert process.connection.recv(100) == b""
 
 
-def test_a_client_without_identity_is_one_of_its_own(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+def test_each_process_without_an_identity_is_a_client(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     names = set()
     for _ in range(2):
-        _, process = machine.joined(coordinator)
+        _, process = machine.new_client(coordinator)
         names.add(process.hello["client"])
         assert process.hello["token"] == ""
     assert len(names) == 2
 
 
-def test_an_answer_that_does_not_come_holds_the_start_two_seconds(
+def test_the_start_waits_two_seconds_for_a_missing_answer(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
     client = machine.client()
@@ -200,14 +200,14 @@ def test_an_answer_that_does_not_come_holds_the_start_two_seconds(
 
 
 @pytest.mark.parametrize("text", [b"x" * 70_000, b'{"type":"welcome"', b"\n\n\n{}\n[]\n"])
-def test_nonsense_from_the_coordinator_does_no_harm(
+def test_invalid_messages_of_the_coordinator_do_no_harm(
     machine: NativeHost, coordinator: ScriptedCoordinator, text: bytes
 ) -> None:
     client = machine.client()
     client.start("cuda = Cuda()")
     process = coordinator.accept()
     process.connection.sendall(text)
-    process.hang_up()
+    process.disconnect()
     coordinator.accept().welcome().open(1)
     client.result()
     assert client.run("cuda.spin()") == 0

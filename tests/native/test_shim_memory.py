@@ -1,4 +1,4 @@
-"""Memory: redirected, counted, limited, and the same story in every view."""
+"""Tests of memory: redirection, counting, limits, and the same figures in every view."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_redirected_memory_has_attributes_of_device_memory(client: CudaClient) -
 
 
 def test_plain_mode_only_counts(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="plain")
     process.page.control.memory_limit = 100 * MIB
     client.run("memory = cuda.alloc(50 << 20)[1]")
     assert client.run(f"cuda.attribute({IS_MANAGED}, memory)") == [0, 0]
@@ -101,14 +101,14 @@ def test_asynchronous_release_waits_for_its_stream(client: CudaClient, process: 
     client.run("one = cuda.stream(1); code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
     assert client.run("code, cuda.spin(200, one), cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))") == [0, 0, 0]
     assert process.page.report.allocated == 80 * MIB
-    wait_until(lambda: process.page.report.allocated == 0)  # nobody asked for memory: the agent gave it back
+    wait_until(lambda: process.page.report.allocated == 0)  # no thread asked for memory, so the agent gave it back
     client.run("code, memory = cuda.alloc(80 << 20, 'cuMemAllocAsync', c_void_p(one))")
     client.run("cuda.spin(200, one); cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(one))")
-    assert client.run("cuda.alloc(90 << 20)[0]") == 0  # waits for the stream instead of being refused
+    assert client.run("cuda.alloc(90 << 20)[0]") == 0  # the call waits for the stream and is not refused
 
 
 def test_memory_freed_by_a_stream_counts_as_free(client: CudaClient, process: ProcessConnection) -> None:
-    """Also in the very moment after: a program looks, and then asks for what it saw."""
+    """The memory is free at once, because a program may ask for the bytes that cuMemGetInfo has just returned."""
     process.page.control.memory_limit = process.page.control.memory_total = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1)")
@@ -119,7 +119,7 @@ def test_memory_freed_by_a_stream_counts_as_free(client: CudaClient, process: Pr
 
 
 def test_allocation_waits_for_memory_that_another_thread_frees(client: CudaClient, process: ProcessConnection) -> None:
-    """The agent is stopped right after the driver has taken the memory back, before anybody has been told."""
+    """The agent stops right after the driver has taken the memory back, before the ledger has changed."""
     process.page.control.memory_limit = process.page.control.memory_total = 100 * MIB
     process.open(1)
     client.run("one = cuda.stream(1)")

@@ -1,4 +1,4 @@
-"""NVML inside the client tells of the client's device what cuMemGetInfo tells; everything else of it passes."""
+"""Tests of NVML inside the client: memory of the client's device is as in cuMemGetInfo, and other calls pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator
 
 MIB = 1 << 20
-REAL = [0, 900, 300, 600]  # result, total, free, used
+REAL = [0, 900, 300, 600]  # result; total, free and used bytes
 
 FAKE = """
 #include <stdlib.h>
@@ -39,19 +39,19 @@ LINKED = """
 int cuInit(unsigned), nvmlDeviceGetMemoryInfo(void *, unsigned long long *);
 int main(void) {
     unsigned long long before[3] = {0}, after[3] = {0};
-    nvmlDeviceGetMemoryInfo("it", before);
+    nvmlDeviceGetMemoryInfo("device", before);
     cuInit(0);
-    nvmlDeviceGetMemoryInfo("it", after);
+    nvmlDeviceGetMemoryInfo("device", after);
     printf("[%llu, %llu]\\n", before[0], after[0]);
 }
 """
 
-ASK = """
+QUERY = """
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
-def ask(device=1):
+def query(device=1):
     memory = (c_uint64 * 3)()
     return [nvml.nvmlDeviceGetMemoryInfo(c_void_p(device), memory), *memory]
-def ask2(device=1):
+def query_v2(device=1):
     memory = (c_uint64 * 5)(0x2000028)
     return [nvml.nvmlDeviceGetMemoryInfo_v2(c_void_p(device), memory), *memory]
 """
@@ -59,12 +59,12 @@ def ask2(device=1):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "nvml"
-    made.mkdir()
-    (made / "fake.c").write_text(FAKE)
-    command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(made / "libnvidia-ml.so.1")]
-    subprocess.run([*command, str(made / "fake.c")], check=True)
-    return made
+    path = tmp_path / "nvml"
+    path.mkdir()
+    (path / "fake.c").write_text(FAKE)
+    command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(path / "libnvidia-ml.so.1")]
+    subprocess.run([*command, str(path / "fake.c")], check=True)
+    return path
 
 
 def start(machine: NativeHost, folder: Path, **more: str) -> CudaClient:
@@ -73,39 +73,41 @@ def start(machine: NativeHost, folder: Path, **more: str) -> CudaClient:
 
 
 @pytest.fixture
-def awake(machine: NativeHost, coordinator: ScriptedCoordinator, folder: Path) -> tuple[CudaClient, ProcessConnection]:
+def started(
+    machine: NativeHost, coordinator: ScriptedCoordinator, folder: Path
+) -> tuple[CudaClient, ProcessConnection]:
     client = start(machine, folder)
-    client.run(ASK)
-    assert client.run("ask()") == REAL, "asleep, it says nothing of its own"
+    client.run(QUERY)
+    assert client.run("query()") == REAL, "before cuInit, the shim passes the driver's answer"
     process = client.join(coordinator)
     client.run(f"os.environ['FAKE_UUID'] = {process.hello['devices'][0]['uuid']!r}")
     return client, process
 
 
-def test_nvml_agrees_with_the_driver(awake: tuple[CudaClient, ProcessConnection]) -> None:
-    client, process = awake
+def test_nvml_agrees_with_the_driver(started: tuple[CudaClient, ProcessConnection]) -> None:
+    client, process = started
     for limit, size in ((0, 0), (100 * MIB, 0), (100 * MIB, 30 * MIB)):
         process.page.control.memory_limit = limit
         if size:
             assert client.run(f"cuda.alloc({size})[0]") == 0
         free, total = client.run("cuda.info()")
         assert not limit or (total, free) == (limit, limit - size)
-        assert client.run("ask()") == [0, total, free, total - free]
-        assert client.run("ask2()") == [0, 0x2000028, total, 0, free, total - free]
+        assert client.run("query()") == [0, total, free, total - free]
+        assert client.run("query_v2()") == [0, 0x2000028, total, 0, free, total - free]
 
 
-def test_other_devices_and_errors_pass(awake: tuple[CudaClient, ProcessConnection]) -> None:
-    client, _ = awake
-    assert client.run("ask(0)") == REAL
-    assert client.run("ask2(0)") == [0, 0x2000028, 900, 50, 300, 550]
+def test_other_devices_and_errors_pass(started: tuple[CudaClient, ProcessConnection]) -> None:
+    client, _ = started
+    assert client.run("query(0)") == REAL
+    assert client.run("query_v2(0)") == [0, 0x2000028, 900, 50, 300, 550]
     assert client.run("nvml.nvmlDeviceGetMemoryInfo(c_void_p(1), None)") == 2
 
 
 def test_nvml_hooks_pass_when_the_shim_is_disabled(machine: NativeHost, folder: Path) -> None:
     client = start(machine, folder, GPUSHARE_DISABLE="1")
-    client.run(ASK)
+    client.run(QUERY)
     client.run("cuda = Cuda()")
-    assert client.run("ask()") == REAL
+    assert client.run("query()") == REAL
 
 
 def test_nvml_is_never_loaded_by_the_shim(machine: NativeHost, coordinator: ScriptedCoordinator, folder: Path) -> None:
@@ -126,7 +128,7 @@ def test_link_time_symbols(machine: NativeHost, coordinator: ScriptedCoordinator
         [str(program)], env=machine.environment(FAKE_UUID="GPU-none"), stdout=subprocess.PIPE, text=True
     )
     uuid = coordinator.accept().welcome().hello["devices"][0]["uuid"]
-    assert done.communicate(timeout=30)[0] == "[900, 900]\n", "another device's"
+    assert done.communicate(timeout=30)[0] == "[900, 900]\n", "the answer for another device must be NVML's own"
     done = subprocess.Popen([str(program)], env=machine.environment(FAKE_UUID=uuid), stdout=subprocess.PIPE, text=True)
     total = coordinator.accept().welcome().hello["devices"][0]["memory"]
     assert done.communicate(timeout=30)[0] == f"[900, {total}]\n"

@@ -1,4 +1,4 @@
-"""Memory that comes back before the turn, while another client runs: as far as there is room, and no further."""
+"""Tests of prefetch: memory comes back before the turn, while another client runs, as far as the device has room."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SLOW = "[device]\nname = slow link\nmemory = 1GiB\nh2d_bandwidth = 400MiB/s\n"
 def start(
     machine: NativeHost, coordinator: ScriptedCoordinator, sizes: str = str(SIZES), **environment: str
 ) -> StartedClient:
-    """A client with arrays whose contents it knows; its turn is over and they are all off the device."""
-    client, process = machine.joined(coordinator, **environment)
+    """Start a client with arrays of known contents. Its turn is over, and all its arrays are off the device."""
+    client, process = machine.new_client(coordinator, **environment)
     client.run(TOOLS)
     process.open(1)
     client.run(f"arrays = [(cuda.alloc(n)[1], bytes([i + 1, 3 * i + 3, 5]) * (n // 3)) for i, n in enumerate({sizes})]")
@@ -47,13 +47,13 @@ def slow(request: pytest.FixtureRequest, machine: NativeHost, coordinator: Scrip
     return start(machine, coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"), **MODES[request.param])
 
 
-def come(process: Any, most: int = EVERYTHING) -> None:
-    process.page.control.prefetch_limit = most
+def prefetch(process: Any, limit: int = EVERYTHING) -> None:
+    process.page.control.prefetch_limit = limit
     process.doorbell()
 
 
-def looked(process: Any) -> None:
-    """The agent has looked at everything, from the beginning to the end."""
+def wait_for_agent(process: Any) -> None:
+    """Wait until the agent has gone through its loop once from the beginning to the end."""
     for _ in range(2):
         process.page.control.inspect_seq += 1
         process.doorbell()
@@ -62,14 +62,14 @@ def looked(process: Any) -> None:
 
 def check(client: CudaClient) -> None:
     assert client.run("cuda.spin(0.01)") == 0
-    assert client.run("all(holds(address, data) for address, data in arrays)", 60)
+    assert client.run("all(has_data(address, data) for address, data in arrays)", 60)
 
 
 def test_prefetched_memory_is_resident_at_the_start_of_the_turn(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
     report = process.page.report
-    come(process)
+    prefetch(process)
     wait_until(lambda: report.resident == WHOLE and report.restored_bytes >= WHOLE)
     assert report.missing_bytes == 0 and report.restored_ns > 0
     before, restored = device_used(machine), report.restored_bytes
@@ -81,9 +81,9 @@ def test_prefetched_memory_is_resident_at_the_start_of_the_turn(
 
 def test_no_more_than_is_allowed_and_the_rest_with_the_turn(client: CudaClient, process: ProcessConnection) -> None:
     report = process.page.report
-    come(process, 60 * MIB)
+    prefetch(process, 60 * MIB)
     wait_until(lambda: report.restored_bytes > 0)
-    looked(process)
+    wait_for_agent(process)
     assert 0 < report.resident <= 60 * MIB
     process.page.control.resident_target = 30 * MIB
     process.doorbell()
@@ -94,9 +94,9 @@ def test_no_more_than_is_allowed_and_the_rest_with_the_turn(client: CudaClient, 
     assert report.resident == WHOLE
 
 
-def test_a_turn_that_begins_meanwhile_goes_on_with_it(slow: StartedClient) -> None:
+def test_a_turn_that_begins_during_a_prefetch_restores_the_rest(slow: StartedClient) -> None:
     client, process = slow
-    come(process)
+    prefetch(process)
     wait_until(lambda: process.page.report.resident > 0)
     process.open(2)
     check(client)
@@ -107,12 +107,12 @@ def test_a_turn_that_begins_meanwhile_goes_on_with_it(slow: StartedClient) -> No
 def test_prefetched_memory_is_evicted_on_request(slow: StartedClient) -> None:
     client, process = slow
     report = process.page.report
-    come(process)
+    prefetch(process)
     wait_until(lambda: report.resident > 0)
     process.page.control.resident_target = 0
     process.doorbell()
     wait_until(lambda: report.resident == 0)
-    come(process, 0)
+    prefetch(process, 0)
     process.page.control.resident_target = EVERYTHING
     process.open(2)
     check(client)
@@ -123,13 +123,13 @@ def test_interrupted_prefetch_does_not_continue(machine: NativeHost, coordinator
     client, process = start(
         machine, coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"), **MODES["pinned"], sizes="[2 << 20] * 60"
     )
-    come(process)
+    prefetch(process)
     wait_until(lambda: process.page.report.resident > 0)
     process.page.interrupt()
-    looked(process)
+    wait_for_agent(process)
     stopped = process.page.report.resident
     assert stopped < 120 * MIB
-    looked(process)
+    wait_for_agent(process)
     assert process.page.report.resident == stopped
     process.open(2)
     check(client)
@@ -137,7 +137,7 @@ def test_interrupted_prefetch_does_not_continue(machine: NativeHost, coordinator
 
 @pytest.mark.parametrize("kind", list(MODES))
 def test_prefetch_uses_free_memory_only(kind: str, machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    """Nobody leaves for it, nobody is asked to, and what becomes free later is used."""
+    """A prefetch evicts no memory and requests no room, and it uses memory that becomes free later."""
     size = {"GPUSHARE_SIM_MEMORY": "512MiB"}
     client, process = start(machine, coordinator, **size, **MODES[kind])
     report = process.page.report
@@ -145,10 +145,10 @@ def test_prefetch_uses_free_memory_only(kind: str, machine: NativeHost, coordina
     other.run("cuda = Cuda()")
     code, taken = other.run(f"cuda.alloc({other.run('cuda.info()')[0] - 96 * MIB})")
     assert code == 0
-    come(process)
+    prefetch(process)
     wait_until(lambda: report.restored_bytes > 0)
     wait_until(lambda: report.restored_bytes >= report.resident)
-    assert 0 < report.resident <= 80 * MIB  # a 32nd is left free
+    assert 0 < report.resident <= 80 * MIB  # the prefetch leaves 1/32 of the device free
     assert other.run("cuda.alloc(8 << 20)[0]") == 0
     assert (report.unmet_bytes, report.unmet_request_seq) == (0, 0)
     assert other.run(f"cuda.free({taken})") == 0
@@ -157,9 +157,9 @@ def test_prefetch_uses_free_memory_only(kind: str, machine: NativeHost, coordina
     check(client)
 
 
-def test_memory_that_never_leaves_is_left_alone(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="plain")
-    come(process)
+def test_prefetch_ignores_memory_in_mode_plain(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="plain")
+    prefetch(process)
     process.open(1)
     assert client.run("cuda.alloc(1 << 20)[0], cuda.spin(0.01)") == [0, 0]
     process.drain(1)
@@ -169,8 +169,8 @@ def test_memory_that_never_leaves_is_left_alone(machine: NativeHost, coordinator
 def test_prefetch_limit_ends_with_its_coordinator(
     machine: NativeHost, coordinator: ScriptedCoordinator, process: ProcessConnection
 ) -> None:
-    """The next one may be older, and not know that there is something to take back."""
-    come(process, MIB)
-    coordinator.die()
+    """The next coordinator may be of an older version that does not know the field."""
+    prefetch(process, MIB)
+    coordinator.crash()
     with scripted_coordinator(machine.socket) as later:
         assert later.accept().page.control.prefetch_limit == 0

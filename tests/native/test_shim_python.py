@@ -1,6 +1,6 @@
-"""SIGINT while a call of a Python program waits at the gate: its handlers run, and what they raise is all that it sees.
+"""Tests of SIGINT while a call of a Python program waits at the gate: the program gets only its handlers' exceptions.
 
-For each CPython from 3.8 on that is on the PATH with its headers.
+The tests run for each CPython from 3.8 on that is on the PATH with its headers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .extension import built_extension, include_folder
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 
 pytestmark = pytest.mark.skipif(
-    sanitizers.KIND == "thread", reason="the sanitizer puts a handler of its own in the place of Python's"
+    sanitizers.KIND == "thread", reason="the sanitizer replaces Python's handler with its own"
 )
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -54,14 +54,14 @@ def attempt(call):
         entered.append(traceback.format_exc())
     return entered
 def contents():
-    there = (ctypes.c_char * 4096)()
-    assert cuda.cuMemcpyDtoH_v2(there, c_uint64(array), c_size_t(4096)) == 0
-    return there.raw[0], there.raw == there.raw[:1] * 4096
+    data = (ctypes.c_char * 4096)()
+    assert cuda.cuMemcpyDtoH_v2(data, c_uint64(array), c_size_t(4096)) == 0
+    return data.raw[0], data.raw == data.raw[:1] * 4096
 """
 
 CALLS = {
     "a library that raises": "raising.set(array, 1, 4096)",
-    "a library that looks at its errors later": "raising.set_all(array, 4096, 10)",
+    "a library that checks its errors later": "raising.set_all(array, 4096, 10)",
     "ctypes": "check(memset(cuda.library))",
     "ctypes, in one expression": "check(cuda.library.cuMemsetD8_v2(c_uint64(array), c_int(1), c_size_t(4096)))",
     "ctypes with the interpreter lock": "check(memset(pydll))",
@@ -99,7 +99,7 @@ def interrupt_when_waiting(client: CudaClient, process: ProcessConnection, count
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_keyboard_interrupt_and_nothing_else(started: StartedClient, call: str) -> None:
-    """No `except RuntimeError` is entered, nothing is chained, and neither the program nor its memory is harmed."""
+    """No `except RuntimeError` runs, no exception is chained, and the program and its memory stay intact."""
     client, process = started
     for _ in range(3):
         client.start(f"attempt(lambda: {call})")
@@ -120,7 +120,7 @@ def test_keyboard_interrupt_and_nothing_else(started: StartedClient, call: str) 
 
 
 def test_the_program_goes_on_after_its_except(client: CudaClient, process: ProcessConnection) -> None:
-    """Its code in `except KeyboardInterrupt` calls CUDA at once: that is another call, which waits for its turn."""
+    """The program's `except KeyboardInterrupt` calls CUDA at once. That call waits for its turn."""
     client.run(
         """
 def stopped():
@@ -141,7 +141,7 @@ def stopped():
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_the_wait_goes_on_after_a_handler_that_returns(started: StartedClient, call: str) -> None:
-    """As with Python's own calls: the interrupted call is made when its turn comes."""
+    """The shim makes the interrupted call when the turn comes, as Python does with its own calls."""
     client, process = started
     client.run("calls = []; signal.signal(signal.SIGINT, lambda *_: calls.append(1))")
     client.start(f"attempt(lambda: {call})")
@@ -150,12 +150,12 @@ def test_the_wait_goes_on_after_a_handler_that_returns(started: StartedClient, c
         assert client.is_running(0.05)
     process.open(1)
     assert client.result() == []
-    assert client.run("len(calls)") in (1, 2, 3)  # signals that come together are one
+    assert client.run("len(calls)") in (1, 2, 3)  # signals that come together count as one
     assert client.run("contents()") == [1, True]
 
 
 def test_a_handler_runs_while_the_call_waits(client: CudaClient, process: ProcessConnection) -> None:
-    """It may use the device itself, and its own exception is what the program sees."""
+    """The handler may use the device itself, and the program gets the handler's exception."""
     client.run(
         """
 class Stop(Exception):
@@ -181,7 +181,7 @@ def run():
     assert client.run("calls") == [[5, True]]
 
 
-def test_an_interrupt_of_a_handler_that_waits(client: CudaClient, process: ProcessConnection) -> None:
+def test_a_handler_that_waits_can_be_interrupted(client: CudaClient, process: ProcessConnection) -> None:
     client.run(
         """
 def handler(*_):
@@ -212,19 +212,19 @@ tracer = Tracer().trace
 TRACED = """
 events = []
 def traced():
-    seen = attempt(lambda: raising.set(array, 1, 4096))
+    entered = attempt(lambda: raising.set(array, 1, 4096))
     events.clear()
     sum([])
     assert events == ["line", "line"], events
-    return seen
+    return entered
 def run():
     sys.settrace(tracer)
     try:
-        seen = traced()
-        there = sys.gettrace() == tracer
+        entered = traced()
+        is_traced = sys.gettrace() == tracer
         events.clear()
         check(0)
-        return seen, there, list(events)
+        return entered, is_traced, list(events)
     finally:
         sys.settrace(None)
 """
@@ -232,19 +232,19 @@ def run():
 
 @pytest.mark.parametrize("tracer", TRACERS.values(), ids=TRACERS)
 def test_a_debugger_stays(started: StartedClient, tracer: str) -> None:
-    """The program's trace function is there afterwards, also in the frames that were on their way."""
+    """The program's trace function is active afterwards, also in the frames that were running."""
     client, process = started
     client.run(TRACED + tracer)
     client.start("run()")
     interrupt_when_waiting(client, process)
-    seen, there, events = client.result(3.0)
-    assert seen[:2] == ["KeyboardInterrupt", "None"]
-    assert there
+    entered, is_traced, events = client.result(3.0)
+    assert entered[:2] == ["KeyboardInterrupt", "None"]
+    assert is_traced
     assert events == ["call", "line", "line", "return"]
 
 
-def test_a_tracer_that_may_be_of_c_is_left_alone(client: CudaClient, process: ProcessConnection) -> None:
-    """Then the exception of the library is seen first; KeyboardInterrupt follows."""
+def test_a_tracer_that_may_be_written_in_c_stays(client: CudaClient, process: ProcessConnection) -> None:
+    """In this case, the program gets the library's exception first, and KeyboardInterrupt after it."""
     client.run(
         """
 class Tracer:
@@ -260,8 +260,8 @@ def run():
     )
     client.start("run()")
     interrupt_when_waiting(client, process)
-    seen = client.result(3.0)
-    assert "KeyboardInterrupt" in seen[-1]
+    entered = client.result(3.0)
+    assert "KeyboardInterrupt" in entered[-1]
     assert client.run("1 + 1") == 2
 
 
@@ -276,7 +276,7 @@ def test_a_profiler_stays(started: StartedClient) -> None:
 
 
 def test_interrupt_message_raises_keyboard_interrupt(client: CudaClient, process: ProcessConnection) -> None:
-    """The coordinator's way, for kernels that are interrupted by a message: as by a signal."""
+    """The coordinator interrupts in this way kernels whose `interrupt_mode` is `message`."""
     client.start("attempt(lambda: raising.set(array, 1, 4096))")
     wait_until(lambda: process.page.report.waiting == 1)
     process.page.interrupt()
@@ -284,10 +284,10 @@ def test_interrupt_message_raises_keyboard_interrupt(client: CudaClient, process
     assert entered == ["KeyboardInterrupt", "None"]
 
 
-def test_a_library_s_lock_that_another_thread_waits_for(client: CudaClient, process: ProcessConnection) -> None:
-    """With the interpreter lock held: that is not waited for in turn, so the call returns and everything goes on."""
-    ours, theirs = os.pipe()
-    client.run(f"descriptor = os.open('/proc/{os.getpid()}/fd/{theirs}', os.O_WRONLY)")
+def test_another_thread_waits_for_a_library_s_lock(client: CudaClient, process: ProcessConnection) -> None:
+    """That thread has the interpreter lock. The shim does not wait for it, so the call returns and no thread hangs."""
+    reader, writer = os.pipe()
+    client.run(f"descriptor = os.open('/proc/{os.getpid()}/fd/{writer}', os.O_WRONLY)")
     client.run(
         """
 def wait():
@@ -300,9 +300,9 @@ thread = in_thread(wait)
     )
     client.start("attempt(lambda: waits.append(1) or raising.set_locked(array, 1, 4096))")
     wait_until(lambda: process.page.report.waiting == 1)
-    assert os.read(ours, 1)
-    os.close(ours)
-    os.close(theirs)
+    assert os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)
     os.kill(client.pid, signal.SIGINT)
     assert "KeyboardInterrupt" in client.result()[-1]
     assert client.run("thread.join(10) or thread.is_alive()") is False

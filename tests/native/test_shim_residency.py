@@ -1,4 +1,4 @@
-"""Memory moved in bulk when turns change: gone before "drained" as far as it must, back before the first call."""
+"""Tests of memory that moves at a change of turns: it leaves before the turn ends and is back before the first call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def fill(client: CudaClient, arrays: int) -> None:
     assert client.run("cuda.cuCtxSynchronize()") == 0
 
 
-def test_what_must_leave_leaves_with_the_turn_and_comes_back(client: CudaClient, process: ProcessConnection) -> None:
+def test_memory_beyond_the_target_leaves_with_the_turn_and_comes_back(
+    client: CudaClient, process: ProcessConnection
+) -> None:
     control, report = process.page.control, process.page.report
     process.open(1)
     fill(client, 3)
@@ -45,7 +47,7 @@ def test_what_must_leave_leaves_with_the_turn_and_comes_back(client: CudaClient,
     assert client.run(f"[read(a, {COUNT}) for a in arrays]") == [[float(i)] * 3 for i in range(3)]
     assert (report.resident, report.restored_bytes) == (3 * ARRAY, 2 * ARRAY)
     process.drain(2)
-    assert report.evicted_bytes == 2 * ARRAY  # all fits now
+    assert report.evicted_bytes == 2 * ARRAY  # everything fits now
 
 
 def test_eviction_moves_only_the_required_bytes(client: CudaClient, process: ProcessConnection) -> None:
@@ -57,7 +59,7 @@ def test_eviction_moves_only_the_required_bytes(client: CudaClient, process: Pro
     assert process.page.report.resident == (124 - 20) * MIB
 
 
-def test_what_was_never_used_is_not_moved(client: CudaClient, process: ProcessConnection) -> None:
+def test_memory_that_was_never_used_is_not_moved(client: CudaClient, process: ProcessConnection) -> None:
     client.run(f"cuda.alloc({ARRAY})")
     process.page.control.resident_target = 0
     process.doorbell()
@@ -67,8 +69,8 @@ def test_what_was_never_used_is_not_moved(client: CudaClient, process: ProcessCo
 
 
 def test_a_preallocation_is_left_to_the_driver(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    """Nobody knows how much of it is touched: to prefetch it would make pages that are not there."""
-    client, process = machine.joined(coordinator, GPUSHARE_SIM_MEMORY="4GiB")
+    """The shim does not know how much of it the program has touched, and a prefetch would create the other pages."""
+    client, process = machine.new_client(coordinator, GPUSHARE_SIM_MEMORY="4GiB")
     process.open(1)
     client.run(f"large = cuda.alloc({GIB + MIB})[1]; small = cuda.alloc({ARRAY})[1]")
     client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in (large, small)]")
@@ -88,31 +90,35 @@ def test_memory_of_a_destroyed_context(client: CudaClient, process: ProcessConne
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
     assert (report.allocated, report.resident) == (0, 0)
     process.open(2)
-    client.run("cuda.here()")
+    client.run("cuda.make_current()")
     fill(client, 1)
     process.drain(2)
     assert report.resident == 0
 
 
-def test_a_process_reports_that_only_memory_leaves(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    client, process = machine.joined(coordinator)
+def test_a_process_reports_that_only_its_memory_is_leaving(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    client, process = machine.new_client(coordinator)
     process.open(1)
     fill(client, 4)
     process.page.control.resident_target = 0
     process.close_gate(1)
     wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
-    process.drained(1)
+    process.wait_until_left(1)
 
 
-@pytest.mark.parametrize(("bits", "told"), [(1, "preferred"), (5, "accessed")])
-def test_placement_by_service_class(client: CudaClient, process: ProcessConnection, bits: int, told: str) -> None:
+@pytest.mark.parametrize(("bits", "advice"), [(1, "preferred"), (5, "accessed")])
+def test_placement_by_service_class(client: CudaClient, process: ProcessConnection, bits: int, advice: str) -> None:
     process.page.control.quota_flags = bits
     client.run("array = cuda.alloc(1 << 20)[1]; place = c_int(7)")
-    ask = "cuda.cuMemRangeGetAttribute(byref(place), c_size_t(4), {}, c_uint64(array), c_size_t(1 << 20)), place.value"
-    preferred = client.run(ask.format(PREFERRED_LOCATION))
-    accessed = client.run(ask.format(ACCESSED_BY))
+    query = (
+        "cuda.cuMemRangeGetAttribute(byref(place), c_size_t(4), {}, c_uint64(array), c_size_t(1 << 20)), place.value"
+    )
+    preferred = client.run(query.format(PREFERRED_LOCATION))
+    accessed = client.run(query.format(ACCESSED_BY))
     device, nowhere = [0, 0], [0, -2]
-    assert (preferred, accessed) == ((device, nowhere) if told == "preferred" else (nowhere, device))
+    assert (preferred, accessed) == ((device, nowhere) if advice == "preferred" else (nowhere, device))
 
 
 def test_unknown_memory_mode_is_logged(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:

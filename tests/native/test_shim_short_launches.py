@@ -1,4 +1,4 @@
-"""Under a budget of blocks: functions whose launches are short pass freely, as far as that is asked for."""
+"""Tests of a budget of blocks: functions with short launches pass it if the coordinator exempts them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ array = cuda.alloc(4096)[1]
 """
 
 
-def limited(process: Any, exempt: float) -> None:
-    """A budget is in force, and launches of less than `exempt` milliseconds pass by it."""
+def set_budget(process: Any, exempt: float) -> None:
+    """Set a budget that does not count launches of less than `exempt` milliseconds, and permit a turn."""
     process.page.control.exempt_ns = int(exempt * MS)
     process.page.control.budget_rate = RATE
     process.open(1)
 
 
 def seconds(client: CudaClient, code: str) -> float:
-    began = time.monotonic()
+    start = time.monotonic()
     client.run(code, 30)
-    return time.monotonic() - began
+    return time.monotonic() - start
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def queueing(started: StartedClient) -> StartedClient:
 
 def test_short_launches_pass_freely(queueing: StartedClient) -> None:
     client, process = queueing
-    limited(process, 5)
-    client.run("queue(8, 0.2)")  # until it is known
+    set_budget(process, 5)
+    client.run("queue(8, 0.2)")  # until the shim knows the duration
     waits = process.page.report.throttle_waits
     assert seconds(client, "queue(200, 0.2)") < 200 / RATE / 2
     assert process.page.report.throttle_waits == waits
@@ -55,41 +55,41 @@ def test_short_launches_pass_freely(queueing: StartedClient) -> None:
 
 def test_long_launches_are_limited_and_short_ones_use_no_budget(queueing: StartedClient) -> None:
     client, process = queueing
-    limited(process, 5)
+    set_budget(process, 5)
     client.run("queue(8, 0, 'fill'); queue(8, 10)")
     waits = process.page.report.throttle_waits
-    began = time.monotonic()
+    start = time.monotonic()
     client.run("[(queue(20, 0, 'fill'), queue(1, 10)) for _ in range(20)]", 30)
-    took = time.monotonic() - began
-    assert 20 / RATE * 0.8 < took < 20 / RATE + 1  # 420 at that rate would take 10 s
+    took = time.monotonic() - start
+    assert 20 / RATE * 0.8 < took < 20 / RATE + 1  # 420 launches at that rate would take 10 s
     assert process.page.report.throttle_waits > waits
 
 
 @pytest.mark.parametrize("exempt", [0, 0.2])
-def test_none_is_exempt_unless_it_is_asked_for(queueing: StartedClient, exempt: float) -> None:
+def test_no_launch_is_exempt_by_default(queueing: StartedClient, exempt: float) -> None:
     client, process = queueing
-    limited(process, exempt)
+    set_budget(process, exempt)
     client.run("queue(8, 1)")
     assert seconds(client, "queue(20, 1)") > 20 / RATE * 0.8
 
 
 def test_a_function_that_becomes_long_is_limited_again(queueing: StartedClient) -> None:
     client, process = queueing
-    limited(process, 4)
+    set_budget(process, 4)
     client.run("queue(20, 0.1)")
     waits = process.page.report.throttle_waits
     client.run("queue(20, 0.1)")
     assert process.page.report.throttle_waits == waits
-    client.run("queue(60, 10)", 30)  # some of them are measured
+    client.run("queue(60, 10)", 30)  # the shim measures some of them
     waits = process.page.report.throttle_waits
     assert seconds(client, "queue(20, 10)") > 20 / RATE * 0.8
     assert process.page.report.throttle_waits > waits
 
 
-def test_more_functions_than_are_kept(queueing: StartedClient) -> None:
-    """Each module's function is one of its own; those in use are known all the same."""
+def test_more_functions_than_the_shim_can_record(queueing: StartedClient) -> None:
+    """The function of each module is another function; the shim still knows the functions in use."""
     client, process = queueing
-    limited(process, 5)
+    set_budget(process, 5)
     client.run(
         "from pathlib import Path\n"
         "def another():\n"
@@ -105,9 +105,9 @@ def test_more_functions_than_are_kept(queueing: StartedClient) -> None:
     assert seconds(client, "queue(100, 0.2)") < 100 / RATE / 2
 
 
-def test_a_capture_sees_nothing_of_it(queueing: StartedClient) -> None:
+def test_measuring_leaves_a_capture_unchanged(queueing: StartedClient) -> None:
     client, process = queueing
-    limited(process, 5)
+    set_budget(process, 5)
     client.run("stream = cuda.stream(1); graph, runs = c_void_p(), c_void_p(); queue(2, 0.1)")
     assert client.run("cuda.cuStreamBeginCapture_v2(c_void_p(stream), 0)") == 0
     assert client.run("[cuda.spin(0.1, stream) for _ in range(3)]") == [0] * 3
@@ -118,7 +118,7 @@ def test_a_capture_sees_nothing_of_it(queueing: StartedClient) -> None:
 
 def test_functions_end_with_their_context(queueing: StartedClient) -> None:
     client, process = queueing
-    limited(process, 5)
+    set_budget(process, 5)
     client.run("queue(20, 0.2)")
     assert client.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
     client.run("cuda.functions.clear(); cuda.start()")
@@ -128,15 +128,15 @@ def test_functions_end_with_their_context(queueing: StartedClient) -> None:
 
 def test_threads_and_streams(queueing: StartedClient) -> None:
     client, process = queueing
-    limited(process, 5)
+    set_budget(process, 5)
     client.run(
         "def work():\n"
-        "    cuda.here(); stream = cuda.stream(1)\n"
+        "    cuda.make_current(); stream = cuda.stream(1)\n"
         "    for _ in range(100): assert cuda.spin(0.05, stream) == 0\n"
         "    done.append(cuda.cuStreamSynchronize(c_void_p(stream)))\n"
         "done = []; queue(8, 0.05)\n"
     )
-    began = time.monotonic()
+    start = time.monotonic()
     client.run("threads = [in_thread(work) for _ in range(4)]; [t.join() for t in threads]", 30)
     assert client.run("done") == [0] * 4
-    assert time.monotonic() - began < 400 / RATE / 2
+    assert time.monotonic() - start < 400 / RATE / 2

@@ -1,4 +1,4 @@
-"""The mode "swap": memory that leaves the device and comes back at the same addresses, with the same contents."""
+"""Tests of mode "swap": memory leaves the device and comes back at the same addresses, with the same contents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(address, count):
 def write(address, data):
     return cuda.cuMemcpyHtoD_v2(c_uint64(address), data, c_size_t(len(data)))
 
-def holds(address, data):
+def has_data(address, data):
     copy = ctypes.create_string_buffer(len(data))
     return cuda.cuMemcpyDtoH_v2(copy, c_uint64(address), c_size_t(len(data))) == 0 and copy.raw == data
 
@@ -55,7 +55,7 @@ def release(handle):
 
 
 def swapping(machine: NativeHost, coordinator: ScriptedCoordinator, **environment: str) -> StartedClient:
-    client, process = machine.joined(coordinator, GPUSHARE_MEMORY_MODE="swap", **environment)
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap", **environment)
     client.run(TOOLS)
     return client, process
 
@@ -68,7 +68,7 @@ def started(request: pytest.FixtureRequest, machine: NativeHost, coordinator: Sc
 
 
 def device_used(machine: NativeHost) -> int:
-    """What the driver's own books say of the whole device, asked without the shim."""
+    """Return the used bytes of the whole device by the driver's own figures, without the shim."""
     bare = machine.client(GPUSHARE_DISABLE="1")
     bare.run("cuda = Cuda()")
     free, total = bare.run("cuda.info()")
@@ -93,8 +93,8 @@ def test_evicted_memory_is_restored_with_its_data(
     control.resident_target = 0
     process.drain(1)
     wait_until(lambda: (report.resident, report.missing_bytes) == (0, 170 * MIB))
-    held = (report.host_pinned, report.host_pageable)
-    assert held == ((170 * MIB, 0) if process.pinned else (0, 170 * MIB))
+    host_bytes = (report.host_pinned, report.host_pageable)
+    assert host_bytes == ((170 * MIB, 0) if process.pinned else (0, 170 * MIB))
     assert device_used(machine) == empty
     control.resident_target = EVERYTHING
     process.open(2)
@@ -102,13 +102,13 @@ def test_evicted_memory_is_restored_with_its_data(
     assert client.run("[read(a, 250) for a in small]") == [[100.0 + i] * 3 for i in range(9)]
     assert (report.missing_bytes, report.resident) == (0, 167 * MIB + 9000)
     assert (report.evicted_bytes, report.restored_bytes) == (170 * MIB, 170 * MIB)
-    assert report.host_pinned == (170 * MIB if process.pinned else 0)  # kept for the next time
+    assert report.host_pinned == (170 * MIB if process.pinned else 0)  # kept for the next eviction
     assert client.run("[cuda.free(a) for a in arrays + small]") == [0] * 12
     assert (report.allocated, report.resident) == (0, 0)
-    assert device_used(machine) - empty <= 2 * MIB  # a chunk is kept
+    assert device_used(machine) - empty <= 2 * MIB  # the shim keeps a slab
 
 
-def test_what_is_allocated_out_of_turn_waits_for_it(
+def test_memory_of_an_allocation_out_of_turn_waits_for_the_turn(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
     before = device_used(machine)
@@ -119,57 +119,57 @@ def test_what_is_allocated_out_of_turn_waits_for_it(
     process.open(1)
     assert client.run("cuda.launch('fill_f32', early, 4.0, 1000) or read(early, 1000)") == [4.0] * 3
     assert process.page.report.resident == 50 * MIB
-    assert process.page.report.restored_bytes == 0  # it was never away
+    assert process.page.report.restored_bytes == 0  # it was never evicted
 
 
 def test_addresses_stay_valid_while_evicted(client: CudaClient, process: ProcessConnection) -> None:
     client.begin(process, 1)
     client.run("array = cuda.alloc(100 << 20)[1]; small = cuda.alloc(700)[1]; base, size = c_uint64(), c_size_t()")
-    ask = "cuda.cuMemGetAddressRange_v2(byref(base), byref(size), c_uint64({})) or [base.value - {}, size.value]"
+    query = "cuda.cuMemGetAddressRange_v2(byref(base), byref(size), c_uint64({})) or [base.value - {}, size.value]"
 
     def views() -> list[Any]:
         return [
-            client.run(ask.format("array + (99 << 20)", "array")),
-            client.run(ask.format("small + 600", "small")),
+            client.run(query.format("array + (99 << 20)", "array")),
+            client.run(query.format("small + 600", "small")),
             client.run(f"cuda.attribute({MEMORY_TYPE}, array + 5)"),
             client.run(f"cuda.attribute({DEVICE_POINTER}, small + 5)[1] - ((small + 5) & 0xffffffff)"),
         ]
 
-    here = views()
-    assert here == [[0, 100 * MIB], [0, 700], [0, 2], 0]
+    before = views()
+    assert before == [[0, 100 * MIB], [0, 700], [0, 2], 0]
     process.page.control.resident_target = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
-    assert views() == here
+    assert views() == before
 
 
-def test_the_programs_own_mappings_move_too(
+def test_the_programs_own_mappings_are_evicted_too(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
-    """Expandable segments: reserve much, map piece by piece, under handles that mean the same memory ever after."""
+    """Expandable segments reserve a large range and map it piece by piece. A handle keeps naming the same memory."""
     report = process.page.report
     empty = device_used(machine)
     process.open(1)
-    client.run("place = reserve(64 << 20); codes, handles = zip(*[create(4 << 20) for _ in range(3)])")
+    client.run("address = reserve(64 << 20); codes, handles = zip(*[create(4 << 20) for _ in range(3)])")
     assert client.run("codes") == [0] * 3
-    assert client.run("[map_at(place + i * (4 << 20), 4 << 20, h) for i, h in enumerate(handles)]") == [0] * 3
-    assert client.run("release(handles[0])") == 0  # it lives on by its mapping
+    assert client.run("[map_at(address + i * (4 << 20), 4 << 20, h) for i, h in enumerate(handles)]") == [0] * 3
+    assert client.run("release(handles[0])") == 0  # the mapping keeps the memory
     client.run("import os; data = [os.urandom(4 << 20) for _ in range(3)]")
-    assert client.run("[write(place + i * (4 << 20), d) for i, d in enumerate(data)]") == [0] * 3
-    assert client.run("unmap(place + (8 << 20), 4 << 20)") == 0  # not mapped, not forgotten
+    assert client.run("[write(address + i * (4 << 20), d) for i, d in enumerate(data)]") == [0] * 3
+    assert client.run("unmap(address + (8 << 20), 4 << 20)") == 0  # the handle keeps the memory
     assert (report.allocated, report.unmovable) == (12 * MIB, 0)
     process.page.control.resident_target = 0
     process.drain(1)
     wait_until(lambda: report.resident == 0)
     assert device_used(machine) == empty
-    assert client.run("map_at(place + (16 << 20), 4 << 20, handles[2])") == 0
+    assert client.run("map_at(address + (16 << 20), 4 << 20, handles[2])") == 0
     process.open(2)
     assert (
-        client.run("[holds(place + i * (4 << 20), d) for i, d in ((0, data[0]), (1, data[1]), (4, data[2]))]")
+        client.run("[has_data(address + i * (4 << 20), d) for i, d in ((0, data[0]), (1, data[1]), (4, data[2]))]")
         == [True] * 3
     )
     client.run("again = c_uint64(); properties = (c_uint32 * 8)()")
-    assert client.run("cuda.cuMemRetainAllocationHandle(byref(again), c_void_p(place + (4 << 20) + 5))") == 0
+    assert client.run("cuda.cuMemRetainAllocationHandle(byref(again), c_void_p(address + (4 << 20) + 5))") == 0
     assert client.run("again.value == handles[1]")
     assert client.run("cuda.cuMemGetAllocationPropertiesFromHandle(properties, again)") == 0
     assert client.run("list(properties)") == [1, 0, 1, 0, 0, 0, 0, 0]
@@ -179,7 +179,7 @@ def test_the_programs_own_mappings_move_too(
         0,
         1,
     ]
-    assert client.run("unmap(place, 8 << 20), unmap(place + (16 << 20), 4 << 20)") == [0, 0]
+    assert client.run("unmap(address, 8 << 20), unmap(address + (16 << 20), 4 << 20)") == [0, 0]
     assert (report.allocated, report.resident) == (0, 0)
     assert device_used(machine) == empty
 
@@ -193,7 +193,7 @@ def test_memory_shortage_is_requested_and_met(machine: NativeHost, coordinator: 
     two.begin(second, 2)
     two.start("cuda.alloc(150 << 20)[0]")
     wait_until(lambda: second.page.report.unmet_bytes > 0)
-    second.rings()
+    second.wait_for_doorbell()
     first.page.control.resident_target = 0
     first.doorbell()
     assert two.result() == 0
@@ -207,7 +207,7 @@ def test_memory_shortage_is_requested_and_met(machine: NativeHost, coordinator: 
 
 @pytest.fixture
 def crowded(machine: NativeHost, coordinator: ScriptedCoordinator) -> Crowded:
-    """A client in its turn, on a device of 256 MiB of which a program outside of sharing has 150."""
+    """Return a client in its turn, on a device of 256 MiB of which a foreign process has 150 MiB."""
     client, process = swapping(machine, coordinator, GPUSHARE_SIM_MEMORY="256MiB")
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
     other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
@@ -221,11 +221,11 @@ def test_allocation_fails_if_no_memory_can_be_evicted(crowded: Crowded) -> None:
     wait_until(lambda: process.page.report.unmet_bytes)
     process.page.control.refused_request_seq = process.page.report.unmet_request_seq
     assert client.result() == 2
-    assert client.run("cuda.alloc(245 << 20)[0]") == 2  # whatever leaves, it would never fit
+    assert client.run("cuda.alloc(245 << 20)[0]") == 2  # larger than the device can ever have free
     assert process.page.report.allocated == 0
 
 
-def test_an_answer_to_an_earlier_request_refuses_nothing(crowded: Crowded) -> None:
+def test_a_refusal_of_an_earlier_request_does_not_count(crowded: Crowded) -> None:
     client, process, other = crowded
     for _ in range(2):
         client.start("cuda.alloc(150 << 20)[0]")
@@ -255,14 +255,14 @@ def test_an_allocation_that_waits_for_room_can_be_interrupted(crowded: Crowded) 
     assert client.run("cuda.alloc(50 << 20)[0]") == 0
 
 
-def test_threads_that_need_room_at_the_same_time_ask_one_after_the_other(crowded: Crowded) -> None:
+def test_threads_that_need_room_at_the_same_time_request_it_in_turn(crowded: Crowded) -> None:
     client, process, other = crowded
     other.run("more = cuda.alloc(90 << 20)[1]")
     client.run("import threading; found = []")
-    client.run("ask = lambda: cuda.here() or found.append(cuda.alloc(50 << 20)[0])")
-    client.run("threads = [threading.Thread(target=ask) for _ in range(3)]; [thread.start() for thread in threads]")
+    client.run("query = lambda: cuda.make_current() or found.append(cuda.alloc(50 << 20)[0])")
+    client.run("threads = [threading.Thread(target=query) for _ in range(3)]; [thread.start() for thread in threads]")
     wait_until(lambda: process.page.report.unmet_bytes)
-    wait_until(lambda: process.page.report.allocated == 150 << 20)  # all three are at it
+    wait_until(lambda: process.page.report.allocated == 150 << 20)  # all three threads are allocating
     assert process.page.report.unmet_bytes == 50 << 20
     other.run("cuda.free(taken[1]), cuda.free(more)")
     client.run("[thread.join() for thread in threads]")
@@ -307,9 +307,9 @@ def test_pinned_memory_outlives_the_context_that_pinned_it(
     client, process = swapping(machine, coordinator, GPUSHARE_PINNED=str(512 * MIB))
     process.open(1)
     client.run("import os; data = os.urandom(4 << 20); other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
-    client.run("place = reserve(4 << 20); _, handle = create(4 << 20); map_at(place, 4 << 20, handle)")
-    assert client.run("write(place, data)") == 0
-    client.run("cuda.here(); array = cuda.alloc(3 << 20)[1]; write(array, data[:3 << 20])")
+    client.run("address = reserve(4 << 20); _, handle = create(4 << 20); map_at(address, 4 << 20, handle)")
+    assert client.run("write(address, data)") == 0
+    client.run("cuda.make_current(); array = cuda.alloc(3 << 20)[1]; write(array, data[:3 << 20])")
     process.page.control.resident_target = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
@@ -317,15 +317,15 @@ def test_pinned_memory_outlives_the_context_that_pinned_it(
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
     assert (process.page.report.host_pinned, process.page.report.host_pageable) == (4 * MIB, 4 * MIB)
     process.open(2)
-    assert client.run("holds(place, data) and holds(array, data[:3 << 20])")
+    assert client.run("has_data(address, data) and has_data(array, data[:3 << 20])")
 
 
 def test_threads_in_a_turn_never_find_memory_missing(client: CudaClient, process: ProcessConnection) -> None:
-    """Turns that begin while the agent is about to move memory: every launch finds its array."""
+    """Turns begin while the agent is about to evict memory, and every launch still finds its array."""
     client.run(
         "array = cuda.alloc(16 << 20)[1]\n"
         "def work(n):\n"
-        "    cuda.here()\n"
+        "    cuda.make_current()\n"
         "    return [cuda.launch('work_f32', array, 100, 0, 0) or cuda.cuCtxSynchronize() for _ in range(n)]\n"
     )
     process.open(1)
@@ -342,14 +342,19 @@ def test_threads_in_a_turn_never_find_memory_missing(client: CudaClient, process
     assert client.run("read(array, 100)") == [28.0] * 3
 
 
-def test_wrong_handles_and_places(client: CudaClient, process: ProcessConnection) -> None:
+def test_wrong_handles_and_addresses(client: CudaClient, process: ProcessConnection) -> None:
     client.begin(process, 1)
-    client.run("place = reserve(8 << 20); handle = create(2 << 20)[1]")
-    assert client.run("create(1000)[0], map_at(place + 5, 2 << 20, handle), map_at(place, 4 << 20, handle)") == [
+    client.run("address = reserve(8 << 20); handle = create(2 << 20)[1]")
+    assert client.run("create(1000)[0], map_at(address + 5, 2 << 20, handle), map_at(address, 4 << 20, handle)") == [
         1,
         1,
         1,
     ]
-    assert client.run("map_at(place, 2 << 20, handle), map_at(place, 2 << 20, handle)") == [0, 1]
-    assert client.run("unmap(place, 4 << 20), unmap(place, 2 << 20), release(handle), release(handle)") == [1, 0, 0, 1]
+    assert client.run("map_at(address, 2 << 20, handle), map_at(address, 2 << 20, handle)") == [0, 1]
+    assert client.run("unmap(address, 4 << 20), unmap(address, 2 << 20), release(handle), release(handle)") == [
+        1,
+        0,
+        0,
+        1,
+    ]
     assert json.dumps(process.page.report.allocated) == "0"

@@ -1,4 +1,4 @@
-"""Every way to a driver function leads through the shim, and lookups keep their meaning."""
+"""Tests of symbol lookup: every way to a driver function leads to the shim, and lookups keep their meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHERS |= {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"}
 
 
 def rows() -> list[tuple[str, str, int, bool]]:
-    """(symbol, base, since, is per-thread) of every hook, twins included."""
+    """Return (symbol, base, since, is per-thread) of every hook, twins included."""
     found = re.findall(r"^(?:GATED|CUSTOM)\((\w+), (\w+), (\w+), (\d+),", TABLE, re.MULTILINE)
     plain = [(symbol, base, int(since), False) for _, symbol, base, since in found]
     twins = [(symbol + TWINS[t], base, int(since), True) for t, symbol, base, since in found if t in TWINS]
@@ -52,14 +52,14 @@ def test_library_does_not_depend_on_the_driver() -> None:
 
 def test_library_version_is_readable_without_loading() -> None:
     listing = subprocess.run(["readelf", "-p", ".gpushare.version", str(built_shim())], capture_output=True, text=True)
-    said = re.search(r"gpushare shim [\d.]+ page \d+ wire \d+", listing.stdout)
+    in_section = re.search(r"gpushare shim [\d.]+ page \d+ wire \d+", listing.stdout)
     code = f"import ctypes; f = ctypes.CDLL({str(built_shim())!r}).gpushare_version; f.restype = ctypes.c_char_p"
     done = subprocess.run(["python3", "-c", f"{code}; print(f().decode())"], capture_output=True, text=True, check=True)
-    assert said and done.stdout.strip() == said[0]
+    assert in_section and done.stdout.strip() == in_section[0]
 
 
 def run(machine: NativeHost, program: Path, *arguments: str, **more: str) -> dict[str, str]:
-    """The program's answers: what was looked up, and in which library it was found."""
+    """Run a lookup program, and return, for each lookup, the library of the function."""
     environment = machine.environment(GPUSHARE_DISABLE="1", **more)
     done = subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
@@ -83,7 +83,7 @@ def test_link_time_and_dlsym(machine: NativeHost) -> None:
 
 
 def test_next_means_what_it_means_to_the_caller(machine: NativeHost, tmp_path: Path) -> None:
-    """A library that looks for the next definition after its own finds that, not the next one after the shim."""
+    """RTLD_NEXT means the next definition after the caller's library, not after the shim."""
     source = "int which(void) { return %d; }\n#define _GNU_SOURCE\n#include <dlfcn.h>\n"
     source += 'int next%d(void) { int (*next)(void) = dlsym(RTLD_NEXT, "which"); return next ? next() : 0; }\n'
     source += 'int versioned%d(void) { return dlvsym(RTLD_NEXT, "which", "NO_SUCH_VERSION") == 0; }\n'
@@ -104,7 +104,7 @@ def test_next_means_what_it_means_to_the_caller(machine: NativeHost, tmp_path: P
 
 
 def test_dlvsym(machine: NativeHost, tmp_path: Path) -> None:
-    """Of a driver whose symbols have versions: the version that exists is ours, one that does not stays unknown."""
+    """The lookup of an existing version returns the shim's function; a missing version stays unknown."""
     (tmp_path / "cuda.c").write_text("int cuInit(unsigned flags) { return 34 + (int)flags; }\n")
     (tmp_path / "versions").write_text("V1 { global: cuInit; };\n")
     main = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n#include <string.h>\nint main(void) {\n"
@@ -122,7 +122,7 @@ def test_dlvsym(machine: NativeHost, tmp_path: Path) -> None:
 
 
 def test_other_libraries_keep_their_symbols(machine: NativeHost, tmp_path: Path) -> None:
-    """A stub of the driver, opened by name, is not the driver: its functions stay, and the driver is not loaded."""
+    """A library that a program opens by name is not the driver: its functions stay, and the shim loads no driver."""
     stub = tmp_path / "stub.c"
     stub.write_text("int cuInit(unsigned flags) { return 34 + (int)flags; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "stub.so"), str(stub)], check=True)
@@ -135,13 +135,13 @@ def test_other_libraries_keep_their_symbols(machine: NativeHost, tmp_path: Path)
 
 
 def test_lookup_by_version_and_flag(machine: NativeHost) -> None:
-    """cuGetProcAddress: what each version of CUDA and each default stream gets."""
-    have = exported(simulated_driver())
+    """cuGetProcAddress returns the function for each version of CUDA and each default stream."""
+    driver_symbols = exported(simulated_driver())
     aliases = re.findall(r"^ALIAS\((\w+), (\d+), (\w+)\)", TABLE, re.MULTILINE)
-    named = rows() + [(symbol, base, int(since), False) for base, since, symbol in aliases]
+    symbols = rows() + [(symbol, base, int(since), False) for base, since, symbol in aliases]
     cases: dict[str, str] = {}
     for base in sorted({base for _, base, _, _ in rows()}):
-        own = [row for row in named if row[1] == base and row[0] in have]
+        own = [row for row in symbols if row[1] == base and row[0] in driver_symbols]
         versions = sorted({since for _, _, since, _ in own} | {13000})
         for version in versions if own else []:
             if version < min(since for _, _, since, _ in own):

@@ -1,4 +1,4 @@
-"""Threads that come and go, small ones and many, while turns begin and end."""
+"""Tests of threads that start and end while turns begin and end: many threads, and threads with small stacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import simlog
 from .conftest import NativeHost, built_program
 from .fake_coordinator import ScriptedCoordinator, wait_until
 
-SMALL = 256 if sanitizers.KIND else 16  # KiB; what PTHREAD_STACK_MIN allows
+SMALL = 256 if sanitizers.KIND else 16  # KiB, about PTHREAD_STACK_MIN
 
 
 @pytest.mark.parametrize(("threads", "stack"), [(200, 256), (16, SMALL)], ids=["many", "small"])
@@ -28,11 +28,11 @@ def test_ending_threads_are_drained_and_counted_exactly(
         wait_until(lambda: process.page.report.waiting > 0)
         for epoch in range(1, 13):
             process.open(epoch)
-            process.opened(epoch)
+            process.wait_until_entered(epoch)
             process.drain(epoch, 30)
             runs = simlog.read_all(machine.simlog)[program.pid]
             done = sum(run.kind == "launch" for run in runs)
-            # The figures follow a moment after the word; then nothing more is done or counted.
+            # The page has the figures a moment after the end of the turn. Then the process runs nothing more.
             wait_until(lambda done=done: process.page.report.launches == done, what=f"{done} launches")
             assert len(simlog.read_all(machine.simlog)[program.pid]) == len(runs)
         process.open(13)

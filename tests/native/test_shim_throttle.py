@@ -1,4 +1,4 @@
-"""The meter: how much work is let in while others wait, and by limits."""
+"""Tests of the throttle: the in-flight window of contended turns, and the launch budget."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ TIME, STOP = (layout()[1][f"GPUSHARE_BUDGET_{name}"] for name in ("TIME", "STOP"
 ONE = "one = cuda.stream(1)"
 QUEUE = """
 def queue(count, milliseconds, stream=0):
-    made = []
+    times = []
     for _ in range(count):
-        check = cuda.spin(milliseconds, stream)
-        assert check == 0, check
-        made.append(time.monotonic_ns())
-    return made
+        error = cuda.spin(milliseconds, stream)
+        assert error == 0, error
+        times.append(time.monotonic_ns())
+    return times
 """
 
 
-def meter(process: Any, epoch: int = 1, contended: bool = False, **control: int) -> None:
-    """Permit a turn under these control, which its first call obeys."""
+def permit(process: Any, epoch: int = 1, contended: bool = False, **control: int) -> None:
+    """Permit a turn with these fields of the control block, which hold from its first call on."""
     for name, value in {"idle_release_ns": 0, **control}.items():
         setattr(process.page.control, name, value)
     process.open(epoch, CONTENDED if contended else 0)
 
 
-def outstanding(machine: NativeHost, made: list[int]) -> list[int]:
-    """Of launches on one stream: how many were not finished when each was made."""
+def outstanding(machine: NativeHost, times: list[int]) -> list[int]:
+    """Return, for each launch on one stream, how many launches were unfinished at the launch."""
     (executions,) = simlog.read_all(machine.simlog).values()
     ends = [execution.end_ns for execution in sorted(executions, key=lambda e: e.begin_ns)]
-    assert len(ends) >= len(made)
-    return [sum(end > moment for end in ends[: number + 1]) for number, moment in enumerate(made)]
+    assert len(ends) >= len(times)
+    return [sum(end > moment for end in ends[: number + 1]) for number, moment in enumerate(times)]
 
 
 @pytest.mark.exclusive
@@ -48,22 +48,22 @@ def outstanding(machine: NativeHost, made: list[int]) -> list[int]:
 def test_the_window_bounds_what_is_outstanding(
     machine: NativeHost, started: StartedClient, milliseconds: float, fit: int
 ) -> None:
-    """By the driver's own log. A launch longer than the window runs with one behind it, so that the device is busy."""
+    """The driver's log has the times. Behind a launch longer than the window, one launch waits in the stream."""
     client, process = started
     client.run(QUEUE)
-    meter(process, contended=True, window_ns=20 * MS)
-    made = client.run(f"queue({max(12, int(300 / milliseconds))}, {milliseconds})")
+    permit(process, contended=True, window_ns=20 * MS)
+    times = client.run(f"queue({max(12, int(300 / milliseconds))}, {milliseconds})")
     assert client.run("cuda.cuCtxSynchronize()") == 0
-    found = outstanding(machine, made)
+    found = outstanding(machine, times)
     assert max(found) <= 2 * fit
-    assert sorted(found)[len(found) // 2] >= fit / 4, "the device would have run dry"
+    assert sorted(found)[len(found) // 2] >= fit / 4, "the device would have been idle"
     assert process.page.report.throttle_waits > 0
     process.drain(1)
-    wait_until(lambda: process.page.report.launches == len(made))
+    wait_until(lambda: process.page.report.launches == len(times))
 
 
 @pytest.mark.exclusive
-def test_what_was_queued_before_others_came_is_worked_off_first(machine: NativeHost, started: StartedClient) -> None:
+def test_work_queued_before_contention_is_finished_first(machine: NativeHost, started: StartedClient) -> None:
     client, process = started
     client.run(QUEUE)
     process.page.control.window_ns = 20 * MS
@@ -75,7 +75,7 @@ def test_what_was_queued_before_others_came_is_worked_off_first(machine: NativeH
     after = client.run("queue(50, 1)")
     assert client.run("cuda.cuCtxSynchronize()") == 0
     found = outstanding(machine, before + after)
-    assert max(found[:250]) > 100, "nobody waited"
+    assert max(found[:250]) > 100, "a call waited although the turn was not contended"
     assert max(found[-40:]) <= 40
     process.drain(1)
 
@@ -83,18 +83,18 @@ def test_what_was_queued_before_others_came_is_worked_off_first(machine: NativeH
 @pytest.mark.parametrize(
     "control",
     [{"window_ns": 20 * MS}, {"contended": True}, {"contended": True, "budget_rate": 0}, {"exempt_ns": 5 * MS}],
-    ids=["nobody waits", "no bound", "no budget", "no budget to be exempt from"],
+    ids=["not contended", "no bound", "no budget", "exemption without a budget"],
 )
 def test_uncontended_work_is_not_throttled(
     machine: NativeHost, started: StartedClient, control: dict[str, int]
 ) -> None:
-    """No flag, so no event and no clock: the driver is asked to record by the meter alone before a drain."""
+    """Without the throttle bit, a call records no event and reads no clock."""
     client, process = started
     client.run(QUEUE)
-    meter(process, **control)
-    made = client.run("queue(200, 1)")
+    permit(process, **control)
+    times = client.run("queue(200, 1)")
     assert client.run("cuda.cuCtxSynchronize()") == 0
-    assert max(outstanding(machine, made)) > 100
+    assert max(outstanding(machine, times)) > 100
     assert process.page.report.throttle_waits == 0
     assert "throttled" not in machine.log_text()
 
@@ -102,7 +102,7 @@ def test_uncontended_work_is_not_throttled(
 def test_inflight_window_ends_without_contention(machine: NativeHost, started: StartedClient) -> None:
     client, process = started
     client.run(QUEUE)
-    meter(process, contended=True, window_ns=20 * MS)
+    permit(process, contended=True, window_ns=20 * MS)
     first = client.run("queue(50, 1)")
     process.open(1)
     wait_until(lambda: not machine.is_throttled())
@@ -115,13 +115,13 @@ def test_inflight_window_ends_without_contention(machine: NativeHost, started: S
 
 
 def test_streams_come_and_go(started: StartedClient) -> None:
-    """Handles come again; two threads use them while a third destroys and makes them."""
+    """Three threads create, use and destroy streams, whose handles the driver uses again."""
     client, process = started
-    meter(process, contended=True, window_ns=2 * MS)
+    permit(process, contended=True, window_ns=2 * MS)
     client.run(
         """
 def rounds():
-    cuda.here()
+    cuda.make_current()
     for _ in range(60):
         one = cuda.stream(1)
         for _ in range(20):
@@ -138,13 +138,13 @@ threads = [in_thread(rounds) for _ in range(3)]
 
 
 def test_a_capture_is_left_valid(started: StartedClient) -> None:
-    """On the stream itself, and on one that came into it; another thread is held back meanwhile."""
+    """The capture has its first stream and a stream that joined; another thread is throttled meanwhile."""
     client, process = started
-    meter(process, contended=True, window_ns=5 * MS)
-    client.run("one, two, other = (cuda.stream(1) for _ in range(3)); graph = c_void_p(); made = c_void_p()")
+    permit(process, contended=True, window_ns=5 * MS)
+    client.run("one, two, other = (cuda.stream(1) for _ in range(3)); graph = c_void_p(); instance = c_void_p()")
     client.run("event = c_void_p(); cuda.cuEventCreate(byref(event), 0); stop = False")
     client.run(
-        "def loop():\n    cuda.here()\n    while not stop:\n        assert cuda.spin(0.5, other) == 0\n"
+        "def loop():\n    cuda.make_current()\n    while not stop:\n        assert cuda.spin(0.5, other) == 0\n"
         "thread = in_thread(loop)"
     )
     for mode in (0, 1, 2):
@@ -156,17 +156,17 @@ def test_a_capture_is_left_valid(started: StartedClient) -> None:
         wait_until(lambda before=before: process.page.report.throttle_waits > before + 3)
         client.run("cuda.cuEventRecord(event, c_void_p(two)), cuda.cuStreamWaitEvent(c_void_p(one), event, 0)")
         assert client.run("cuda.cuStreamEndCapture(c_void_p(one), byref(graph))") == 0
-        assert client.run("cuda.cuGraphInstantiateWithFlags(byref(made), graph, ctypes.c_ulonglong(0))") == 0
-        assert client.run("cuda.cuGraphLaunch(made, c_void_p(one))") == 0
+        assert client.run("cuda.cuGraphInstantiateWithFlags(byref(instance), graph, ctypes.c_ulonglong(0))") == 0
+        assert client.run("cuda.cuGraphLaunch(instance, c_void_p(one))") == 0
     client.run("stop = True; thread.join()")
     assert client.run("cuda.cuCtxSynchronize()") == 0
     process.drain(1)
 
 
 def test_work_that_waits_for_a_later_call_of_the_same_thread(started: StartedClient) -> None:
-    """The device waits for what the meter holds back: it lets call after call through, as long as nothing ends."""
+    """The device waits for a throttled call. As long as no work ends, the throttle lets one call after another pass."""
     client, process = started
-    meter(process, contended=True, window_ns=5 * MS)
+    permit(process, contended=True, window_ns=5 * MS)
     client.run(f"{ONE}; two = cuda.stream(1); flag = cuda.alloc(4096, 'cuMemAllocManaged', 1)[1]")
     assert client.run("cuda.cuMemsetD8_v2(c_uint64(flag), 0, c_size_t(4096))") == 0
     client.start(
@@ -184,7 +184,7 @@ def test_keyboard_interrupt_while_a_call_is_throttled(
     client, process = started
     process.open(1)
     client.run("assert cuda.spin(20000) == 0", 5)
-    meter(process, 2, **control)
+    permit(process, 2, **control)
     wait_until(machine.is_throttled)
     for _ in range(3):
         client.start("while True: assert cuda.spin(0) == 0")
@@ -194,16 +194,16 @@ def test_keyboard_interrupt_while_a_call_is_throttled(
 
 
 def test_a_budget_of_blocks_is_kept(machine: NativeHost, started: StartedClient) -> None:
-    """1000 blocks a second: each launch has one. By the driver's time stamps, and changed while it is obeyed."""
+    """Each launch has one block, and the budget is 1000 blocks a second. The budget changes within the turn."""
     client, process = started
     client.run(QUEUE)
-    meter(process, budget_rate=1000)
+    permit(process, budget_rate=1000)
     client.run("queue(200, 0)")  # the bucket is empty
-    made = client.run("queue(400, 0)")
-    assert made[-1] - made[0] > 0.35e9
+    times = client.run("queue(400, 0)")
+    assert times[-1] - times[0] > 0.35e9
     process.page.control.budget_rate = 100
-    made = client.run("queue(30, 0)")
-    assert made[-1] - made[0] > 0.25e9
+    times = client.run("queue(30, 0)")
+    assert times[-1] - times[0] > 0.25e9
     process.page.control.budget_rate = 0
     process.doorbell()
     wait_until(lambda: not machine.is_throttled())
@@ -216,10 +216,10 @@ def test_a_budget_of_blocks_is_kept(machine: NativeHost, started: StartedClient)
 
 
 def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: NativeHost, started: StartedClient) -> None:
-    """A quarter of the time: the device works for 200 ms, so it takes 750; it may take longer here, never less."""
+    """With a quarter of the time, work of 200 ms takes 750 ms. Here it may take longer, and never less."""
     client, process = started
     client.run(QUEUE)
-    meter(process, budget_rate=250 * MS, budget_unit=TIME)
+    permit(process, budget_rate=250 * MS, budget_unit=TIME)
     client.run("queue(200, 1); cuda.cuCtxSynchronize()")
     (executions,) = simlog.read_all(machine.simlog).values()
     assert len(executions) == 200
@@ -232,10 +232,10 @@ def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: NativeHost
 
 
 def test_short_sparse_launches_have_credit_in_a_budget_of_device_time(started: StartedClient) -> None:
-    """Bursts of about 1 ms of work every 20 ms, where half of the device's time is granted."""
+    """The budget is half of the device's time, and the program works for about 1 ms in every 20 ms."""
     client, process = started
     client.run(QUEUE + "def burst():\n    [queue(1, 0.3) and cuda.cuCtxSynchronize() for _ in range(3)]\n")
-    meter(process, budget_rate=500 * MS, budget_unit=TIME)
+    permit(process, budget_rate=500 * MS, budget_unit=TIME)
     client.run("[burst() or time.sleep(0.02) for _ in range(20)] and None")
     assert process.page.report.throttle_waits == 0
 
@@ -245,9 +245,9 @@ def test_gpu_time_is_estimated(machine: NativeHost, started: StartedClient) -> N
     client.run(QUEUE)
     process.open(1)
     assert client.run("time.sleep(0.3) or cuda.spin(0)") == 0
-    quiet = process.page.report.gpu_ns
+    idle_ns = process.page.report.gpu_ns
     client.run("[queue(20, 5) and cuda.cuCtxSynchronize() for _ in range(10)] and None")
     process.drain(1)
     (executions,) = simlog.read_all(machine.simlog).values()
     worked = sum(execution.end_ns - execution.begin_ns for execution in executions)
-    assert worked / 2 < process.page.report.gpu_ns - quiet < 2 * worked
+    assert worked / 2 < process.page.report.gpu_ns - idle_ns < 2 * worked

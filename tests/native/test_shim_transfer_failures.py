@@ -1,4 +1,4 @@
-"""Calls of the driver that fail while memory moves: nothing is lost, and all of it is usable in the next turn."""
+"""Tests of driver calls that fail while memory moves: no data is lost, and all data is usable in the next turn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .test_shim_swap import EVERYTHING, MIB, TOOLS
 
 Started = tuple[CudaClient, ProcessConnection]
 ILLEGAL_STATE, LAUNCH_FAILED = 401, 719
-OUT = [
+EVICTION_CALLS = [
     "cuCtxPushCurrent_v2",
     "cuEventCreate",
     "cuEventRecord",
@@ -32,7 +32,7 @@ OUT = [
     "cuMemcpyDtoHAsync_v2",
     "cuStreamCreate",
 ]
-BACK = [
+RESTORE_CALLS = [
     "cuCtxPushCurrent_v2",
     "cuEventRecord",
     "cuEventSynchronize",
@@ -46,7 +46,7 @@ SIZES = [3 * MIB, 20 * MIB, 1000]
 
 @cache
 def faulty_driver() -> Path:
-    """The simulated driver, with functions of faultycuda.c before its own."""
+    """Return the simulated driver with the functions of faultycuda.c before its own, built."""
     source = HERE / "faultycuda.c"
     names = re.findall(r"^FAULTY\((\w+),", source.read_text(), re.MULTILINE)
 
@@ -65,7 +65,7 @@ def faulty_driver() -> Path:
 
 
 def start(machine: NativeHost, coordinator: ScriptedCoordinator, **environment: str) -> Started:
-    client, process = machine.joined(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent), **environment)
+    client, process = machine.new_client(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent), **environment)
     client.run(TOOLS)
     client.run("import os")
     process.open(1)
@@ -74,8 +74,8 @@ def start(machine: NativeHost, coordinator: ScriptedCoordinator, **environment: 
     return client, process
 
 
-def holds(client: CudaClient) -> bool:
-    return bool(client.run("all(holds(address, data) for address, data in arrays)"))
+def data_is_intact(client: CudaClient) -> bool:
+    return bool(client.run("all(has_data(address, data) for address, data in arrays)"))
 
 
 def fail(client: CudaClient, names: str, after: int, times: int, code: int = ILLEGAL_STATE) -> None:
@@ -83,7 +83,7 @@ def fail(client: CudaClient, names: str, after: int, times: int, code: int = ILL
 
 
 class Turns:
-    """Turns of one client; `begin` checks that its memory is as it was."""
+    """Turns of one client. `begin` asserts that the contents of its memory are unchanged."""
 
     def __init__(self, started: Started) -> None:
         self.client, self.process = started
@@ -101,7 +101,7 @@ class Turns:
         self.process.page.control.resident_target = EVERYTHING
         self.process.open(self.epoch)
         assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
-        assert holds(self.client)
+        assert data_is_intact(self.client)
         assert self.process.page.report.missing_bytes == 0
 
 
@@ -110,14 +110,14 @@ def turns(request: pytest.FixtureRequest, machine: NativeHost, coordinator: Scri
     pinned = str(512 * MIB if request.param == "pinned" else 0)
     started = start(machine, coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned)
     started[0].run(
-        "place = reserve(4 << 20); twice = reserve(4 << 20); _, handle = create(4 << 20);"
-        "map_at(place, 4 << 20, handle); map_at(twice, 4 << 20, handle);"
-        "arrays.append((place, os.urandom(4 << 20))); write(*arrays[-1])"
+        "address = reserve(4 << 20); twice = reserve(4 << 20); _, handle = create(4 << 20);"
+        "map_at(address, 4 << 20, handle); map_at(twice, 4 << 20, handle);"
+        "arrays.append((address, os.urandom(4 << 20))); write(*arrays[-1])"
     )
     return Turns(started)
 
 
-@pytest.mark.parametrize("name", OUT)
+@pytest.mark.parametrize("name", EVICTION_CALLS)
 def test_failing_eviction_calls_lose_no_data(turns: Turns, name: str) -> None:
     for after, times in ((0, 1), (1, 1), (3, 2), (6, 1)):
         fail(turns.client, name, after, times)
@@ -126,7 +126,7 @@ def test_failing_eviction_calls_lose_no_data(turns: Turns, name: str) -> None:
         turns.begin()
 
 
-@pytest.mark.parametrize("name", BACK)
+@pytest.mark.parametrize("name", RESTORE_CALLS)
 def test_failing_restore_calls_lose_no_data(turns: Turns, name: str) -> None:
     for after, times in ((0, 1), (1, 1), (3, 3), (5, 1)):
         turns.end()
@@ -136,7 +136,7 @@ def test_failing_restore_calls_lose_no_data(turns: Turns, name: str) -> None:
 
 
 def test_failing_unmap_is_logged_and_loses_no_data(machine: NativeHost, turns: Turns) -> None:
-    """Neither unmapped nor mapped again: it is on the host by then, and comes back from there."""
+    """The memory is neither unmapped nor mapped again. Its data is on the host by then, and comes back from there."""
     fail(turns.client, "cuMemUnmap", 0, 1 << 30)
     turns.process.page.control.resident_target = 0
     turns.process.drain(turns.epoch)
@@ -155,15 +155,15 @@ def test_all_memory_is_freed_at_the_end(machine: NativeHost, turns: Turns) -> No
     used = "(lambda info: info[1] - info[0])(cuda.info())"
     before = bare.run(used)
     assert turns.client.run("[cuda.free(address) for address, _ in arrays[:3]]") == [0] * 3
-    assert turns.client.run("release(handle), unmap(place, 4 << 20), unmap(twice, 4 << 20)") == [0, 0, 0]
-    held = sum(-(-size // (2 * MIB)) * 2 * MIB for size in SIZES[:2]) + 4 * MIB
-    assert bare.run(used) == before - held
+    assert turns.client.run("release(handle), unmap(address, 4 << 20), unmap(twice, 4 << 20)") == [0, 0, 0]
+    freed = sum(-(-size // (2 * MIB)) * 2 * MIB for size in SIZES[:2]) + 4 * MIB
+    assert bare.run(used) == before - freed
     report: Any = turns.process.page.report
     assert (report.allocated, report.resident, report.missing_bytes, report.host_pageable) == (0, 0, 0, 0)
 
 
 def test_failed_context_delays_no_other_client(turns: Turns) -> None:
-    """What can never arrive: the program is to hear of it by its own calls."""
+    """The data can never arrive, so the turn begins without it, and the program's own calls return the error."""
     turns.end()
     fail(turns.client, "cuMemcpyHtoDAsync_v2 cuStreamQuery", 0, 1 << 30, LAUNCH_FAILED)
     turns.process.page.control.resident_target = EVERYTHING

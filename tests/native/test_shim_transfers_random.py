@@ -1,5 +1,7 @@
-"""Any sequence of allocating, freeing, writing, evicting and restoring: contents stay the same to the bit, and the
-books agree: what the test did, what the page says, what the driver says."""
+"""Random sequences of allocations, frees, writes, evictions and restores.
+
+Contents stay the same to the bit. The test's records, the figures of the page and those of the driver agree.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,13 @@ from .test_shim_swap import EVERYTHING, TOOLS
 KIB = 1 << 10
 GRAIN = 2 << 20
 SIZES = [1, 512, 700, 4 * KIB, 100 * KIB, 1 << 20, (1 << 20) + 1, GRAIN, 20 << 20, 70 << 20]
-BOOK = """
+PATTERN = """
 def pattern(seed, size):
     return (bytes([seed % 251, (seed * 7) % 253, seed * 31 % 255]) * (size // 3 + 1))[:size]
 """
 
 
-class Moves(RuleBasedStateMachine):
+class Transfers(RuleBasedStateMachine):
     mode = "swap"
     pinned = "0"
 
@@ -44,11 +46,11 @@ class Moves(RuleBasedStateMachine):
         self._coordinator = scripted_coordinator(self.machine.socket)
         coordinator = self._coordinator.__enter__()
         modes = {"GPUSHARE_MEMORY_MODE": self.mode, "GPUSHARE_PINNED": self.pinned}
-        self.client, self.process = self.machine.joined(coordinator, **modes)
-        self.client.run(TOOLS + BOOK)
+        self.client, self.process = self.machine.new_client(coordinator, **modes)
+        self.client.run(TOOLS + PATTERN)
         self.bare = self.machine.client(GPUSHARE_DISABLE="1")
         self.bare.run("cuda = Cuda()")
-        self.empty = self.used()
+        self.base_bytes = self.used()
         self.epoch = 0
         self.open = False
         self.seeds = 0
@@ -117,9 +119,9 @@ class Moves(RuleBasedStateMachine):
         address = data.draw(st.sampled_from(sorted(self.mapped)))
         size, handle, seed = self.mapped.pop(address)
         assert self.client.run(f"unmap({address}, {size})") == 0
-        elsewhere = self.client.run(f"reserve({size})")
-        assert self.client.run(f"map_at({elsewhere}, {size}, {handle})") == 0
-        self.mapped[elsewhere] = (size, handle, seed)
+        new_address = self.client.run(f"reserve({size})")
+        assert self.client.run(f"map_at({new_address}, {size}, {handle})") == 0
+        self.mapped[new_address] = (size, handle, seed)
 
     @rule(data=st.data(), handle_first=st.booleans())
     @precondition(lambda self: self.mapped)
@@ -137,12 +139,12 @@ class Moves(RuleBasedStateMachine):
         self.process.open(self.epoch)
         self.open = True
         assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
-        self.everything_is_as_it_was()
+        self.check_contents()
 
     @rule(fraction=st.sampled_from([0.0, 0.0, 0.3, 0.7, 1.0]))
     @precondition(lambda self: self.open)
     def turn_ends(self, fraction: float) -> None:
-        self.everything_is_as_it_was()
+        self.check_contents()
         target = int(fraction * self.process.page.report.allocated)
         self.process.page.control.resident_target = target if fraction < 1 else EVERYTHING
         self.process.drain(self.epoch)
@@ -152,44 +154,48 @@ class Moves(RuleBasedStateMachine):
 
     @rule()
     @precondition(lambda self: not self.open and self.epoch)
-    def leave_while_idle(self) -> None:
+    def evict_while_idle(self) -> None:
         self.process.page.control.resident_target = 0
         self.process.doorbell()
         wait_until(lambda: self.process.page.report.resident == 0)
 
     @rule(fraction=st.sampled_from([0.0, 0.3, 1.0]), wait=st.booleans())
     @precondition(lambda self: not self.open and self.epoch)
-    def come_back_ahead(self, fraction: float, wait: bool) -> None:
-        most = EVERYTHING if fraction == 1 else int(fraction * self.process.page.report.allocated)
+    def prefetch(self, fraction: float, wait: bool) -> None:
+        limit = EVERYTHING if fraction == 1 else int(fraction * self.process.page.report.allocated)
         self.process.page.control.resident_target = EVERYTHING
-        self.process.page.control.prefetch_limit = most
+        self.process.page.control.prefetch_limit = limit
         self.process.doorbell()
         if wait and fraction == 1:
             wait_until(lambda: self.process.page.report.resident == self.process.page.report.allocated)
 
-    def everything_is_as_it_was(self) -> None:
+    def check_contents(self) -> None:
         for address, (size, seed) in self.arrays.items():
-            assert not seed or self.client.run(f"holds({address}, pattern({seed}, {size}))")
+            assert not seed or self.client.run(f"has_data({address}, pattern({seed}, {size}))")
         for address, (size, _, seed) in self.mapped.items():
-            assert not seed or self.client.run(f"holds({address}, pattern({seed}, {size}))")
+            assert not seed or self.client.run(f"has_data({address}, pattern({seed}, {size}))")
 
     @invariant()
-    def the_books_agree(self) -> None:
+    def figures_agree(self) -> None:
         if not hasattr(self, "process"):
             return
         report = self.process.page.report
-        held = sum(size for size, _ in self.arrays.values()) + sum(size for size, _, _ in self.mapped.values())
-        assert report.allocated == held
-        assert report.resident <= held
+        allocated = sum(size for size, _ in self.arrays.values()) + sum(size for size, _, _ in self.mapped.values())
+        assert report.allocated == allocated
+        assert report.resident <= allocated
         if self.mode != "swap":
             return
         large = sum(-(-size // GRAIN) * GRAIN for size, _ in self.arrays.values() if size > GRAIN // 2)
         whole = large + sum(size for size, _, _ in self.mapped.values())
         small = sum(size for size, _ in self.arrays.values() if size <= GRAIN // 2)
-        most = whole + 8 * GRAIN * (small > 0) + GRAIN
-        # What is on its way is on the device, and absent too.
+        max_bytes = whole + 8 * GRAIN * (small > 0) + GRAIN
+        # Memory that is moving counts both as used on the device and as missing.
         on_device = (
-            wait_until(lambda: whole <= (used := self.used() - self.empty) + report.missing_bytes <= most and used + 1)
+            wait_until(
+                lambda: (
+                    whole <= (used := self.used() - self.base_bytes) + report.missing_bytes <= max_bytes and used + 1
+                )
+            )
             - 1
         )
         if report.resident == 0 and not self.open and not self.process.page.control.prefetch_limit:
@@ -199,8 +205,8 @@ class Moves(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(("mode", "pinned"), [("swap", "0"), ("swap", str(40 << 20)), ("unified", "0")])
-def test_contents_and_books(mode: str, pinned: str) -> None:
-    kind = type("Moves", (Moves,), {"mode": mode, "pinned": pinned})
+def test_contents_and_figures(mode: str, pinned: str) -> None:
+    kind = type("Transfers", (Transfers,), {"mode": mode, "pinned": pinned})
     run_state_machine_as_test(
         kind,
         settings=settings(

@@ -1,4 +1,4 @@
-"""Turns by permits and by the devices' locks: who enters, who stays, who leaves."""
+"""Tests of entering, staying in and leaving turns, by permits and by the devices' locks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .test_shim_without_coordinator import lock_is_free
 
 
 def read_lock(byte: int) -> bytes:
-    """`struct flock` on 64-bit Linux: type, whence, start, length, pid."""
+    """Return a `struct flock` of 64-bit Linux: type, whence, start, length, pid."""
     return struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, byte, 1, 0)
 
 
 @pytest.fixture
 def another_turn(machine: NativeHost, started: StartedClient) -> Callable[[], AbstractContextManager[None]]:
-    """For the body, another client is in a turn on the device; it rings the bell as it leaves."""
+    """Return a context in which another client has a turn on the device. That client rings the bell as it leaves."""
     path = machine.lock_folder / started[1].hello["devices"][0]["uuid"]
 
     @contextmanager
@@ -71,21 +71,21 @@ def test_a_bell_rings_when_a_turn_is_over(machine: NativeHost, client: CudaClien
 def test_a_permit_that_is_withdrawn_while_the_lock_is_taken_is_not_used(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:
-    """The agent is stopped where it has the lock and has not read the permit again."""
+    """The agent is stopped when it has the lock and has not read the permit again."""
     process.open(1)
-    begun: list[None] = []
+    calls: list[None] = []
 
     def has_the_lock() -> bool:
-        if not begun:
-            begun.append(client.start("cuda.spin()"))
-            process.wants()
+        if not calls:
+            calls.append(client.start("cuda.spin()"))
+            process.wait_for_waiting_thread()
         return not lock_is_free(machine)
 
     with stopped_thread(thread_named(client.pid, "gpushare"), has_the_lock):
         process.close_gate(1)
     wait_until(lambda: lock_is_free(machine))
     assert process.phase == OUT and process.last_turn.entered_ns == 0
-    process.wants()
+    process.wait_for_waiting_thread()
     process.open(2)
     assert client.result() == 0
 
@@ -95,29 +95,30 @@ def test_permit_with_a_wrong_check_changes_nothing(client: CudaClient, process: 
     permit = process.page.control.permit
     permit.epoch, permit.flags = 2, 0
     process.doorbell()
-    assert process.stays(IN)
+    assert process.stays_in(IN)
     assert process.last_turn.epoch == 1
     permit.check = Permit(permit.turn, permit.devices, epoch=2).check
-    wait_until(lambda: process.phase == OUT)  # without a doorbell: a torn permit is read again until it is whole
+    # No doorbell is needed, because the agent reads a torn permit again until it is whole.
+    wait_until(lambda: process.phase == OUT)
 
 
 def test_a_process_in_a_turn_takes_its_clients_page_afterwards(
     machine: NativeHost, coordinator: ScriptedCoordinator, client: CudaClient, process: ProcessConnection
 ) -> None:
-    _, other = machine.joined(coordinator, GPUSHARE_CLIENT="other")
+    _, other = machine.new_client(coordinator, GPUSHARE_CLIENT="other")
     process.open(1)
     assert client.run("cuda.alloc(1 << 20)[0], cuda.spin()") == [0, 0]
     turn = process.turn
     process.connection.close()
     again = coordinator.accept().join(other, 1)
     again.open(2, turn=turn)
-    again.opened(2)
+    again.wait_until_entered(2)
     assert other.client_page.view.slots[1].allocated == 0
     again.drain(2)
     wait_until(lambda: other.client_page.view.slots[1].allocated == 1 << 20)
 
 
-def test_a_step_for_a_sibling_on_another_than_the_clients_first_device(
+def test_a_step_for_a_sibling_on_the_clients_second_device(
     coordinator: ScriptedCoordinator,
     client: CudaClient,
     process: ProcessConnection,
@@ -145,7 +146,7 @@ def test_a_permit_counts_only_with_the_answer_to_hello(machine: NativeHost) -> N
         client.result()
         process = coordinator.accept()
         client.start("cuda.spin()")
-        process.wants()
+        process.wait_for_waiting_thread()
         process.open(5)
         assert client.is_running()
         process.welcome()
@@ -154,15 +155,15 @@ def test_a_permit_counts_only_with_the_answer_to_hello(machine: NativeHost) -> N
 
 
 def test_a_page_of_an_earlier_connection_is_not_obeyed(machine: NativeHost) -> None:
-    """A coordinator that had hung wakes up and permits what its successor has not."""
+    """A coordinator that had hung writes a permit that its successor has not given."""
     with scripted_coordinator(machine.socket) as coordinator:
-        client, process = machine.joined(coordinator)
+        client, process = machine.new_client(coordinator)
         process.turn += 1
         before, number = Page(os.dup(process.page.descriptor)), process.turn
     with scripted_coordinator(machine.socket) as coordinator:
         again = coordinator.accept().welcome()
         client.start("cuda.spin()")
-        again.wants()
+        again.wait_for_waiting_thread()
         before.write_permit(Permit(number, 1, epoch=1, flags=MAY))
         again.doorbell()
         assert client.is_running(0.3)
@@ -172,8 +173,8 @@ def test_a_page_of_an_earlier_connection_is_not_obeyed(machine: NativeHost) -> N
     before.close()
 
 
-def test_what_is_not_a_bell_is_not_rung(machine: NativeHost) -> None:
-    """Another user may have made anything under that name."""
+def test_a_file_that_is_no_bell_is_not_rung(machine: NativeHost) -> None:
+    """Another user may have made a file of any type under that name."""
     machine.lock_folder.mkdir()
     with scripted_coordinator(machine.socket) as coordinator:
         client = machine.client()
@@ -185,7 +186,7 @@ def test_what_is_not_a_bell_is_not_rung(machine: NativeHost) -> None:
     path.unlink()
     path.write_text("a file")
     with scripted_coordinator(machine.socket) as coordinator:
-        client, process = machine.joined(coordinator)
+        client, process = machine.new_client(coordinator)
         client.begin(process, 1)
         process.drain(1)
     assert path.read_text() == "a file"

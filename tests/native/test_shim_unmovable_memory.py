@@ -1,4 +1,4 @@
-"""Memory that stays on the device and is only counted, on a stub of the driver; and devices without paging."""
+"""Tests of memory that stays on the device and is only counted, and of devices without paging, on stubcuda.c."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def counted(process: ProcessConnection) -> tuple[int, int]:
     return report.allocated // MIB, report.unmovable // MIB
 
 
-def test_a_slice_is_named_as_one(stub: Any) -> None:
+def test_a_mig_slice_has_a_mig_uuid(stub: Any) -> None:
     _, process = stub()
     (device,) = process.hello["devices"]
     assert device["uuid"] == "MIG-22222222-2222-2222-2222-222222222222"
@@ -44,7 +44,7 @@ def test_physical_memory_lives_as_long_as_a_handle_or_a_mapping(stub: Any) -> No
     assert counted(process) == (4, 4)
     assert client.run("map_at(0x100000, 4 << 20), release()") == [0, 0]
     assert counted(process) == (4, 4)
-    assert client.run("create(2 << 20)") == 0  # the same number, another memory
+    assert client.run("create(2 << 20)") == 0  # the same number for other memory
     assert counted(process) == (6, 6)
     assert client.run("unmap(0x100000, 4 << 20)") == 0
     assert counted(process) == (2, 2)
@@ -83,7 +83,7 @@ def test_arrays(stub: Any) -> None:
     assert counted(process) == (0, 0)
 
 
-def test_entry_points_of_old_are_counted_too(stub: Any) -> None:
+def test_functions_with_32_bit_addresses_are_counted_too(stub: Any) -> None:
     client, process = stub()
     process.page.control.memory_limit = 8 * MIB
     client.run("from ctypes import c_uint; old, pitch = c_uint(), c_uint()")
@@ -108,7 +108,7 @@ def test_entry_points_of_old_are_counted_too(stub: Any) -> None:
 
 
 def test_batches_wait_at_the_gate_and_are_counted(stub: Any) -> None:
-    """Both signatures of batch copies: the older has one parameter more, before the stream."""
+    """Batch copies have two signatures: the older one has one more parameter, before the stream."""
     client, process = stub()
     client.run(
         """
@@ -130,7 +130,7 @@ older, newer, prefetch, discard = (getattr(cuda, name) for name in names)
         "discard(*lists[:2], two, flags, stream)",
     ):
         client.start(call)
-        process.wants()
+        process.wait_for_waiting_thread()
         assert client.is_running()
         epoch = process.last_turn.epoch + 1
         process.open(epoch)
@@ -141,7 +141,7 @@ older, newer, prefetch, discard = (getattr(cuda, name) for name in names)
 def test_batches_of_3d_copies_are_counted_by_their_extents(stub: Any) -> None:
     client, process = stub()
     process.open(1)
-    operand = 8 + 32  # bytes: the kind, then an address, two lengths and a location, or an array and three offsets
+    operand = 8 + 32  # bytes: the kind; then an address, two lengths and a location, or an array and three offsets
     words = 2 * (2 * operand + 24 + 8) // 8
     client.run(f"operations = (c_uint64 * {words})(); at = {2 * operand // 8}; step = {words // 2}")
     client.run("operations[at : at + 3] = (16, 4, 2); operations[at + step : at + step + 3] = (8, 1, 1)")

@@ -1,4 +1,4 @@
-"""Turns without a coordinator, and the way back to one."""
+"""Tests of turns without a coordinator, and of the return to a coordinator."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_c
 
 MS = 1_000_000
 LOOP = """
-stop, made = False, 0
+stop, launches = False, 0
 def loop():
-    global made
-    cuda.here()
+    global launches
+    cuda.make_current()
     while not stop:
         assert cuda.spin(0.2) == 0 and cuda.cuStreamSynchronize(None) == 0
-        made += 1
+        launches += 1
 thread = in_thread(loop)
 """
 
@@ -29,8 +29,8 @@ thread = in_thread(loop)
 def clients(
     machine: NativeHost, coordinator: ScriptedCoordinator, *names: str, quantum: float = 0.2
 ) -> list[tuple[CudaClient, ProcessConnection]]:
-    """Clients that were told a quantum (in seconds), gates closed."""
-    made = []
+    """Start clients with a quantum (in seconds) and closed gates."""
+    started = []
     for name in names:
         client = machine.client(GPUSHARE_CLIENT=name)
         client.start("cuda = Cuda()")
@@ -38,8 +38,8 @@ def clients(
         process.page.control.quantum_ns = int(quantum * 1e9)
         process.welcome()
         client.result()
-        made.append((client, process))
-    return made
+        started.append((client, process))
+    return started
 
 
 def lock_is_free(machine: NativeHost) -> bool:
@@ -53,8 +53,8 @@ def lock_is_free(machine: NativeHost) -> bool:
 
 
 def advances(client: CudaClient, seconds: float = 5.0) -> None:
-    before = client.run("made")
-    wait_until(lambda: client.run("made") > before, seconds, "a launch")
+    before = client.run("launches")
+    wait_until(lambda: client.run("launches") > before, seconds, "a launch")
 
 
 def finish(*clients: CudaClient) -> None:
@@ -83,12 +83,12 @@ def test_turns_work_without_any_coordinator(machine: NativeHost) -> None:
     client.run("1")  # the interpreter has started
     begin = time.monotonic()
     client.run("cuda = Cuda()")
-    assert time.monotonic() - begin < 1.5, "the program waited for a coordinator that is not there"
+    assert time.monotonic() - begin < 1.5, "the program waited for a coordinator although there is none"
     assert client.run("cuda.spin()") == 0
-    wait_until(lambda: lock_is_free(machine))  # an idle client gives the device back
+    wait_until(lambda: lock_is_free(machine))  # an idle client leaves its turn
 
 
-def test_a_holder_that_is_killed_makes_room_also_if_a_child_of_its_lives(machine: NativeHost) -> None:
+def test_the_turn_of_a_killed_process_ends_although_its_child_lives(machine: NativeHost) -> None:
     with scripted_coordinator(machine.socket) as coordinator:
         (one, _), (two, _) = clients(machine, coordinator, "one", "two", quantum=60)
         one.run("child = os.fork()\nif child == 0:\n    time.sleep(60)\n    os._exit(0)")
@@ -96,7 +96,7 @@ def test_a_holder_that_is_killed_makes_room_also_if_a_child_of_its_lives(machine
     one.run(LOOP)
     wait_until(lambda: not lock_is_free(machine))
     two.run(LOOP)
-    assert two.run("made") == 0
+    assert two.run("launches") == 0
     one.process.send_signal(signal.SIGKILL)
     advances(two, 1.0)
     os.kill(child, signal.SIGKILL)
@@ -114,29 +114,29 @@ def test_another_coordinator_adopts_a_running_turn(machine: NativeHost) -> None:
         assert process.page.control.quantum_ns == 60_000 * MS
         advances(client)
         process.open(1, turn=before.turn)
-        process.opened(1)
+        process.wait_until_entered(1)
         assert process.last_turn.entered_ns == before.entered_ns
         advances(client)
         process.drain(1)
         assert lock_is_free(machine)
-        process.wants()
+        process.wait_for_waiting_thread()
         process.open(100)
         advances(client)
 
 
-def test_a_coordinator_that_hangs_is_left(machine: NativeHost) -> None:
+def test_a_process_leaves_a_coordinator_that_hangs(machine: NativeHost) -> None:
     with scripted_coordinator(machine.socket) as coordinator:
         ((client, process),) = clients(machine, coordinator, "one")
-        process.page.control.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last one: 5 s are over in a second
+        process.page.control.heartbeat_ns = time.monotonic_ns() - 3_900 * MS  # the last heartbeat, 5 s old in a second
         client.run(LOOP)
-        process.wants()
-        again = coordinator.accept(8.0)  # it tries anew, and is not answered
+        process.wait_for_waiting_thread()
+        again = coordinator.accept(8.0)  # the process connects again, and gets no answer
         assert again.phase == OUT
         advances(client, 8.0)
 
 
 def test_launch_budget_ends_with_its_coordinator(machine: NativeHost) -> None:
-    """It was for the sake of a neighbour that ran at the same time; there is none in turns."""
+    """The budget was for colocated clients, and no client is colocated without a coordinator."""
     with scripted_coordinator(machine.socket) as coordinator:
         ((client, process),) = clients(machine, coordinator, "x")
         process.page.control.budget_rate = 1

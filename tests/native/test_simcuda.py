@@ -1,4 +1,4 @@
-"""The simulated driver as one program sees it, through NVIDIA's own cuda-bindings."""
+"""Tests of the simulated driver with one program, through NVIDIA's own cuda-bindings."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def floats(values: list[float]) -> bytes:
 
 
 def elapsed(function: Any) -> float:
-    began = time.monotonic()
+    start = time.monotonic()
     function()
-    return time.monotonic() - began
+    return time.monotonic() - start
 
 
 def test_every_row_of_the_table_is_exported_with_its_twin_and_nothing_else() -> None:
     table = (ROOT / "native" / "simcuda" / "symbols.def").read_text()
     rows = re.findall(r"^(PLAIN|STREAM)\((\w+), (\w+), (\d+), (\w*)", table, re.MULTILINE)
-    wanted = {symbol for _, _, symbol, _, _ in rows} | {f"{row[2]}_{row[4]}" for row in rows if row[0] == "STREAM"}
+    expected = {symbol for _, _, symbol, _, _ in rows} | {f"{row[2]}_{row[4]}" for row in rows if row[0] == "STREAM"}
     listing = subprocess.run(["nm", "-D", "--defined-only", str(simulated_driver())], capture_output=True, text=True)
     exported = {line.split()[-1] for line in listing.stdout.splitlines()}
-    assert exported == wanted | {"simcuda_describe", "simcuda_processes"}
+    assert exported == expected | {"simcuda_describe", "simcuda_processes"}
 
 
 @on_driver()
@@ -122,27 +122,27 @@ def test_errors(cuda: Cuda) -> None:
     cuda.cuStreamDestroy(stream)
     assert cuda.code("cuStreamSynchronize", stream) == 400
     assert cuda.cuGetErrorName(cuda.driver.CUresult(700)) == b"CUDA_ERROR_ILLEGAL_ADDRESS"
-    cuda.launch("fill_f32", memory, 1.0, 2000)  # beyond its end
+    cuda.launch("fill_f32", memory, 1.0, 2000)  # beyond the end of the memory
     assert cuda.code("cuCtxSynchronize") == 700
     assert cuda.code("cuMemAlloc", 4096) == 700
     assert cuda.code("cuStreamCreate", 0) == 700
 
 
 @on_driver()
-def test_functions_of_others_load_but_do_not_run(cuda: Cuda) -> None:
+def test_functions_that_are_not_built_in_load_but_do_not_run(cuda: Cuda) -> None:
     text = b"""
         .version 6.0
         .target sm_50 // a comment
         .address_size 64
         .visible .global .align 4 .u32 counter[3];
-        .visible .entry mine(.param .u64 mine_0, .param .align 8 .b8 mine_1[24], .param .f32 mine_2) { ret; }
+        .visible .entry own(.param .u64 own_0, .param .align 8 .b8 own_1[24], .param .f32 own_2) { ret; }
         .visible .entry fill_f32(.param .u64 other) { ret; }
         \0"""
     module = cuda.cuModuleLoadData(text)
-    mine = cuda.cuModuleGetFunction(module, b"mine")
-    assert [cuda.cuFuncGetParamInfo(mine, i) for i in range(3)] == [[0, 8], [8, 24], [32, 4]]
-    assert cuda.code("cuFuncGetParamInfo", mine, 3) == 1
-    for name in (b"mine", b"fill_f32"):  # the same name with other parameters is not the built-in one
+    own = cuda.cuModuleGetFunction(module, b"own")
+    assert [cuda.cuFuncGetParamInfo(own, i) for i in range(3)] == [[0, 8], [8, 24], [32, 4]]
+    assert cuda.code("cuFuncGetParamInfo", own, 3) == 1
+    for name in (b"own", b"fill_f32"):  # a function with other parameters is not built in
         function = cuda.cuModuleGetFunction(module, name)
         assert cuda.code("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) == 801
     assert cuda.cuModuleGetGlobal(module, b"counter")[1] == 12
@@ -185,7 +185,7 @@ def test_lookup_honours_version_and_default_stream(cuda: Cuda) -> None:
     library = ctypes.CDLL("libcuda.so.1")
     found, status = ctypes.c_void_p(), ctypes.c_int()
 
-    def look(name: bytes, version: int, flags: int = 0) -> tuple[int, int | None, int]:
+    def look_up(name: bytes, version: int, flags: int = 0) -> tuple[int, int | None, int]:
         code = library.cuGetProcAddress_v2(
             name, ctypes.byref(found), version, ctypes.c_uint64(flags), ctypes.byref(status)
         )
@@ -194,13 +194,13 @@ def test_lookup_honours_version_and_default_stream(cuda: Cuda) -> None:
     def symbol(name: str) -> int | None:
         return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
 
-    assert look(b"cuMemPrefetchAsync", 11000) == (0, symbol("cuMemPrefetchAsync"), 0)
-    assert look(b"cuMemPrefetchAsync", 13000) == (0, symbol("cuMemPrefetchAsync_v2"), 0)
-    assert look(b"cuMemPrefetchAsync", 13000, 2) == (0, symbol("cuMemPrefetchAsync_v2_ptsz"), 0)
-    assert look(b"cuMemcpyHtoD", 12000, 2) == (0, symbol("cuMemcpyHtoD_v2_ptds"), 0)
-    assert look(b"cuLaunchKernel", 12000, 1) == (0, symbol("cuLaunchKernel"), 0)
-    assert look(b"cuLaunchKernelEx", 11000) == (500, None, 2)
-    assert look(b"cuNoSuchThing", 13000) == (500, None, 1)
+    assert look_up(b"cuMemPrefetchAsync", 11000) == (0, symbol("cuMemPrefetchAsync"), 0)
+    assert look_up(b"cuMemPrefetchAsync", 13000) == (0, symbol("cuMemPrefetchAsync_v2"), 0)
+    assert look_up(b"cuMemPrefetchAsync", 13000, 2) == (0, symbol("cuMemPrefetchAsync_v2_ptsz"), 0)
+    assert look_up(b"cuMemcpyHtoD", 12000, 2) == (0, symbol("cuMemcpyHtoD_v2_ptds"), 0)
+    assert look_up(b"cuLaunchKernel", 12000, 1) == (0, symbol("cuLaunchKernel"), 0)
+    assert look_up(b"cuLaunchKernelEx", 11000) == (500, None, 2)
+    assert look_up(b"cuNoSuchFunction", 13000) == (500, None, 1)
 
 
 def test_a_plain_c_program(tmp_path: Path) -> None:

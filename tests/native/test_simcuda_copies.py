@@ -1,4 +1,4 @@
-"""Copies of layers and in batches on the simulated driver."""
+"""Tests of copies in three dimensions, in batches and with arrays on the simulated driver."""
 
 from __future__ import annotations
 
@@ -65,9 +65,8 @@ def test_batches_by_both_signatures(cuda: Cuda) -> None:
     arguments = (targets, sources, sizes, count, attributes, first, one)
     assert library.cuMemcpyBatchAsync(*arguments, ctypes.byref(failed), handle) == 1 and failed.value == 1
     assert library.cuMemcpyBatchAsync_v2(*arguments, ctypes.c_void_p(0)) == 1  # the legacy stream
-    assert (
-        library.cuMemcpyBatchAsync_v2(*arguments[:5], batch([1]), one, handle) == 1
-    )  # of the first element nothing is said
+    # The first element has no attributes.
+    assert library.cuMemcpyBatchAsync_v2(*arguments[:5], batch([1]), one, handle) == 1
 
 
 @on_driver()
@@ -75,19 +74,19 @@ def test_prefetches_in_a_batch(cuda: Cuda) -> None:
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     memories = [cuda.cuMemAllocManaged(8 * MIB, 1) for _ in range(3)]
     before = free_bytes(cuda)
-    there = properties(cuda).location
-    cuda.cuMemPrefetchBatchAsync(memories, [8 * MIB] * 3, 3, [there], [0], 1, 0, stream)
+    to_array = properties(cuda).location
+    cuda.cuMemPrefetchBatchAsync(memories, [8 * MIB] * 3, 3, [to_array], [0], 1, 0, stream)
     cuda.cuStreamSynchronize(stream)
     assert free_bytes(cuda) == before - 24 * MIB
     host = cuda.driver.CUmemLocation()
     host.type = cuda.driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
-    cuda.cuMemPrefetchBatchAsync(memories, [8 * MIB] * 3, 3, [host, there], [0, 1], 2, 0, stream)
+    cuda.cuMemPrefetchBatchAsync(memories, [8 * MIB] * 3, 3, [host, to_array], [0, 1], 2, 0, stream)
     cuda.cuStreamSynchronize(stream)
     assert free_bytes(cuda) == before - 16 * MIB
 
 
 @on_driver()
-def test_arrays_keep_what_is_copied_to_them(cuda: Cuda) -> None:
+def test_arrays_keep_the_copied_data(cuda: Cuda) -> None:
     driver, data = cuda.driver, os.urandom(64 * 10)
     source, target = with_bytes(cuda, data), with_bytes(cuda, bytes(640))
     before = free_bytes(cuda)
@@ -97,19 +96,29 @@ def test_arrays_keep_what_is_copied_to_them(cuda: Cuda) -> None:
     array = cuda.cuArrayCreate(shape)
     assert free_bytes(cuda) <= before - 300 * 2000 * 8
     assert int(cuda.cuArrayGetDescriptor(array).Height) == 2000
-    there, back = driver.CUDA_MEMCPY2D(), driver.CUDA_MEMCPY2D()
+    to_array, from_array = driver.CUDA_MEMCPY2D(), driver.CUDA_MEMCPY2D()
     kinds = driver.CUmemorytype
-    there.srcMemoryType, there.srcDevice, there.srcPitch = kinds.CU_MEMORYTYPE_DEVICE, source, 64
-    there.dstMemoryType, there.dstArray, there.dstXInBytes, there.dstY = kinds.CU_MEMORYTYPE_ARRAY, array, 8, 1500
-    back.srcMemoryType, back.srcArray, back.srcXInBytes, back.srcY = kinds.CU_MEMORYTYPE_ARRAY, array, 8, 1500
-    back.dstMemoryType, back.dstDevice, back.dstPitch = kinds.CU_MEMORYTYPE_DEVICE, target, 64
-    there.WidthInBytes = back.WidthInBytes = 64
-    there.Height = back.Height = 10
-    cuda.cuMemcpy2D(there)
-    cuda.cuMemcpy2D(back)
+    to_array.srcMemoryType, to_array.srcDevice, to_array.srcPitch = kinds.CU_MEMORYTYPE_DEVICE, source, 64
+    to_array.dstMemoryType, to_array.dstArray, to_array.dstXInBytes, to_array.dstY = (
+        kinds.CU_MEMORYTYPE_ARRAY,
+        array,
+        8,
+        1500,
+    )
+    from_array.srcMemoryType, from_array.srcArray, from_array.srcXInBytes, from_array.srcY = (
+        kinds.CU_MEMORYTYPE_ARRAY,
+        array,
+        8,
+        1500,
+    )
+    from_array.dstMemoryType, from_array.dstDevice, from_array.dstPitch = kinds.CU_MEMORYTYPE_DEVICE, target, 64
+    to_array.WidthInBytes = from_array.WidthInBytes = 64
+    to_array.Height = from_array.Height = 10
+    cuda.cuMemcpy2D(to_array)
+    cuda.cuMemcpy2D(from_array)
     assert cuda.read(target, 640) == data
-    there.dstXInBytes = 300 * 8 - 32
-    assert cuda.code("cuMemcpy2D", there) == 1  # beyond the row
+    to_array.dstXInBytes = 300 * 8 - 32
+    assert cuda.code("cuMemcpy2D", to_array) == 1  # beyond the row
     cuda.cuMemcpyHtoA(array, 16, data, 100)
     found = bytearray(50)
     cuda.cuMemcpyAtoH(found, array, 20, 50)
@@ -117,11 +126,11 @@ def test_arrays_keep_what_is_copied_to_them(cuda: Cuda) -> None:
     cuda.cuArrayDestroy(array)
     assert free_bytes(cuda) == before
     assert cuda.code("cuArrayDestroy", array) == 400
-    assert cuda.code("cuMemcpy2D", back) == 400
+    assert cuda.code("cuMemcpy2D", from_array) == 400
 
 
 @on_driver()
-def test_arrays_of_layers(cuda: Cuda) -> None:
+def test_arrays_in_three_dimensions(cuda: Cuda) -> None:
     driver = cuda.driver
     shape = driver.CUDA_ARRAY3D_DESCRIPTOR()
     shape.Width, shape.Height, shape.Depth, shape.NumChannels = 16, 4, 3, 1

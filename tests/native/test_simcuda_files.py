@@ -1,4 +1,4 @@
-"""The files of the simulated machine: its parameters, its state, the execution log; and what they say of devices."""
+"""Tests of the files of the simulated machine: its parameters, its state and the execution log."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ..driver_facts.harness import MIB, MS, Cuda, environment, run_test_program
+from ..driver_facts.harness import MIB, MS, Cuda, environment, running_process
 from . import simlog
-from .test_simcuda_multiprocess import FAST, read_line, say
+from .test_simcuda_multiprocess import FAST, read_line, send
 
 
 def logged(cuda: Cuda) -> None:
@@ -23,7 +23,7 @@ def logged(cuda: Cuda) -> None:
         cuda.launch("spin", 0)
     cuda.launch("spin", 20 * MS)
     cuda.cuCtxSynchronize()
-    say("ready")
+    send("ready")
     input()
 
 
@@ -32,7 +32,7 @@ def test_the_log_survives_a_kill(tmp_path: Path) -> None:
     conf.write_text(FAST)
     log.mkdir()
     more = {"GPUSHARE_SIM_CONFIG": str(conf), "GPUSHARE_SIM_LOG": str(log)}
-    with run_test_program(logged, environment(tmp_path / "state", **more)) as process:
+    with running_process(logged, environment(tmp_path / "state", **more)) as process:
         assert read_line(process) == "ready"
         process.kill()
         process.wait()
@@ -59,7 +59,7 @@ def test_overlap_is_found() -> None:
 
 
 def describe(variables: dict[str, str]) -> tuple[int, object]:
-    """What simcuda_describe says in a process with these variables."""
+    """Return the code and the description of simcuda_describe in a process with these variables."""
     code = """if True:
         import ctypes, json, os, threading
         buffer = ctypes.create_string_buffer(65536)
@@ -83,13 +83,13 @@ def test_description_is_readable_without_using_the_devices(tmp_path: Path) -> No
     assert len({device["uuid"] for device in devices}) == 2
     assert all(device["uuid"].startswith("GPU-53494d") and len(device["uuid"]) == 40 for device in devices)
     again = describe(environment(tmp_path / "state", GPUSHARE_SIM_DEVICES="2", GPUSHARE_SIM_MEMORY="2GiB"))[1]
-    elsewhere = describe(environment(tmp_path / "other", GPUSHARE_SIM_DEVICES="2"))[1]
-    assert again == devices and isinstance(elsewhere, list) and elsewhere[0]["uuid"] != devices[0]["uuid"]
+    other_file = describe(environment(tmp_path / "other", GPUSHARE_SIM_DEVICES="2"))[1]
+    assert again == devices and isinstance(other_file, list) and other_file[0]["uuid"] != devices[0]["uuid"]
 
 
 def visible(cuda: Cuda) -> None:
     count = cuda.cuDeviceGetCount()
-    say(json.dumps([bytes(cuda.cuDeviceGetUuid(cuda.cuDeviceGet(i)).bytes).hex() for i in range(count)]))
+    send(json.dumps([bytes(cuda.cuDeviceGetUuid(cuda.cuDeviceGet(i)).bytes).hex() for i in range(count)]))
 
 
 def test_visible_devices(tmp_path: Path) -> None:
@@ -98,14 +98,14 @@ def test_visible_devices(tmp_path: Path) -> None:
     assert isinstance(devices, list)
     uuids = [device["uuid"] for device in devices]
 
-    def seen(choice: str) -> list[str]:
-        with run_test_program(visible, variables | {"CUDA_VISIBLE_DEVICES": choice}) as process:
+    def visible_uuids(choice: str) -> list[str]:
+        with running_process(visible, variables | {"CUDA_VISIBLE_DEVICES": choice}) as process:
             return [f"GPU-{u[:8]}-{u[8:12]}-{u[12:16]}-{u[16:20]}-{u[20:]}" for u in json.loads(read_line(process))]
 
-    assert seen("2,0") == [uuids[2], uuids[0]]
-    assert seen(uuids[1]) == [uuids[1]]
-    assert seen("1,-1,0") == [uuids[1]]
-    with run_test_program(visible, variables | {"CUDA_VISIBLE_DEVICES": ""}) as process:
+    assert visible_uuids("2,0") == [uuids[2], uuids[0]]
+    assert visible_uuids(uuids[1]) == [uuids[1]]
+    assert visible_uuids("1,-1,0") == [uuids[1]]
+    with running_process(visible, variables | {"CUDA_VISIBLE_DEVICES": ""}) as process:
         assert read_line(process) == ""  # cuInit found no device
 
 
@@ -113,7 +113,7 @@ def test_visible_devices(tmp_path: Path) -> None:
     ("text", "line"),
     [("memory = 1", 1), ("[device]\nmemory = lots", 2), ("time_scale 3", 1), ("[device]\ncolour = red", 2)],
 )
-def test_parameters_that_make_no_sense_are_named(tmp_path: Path, text: str, line: int) -> None:
+def test_the_error_has_the_line_of_an_invalid_parameter(tmp_path: Path, text: str, line: int) -> None:
     (tmp_path / "bad.conf").write_text(text)
     code, error = describe(environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "bad.conf")))
     assert code == -1
@@ -127,43 +127,44 @@ def two_devices(cuda: Cuda) -> None:
     cuda.cuMemAlloc(16 * MIB)
     assert cuda.cuMemGetInfo()[0] == free - 16 * MIB
     cuda.cuCtxSetCurrent(cuda.context)
-    say(
+    send(
         json.dumps([total, cuda.cuDeviceGetName(32, cuda.cuDeviceGet(1)).split(b"\0")[0].decode(), cuda.cuMemGetInfo()])
     )
 
 
 def test_parameters_of_several_devices(tmp_path: Path) -> None:
     (tmp_path / "machine.conf").write_text(
-        "# two of them\nslice = 1 ms\n[device]\nmemory = 64 MiB\n[device]\nname = Big # one\nmemory = 3 GiB\n"
+        "# two devices\nslice = 1 ms\n[device]\nmemory = 64 MiB\n[device]\nname = Big # one\nmemory = 3 GiB\n"
         "fault_bandwidth = 4 GiB/s\nlaunch_overhead = 10 us\ncontext_memory = 0\n"
     )
     variables = environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
-    with run_test_program(two_devices, variables) as process:
+    with running_process(two_devices, variables) as process:
         total, name, info = json.loads(read_line(process))
     assert total == [64 * MIB, 3 << 30] and name == "Big"
     assert info == [48 * MIB, 64 * MIB]
 
 
-def test_the_shared_file_is_private_and_others_are_refused(tmp_path: Path) -> None:
+def test_the_shared_file_is_private_and_a_readable_one_is_refused(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with run_test_program(visible, environment(state)) as process:
+    with running_process(visible, environment(state)) as process:
         assert read_line(process) != "[]"
     assert state.stat().st_mode & 0o777 == 0o600
     state.chmod(0o644)
-    with run_test_program(visible, environment(state)) as process:
+    with running_process(visible, environment(state)) as process:
         assert read_line(process) == ""
     assert not list(tmp_path.glob("*.new"))
 
 
 def test_devices_of_every_user_are_identified_by_their_file(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    everybodys = environment(state, GPUSHARE_SIM_SHARED="1")
-    uuid = "GPU-53494d00-0000-0000"  # nobody's uid
-    assert str(describe(everybodys)[1]).count(uuid) == 1
-    with run_test_program(visible, everybodys) as process:
+    of_all_users = environment(state, GPUSHARE_SIM_SHARED="1")
+    uuid = "GPU-53494d00-0000-0000"  # uid 0 for the devices of all users
+    assert str(describe(of_all_users)[1]).count(uuid) == 1
+    with running_process(visible, of_all_users) as process:
         assert uuid.replace("GPU-", "").replace("-", "") in read_line(process)
     assert state.stat().st_mode & 0o777 == 0o666
-    with run_test_program(visible, environment(state)) as process:  # for whom they are to be private, they are not
+    # A driver with private devices refuses the file of all users.
+    with running_process(visible, environment(state)) as process:
         assert read_line(process) == ""
     code, error = describe(environment(tmp_path / "other", GPUSHARE_SIM_SHARED="yes"))
     assert code == -1 and error == {"error": "GPUSHARE_SIM_SHARED=yes: 0 or 1 is needed"}

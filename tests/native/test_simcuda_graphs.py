@@ -1,4 +1,4 @@
-"""Graphs on the simulated driver: nodes added by hand, child graphs, events, memory, updates."""
+"""Tests of graphs on the simulated driver: nodes added by hand, child graphs, events, memory and updates."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def alloc_params(cuda: Cuda, size: int) -> Any:
 @on_driver()
 def test_nodes_added_by_hand(cuda: Cuda) -> None:
     memory, stream = zeroed(cuda), cuda.cuStreamCreate(NON_BLOCKING)
-    seen: list[float] = []
+    values: list[float] = []
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     def function(_: int) -> None:
-        seen.append(ctypes.c_float.from_address(int(memory)).value)
+        values.append(ctypes.c_float.from_address(int(memory)).value)
 
     graph = cuda.cuGraphCreate(0)
     kernel = cuda.driver.CUDA_KERNEL_NODE_PARAMS()
@@ -70,11 +70,11 @@ def test_nodes_added_by_hand(cuda: Cuda) -> None:
     for _ in range(2):
         cuda.cuGraphLaunch(run, stream)
     cuda.cuStreamSynchronize(stream)
-    assert seen == [1.0, 2.0]
+    assert values == [1.0, 2.0]
 
 
 @on_driver()
-def test_child_graphs_are_copies_and_launches_are_captured_as_such(cuda: Cuda) -> None:
+def test_child_graphs_are_copies_and_captured_launches_are_child_nodes(cuda: Cuda) -> None:
     memory, stream = zeroed(cuda), cuda.cuStreamCreate(NON_BLOCKING)
     inner = capture(cuda, stream, add_one(cuda, memory, stream))
     outer = cuda.cuGraphCreate(0)
@@ -119,14 +119,14 @@ def test_events_inside_graphs(cuda: Cuda) -> None:
     add_one(cuda, memory, second)()
     time.sleep(0.05)
     assert not cuda.is_done(second) and cuda.code("cuEventQuery", started) == 600
-    cuda.cuEventDestroy(event)  # the graphs keep it
+    cuda.cuEventDestroy(event)  # the graphs keep the event
     word.value = 1
     cuda.cuStreamSynchronize(second)
     assert cuda.code("cuEventQuery", started) == 0
 
 
 @on_driver()
-def test_memory_that_a_graph_does_not_free_outlives_it(cuda: Cuda) -> None:
+def test_memory_that_a_graph_does_not_free_outlives_the_graph(cuda: Cuda) -> None:
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     before = free_bytes(cuda)
     graph = cuda.cuGraphCreate(0)

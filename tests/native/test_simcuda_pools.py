@@ -1,4 +1,4 @@
-"""Memory pools on the simulated driver."""
+"""Tests of memory pools on the simulated driver."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = range(4, 9)
 
 
 def new_pool(cuda: Cuda) -> Any:
-    wanted = cuda.driver.CUmemPoolProps()
-    wanted.allocType = cuda.driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    wanted.location = properties(cuda).location
-    return cuda.cuMemPoolCreate(wanted)
+    pool_properties = cuda.driver.CUmemPoolProps()
+    pool_properties.allocType = cuda.driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    pool_properties.location = properties(cuda).location
+    return cuda.cuMemPoolCreate(pool_properties)
 
 
 def figures(cuda: Cuda, pool: Any) -> list[int]:
-    """Reserved and used, each with its high mark, in MiB."""
+    """Return reserved and used memory, each with its high mark, in MiB."""
     attribute = cuda.driver.CUmemPool_attribute
     return [
         int(cuda.cuMemPoolGetAttribute(pool, attribute(number))) // MIB for number in range(RESERVED, USED_HIGH + 1)
@@ -31,7 +31,7 @@ def set_attribute(cuda: Cuda, pool: Any, number: int, value: int) -> int:
 
 
 @on_driver()
-def test_a_pool_keeps_what_its_threshold_allows(cuda: Cuda) -> None:
+def test_a_pool_keeps_memory_up_to_its_threshold(cuda: Cuda) -> None:
     stream, pool = cuda.cuStreamCreate(NON_BLOCKING), new_pool(cuda)
     before = free_bytes(cuda)
     assert set_attribute(cuda, pool, THRESHOLD, 16 * MIB) == 0
@@ -50,7 +50,7 @@ def test_a_pool_keeps_what_its_threshold_allows(cuda: Cuda) -> None:
     assert set_attribute(cuda, pool, USED, 0) == 1
     cuda.cuMemPoolTrimTo(pool, 0)
     assert figures(cuda, pool) == [10, 16, 10, 10] and free_bytes(cuda) == before - 10 * MIB
-    cuda.cuMemPoolDestroy(pool)  # lives until its last allocation is freed
+    cuda.cuMemPoolDestroy(pool)  # the pool lives until its last allocation is freed
     assert cuda.code("cuMemAllocFromPoolAsync", MIB, pool, stream) == 1
     cuda.launch("fill_f32", again, 1.0, 16, stream=stream)
     cuda.cuMemFreeAsync(again, stream)
@@ -59,7 +59,7 @@ def test_a_pool_keeps_what_its_threshold_allows(cuda: Cuda) -> None:
 
 
 @on_driver()
-def test_the_pool_of_a_device_can_be_another(cuda: Cuda) -> None:
+def test_the_pool_of_a_device_can_be_replaced(cuda: Cuda) -> None:
     stream, pool = cuda.cuStreamCreate(NON_BLOCKING), new_pool(cuda)
     default = cuda.cuDeviceGetDefaultMemPool(cuda.device)
     assert int(cuda.cuDeviceGetMemPool(cuda.device)) == int(default)

@@ -1,4 +1,4 @@
-"""The order and the times of work on the simulated driver: streams, events, host functions, waits, captures."""
+"""Tests of the order and times of work on the simulated driver: streams, events, waits and captures."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def test_submitting_is_asynchronous_and_ordered(cuda: Cuda) -> None:
     for stream in streams:
         assert elapsed(lambda stream=stream: cuda.launch("spin", 200 * MS, stream=stream)) < 0.1
     assert not any(cuda.is_done(stream) for stream in streams)
-    assert elapsed(cuda.cuCtxSynchronize) < 0.4  # they ran beside each other
+    assert elapsed(cuda.cuCtxSynchronize) < 0.4  # the streams ran at the same time
     memory = cuda.cuMemAlloc(MIB)
-    for value in range(3000):  # more than the queue holds
+    for value in range(3000):  # more than the queue has room for
         cuda.launch("fill_f32", memory, float(value), 4, stream=streams[0])
     cuda.cuStreamSynchronize(streams[0])
     assert cuda.read_f32(memory, 3) == 2999.0
@@ -100,9 +100,9 @@ def test_events_order_and_time(cuda: Cuda) -> None:
 
 
 @on_driver()
-def test_graphs_replay_what_was_captured(cuda: Cuda) -> None:
+def test_graphs_replay_the_captured_work(cuda: Cuda) -> None:
     stream, side = cuda.cuStreamCreate(0), cuda.cuStreamCreate(0)
-    event, back = cuda.cuEventCreate(2), cuda.cuEventCreate(2)
+    event, joined = cuda.cuEventCreate(2), cuda.cuEventCreate(2)
     memory = cuda.cuMemAlloc(4096)
     cuda.cuMemsetD8(memory, 0, 4096)
     cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(1))
@@ -111,8 +111,8 @@ def test_graphs_replay_what_was_captured(cuda: Cuda) -> None:
     cuda.cuStreamWaitEvent(side, event, 0)
     cuda.launch("work_f32", memory, 2, 0, 0, stream=side)
     assert int(cuda.cuStreamIsCapturing(side)) == 1
-    cuda.cuEventRecord(back, side)
-    cuda.cuStreamWaitEvent(stream, back, 0)
+    cuda.cuEventRecord(joined, side)
+    cuda.cuStreamWaitEvent(stream, joined, 0)
     graph = cuda.cuStreamEndCapture(stream)
     assert cuda.read(memory, 8) == bytes(8)
     run = cuda.cuGraphInstantiate(graph, 0)

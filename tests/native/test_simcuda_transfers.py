@@ -1,4 +1,4 @@
-"""What crosses the simulated link, how fast, and where unified memory is afterwards."""
+"""Tests of the simulated link: transfers, their times, and the place of unified memory afterwards."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, run_test_program
-from ..driver_facts.test_memory import place, prefetch
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, running_process
+from ..driver_facts.test_memory import location, prefetch
 from ..driver_facts.vmm import free_bytes
 from ..support import sanitizers
 from . import simlog
@@ -34,25 +34,25 @@ SLACK = 0.0005  # the model runs up to 50 us ahead of the clock, at every synchr
 
 
 def timed(test: Callable[..., None]) -> Callable[..., None]:
-    """What a sanitizer, or another test, adds to a copy is not the model's."""
+    """Mark a test of times as exclusive, and skip it under a sanitizer, because both change the times of copies."""
     return pytest.mark.exclusive(
-        pytest.mark.skipif(bool(sanitizers.KIND), reason="compares times with the model's")(test)
+        pytest.mark.skipif(bool(sanitizers.KIND), reason="the sanitizer changes the measured times")(test)
     )
 
 
 def takes(function: Callable[[], object], expected: float, times: int = 8) -> bool:
-    """Does it take `expected` seconds? A busy machine makes some runs slower, none faster."""
+    """Assert that the fastest run takes `expected` seconds. A busy machine makes some runs slower and none faster."""
     found = []
     while len(found) < times and (not found or min(found) > 1.6 * expected):
-        began = time.monotonic()
+        start = time.monotonic()
         function()
-        found.append(time.monotonic() - began)
+        found.append(time.monotonic() - start)
     assert expected - SLACK <= min(found) <= 1.6 * expected, found
     return True
 
 
 def advise(cuda: Cuda, memory: Any, advice: int, on_device: bool) -> None:
-    cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(advice), place(cuda, on_device))
+    cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(advice), location(cuda, on_device))
 
 
 def touch(cuda: Cuda, memory: Any, size: int = SIZE) -> None:
@@ -70,8 +70,8 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 
 def run(test: Callable[..., None], machine: dict[str, str]) -> list[simlog.Execution]:
-    """Run it in a process of its own on this machine; what the device did for it."""
-    with run_test_program(test, machine) as process:
+    """Run a program in a process of its own, and return the executions of the device for that process."""
+    with running_process(test, machine) as process:
         assert process.wait(timeout=60) == 0
     return simlog.read_all(Path(machine["GPUSHARE_SIM_LOG"]))[process.pid]
 
@@ -126,41 +126,41 @@ def copier(cuda: Cuda) -> None:
     cuda.cuMemcpyHtoD(device, host, SIZE)
     print("ready", flush=True)
     input()
-    began = time.monotonic()
+    start = time.monotonic()
     for _ in range(4):
         cuda.cuMemcpyHtoD(device, host, SIZE)
-    print(time.monotonic() - began, flush=True)
+    print(time.monotonic() - start, flush=True)
 
 
 def test_processes_share_the_link(machine: dict[str, str]) -> None:
-    with run_test_program(copier, machine) as one, run_test_program(copier, machine) as other:
+    with running_process(copier, machine) as one, running_process(copier, machine) as other:
         assert read_line(one) == read_line(other) == "ready"
         go(one)
         go(other)
         assert min(float(read_line(one)), float(read_line(other))) > 1.5 * 4 * 0.064
 
 
-def moves_only_what_is_elsewhere(cuda: Cuda) -> None:
+def move_only_missing_pages(cuda: Cuda) -> None:
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     free = free_bytes(cuda)
-    prefetch(cuda, memory, SIZE, True)  # 0: untouched pages get memory, nothing moves
+    prefetch(cuda, memory, SIZE, True)  # 0: untouched pages get memory, and nothing moves
     assert free_bytes(cuda) == free - SIZE
-    prefetch(cuda, memory, SIZE, True)  # 1: all is there
+    prefetch(cuda, memory, SIZE, True)  # 1: everything is on the device
     prefetch(cuda, memory, 16 * MIB, False)  # 2
-    prefetch(cuda, memory, SIZE, True)  # 3: what left comes back
+    prefetch(cuda, memory, SIZE, True)  # 3: the evicted pages come back
     prefetch(cuda, memory, SIZE, False)  # 4
     assert free_bytes(cuda) == free
     assert elapsed(lambda: prefetch(cuda, memory, SIZE, True)) >= 0.064 - SLACK  # 5
     untouched = cuda.cuMemAllocManaged(SIZE, 1)
-    prefetch(cuda, untouched, SIZE, False)  # 6: gets memory on the host
-    prefetch(cuda, untouched, SIZE, True)  # 7: which then must move
+    prefetch(cuda, untouched, SIZE, False)  # 6: the pages get memory on the host
+    prefetch(cuda, untouched, SIZE, True)  # 7: the pages must move from there
     written = cuda.cuMemAllocManaged(SIZE, 1)
     ctypes.memset(int(written), 1, 4 * MIB)
-    prefetch(cuda, written, SIZE, True)  # 8: what the host has written moves
+    prefetch(cuda, written, SIZE, True)  # 8: the pages that the host has written move
 
 
-def test_a_prefetch_moves_only_what_is_elsewhere_and_populates(machine: dict[str, str]) -> None:
-    moved = [execution.bytes // MIB for execution in run(moves_only_what_is_elsewhere, machine)]
+def test_a_prefetch_moves_only_missing_pages_and_populates(machine: dict[str, str]) -> None:
+    moved = [execution.bytes // MIB for execution in run(move_only_missing_pages, machine)]
     assert moved == [0, 0, 16, 16, 64, 64, 0, 64, 4]
 
 
@@ -168,7 +168,7 @@ def advice(cuda: Cuda) -> None:
     free = free_bytes(cuda)
 
     def used_after_touch(*steps: Any) -> int:
-        """MiB on the device after a launch over memory that was on the host, with the advice given before."""
+        """Return the MiB on the device after a launch over memory that was on the host, with this advice."""
         memory = cuda.cuMemAllocManaged(SIZE, 1)
         prefetch(cuda, memory, SIZE, False)
         for kind, on_device in steps:
@@ -176,7 +176,7 @@ def advice(cuda: Cuda) -> None:
         touch(cuda, memory)
         used = (free - free_bytes(cuda)) // MIB
         prefetch(cuda, memory, SIZE, True)
-        assert free_bytes(cuda) == free - SIZE  # a prefetch moves whatever the advice
+        assert free_bytes(cuda) == free - SIZE  # a prefetch moves the pages whatever the advice is
         assert cuda.read_f32(memory, SIZE // 4 - 1) == 1.0
         cuda.cuMemFree(memory)
         return used
@@ -189,10 +189,10 @@ def advice(cuda: Cuda) -> None:
     untouched = cuda.cuMemAllocManaged(SIZE, 1)
     advise(cuda, untouched, ACCESSED_BY, True)
     touch(cuda, untouched)
-    assert free_bytes(cuda) == free - SIZE  # pages without memory get it where they are touched
+    assert free_bytes(cuda) == free - SIZE  # pages without memory get it on the side of the touch
 
 
-def test_faults_heed_advice(machine: dict[str, str]) -> None:
+def test_faults_follow_advice(machine: dict[str, str]) -> None:
     run(advice, machine)
 
 

@@ -1,4 +1,4 @@
-"""Virtual memory management on the simulated driver, through NVIDIA's own cuda-bindings."""
+"""Tests of virtual memory management on the simulated driver, through NVIDIA's own cuda-bindings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, run_test_program
+from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process
 from ..driver_facts.test_facts import run
 from ..driver_facts.vmm import (
     GRANULE,
@@ -26,14 +26,14 @@ from ..support.polling import wait_until
 
 @on_driver(GPUSHARE_SIM_MEMORY="64MiB")
 def test_the_device_can_be_full(cuda: Cuda) -> None:
-    kept = cuda.cuMemCreate(32 * MIB, properties(cuda), 0)
+    handle = cuda.cuMemCreate(32 * MIB, properties(cuda), 0)
     assert cuda.code("cuMemCreate", 32 * MIB, properties(cuda), 0) == 2
     assert cuda.code("cuMemAlloc", 32 * MIB) == 2
-    cuda.cuMemRelease(kept)
+    cuda.cuMemRelease(handle)
     managed = cuda.cuMemAllocManaged(40 * MIB, 1)
     cuda.launch("fill_f32", managed, 1.0, 10 * MIB)
     cuda.cuCtxSynchronize()
-    cuda.cuMemCreate(32 * MIB, properties(cuda), 0)  # unified memory makes room
+    cuda.cuMemCreate(32 * MIB, properties(cuda), 0)  # unified memory leaves the device for it
     assert cuda.read_f32(managed, 10 * MIB - 1) == 1.0
 
 
@@ -96,15 +96,15 @@ def test_pointers_into_mappings(cuda: Cuda) -> None:
 
 
 @on_driver()
-def test_work_in_flight_on_unmapped_memory_harms_only_itself(cuda: Cuda) -> None:
+def test_unfinished_work_on_unmapped_memory_fails_without_blocking(cuda: Cuda) -> None:
     address, _ = mapped(cuda, 16 * MIB)
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     word, flag = cuda.host_flag()
     cuda.launch("wait_flag", flag, 1, stream=stream)
     cuda.launch("fill_f32", address, 1.0, 4 * MIB, stream=stream)
-    began = time.monotonic()
-    cuda.cuMemUnmap(address, 16 * MIB)  # unlike cuMemFree this doesn't wait
-    assert time.monotonic() - began < 5
+    start = time.monotonic()
+    cuda.cuMemUnmap(address, 16 * MIB)  # cuMemUnmap does not wait, unlike cuMemFree
+    assert time.monotonic() - start < 5
     assert not cuda.is_done(stream)
     word.value = 1
     assert cuda.code("cuStreamSynchronize", stream) == 700
@@ -118,12 +118,12 @@ def importer(cuda: Cuda, path: str) -> None:
     free = free_bytes(cuda)
     handle = cuda.cuMemImportFromShareableHandle(file, kind)
     os.close(file)
-    assert free_bytes(cuda) == free  # counted once
+    assert free_bytes(cuda) == free  # the memory is counted once
     address = reserve(cuda, GRANULE)
     map_at(cuda, address, handle)
     cuda.cuMemRelease(handle)
     print(cuda.read_f32(address, 3), flush=True)
-    input()  # meanwhile the exporter lets go
+    input()  # meanwhile the exporter releases the memory
     assert cuda.read_f32(address, 3) == 4.0
     cuda.launch("fill_f32", address, 8.0, 16)
     assert cuda.read_f32(address, 3) == 8.0
@@ -142,7 +142,7 @@ def exporter(cuda: Cuda, state: str) -> None:
     assert cuda.code("cuMemExportToShareableHandle", cuda.cuMemCreate(GRANULE, properties(cuda), 0), kind, 0) == 1
     file = int(cuda.cuMemExportToShareableHandle(handle, kind, 0))
     assert free_bytes(cuda) == before - 2 * GRANULE
-    again = cuda.cuMemImportFromShareableHandle(file, kind)  # in the same process: the same memory
+    again = cuda.cuMemImportFromShareableHandle(file, kind)  # an import in the same process is the same memory
     cuda.cuMemRelease(again)
     assert free_bytes(cuda) == before - 2 * GRANULE
     assert cuda.code("cuMemImportFromShareableHandle", 0, kind) == 1  # standard input
@@ -150,7 +150,7 @@ def exporter(cuda: Cuda, state: str) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        with run_test_program(importer, environment(Path(state)), path) as other:
+        with running_process(importer, environment(Path(state)), path) as other:
             assert other.stdin and other.stdout
             connection, _ = listener.accept()
             with connection:
@@ -160,7 +160,7 @@ def exporter(cuda: Cuda, state: str) -> None:
             with_both = free_bytes(cuda)
             cuda.cuMemUnmap(address, GRANULE)
             cuda.cuMemRelease(handle)
-            assert free_bytes(cuda) == with_both  # the importer has it
+            assert free_bytes(cuda) == with_both  # the importer keeps the memory
             other.stdin.write("\n")
             other.stdin.flush()
             assert int(other.stdout.readline()) == with_both

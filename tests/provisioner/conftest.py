@@ -1,4 +1,4 @@
-"""A real coordinator and real kernels, on a host of their own. Used by tests/kernel and tests/widgets as well."""
+"""Fixtures with a real coordinator and real kernels on a host of their own, also for tests/kernel and tests/widgets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wait_until_fixture() -> Callable[..., Any]:
 
 
 class Coordinator:
-    """A coordinator with a simulated device, in a process of its own."""
+    """Coordinator with a simulated device, in a process of its own."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = str(socket)
@@ -38,8 +38,8 @@ class Coordinator:
 
     def start(self, *options: str) -> None:
         command = ["--simulate", "--socket", self.socket, *options]
-        with open(os.devnull, "wb") as nothing:
-            self._process = zygote.start_coordinator(command, output=1, errors=nothing)
+        with open(os.devnull, "wb") as null:
+            self._process = zygote.start_coordinator(command, output=1, errors=null)
         wait_until(lambda: address.is_accepting(self.socket))
 
     def send(self, number: int) -> None:
@@ -71,7 +71,7 @@ class Coordinator:
 
 @pytest.fixture
 def coordinator(own_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
-    """Running; everybody who asks is told its socket. It remembers nothing of another test."""
+    """Start a coordinator without the state of other tests, and set GPUSHARE_SOCKET to its socket."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     folder = own_host / "run" / "own"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -79,7 +79,7 @@ def coordinator(own_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("GPUSHARE_SOCKET", running.socket)
     running.start()
     yield running
-    # In order, so that no setting that a test changed holds on. Perhaps it is one that a kernel has started instead.
+    # An orderly stop drops the settings of the test. The present coordinator may be one that a kernel has started.
     with contextlib.suppress(client.Unreachable):
         running.request(messages.Stop())
     running.end()
@@ -88,7 +88,7 @@ def coordinator(own_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def no_coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A socket where none answers, and a command that starts none."""
+    """Set a socket without a coordinator and a command that starts none, and return the socket."""
     monkeypatch.setenv("GPUSHARE_SOCKET", str(own_host / "run" / "none.sock"))
     monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(["false"]))
     return str(own_host / "run" / "none.sock")
@@ -96,13 +96,13 @@ def no_coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def own_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small simulated device that only this test uses."""
+    """Provide a small simulated device for this test only."""
     monkeypatch.setenv("GPUSHARE_SIM_STATE", str(tmp_path / "devices"))
     monkeypatch.setenv("GPUSHARE_SIM_MEMORY", str(256 << 20))
 
 
 class Ran(NamedTuple):
-    """What one request to a kernel brought."""
+    """Result of one request to a kernel."""
 
     status: str
     stdout: str
@@ -112,7 +112,7 @@ class Ran(NamedTuple):
 
 
 class Notebook:
-    """A running kernel and a client of it."""
+    """Running kernel with a client of its channels."""
 
     def __init__(self, manager: KernelManager, kernel: BlockingKernelClient) -> None:
         self.manager = manager
@@ -122,23 +122,23 @@ class Notebook:
         texts = {"stdout": "", "stderr": ""}
         displays = []
 
-        def hear(message: dict[str, Any]) -> None:
+        def collect(message: dict[str, Any]) -> None:
             content = message["content"]
             if message["msg_type"] == "stream":
                 texts[content["name"]] += content["text"]
             elif message["msg_type"] in ("display_data", "execute_result"):
                 displays.append(content["data"])
 
-        options = {"timeout": timeout, "output_hook": hear, "allow_stdin": False, **options}
+        options = {"timeout": timeout, "output_hook": collect, "allow_stdin": False, **options}
         reply = self.kernel.execute_interactive(code, **options)
         deadline = time.monotonic() + timeout
-        # For a moment after an error ipykernel aborts what it is sent: "Run All" stops there.
+        # For a short time after an error, ipykernel aborts further requests, so that "Run All" stops.
         while reply["content"]["status"] == "aborted" and time.monotonic() < deadline:
             reply = self.kernel.execute_interactive(code, **options)
         return Ran(reply["content"]["status"], texts["stdout"], texts["stderr"], displays, reply["content"])
 
     def value(self, expression: str) -> Any:
-        """What an expression is in the kernel, by JSON."""
+        """Evaluate an expression in the kernel, and return its value through JSON."""
         ran = self.run(f"import json as _json; print(_json.dumps({expression}))")
         assert ran.status == "ok", ran
         return json.loads(ran.stdout)
@@ -148,14 +148,14 @@ class Notebook:
         return str(self.kernel.execute(code, **options))
 
     def subshell(self) -> str:
-        """The id of a new subshell; no cell may run."""
+        """Create a subshell and return its id; no cell may run."""
         if "kernel subshells" not in self.kernel.kernel_info(reply=True, timeout=10)["content"]["supported_features"]:
             pytest.skip("this ipykernel has no subshells")
         self.kernel.control_channel.send(self.kernel.session.msg("create_subshell_request"))
         return str(self.kernel.get_control_msg(timeout=10)["content"]["subshell_id"])
 
     def send_to(self, subshell: str, code: str) -> str:
-        """As `send`, to a subshell."""
+        """Send a request to a subshell and return its id, without waiting for it."""
         content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
         message = self.kernel.session.msg("execute_request", content)
         message["header"]["subshell_id"] = subshell
@@ -176,7 +176,7 @@ class Notebook:
 
 @pytest.fixture
 def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Jupyter's and IPython's folders, with our kernelspec; returns where further kernelspecs may be put."""
+    """Create Jupyter's and IPython's folders with the shared kernelspec, and return the folder of kernelspecs."""
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     kernels = tmp_path / "share" / "kernels"
@@ -188,7 +188,7 @@ def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start(jupyter: Path, tmp_path: Path) -> Iterator[Callable[..., Notebook]]:
-    """Start kernels (`kernel_name=…`, `env=…`), which are ended after the test."""
+    """Start kernels (`kernel_name=…`, `env=…`), and end them after the test."""
     with contextlib.ExitStack() as stack:
 
         def start_one(

@@ -1,4 +1,4 @@
-"""The environment of a shared kernel, computed."""
+"""Tests of the environment that a shared kernel gets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jupyter_gpushare.launch import kernel_env
 
 @pytest.fixture
 def native(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand-ins for the native libraries, in a folder whose name has a space and a colon."""
+    """Create fake native libraries in a folder whose name has a space and a colon."""
     folder = tmp_path / "my: env"
     (folder / "simcuda").mkdir(parents=True)
     (folder / "libgpushare.so").touch()
@@ -25,8 +25,8 @@ def native(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prepare(env: dict[str, str] | None = None, **changes: Any) -> dict[str, str]:
-    wanted = {"client": "c1", "token": "secret", "socket": "/nowhere/c.sock", **changes}
-    return kernel_env.build_environment(env or {}, **wanted)
+    arguments = {"client": "c1", "token": "secret", "socket": "/nowhere/c.sock", **changes}
+    return kernel_env.build_environment(env or {}, **arguments)
 
 
 def test_identity_goes_into_the_environment(native: Path) -> None:
@@ -38,7 +38,7 @@ def test_identity_goes_into_the_environment(native: Path) -> None:
     assert "coordinator" in json.loads(made["GPUSHARE_COORDINATOR_ARGV"])
 
 
-def test_what_the_user_has_set_stays(native: Path) -> None:
+def test_values_of_the_user_remain(native: Path) -> None:
     user = {
         "LD_PRELOAD": "libjemalloc.so:/opt/a.so libb.so",
         "CUDA_VISIBLE_DEVICES": "1",
@@ -58,7 +58,7 @@ def test_what_the_user_has_set_stays(native: Path) -> None:
     assert "GPUSHARE_PREPARED" not in user
 
 
-def test_devices_are_chosen_only_where_the_user_has_not(native: Path) -> None:
+def test_devices_are_set_only_without_the_users_choice(native: Path) -> None:
     assert prepare(visible_devices=["GPU-0", "GPU-1"])["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
     assert "CUDA_VISIBLE_DEVICES" not in prepare()
 
@@ -78,7 +78,7 @@ def test_a_kernel_started_from_a_shared_kernel_is_another_client(native: Path) -
         assert inner[name] == outer[name]
 
 
-def test_preloads_through_a_link_where_the_loader_would_split_the_path(native: Path, own_host: Path) -> None:
+def test_link_replaces_a_path_that_the_loader_would_split(native: Path, own_host: Path) -> None:
     made = prepare(simulate=True, socket=str(own_host / "run" / "gpushare" / "c.sock"))
     for value in (made["LD_PRELOAD"], made["LD_LIBRARY_PATH"]):
         assert not set(value) & set(" :;")
@@ -97,11 +97,11 @@ def test_the_link_follows_a_package_that_moved(native: Path, own_host: Path, mon
 
 def test_missing_shim_leaves_the_kernel_unshared_with_a_warning(native: Path) -> None:
     (native / "libgpushare.so").unlink()
-    made = prepare({"LD_PRELOAD": "liba.so"}, note="unreachable: something less important")
+    made = prepare({"LD_PRELOAD": "liba.so"}, note="unreachable: a less important note")
     assert made["LD_PRELOAD"] == "liba.so"
     assert "GPUSHARE_CLIENT" not in made and "GPUSHARE_TOKEN" not in made
     assert made["GPUSHARE_NOTE"].startswith("unshared: ") and "libgpushare.so" in made["GPUSHARE_NOTE"]
-    assert made["PYTHONSTARTUP"] == str(kernel_env.STARTUP)  # which tells the user
+    assert made["PYTHONSTARTUP"] == str(kernel_env.STARTUP)  # shows the note to the user
 
 
 def test_other_languages_get_no_python_startup(native: Path) -> None:
@@ -128,7 +128,7 @@ def test_the_label_is_the_notebooks_name_without_its_folder() -> None:
     assert kernel_env.label_of({}, "python3") == "python3"
 
 
-def test_ids_are_made_of_what_the_wire_allows() -> None:
+def test_ids_have_only_allowed_characters() -> None:
     one, other = kernel_env.Identity.new("a/b c"), kernel_env.Identity.new(prefix="run")
     assert one.client == "a-b-c" and other.client.startswith("run-")
     assert one.token != other.token and len(one.token) >= 32

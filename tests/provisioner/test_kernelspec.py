@@ -1,4 +1,4 @@
-"""Shared variants of installed kernels, in any language."""
+"""Tests of `jupyter gpushare kernelspec`, for shared variants of kernels in any language."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jupyter_gpushare.cli import kernelspec
 
 from ..support.command import run_command
 
-# A kernel in a "language" of its own: it shows its environment and ends.
+# This kernel in another language writes its environment to a file and ends.
 OTHER = {
     "argv": ["sh", "-c", "env > $0; echo $$ >> $0", "{resource_dir}/env.txt", "{connection_file}"],
     "display_name": "Other 1.0",
@@ -60,7 +60,7 @@ def test_variant_keeps_the_fields_of_the_original(other: Path, tmp_path: Path) -
     assert json.loads((other / "kernel.json").read_text()) == OTHER
 
 
-def test_installed_listed_removed(other: Path) -> None:
+def test_variant_is_installed_listed_removed(other: Path) -> None:
     assert command("install", "--kernel", "other", "--user", "--display-name", "Mine").returncode == 0
     listed = json.loads(command("list", "--json").stdout)
     assert listed["other-gpushare"]["shared"] and listed["other-gpushare"]["variant_of"] == "other"
@@ -72,30 +72,30 @@ def test_installed_listed_removed(other: Path) -> None:
     assert set(listed) - set(json.loads(command("list", "--json").stdout)) == {"other-gpushare"}
 
 
-def test_a_kernel_that_came_shared_is_not_installed_again(other: Path) -> None:
-    """The package brings python3-gpushare; who asks for nothing else has it already."""
+def test_variant_of_the_package_is_not_installed_again(other: Path) -> None:
+    """The package has python3-gpushare, so `install` without options has nothing to do."""
     before = json.loads(command("list", "--json").stdout)
     assert before["python3-gpushare"]["variant_of"] == ""
     done = command("install")
     assert done.returncode == 0 and "already" in done.stdout
     assert json.loads(command("list", "--json").stdout) == before
-    asked = command("install", "--user")  # there it is not yet
-    assert asked.returncode == 0 and "already" not in asked.stdout
+    installed = command("install", "--user")  # in another folder
+    assert installed.returncode == 0 and "already" not in installed.stdout
 
 
-def test_variants_of_other_names_stay_unless_named(other: Path) -> None:
+def test_variants_of_other_names_remain_unless_named(other: Path) -> None:
     assert command("install", "--kernel", "other", "--user", "--name", "mine").returncode == 0
     refused = command("remove", "--kernel", "other")
-    assert refused.returncode == 1 and "name one of mine" in refused.stderr
+    assert refused.returncode == 1 and "give the name of one of its variants: mine" in refused.stderr
     assert command("install", "--kernel", "other", "--user").returncode == 0
     done = command("remove", "--kernel", "other")
-    assert done.returncode == 0 and "other variants of other stay: mine" in done.stdout
+    assert done.returncode == 0 and "other variants of other remain: mine" in done.stdout
     assert {"mine", "other"} <= set(json.loads(command("list", "--json").stdout))
     assert command("remove", "--kernel", "mine").returncode == 0
     assert "mine" not in json.loads(command("list", "--json").stdout)
 
 
-def test_all_at_once(other: Path) -> None:
+def test_all_kernels_at_once(other: Path) -> None:
     before = json.loads(command("list", "--json").stdout)
     unshared = {name for name, row in before.items() if not row["shared"]}
     assert "other" in unshared
@@ -115,11 +115,11 @@ def test_all_at_once(other: Path) -> None:
         (["install", "--kernel", "nope", "--user"], 1, "no kernel 'nope'"),
         (["install", "--kernel", "python3-gpushare", "--user"], 1, "shared already"),
         (["install", "--kernel", "other", "--user", "--name", "other"], 1, "unshared kernel"),
-        (["install", "--kernel", "other", "--user", "--name", "a b"], 1, "can't be installed"),
+        (["install", "--kernel", "other", "--user", "--name", "a b"], 1, "cannot be installed"),
         (["install", "--kernel", "other", "--user", "--share", "2"], 2, "from 0 to 1"),
         (["install", "--kernel", "other", "--user", "--gpus", "0"], 2, "1 to 64"),
-        (["install", "--all", "--user", "--name", "x"], 2, "not for --all"),
-        (["remove", "--kernel", "other"], 1, "left alone"),
+        (["install", "--all", "--user", "--name", "x"], 2, "they exclude --all"),
+        (["remove", "--kernel", "other"], 1, "not a shared kernel, so it is not removed"),
         (["remove"], 2, "--kernel"),
         (["frobnicate"], 2, "install"),
     ],
@@ -138,9 +138,7 @@ def test_a_kernel_of_another_provisioner_is_refused(other: Path) -> None:
         kernelspec.make_variant(found, quota={})
 
 
-def test_where_provisioners_are_ignored_the_argv_shares_by_itself(
-    other: Path, coordinator: Any, tmp_path: Path
-) -> None:
+def test_argv_starts_a_shared_kernel_without_the_provisioner(other: Path, coordinator: Any, tmp_path: Path) -> None:
     command("install", "--kernel", "other", "--prefix", str(tmp_path / "p"), "--share", "0.5")
     place = tmp_path / "p" / "share" / "jupyter" / "kernels" / "other-gpushare"
     argv = json.loads((place / "kernel.json").read_text())["argv"]

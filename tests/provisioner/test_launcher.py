@@ -1,4 +1,4 @@
-"""`python -m jupyter_gpushare.launcher` and `jupyter gpushare run`: they prepare, then they are the command."""
+"""Tests of the launcher and of `jupyter gpushare run`, which prepare an environment and execute a command."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_launcher_leaves_a_prepared_environment_alone(coordinator: Any) -> N
     assert coordinator.clients() == {}
 
 
-def test_the_launcher_imports_little_on_the_way_of_a_prepared_kernel() -> None:
+def test_the_launcher_imports_little_for_a_prepared_kernel() -> None:
     done = run(["-X", "importtime", *LAUNCHER, "--", "true"], {"GPUSHARE_PREPARED": "k1"})
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert "jupyter_gpushare" in imported
@@ -77,8 +77,8 @@ def test_launcher_usage_errors_are_refused(words: list[str], complaint: str) -> 
     assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("start", [("-c", launcher.START), LAUNCHER], ids=["now", "of an earlier version"])
-def test_what_the_provisioner_runs_instead_of_the_launcher(start: Sequence[str]) -> None:
+@pytest.mark.parametrize("start", [("-c", launcher.START), LAUNCHER], ids=["this version", "an earlier version"])
+def test_provisioner_replaces_the_launcher_by_its_command(start: Sequence[str]) -> None:
     launched = ["/env/python", *start, "--quota", "share=0.5"]
     assert launcher.strip_wrapper([*launched, "-m", "ipykernel_launcher"]) == [
         "/env/python",
@@ -95,12 +95,12 @@ def test_what_the_provisioner_runs_instead_of_the_launcher(start: Sequence[str])
 
 
 @pytest.mark.parametrize("status", [0, 3, 255])
-def test_the_exit_status_is_the_commands_own(coordinator: Any, status: int) -> None:
+def test_exit_status_is_the_status_of_the_command(coordinator: Any, status: int) -> None:
     assert run([*RUN, "--", "sh", "-c", f"exit {status}"]).returncode == status
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_signals_are_the_commands_own(coordinator: Any, number: int) -> None:
+def test_command_receives_the_signals(coordinator: Any, number: int) -> None:
     command = [sys.executable, *RUN, "--", "sh", "-c", "echo ready; exec sleep 600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -109,7 +109,7 @@ def test_signals_are_the_commands_own(coordinator: Any, number: int) -> None:
         assert process.wait(10) == -number
 
 
-def test_a_broken_pipe_ends_the_command_as_ever(coordinator: Any) -> None:
+def test_a_broken_pipe_ends_the_command(coordinator: Any) -> None:
     ignored = run([*RUN, "--", "grep", "SigIgn", "/proc/self/status"]).stdout
     assert int(ignored.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
 
@@ -145,15 +145,15 @@ def test_environment_quota_applies_without_an_option(coordinator: Any, words: li
     assert (quota["share"], quota["memory"], quota["service"]) == (0.25, 2 << 30, "offline")
 
 
-def test_a_quota_of_the_environment_that_cannot_be_is_refused(coordinator: Any) -> None:
+def test_invalid_environment_quota_is_refused(coordinator: Any) -> None:
     for text, complaint in (("memory", "GPUSHARE_QUOTA='memory'"), ("share=7", "from 0 to 1")):
         done = run([*RUN, "--", "true"], {"GPUSHARE_QUOTA": text})
         assert done.returncode == 2 and complaint in done.stderr
         done = run([*LAUNCHER, "--", "sh", "-c", "echo $GPUSHARE_NOTE"], {"GPUSHARE_QUOTA": text})
-        assert (done.returncode, done.stdout[:8]) == (0, "refused:"), "a kernel starts all the same, and says so"
+        assert (done.returncode, done.stdout[:8]) == (0, "refused:"), "the kernel must start with a note"
 
 
-def test_the_memory_mode_is_the_coordinators_unless_one_is_asked_for(coordinator: Any) -> None:
+def test_coordinator_sets_the_memory_mode_without_an_option(coordinator: Any) -> None:
     show = ["--", "sh", "-c", "echo $GPUSHARE_MEMORY_MODE"]
     own = {"GPUSHARE_MEMORY_MODE": "unified"}
     coordinator.set(memory_mode="plain")
@@ -162,7 +162,7 @@ def test_the_memory_mode_is_the_coordinators_unless_one_is_asked_for(coordinator
     assert run([*RUN, "--memory-mode", "plain", *show], own).stdout == "plain\n"
 
 
-def test_options_of_the_command_are_its_own(coordinator: Any) -> None:
+def test_options_after_the_command_belong_to_the_command(coordinator: Any) -> None:
     assert run([*RUN, "--", "echo", "--share", "7", "--", "-x"]).stdout == "--share 7 -- -x\n"
 
 
@@ -172,16 +172,16 @@ def test_options_of_the_command_are_its_own(coordinator: Any) -> None:
         (["--share", "0.5", "--limit", "0.2", "--", "true"], "above limit"),
         (["--gpus", "65", "--", "true"], "1 to 64"),
         (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, swap, plain"),
-        ([], "no command"),
+        ([], "command is missing"),
         (["--shares", "1", "--", "true"], "--shares"),
     ],
 )
-def test_bad_values_are_refused_with_what_is_allowed(no_coordinator: str, words: list[str], complaint: str) -> None:
+def test_invalid_values_are_refused(no_coordinator: str, words: list[str], complaint: str) -> None:
     done = run([*RUN, *words])
     assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
 
 
-def test_commands_that_cannot_be_executed(coordinator: Any, tmp_path: Path) -> None:
+def test_commands_that_cannot_be_executed_have_the_status_of_a_shell(coordinator: Any, tmp_path: Path) -> None:
     missing = run([*RUN, "--", "no-such-command"])
     assert missing.returncode == 127 and "no-such-command" in missing.stderr
     (tmp_path / "plain").touch()
@@ -195,7 +195,7 @@ def test_command_runs_unshared_with_a_warning_without_a_coordinator(no_coordinat
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_names_for_people() -> None:
+def test_default_labels() -> None:
     assert launcher.default_label(["python", "-u", "work/train.py", "--lr", "1"]) == "train.py"
     assert launcher.default_label(["/usr/bin/python3", "-m", "torch.run", "x.py"]) == "torch.run"
     assert launcher.default_label(["python", "-W", "error", "-Xdev", "train.py"]) == "train.py"

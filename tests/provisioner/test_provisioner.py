@@ -1,4 +1,4 @@
-"""The provisioner, with real kernels and a real coordinator."""
+"""Tests of the provisioner with real kernels and a real coordinator."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def test_a_kernel_is_a_client_of_its_own(coordinator: Any, start: Any) -> None:
     env = notebook.value(ENVIRONMENT)
     assert env["GPUSHARE_CLIENT"] == notebook.manager.kernel_id
     assert env["LD_PRELOAD"].startswith(str(kernel_env.SHIM))
-    assert env["GPUSHARE_SIMULATE"] == "1"  # as the coordinator does
+    assert env["GPUSHARE_SIMULATE"] == "1"  # the coordinator's setting
     assert "GPUSHARE_NOTE" not in env
     assert coordinator.clients()[notebook.manager.kernel_id]["label"] == "train.ipynb"
-    # The launcher of the kernelspec was left out: this is the stock command line.
+    # The provisioner has removed the launcher, so this is the usual command line.
     command = Path(f"/proc/{notebook.pid}/cmdline").read_text().split("\0")
     assert command[1:4] == ["-m", "ipykernel_launcher", "-f"]
 
@@ -67,7 +67,7 @@ def test_the_kernelspecs_settings_become_the_quota(coordinator: Any, start: Any,
 @pytest.mark.parametrize(
     ("config", "complaint"), [({"memory": "-1"}, "memory=-1"), ({"service": "vip"}, "online"), ({"gpus": 0}, "gpus")]
 )
-def test_bad_settings_are_refused_with_what_is_allowed(config: dict[str, Any], complaint: str) -> None:
+def test_invalid_settings_are_refused_with_the_allowed_values(config: dict[str, Any], complaint: str) -> None:
     with pytest.raises((TraitError, ValueError), match=complaint):
         provisioner(**config)
 
@@ -93,7 +93,7 @@ def test_the_servers_settings_apply(coordinator: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_bad_settings_of_the_server_are_noted_and_the_kernel_starts(coordinator: Any) -> None:
+async def test_kernel_starts_despite_invalid_settings_of_the_server(coordinator: Any) -> None:
     one = provisioner(config=Config({"GpuShare": {"time_quantum": -3}}))
     env = (await one.pre_launch(env={}))["env"]
     await one.cleanup()
@@ -119,17 +119,17 @@ def test_kernel_starts_with_one_warning_without_a_coordinator(no_coordinator: st
     notebook = start()
     first = notebook.run("print('works')")
     assert first.status == "ok" and "works" in first.stdout
-    seen = first.stderr + "".join(notebook.run("pass").stderr for _ in range(3))
-    assert seen.count("sharing isn't working") == 1 and no_coordinator in seen
-    assert len(seen.strip().splitlines()) == 1
+    warnings = first.stderr + "".join(notebook.run("pass").stderr for _ in range(3))
+    assert warnings.count("GPU sharing does not work") == 1 and no_coordinator in warnings
+    assert len(warnings.strip().splitlines()) == 1
     env = notebook.value(ENVIRONMENT)
     assert env["GPUSHARE_NOTE"].startswith("unreachable: ")
-    assert env["GPUSHARE_CLIENT"]  # for its turns without a coordinator
+    assert env["GPUSHARE_CLIENT"]  # needed for turns without a coordinator
 
 
 @pytest.mark.asyncio
 async def test_a_coordinator_that_hangs_does_not_block_the_server(own_host: Path) -> None:
-    path = str(own_host / "run" / "deaf.sock")
+    path = str(own_host / "run" / "hanging.sock")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
@@ -144,7 +144,7 @@ async def test_a_coordinator_that_hangs_does_not_block_the_server(own_host: Path
 
 
 @pytest.mark.asyncio
-async def test_a_refusal_is_noted_and_the_kernel_starts(coordinator: Any) -> None:
-    coordinator.request(messages.Register(client="k1", token="somebody else's"))
+async def test_kernel_starts_despite_a_refusal(coordinator: Any) -> None:
+    coordinator.request(messages.Register(client="k1", token="another"))
     env = (await provisioner().pre_launch(env={}))["env"]
     assert env["GPUSHARE_NOTE"].startswith("refused: ")

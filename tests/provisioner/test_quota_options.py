@@ -1,4 +1,4 @@
-"""A quota as words, before a kernel or a program starts."""
+"""Tests of the options for a quota before the start of a kernel or program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jupyter_gpushare.config import quota_options
 
 
 @pytest.mark.parametrize(
-    ("wanted", "text"),
+    ("options", "text"),
     [
         ({}, ""),
         ({"share": 0.5, "memory": "8GiB", "limit": None, "service": ""}, "share=0.5 memory=8GiB"),
@@ -18,12 +18,12 @@ from jupyter_gpushare.config import quota_options
         ({"share": "50%", "limit": 1, "memory": "8 GiB"}, "share=50% limit=1 memory=8GiB"),
     ],
 )
-def test_quota_as_text(wanted: dict[str, Any], text: str) -> None:
-    assert quota_options.quota_text(**wanted) == text
+def test_quota_as_text(options: dict[str, Any], text: str) -> None:
+    assert quota_options.quota_text(**options) == text
 
 
 @pytest.mark.parametrize(
-    ("wanted", "complaint"),
+    ("options", "complaint"),
     [
         ({"memory": "-1"}, "memory=-1"),
         ({"memory": "1.5"}, "memory=1.5 .*fraction above 0 and up to 1"),
@@ -34,6 +34,6 @@ def test_quota_as_text(wanted: dict[str, Any], text: str) -> None:
         ({"share": 0.6, "limit": 0.5}, "above limit=0.5"),
     ],
 )
-def test_a_bad_quota_is_refused_with_what_is_allowed(wanted: dict[str, Any], complaint: str) -> None:
+def test_invalid_quota_is_refused_with_the_allowed_values(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        quota_options.quota_text(**wanted)
+        quota_options.quota_text(**options)

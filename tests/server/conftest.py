@@ -1,4 +1,4 @@
-"""A Jupyter server with the extension, and the coordinator that it finds or starts, in a folder of their own."""
+"""Fixtures with a Jupyter server, the extension and its coordinator, in a folder of their own."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ class Refusal(NamedTuple):
 
 
 class Coordinator:
-    """Whatever listens at the socket that this test gave to the server."""
+    """Coordinator at the socket that this test has set for the server."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     @property
     def pid(self) -> int:
-        """0 if nobody listens."""
+        """Process id of the coordinator, or 0 without one."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.connect(self.path)
             return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
         return 0
 
     def kill(self) -> int:
-        """SIGKILL; returns the process id it had."""
+        """Kill the coordinator, and return the process id that it had."""
         pid = self.pid
         assert pid not in (0, os.getpid())
         os.kill(pid, signal.SIGKILL)
         return pid
 
     async def request(self, message: Any) -> Any:
-        """As another participant on this host would ask."""
+        """Send a request to the coordinator, as another client on this host."""
         client = await AsyncClient.connect(self.path)
         try:
             return await client.request(message)
@@ -62,7 +62,7 @@ class Coordinator:
             await client.close()
 
     async def start(self, *clients: str) -> None:
-        """Start it as a kernel would, with clients."""
+        """Start the coordinator as a kernel does, and register clients."""
         await ensure_coordinator_async(self.path, default_coordinator_argv(simulate=True))
         for client in clients:
             await self.request(messages.Register(client=client, token="secret", label=f"label of {client}"))
@@ -70,20 +70,23 @@ class Coordinator:
 
 @pytest.fixture
 def coordinator(own_host: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
-    """None runs yet. One that runs at the end is ended; one that comes even later is ended by `own_host`."""
+    """Set a socket without a coordinator, and kill the coordinator that runs there after the test.
+
+    The fixture `own_host` kills a coordinator that starts later.
+    """
     folder = Path(tempfile.mkdtemp(prefix="s-", dir=own_host))
-    found = Coordinator(str(folder / "c.sock"))
-    monkeypatch.setenv("GPUSHARE_SOCKET", found.path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))  # it remembers nothing of another test
-    yield found
-    pid = found.pid
+    served = Coordinator(str(folder / "c.sock"))
+    monkeypatch.setenv("GPUSHARE_SOCKET", served.path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))  # without the state of other tests
+    yield served
+    pid = served.pid
     if pid not in (0, os.getpid()):
         os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
 def gpushare_settings() -> dict[str, Any]:
-    """`c.GpuShare`; tests override it."""
+    """Return `c.GpuShare`, which tests override."""
     return {"simulate": True}
 
 
@@ -110,7 +113,7 @@ def extension(jp_serverapp: Any) -> GpuShareApp:
 
 @pytest.fixture
 def api(jp_fetch: Any) -> Callable[..., Awaitable[Any]]:
-    """`await api("GET", "status")` is the JSON of an answer."""
+    """Return a function that sends a request and returns the JSON answer, as in `await call("GET", "status")`."""
 
     async def call(method: str, *parts: str, body: Any = None, **options: Any) -> Any:
         text = body if isinstance(body, (str, bytes, type(None))) else json.dumps(body)
@@ -125,23 +128,23 @@ def api(jp_fetch: Any) -> Callable[..., Awaitable[Any]]:
 
 @pytest.fixture
 def refused(api: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Refusal]]:
-    """As `api`, for a request that must be refused, in JSON."""
+    """Return a function such as `api` for requests that must be refused, with JSON."""
 
     async def call(method: str, *parts: str, body: Any = None, **options: Any) -> Refusal:
         with pytest.raises(HTTPClientError) as caught:
             await api(method, *parts, body=body, **options)
         answer = caught.value.response
         assert answer is not None and answer.headers["Content-Type"] == "application/json"
-        said = json.loads(answer.body)
-        assert said["message"]
-        return Refusal(caught.value.code, said["reason"], said["message"])
+        error = json.loads(answer.body)
+        assert error["message"]
+        return Refusal(caught.value.code, error["reason"], error["message"])
 
     return call
 
 
 @pytest.fixture
 def events(jp_ws_fetch: Any) -> Iterator[Callable[[], Awaitable[Callable[[], Awaitable[Any]]]]]:
-    """`receive = await events()` opens the socket, `await receive()` is its next frame, None at its end."""
+    """Return a function that opens a WebSocket and returns a function for its next frame, or None at its end."""
     sockets = []
 
     async def connect() -> Callable[[], Awaitable[Any]]:
@@ -164,7 +167,7 @@ ECHO = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_f
 
 @pytest.fixture
 def kernelspec(jp_environ: Any, jp_kernel_dir: Path) -> Callable[..., str]:
-    """Add a kernelspec, of the echo kernel unless `fields` name another command; returns its name."""
+    """Return a function that adds a kernelspec, by default of the echo kernel, and returns its name."""
 
     def add(name: str, **fields: Any) -> str:
         (jp_kernel_dir / name).mkdir()
@@ -177,10 +180,13 @@ def kernelspec(jp_environ: Any, jp_kernel_dir: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def create(jp_fetch: Any) -> Callable[..., Awaitable[str]]:
-    """`await create("kernels", name="python3")` creates what Jupyter's own REST interface has; returns its id."""
+    """Return a function that creates an object by Jupyter's own REST interface and returns its id.
 
-    async def post(what: str, **body: Any) -> str:
-        answer = await jp_fetch("api", what, method="POST", body=json.dumps(body))
+    An example is `await create("kernels", name="python3")`.
+    """
+
+    async def post(kind: str, **body: Any) -> str:
+        answer = await jp_fetch("api", kind, method="POST", body=json.dumps(body))
         return str(json.loads(answer.body)["id"])
 
     return post
@@ -188,7 +194,7 @@ def create(jp_fetch: Any) -> Callable[..., Awaitable[str]]:
 
 @pytest.fixture
 def channels(jp_serverapp: Any) -> Iterator[Callable[[str], Awaitable[Any]]]:
-    """`await channels(kernel_id)` is a client of that kernel of the server."""
+    """Return a function that connects to a kernel of the server and returns the client of its channels."""
     clients: list[Any] = []
 
     async def connect(kernel_id: str) -> Any:
@@ -204,7 +210,7 @@ def channels(jp_serverapp: Any) -> Iterator[Callable[[str], Awaitable[Any]]]:
 
 
 async def wait_until(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
-    """Poll until `condition()`, which may be awaitable, is true and return its value."""
+    """Poll until `condition()`, which may be awaitable, is true, and return its value."""
     deadline = time.monotonic() + timeout
     while not (value := await ensure_async(condition())):
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}"

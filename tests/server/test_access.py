@@ -1,4 +1,4 @@
-"""Who may do what: authentication, and an authorizer that refuses."""
+"""Tests of access: authentication, and an authorizer that refuses."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def jp_server_auth_resources(jp_server_auth_core_resources: dict[str, str]) -> d
 
 @pytest.fixture
 def permissions(monkeypatch: pytest.MonkeyPatch, jp_server_authorizer: Any) -> dict[str, Any]:
-    """What every logged-in user may do, for a test to set; first everything."""
-    given = {"actions": ["read", "write", "execute"], "resources": ["gpushare"]}
-    monkeypatch.setattr(jp_server_authorizer, "permissions", given)
-    return given
+    """Return the permissions of every logged-in user, which a test can restrict."""
+    allowed = {"actions": ["read", "write", "execute"], "resources": ["gpushare"]}
+    monkeypatch.setattr(jp_server_authorizer, "permissions", allowed)
+    return allowed
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ async def test_without_a_token_nothing_is_served(
     with pytest.raises(HTTPClientError) as caught:
         await jp_ws_fetch("gpushare", "api", "events", headers=dict(headers))
     assert caught.value.code == 403
-    assert coordinator.pid == 0, "nothing was asked of a coordinator"
+    assert coordinator.pid == 0, "no request went to a coordinator"
 
 
 async def test_all_permissions(api: Any, coordinator: Any, events: Any) -> None:
-    """The fixture's authorizer asserts that each request asks for the right action on the right resource."""
+    """The fixture's authorizer asserts the action and the resource of each request."""
     await coordinator.start(CLIENT)
     for route in READS:
         await api("GET", *route)

@@ -1,4 +1,4 @@
-"""Jupyter events: turns granted, clients queued, quotas changed, as a listener of the server hears them."""
+"""Tests of Jupyter events about turns, queues and quotas, as a listener of the server receives them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ KERNEL = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
 
 
 @pytest.fixture
-def heard(jp_serverapp: Any, extension: Any) -> list[dict[str, Any]]:
-    """What was emitted so far."""
-    found: list[dict[str, Any]] = []
+def received(jp_serverapp: Any, extension: Any) -> list[dict[str, Any]]:
+    """Return the list of emitted events."""
+    events: list[dict[str, Any]] = []
 
     async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
-        found.append(dict(data))
+        events.append(dict(data))
 
     jp_serverapp.event_logger.add_listener(schema_id=SCHEMA_ID, listener=listen)
-    return found
+    return events
 
 
 async def in_thread(function: Any, *arguments: Any) -> Any:
-    """The server and its subscription go on meanwhile."""
+    """Run a function in a thread, while the server and its subscription continue."""
     return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
 async def test_turns_queues_and_quotas(
-    heard: list[dict[str, Any]], api: Any, coordinator: Any, wait_until: Any
+    received: list[dict[str, Any]], api: Any, coordinator: Any, wait_until: Any
 ) -> None:
     await coordinator.start(KERNEL, "other")
     await api("GET", "status")
     await wait_until(lambda: coordinator.pid, "a coordinator")
     await api("PATCH", "clients", KERNEL, "quota", body={"memory": "1GiB"})
-    changed = await wait_until(lambda: heard and heard[0], "the quota's event")
+    changed = await wait_until(lambda: received and received[0], "the quota's event")
     assert (changed["transition"], changed["client"], changed["quota"]["memory"]) == ("quota_changed", KERNEL, 1 << 30)
 
     runs, waits = ProtocolProcess(coordinator.path, KERNEL), ProtocolProcess(coordinator.path, "other")
@@ -47,14 +47,14 @@ async def test_turns_queues_and_quotas(
         for process in (runs, waits):
             await in_thread(process.send_hello)
         await in_thread(runs.run_turn)
-        granted = await wait_until(lambda: heard[1:] and heard[1], "the turn's event")
+        granted = await wait_until(lambda: received[1:] and received[1], "the turn's event")
         assert (granted["transition"], granted["client"], granted["turns"]) == ("granted", KERNEL, 1)
         assert granted["devices"] == list(runs.devices) and 0 <= granted["waited_seconds"] < 10
         await coordinator.request(messages.Config(changes={"sharing": "exclusive"}))
         waits.start_waiting()
-        queued = await wait_until(lambda: heard[2:] and heard[2], "the queue's event")
+        queued = await wait_until(lambda: received[2:] and received[2], "the queue's event")
         assert (queued["transition"], queued["client"], queued["queue_position"]) == ("queued", "other", 1)
-        assert not any("label" in event for event in heard)
+        assert not any("label" in event for event in received)
     finally:
         for process in (runs, waits):
             process.close()
@@ -87,8 +87,8 @@ def test_each_transition_is_emitted_once() -> None:
     assert reported(client("a", turn_count=1, queue_position=1), again) == [("granted", 1), ("queued", 1)]
 
 
-def test_how_long_each_turn_was_waited_for() -> None:
-    """Also by a client that waits again at once, and is never seen to run."""
+def test_events_have_the_wait_for_each_turn() -> None:
+    """The waits are also correct for a client that waits again at once, so that no snapshot shows its turn."""
     emitted: list[dict[str, Any]] = []
 
     class Logger:
@@ -97,9 +97,9 @@ def test_how_long_each_turn_was_waited_for() -> None:
         def emit(self, *, schema_id: str, data: dict[str, Any]) -> None:
             emitted.append(data)
 
-    transitions = EventEmitter(Logger())  # type: ignore[arg-type]
+    emitter = EventEmitter(Logger())  # type: ignore[arg-type]
     before = None
-    for quanta, waited, position in (
+    for turns, waited, position in (
         (0, 0.0, None),
         (0, 2.0, 1),
         (1, 2.5, 1),
@@ -107,7 +107,7 @@ def test_how_long_each_turn_was_waited_for() -> None:
         (2, 5.5, None),
         (3, 5.5, None),
     ):
-        after = {"clients": [client("a", turn_count=quanta, wait_seconds=waited, queue_position=position)]}
-        transitions.on_snapshot(before, after)
+        after = {"clients": [client("a", turn_count=turns, wait_seconds=waited, queue_position=position)]}
+        emitter.on_snapshot(before, after)
         before = after
     assert [event["waited_seconds"] for event in emitted if event["transition"] == "granted"] == [2.5, 3.0, 0.0]

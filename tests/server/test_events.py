@@ -1,4 +1,4 @@
-"""The WebSocket: what a front end sees, also when the coordinator goes away."""
+"""Tests of the WebSocket's frames, also after the loss of the coordinator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
 
 
 async def receive_until(receive: Any, condition: Any) -> Any:
-    """The first frame for which `condition` holds."""
+    """Return the first frame for which `condition` is true."""
     deadline = time.monotonic() + 10
     while not condition(frame := await receive()):
         assert frame is not None and time.monotonic() < deadline
@@ -54,11 +54,11 @@ async def test_no_coordinator_is_started_for_a_watcher(events: Any, coordinator:
     assert coordinator.path in frame["message"]
     assert coordinator.pid == 0
     await coordinator.start(CLIENT)
-    assert (await receive())["type"] == "snapshot", "found without being told"
+    assert (await receive())["type"] == "snapshot", "the server must find the coordinator by itself"
 
 
-async def test_first_frame_is_of_now(events: Any, coordinator: Any) -> None:
-    """Front ends count times on from it, and the last snapshot may be old."""
+async def test_first_frame_is_a_new_snapshot(events: Any, coordinator: Any) -> None:
+    """The first frame is new, because front ends continue its times, and the last snapshot may be old."""
 
     async def uptime() -> float:
         return float((await coordinator.request(messages.Status()))["coordinator"]["uptime_seconds"])
@@ -71,15 +71,15 @@ async def test_first_frame_is_of_now(events: Any, coordinator: Any) -> None:
     assert second >= now
 
 
-async def test_failing_replacement_is_explained(
+async def test_reason_of_a_failed_restart_is_shown(
     events: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, extension: Any
 ) -> None:
     await coordinator.start(CLIENT)
     receive = await events()
     await receive()
-    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["/bin/sh", "-c", "echo no room left >&2; exit 3"]')
+    monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["/bin/sh", "-c", "echo disk full >&2; exit 3"]')
     coordinator.kill()
-    frame = await receive_until(receive, lambda frame: "no room left" in frame.get("message", ""))
+    frame = await receive_until(receive, lambda frame: "disk full" in frame.get("message", ""))
     assert (frame["type"], frame["reason"]) == ("unavailable", "unreachable")
     monkeypatch.delenv("GPUSHARE_COORDINATOR_ARGV")
     await receive_until(receive, pid_of)
@@ -116,7 +116,7 @@ async def test_coordinator_without_clients_is_not_replaced(events: Any, coordina
 async def test_subscription_ends_with_its_last_use(
     jp_ws_fetch: Any, coordinator: Any, extension: Any, wait_until: Any
 ) -> None:
-    """A coordinator ends by itself only when nobody subscribes."""
+    """A coordinator ends by itself only without subscriptions."""
     await coordinator.start()
     socket = await jp_ws_fetch("gpushare", "api", "events")
     assert "snapshot" in await socket.read_message()
@@ -149,4 +149,4 @@ async def test_server_shutdown_leaves_nothing(
         assert await receive() is None
     await wait_until(lambda: not [task for task in asyncio.all_tasks() if "gpushare" in task.get_name()], "no tasks")
     await wait_until(lambda: sockets() <= before, "no sockets")
-    assert coordinator.pid, "others may depend on the coordinator"
+    assert coordinator.pid, "other clients may need the coordinator"

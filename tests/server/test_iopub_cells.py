@@ -1,4 +1,4 @@
-"""Cells of kernels in other languages, which the server reports for them."""
+"""Tests of the server's reports of cells for kernels in other languages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ IPKernelApp.launch_instance(kernel_class=Slow)
 
 @pytest.fixture
 def kernel(kernelspec: Any, create: Any, channels: Any, coordinator: Any) -> Any:
-    """Start a shared kernel of that language, whose cells end when the file that they name exists."""
+    """Return a function that starts a shared kernel of a language.
+
+    A cell of the kernel is the path of a file, and ends when the file exists.
+    """
 
     async def start(language: str) -> tuple[str, Any]:
         argv = [sys.executable, "-c", KERNEL, "-f", "{connection_file}"]
@@ -40,13 +43,13 @@ def kernel(kernelspec: Any, create: Any, channels: Any, coordinator: Any) -> Any
 
 
 def cells(coordinator: Any, number: int) -> Callable[[], Awaitable[bool]]:
-    """Return a condition: so many cells of the only client run."""
+    """Return a condition that is true while `number` cells of the only client run."""
 
-    async def look() -> bool:
+    async def condition() -> bool:
         status = await coordinator.request(messages.Status())
         return [one["cells"] for one in status["clients"]] == [number]
 
-    return look
+    return condition
 
 
 async def test_a_cell_counts_from_busy_to_idle(
@@ -54,24 +57,26 @@ async def test_a_cell_counts_from_busy_to_idle(
 ) -> None:
     await coordinator.start()
     kernel_id, client = await kernel("julia")
-    await wait_until(lambda: kernel_id in extension.cell_reporter.watched, "listened to")
+    await wait_until(lambda: kernel_id in extension.cell_reporter.watched, "a listener")
     client.execute(str(tmp_path / "first"))
     await wait_until(cells(coordinator, 1), "a cell")
     coordinator.kill()
-    await wait_until(lambda: coordinator.pid == 0, "gone")
+    await wait_until(lambda: coordinator.pid == 0, "the end of the coordinator")
     await coordinator.start()
-    await wait_until(cells(coordinator, 1), "reported again to a new coordinator")
-    client.execute(str(tmp_path / "second"))  # it waits in the kernel behind the first
+    await wait_until(cells(coordinator, 1), "a report to the new coordinator")
+    client.execute(str(tmp_path / "second"))  # waits in the kernel for the first cell
     (tmp_path / "first").touch()
     (tmp_path / "second").touch()
     await wait_until(cells(coordinator, 0), "no cell")
     await jp_fetch("api", "kernels", kernel_id, method="DELETE")
-    await wait_until(lambda: kernel_id not in extension.cell_reporter.watched, "nobody listens to what has ended")
+    await wait_until(lambda: kernel_id not in extension.cell_reporter.watched, "no listener to a kernel that has ended")
 
 
-async def test_python_reports_its_own(kernel: Any, coordinator: Any, extension: Any, wait_until: Any) -> None:
+async def test_python_kernels_report_their_own_cells(
+    kernel: Any, coordinator: Any, extension: Any, wait_until: Any
+) -> None:
     await coordinator.start()
     other, _ = await kernel("r")
     python, _ = await kernel("python")
-    await wait_until(lambda: other in extension.cell_reporter.watched, "listened to")
+    await wait_until(lambda: other in extension.cell_reporter.watched, "a listener")
     assert python not in extension.cell_reporter.watched

@@ -1,4 +1,4 @@
-"""Which client a kernel is, and interrupts of kernels that are interrupted by a message."""
+"""Tests of the clients of kernels, and of interrupts by a message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..support.listener import Listener, reply
 
 @pytest.fixture
 def start(kernelspec: Any, create: Any) -> Any:
-    """Start a kernel of a kernelspec with these fields; returns its id."""
+    """Return a function that starts a kernel of a kernelspec with these fields, and returns its id."""
 
     async def start_kernel(name: str, **fields: Any) -> Any:
         return await create("kernels", name=kernelspec(name, **fields))
@@ -34,7 +34,7 @@ async def test_kernel_that_does_not_share(start: Any, refused: Any, coordinator:
     refusal = await refused("GET", "kernels", kernel)
     assert (refusal.status, refusal.reason) == (404, "not_shared")
     assert kernel in refusal.message
-    assert coordinator.pid == 0, "front ends ask this about every notebook"
+    assert coordinator.pid == 0, "front ends send this request for every notebook"
 
 
 async def test_kernel_that_the_launcher_made_a_client(start: Any, api: Any) -> None:
@@ -42,15 +42,15 @@ async def test_kernel_that_the_launcher_made_a_client(start: Any, api: Any) -> N
     assert await api("GET", "kernels", kernel) == {"kernel": kernel, "client": "launched-17"}
 
 
-async def test_shared_kernel_alone_keeps_the_coordinator(
+async def test_only_a_shared_kernel_keeps_the_coordinator(
     start: Any, coordinator: Any, extension: Any, wait_until: Any
 ) -> None:
     await coordinator.start()
     await start("launched", env={"GPUSHARE_CLIENT": "launched-17"})
-    await wait_until(lambda: extension.supervisor.status, "supervised since the kernel started")
+    await wait_until(lambda: extension.supervisor.status, "a snapshot after the start of the kernel")
     killed = coordinator.kill()
     await wait_until(lambda: coordinator.pid not in (0, killed), "another coordinator", timeout=5)
-    await wait_until(lambda: extension.supervisor.status, "supervised again")
+    await wait_until(lambda: extension.supervisor.status, "another snapshot")
 
 
 async def test_interrupts_by_message_reach_the_coordinator(
@@ -64,8 +64,8 @@ async def test_interrupts_by_message_reach_the_coordinator(
     by_message = await start("message", interrupt_mode="message", env={"GPUSHARE_CLIENT": "by-message"})
     for kernel in (by_signal, unshared, by_message):
         await jp_fetch("api", "kernels", kernel, "interrupt", method="POST", body="")
-    asked = {"type": "interrupt", "client": "by-message"}
-    await wait_until(lambda: [one for one in listener.requests if asked.items() <= one.items()], "an interrupt")
+    expected = {"type": "interrupt", "client": "by-message"}
+    await wait_until(lambda: [one for one in listener.requests if expected.items() <= one.items()], "an interrupt")
     assert [one["type"] for one in listener.requests].count("interrupt") == 1
     listener.close()
 
@@ -76,7 +76,9 @@ async def test_interrupt_without_a_coordinator_is_only_logged(
     kernel = await start("message", interrupt_mode="message", env={"GPUSHARE_CLIENT": "by-message"})
     answer = await jp_fetch("api", "kernels", kernel, "interrupt", method="POST", body="")
     assert answer.code == 204
-    await wait_until(lambda: f"interrupt of kernel {kernel} not passed on" in caplog.text, "a line in the log")
+    await wait_until(
+        lambda: f"could not interrupt the GPU calls of kernel {kernel}" in caplog.text, "a line in the log"
+    )
 
 
 class FakeKernel:
@@ -86,7 +88,7 @@ class FakeKernel:
 
 
 class FakeManager(dict[str, FakeKernel]):
-    """As much of a kernel manager as `Kernels` uses."""
+    """Fake of the part of a kernel manager that `Kernels` uses."""
 
     def get_kernel(self, kernel_id: str) -> FakeKernel:
         return self[kernel_id]
@@ -106,7 +108,7 @@ def test_kernel_of_another_user_is_found_in_the_snapshot(monkeypatch: pytest.Mon
         ]
     }
     assert [kernels.client_of(kernel, status) for kernel in "abcd"] == ["a", "other", "third", ""]
-    assert kernels.client_of("a", None) == "", "no snapshot, nothing known"
+    assert kernels.client_of("a", None) == "", "without a snapshot, the client is unknown"
     with pytest.raises(UnknownKernel):
         kernels.client_of("e", status)
 

@@ -1,4 +1,4 @@
-"""Labels of kernels whose notebooks are renamed."""
+"""Tests of the labels of kernels after their notebooks are renamed."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .conftest import ECHO
 
 
 def names(coordinator: Any, *labels: str) -> Callable[[], Awaitable[bool]]:
-    """Return a condition: the clients have these labels, and there are no others."""
+    """Return a condition that is true while the clients have exactly these labels."""
 
-    async def look() -> bool:
+    async def condition() -> bool:
         status = await coordinator.request(messages.Status())
         return sorted(client["label"] for client in status["clients"]) == sorted(labels)
 
-    return look
+    return condition
 
 
 @pytest.fixture
 def open_notebook(create: Any) -> Callable[..., Awaitable[str]]:
-    """Create the session of a notebook, as a front end does."""
+    """Return a function that creates the session of a notebook, as a front end does."""
 
     async def open_one(path: str, kernel: str) -> Any:
         return await create("sessions", path=path, name=path, type="notebook", kernel={"name": kernel})
@@ -40,7 +40,10 @@ def open_notebook(create: Any) -> Callable[..., Awaitable[str]]:
 
 @pytest.fixture
 def rename(jp_root_dir: Path, jp_fetch: Any) -> Callable[..., Awaitable[None]]:
-    """Create a notebook and rename it, as a front end does; `drive` is that of the session's path."""
+    """Return a function that creates a notebook and renames it, as a front end does.
+
+    `drive` is the name of a drive in the session's path.
+    """
 
     async def rename(session: str | None, source: str, path: str, drive: str = "") -> None:
         (jp_root_dir / source).touch()
@@ -66,14 +69,14 @@ async def test_a_label_follows_a_renamed_notebook(
     await rename(None, "other.ipynb", "models/another.ipynb")
     await rename(session, "Untitled.ipynb", "models/train.ipynb", drive)
     await wait_until(names(coordinator, "train.ipynb"), "the new label")
-    # A kernel that restarts says its old name; one that restarts twice says it again while corrections pause.
+    # A kernel that restarts sends its old label. A second restart sends the label while corrections pause.
     old_name = msgspec.json.encode(messages.Attach(client="k1", token="secret", label="Untitled.ipynb")) + b"\n"
     writers = []
     for _ in range(2):
         reader, writer = await asyncio.open_unix_connection(coordinator.path)
         writers.append(writer)
         writer.write(old_name)
-        await reader.readline()  # welcome: it was heard
+        await reader.readline()  # the welcome
         await wait_until(names(coordinator, "train.ipynb"), "the new label again")
     for writer in writers:
         writer.close()
@@ -90,13 +93,13 @@ async def test_rename_without_a_coordinator_has_no_effect(jp_fetch: Any, rename:
 async def test_a_label_of_the_kernelspec_is_kept(
     kernelspec: Any, open_notebook: Any, rename: Any, coordinator: Any, wait_until: Any
 ) -> None:
-    def ours(config: dict[str, str]) -> dict[str, Any]:
+    def metadata(config: dict[str, str]) -> dict[str, Any]:
         return {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": config}}
 
     launcher = [sys.executable, "-m", "jupyter_gpushare.launcher", "--simulate", "--label", "weekly"]
-    kernelspec("named", metadata=ours({"label": "nightly"}))
+    kernelspec("named", metadata=metadata({"label": "nightly"}))
     kernelspec("launched", argv=[*launcher, *ECHO[1:]])
-    kernelspec("plain", metadata=ours({}))
+    kernelspec("plain", metadata=metadata({}))
     await coordinator.start()
     sessions = {name: await open_notebook(f"{name}.ipynb", name) for name in ("named", "launched", "plain")}
     await wait_until(names(coordinator, "nightly", "weekly", "plain.ipynb"), "three labels")

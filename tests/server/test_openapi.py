@@ -1,4 +1,4 @@
-"""The description of the REST interface: complete, as `docs/reference/rest.md` has it, and what a real server does."""
+"""Tests of the description of the REST interface against its routes, docs/reference/rest.md and a real server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_every_route_and_method_is_described(extension: GpuShareApp) -> No
 
 
 def anonymous(path: str) -> str:
-    """Without what its parts are called, or have to be like."""
+    """Replace the parameters of a path by asterisks."""
     return re.sub(r"\(.*?\)|\{\w+\}", "*", path)
 
 
@@ -52,20 +52,20 @@ def test_the_document_names_the_same() -> None:
 
 
 def test_every_reason_that_is_documented_has_its_status() -> None:
-    """Of each status in the table of errors, some route says so; 405 and 500 are any route's."""
+    """Each status in the table of errors belongs to a route, except 405 and 500, which belong to all."""
     rows = re.findall(r"^\| (\d{3}) \|", DOCUMENT.read_text(), re.MULTILINE)
-    said = {
+    in_routes = {
         code
         for item in description["paths"].values()
-        for about in item.values()
-        if isinstance(about, dict)
-        for code in about["responses"]
+        for operation in item.values()
+        if isinstance(operation, dict)
+        for code in operation["responses"]
     }
-    assert set(rows) - {"405", "500"} == said - {"200", "101"}
+    assert set(rows) - {"405", "500"} == in_routes - {"200", "101"}
 
 
 async def attached(path: str, client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A kernel's connection, so that the client is not forgotten meanwhile."""
+    """Attach as a kernel, so that the coordinator keeps the client."""
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(encode(messages.Attach(client=client, token="secret")))
     assert b"welcome" in await reader.readline()
@@ -78,14 +78,14 @@ async def attached(path: str, client: str) -> tuple[asyncio.StreamReader, asynci
 async def test_any_request(
     jp_serverapp: Any, jp_base_url: str, jp_auth_header: dict[str, str], coordinator: Any, api: Any, tmp_path: Path
 ) -> None:
-    """Requests made from the description: none is a fault of ours, and every answer is as described."""
+    """Every request made from the description gets an answer of the description."""
     await coordinator.start(*CLIENTS)
     kernels = [await attached(coordinator.path, client) for client in CLIENTS]
-    asked: dict[str, Any] = copy.deepcopy(description)
-    # Next to no id that is made up is somebody's.
-    asked["components"]["parameters"]["Client"]["schema"] = {"enum": [*CLIENTS, "nobody"]}
+    document: dict[str, Any] = copy.deepcopy(description)
+    # A random id almost never is the id of a client.
+    document["components"]["parameters"]["Client"]["schema"] = {"enum": [*CLIENTS, "nobody"]}
     file = tmp_path / "openapi.yaml"
-    file.write_text(yaml.safe_dump(asked))
+    file.write_text(yaml.safe_dump(document))
     header = f"Authorization: {jp_auth_header['Authorization']}"
     url = f"http://127.0.0.1:{jp_serverapp.port}{jp_base_url}gpushare/api"
     options = ["--checks", CHECKS, "--max-examples", EXAMPLES, "--seed", SEED, "--phases", "examples,coverage,fuzzing"]
@@ -96,9 +96,9 @@ async def test_any_request(
         stderr=asyncio.subprocess.STDOUT,
         cwd=tmp_path,
     )
-    said, _ = await run.communicate()
-    print(said.decode())
-    assert run.returncode == 0, said.decode()
+    output, _ = await run.communicate()
+    print(output.decode())
+    assert run.returncode == 0, output.decode()
     for _, kernel in kernels:
         kernel.close()
-    assert (await api("GET", "status"))["coordinator"]["pid"] == coordinator.pid, "it has not been started anew"
+    assert (await api("GET", "status"))["coordinator"]["pid"] == coordinator.pid, "the coordinator must not restart"

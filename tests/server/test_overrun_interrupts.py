@@ -1,4 +1,4 @@
-"""A kernel whose turn does not end is interrupted by its own server, where the coordinator asks for that."""
+"""Tests of the server's interrupts of kernels whose turn does not end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ WAIT = 60.0
 
 @pytest.fixture
 def notebook(kernelspec: Any, create: Any, channels: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Start a shared Python kernel of the server; returns its id and `execute`, whose result is the reply to a cell."""
+    """Return a function that starts a shared Python kernel of the server.
+
+    The result is the kernel's id and `execute`, which returns the reply to a cell.
+    """
     shipped = kernel_env.PACKAGE / "kernelspec" / "python3-gpushare" / "kernel.json"
     kernelspec("python3-gpushare", **json.loads(shipped.read_text()))
     monkeypatch.setenv("TEST_PTX", str(PTX))
@@ -44,7 +47,7 @@ def notebook(kernelspec: Any, create: Any, channels: Any, monkeypatch: pytest.Mo
 async def test_overrun_is_interrupted_by_the_server_of_the_kernel(
     notebook: Any, coordinator: Coordinator, wait_until: Any
 ) -> None:
-    """Its sleep ends at once, with the exception of the stop button; its turn, when its work on the GPU has ended."""
+    """The sleep ends at once with the stop button's exception, and the turn ends with the work on the GPU."""
     options = ["--GpuShare.overrun=interrupt", "--GpuShare.overrun_patience=0", "--GpuShare.time_quantum=0.1"]
     await ensure_coordinator_async(coordinator.path, [*default_coordinator_argv(simulate=True), *options])
     stuck, execute = await notebook()
@@ -54,14 +57,14 @@ async def test_overrun_is_interrupted_by_the_server_of_the_kernel(
     reply = await execute("time.sleep(60)")
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     status = await coordinator.request(messages.Status())
-    asked = {client["id"]: (client["interrupt_asked"], client["phase"]) for client in status["clients"]}
-    assert asked == {stuck: (True, "overrun"), other: (False, "waiting")}
+    states = {client["id"]: (client["interrupt_asked"], client["phase"]) for client in status["clients"]}
+    assert states == {stuck: (True, "overrun"), other: (False, "waiting")}
     assert (await waiting)["status"] == "ok"
-    assert (await execute("work(0)"))["status"] == "ok", "nothing of it was ended"
+    assert (await execute("work(0)"))["status"] == "ok", "the kernel must continue to work"
 
 
 class FakeKernels:
-    """As much of `Kernels` as is needed: kernel k1 is client c1, and so on; k2 cannot be interrupted."""
+    """Fake of `Kernels`: kernel k1 is client c1, and so on; an interrupt of k2 fails."""
 
     def __init__(self) -> None:
         self.interrupted: list[str] = []
@@ -77,18 +80,18 @@ class FakeKernels:
 
 async def test_overrun_is_interrupted_once_a_turn(wait_until: Any, caplog: pytest.LogCaptureFixture) -> None:
     kernels = FakeKernels()
-    interrupts = OverrunInterrupter(kernels, logging.getLogger("test"))  # type: ignore[arg-type]
+    interrupter = OverrunInterrupter(kernels, logging.getLogger("test"))  # type: ignore[arg-type]
 
-    def follow(*asked: str) -> None:
-        clients = [{"id": name, "interrupt_asked": name in asked} for name in ("c1", "c2")]
-        interrupts.on_snapshot({"clients": clients})
+    def follow(*requested: str) -> None:
+        clients = [{"id": name, "interrupt_asked": name in requested} for name in ("c1", "c2")]
+        interrupter.on_snapshot({"clients": clients})
 
     follow("c1")
     follow("c1", "c2")
     follow("c1", "c2")
-    await wait_until(lambda: kernels.interrupted == ["k1", "k2"], "both, once")
-    await wait_until(lambda: "k2 could not be interrupted: it has just ended" in caplog.text, "a line in the log")
+    await wait_until(lambda: kernels.interrupted == ["k1", "k2"], "one interrupt of each")
+    await wait_until(lambda: "could not interrupt kernel k2: it has just ended" in caplog.text, "a line in the log")
     follow()
     follow("c1")
-    await wait_until(lambda: kernels.interrupted == ["k1", "k2", "k1"], "again, in another turn")
-    interrupts.close()
+    await wait_until(lambda: kernels.interrupted == ["k1", "k2", "k1"], "another interrupt in another turn")
+    interrupter.close()

@@ -1,4 +1,4 @@
-"""Every route, and bad input of every kind."""
+"""Tests of every route, with valid and invalid input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIENT = "6b9ad1b2-0a4c-4d6c-a0a2-1f0f7e7e0001"
 
 
 async def test_quota_is_read_and_changed(api: Any, refused: Any, coordinator: Any) -> None:
-    client = "run:job.1@host"  # escaped in addresses
+    client = "run:job.1@host"  # the id is escaped in addresses
     await coordinator.start(client)
     before = await api("GET", "clients", client, "quota")
     assert before["share"] == 0
@@ -25,7 +25,7 @@ async def test_quota_is_read_and_changed(api: Any, refused: Any, coordinator: An
     now = await api("GET", "clients", client, "quota")
     assert now == {**after, "schema": before["schema"]}
     jsonschema.validate(after, now["schema"])
-    assert after["limit"] == before["limit"], "what the body doesn't name stays as it was"
+    assert after["limit"] == before["limit"], "a part that the body lacks must not change"
 
 
 async def test_actions_on_a_client(api: Any, refused: Any, coordinator: Any) -> None:
@@ -74,10 +74,10 @@ async def test_malformed_bodies(refused: Any, coordinator: Any, route: tuple[str
     refusal = await refused("PATCH", *route, body=body)
     assert (refusal.status, refusal.reason) == (400, "malformed")
     assert f'JSON object such as {{"{"share" if "quota" in route else "time_quantum"}": ' in refusal.message
-    assert coordinator.pid == 0, "nothing was asked of a coordinator"
+    assert coordinator.pid == 0, "no request went to a coordinator"
 
 
-async def test_too_long_a_body(refused: Any) -> None:
+async def test_too_long_body_is_refused(refused: Any) -> None:
     refusal = await refused("PATCH", "config", body=json.dumps({"policy": "x" * 20_000}))
     assert (refusal.status, refusal.reason) == (413, "too_large")
 
@@ -139,11 +139,11 @@ async def test_history(api: Any, refused: Any, coordinator: Any) -> None:
     whole = await api("GET", "history")
     assert [entry["what"] for entry in whole["entries"]] == ["idle", "idle"]
     await api("POST", "clients", CLIENT, "suspend", body="")
-    news = await api("GET", "history", params={"after": whole["next"], "client": CLIENT})
-    assert [(entry["client"], entry["what"]) for entry in news["entries"]] == [(CLIENT, "suspended")]
-    assert news["run"] == whole["run"] and news["now"] >= whole["now"] and not news["more"]
+    changes = await api("GET", "history", params={"after": whole["next"], "client": CLIENT})
+    assert [(entry["client"], entry["what"]) for entry in changes["entries"]] == [(CLIENT, "suspended")]
+    assert changes["run"] == whole["run"] and changes["now"] >= whole["now"] and not changes["more"]
     (device,) = (await api("GET", "status"))["devices"]
-    assert news["utilisation"].keys() == {device["uuid"]}
+    assert changes["utilisation"].keys() == {device["uuid"]}
     for params in ({"after": "-1"}, {"after": "x"}, {"after": "1" * 30}):
         refusal = await refused("GET", "history", params=params)
         assert (refusal.status, refusal.reason) == (400, "invalid")

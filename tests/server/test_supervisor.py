@@ -1,4 +1,4 @@
-"""Starting a coordinator: once for all who ask, not over and over when it fails, and as configured."""
+"""Tests of the supervisor's starts of a coordinator."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from jupyter_gpushare.wire.client import default_coordinator_argv
 
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Prescribe a shell command to start coordinators with; returns how often it was run so far."""
-    journal = tmp_path / "starts"
-    journal.touch()
+    """Return a function that sets the start command of coordinators and returns a counter of the starts."""
+    log = tmp_path / "starts"
+    log.touch()
 
-    def prescribe(command: str, *words: str) -> Any:
-        argv = ["/bin/sh", "-c", f'echo started >> "{journal}"; {command}', "sh", *words]
+    def set_command(command: str, *words: str) -> Any:
+        argv = ["/bin/sh", "-c", f'echo started >> "{log}"; {command}', "sh", *words]
         monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(argv))
-        return lambda: len(journal.read_text().splitlines())
+        return lambda: len(log.read_text().splitlines())
 
-    return prescribe
+    return set_command
 
 
 async def test_one_coordinator_for_many_requests(api: Any, starts: Any, coordinator: Any) -> None:
@@ -44,10 +44,10 @@ async def test_one_coordinator_for_many_requests(api: Any, starts: Any, coordina
 
 
 async def test_failing_start_is_reported_and_not_repeated_at_once(refused: Any, starts: Any, extension: Any) -> None:
-    count = starts("echo no room left >&2; exit 3")
+    count = starts("echo disk full >&2; exit 3")
     first = await refused("GET", "status")
     assert (first.status, first.reason) == (503, "unreachable")
-    assert "no room left" in first.message and "3" in first.message
+    assert "disk full" in first.message and "3" in first.message
     extension.supervisor._retry_at += 60  # a busy machine may take longer than the first delay
     for _ in range(3):
         assert await refused("GET", "status") == first
@@ -65,7 +65,7 @@ async def test_failing_start_is_tried_again_later(
     assert (await api("GET", "status"))["coordinator"]["pid"] == coordinator.pid
 
 
-async def test_coordinator_that_someone_else_started_ends_a_failure(
+async def test_coordinator_of_another_process_ends_a_failure(
     refused: Any, starts: Any, coordinator: Any, api: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts("exit 1")
@@ -76,36 +76,38 @@ async def test_coordinator_that_someone_else_started_ends_a_failure(
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "CHECK_INTERVAL_SECONDS", 0.1)
     monkeypatch.setattr(liveness, "ANSWER_TIMEOUT_SECONDS", 0.75)
 
 
-async def test_stopped_coordinator_is_away_until_it_goes_on(
-    events: Any, coordinator: Any, starts: Any, impatient: None
+async def test_stopped_coordinator_is_unavailable_until_it_continues(
+    events: Any, coordinator: Any, starts: Any, short_timeouts: None
 ) -> None:
-    await coordinator.start("someone")
+    await coordinator.start("client")
     count = starts('exec "$@"', *default_coordinator_argv(simulate=True))
     pid = coordinator.pid
     receive = await events()
     assert (await receive())["type"] == "snapshot"
     for _ in range(2):
         os.kill(pid, signal.SIGSTOP)
-        away = await receive()
-        assert (away["type"], away["reason"]) == ("unavailable", "unreachable")
-        assert coordinator.path in away["message"] and "does not answer" in away["message"]
-        assert await (await events())() == away, "who comes now is told so too"
+        frame = await receive()
+        assert (frame["type"], frame["reason"]) == ("unavailable", "unreachable")
+        assert coordinator.path in frame["message"] and "does not answer" in frame["message"]
+        assert await (await events())() == frame, "a new front end must get the same frame"
         os.kill(pid, signal.SIGCONT)
         back = await receive()
-        assert back["type"] == "snapshot", "nothing was sent between"
+        assert back["type"] == "snapshot", "no other frame may come between"
         assert back["status"]["coordinator"]["pid"] == pid
-    await coordinator.request(messages.SetQuota(client="someone", changes={"share": 0.5}))
+    await coordinator.request(messages.SetQuota(client="client", changes={"share": 0.5}))
     assert [client["quota"]["share"] for client in (await receive())["status"]["clients"]] == [0.5]
     assert count() == 0
 
 
-async def test_coordinator_that_is_stopped_when_it_is_found(events: Any, coordinator: Any, impatient: None) -> None:
-    await coordinator.start("someone")
+async def test_coordinator_that_is_stopped_when_it_is_found(
+    events: Any, coordinator: Any, short_timeouts: None
+) -> None:
+    await coordinator.start("client")
     pid = coordinator.pid
     os.kill(pid, signal.SIGSTOP)
     receive = await events()
@@ -114,8 +116,8 @@ async def test_coordinator_that_is_stopped_when_it_is_found(events: Any, coordin
     assert (await receive())["status"]["coordinator"]["pid"] == pid
 
 
-async def test_stopped_coordinator_that_dies_is_replaced(events: Any, coordinator: Any, impatient: None) -> None:
-    await coordinator.start("someone")
+async def test_stopped_coordinator_that_exits_is_replaced(events: Any, coordinator: Any, short_timeouts: None) -> None:
+    await coordinator.start("client")
     pid = coordinator.pid
     receive = await events()
     assert (await receive())["type"] == "snapshot"
@@ -151,19 +153,19 @@ async def test_running_coordinator_with_other_settings_is_logged_once(
         return [record.getMessage() for record in caplog.records if "c.GpuShare" in record.getMessage()]
 
     for _ in range(2):
-        await coordinator.start("someone")
+        await coordinator.start("client")
         await api("GET", "status")
-        await wait_until(lambda: extension.supervisor.status, "supervised")
+        await wait_until(lambda: extension.supervisor.status, "a snapshot")
         old = coordinator.pid
         os.kill(old, signal.SIGTERM)
-        await wait_until(lambda: extension.supervisor.status is None, "noticed")
-    await wait_until(lambda: coordinator.pid not in (0, old), "another one")
+        await wait_until(lambda: extension.supervisor.status is None, "the loss of the coordinator")
+    await wait_until(lambda: coordinator.pid not in (0, old), "another coordinator")
     assert len(warnings()) == 1
-    assert "time_quantum is 7.0 here" in warnings()[0] and "30.0" in warnings()[0]
+    assert "time_quantum is 7.0 in this server" in warnings()[0] and "30.0" in warnings()[0]
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "warned"),
+    ("configured", "running", "warned"),
     [
         ({}, {"time_quantum": 5.0}, []),
         ({"time_quantum": 5.0}, {"time_quantum": 5.0}, []),
@@ -176,12 +178,12 @@ async def test_running_coordinator_with_other_settings_is_logged_once(
     ],
 )
 def test_settings_drift_lists_the_differences(
-    ours: Any, theirs: Any, warned: list[str], caplog: pytest.LogCaptureFixture
+    configured: Any, running: Any, warned: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     log = logging.getLogger("differences")
-    differences = SettingsDrift(GpuShare(config=Config(GpuShare=ours)), log)
+    differences = SettingsDrift(GpuShare(config=Config(GpuShare=configured)), log)
     with caplog.at_level(logging.WARNING, "differences"):
-        differences.report({"config": theirs})
-        differences.report({"config": theirs})
+        differences.report({"config": running})
+        differences.report({"config": running})
     named = [record.getMessage().split("c.GpuShare.")[1].split()[0] for record in caplog.records]
     assert named == warned

@@ -1,4 +1,4 @@
-"""What placement strategies leave unusable, on a trace of the openb form."""
+"""Unusable part of a cluster by placement strategy, on a trace of the openb form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(folder: Path, pods: list[tuple[int, int]], nodes: list[int]) -> None:
 
 @pytest.fixture
 def sample(tmp_path: Path) -> fragmentation.Trace:
-    """Made up, in proportions like the published trace's."""
+    """Return an invented trace with the proportions of the published trace."""
     draw = random.Random(7)
     pods = [draw.choice(SIZES) for _ in range(400)]
     write(tmp_path, [*pods, (0, 0)], [2, 2, 4, 8, 8, 8, 8, 0])
@@ -80,12 +80,12 @@ def test_the_same_seed_gives_the_same_figures(sample: fragmentation.Trace) -> No
 
 
 @pytest.mark.parametrize(
-    ("pods", "said"),
+    ("pods", "error"),
     [([(1001, 1)], "gpu_milli=1001 is out of range: allowed are 0 to 1000"), ([(-1, 1)], "gpu_milli='-1' is not a")],
 )
-def test_invalid_value_in_a_trace_is_refused(tmp_path: Path, pods: list[tuple[int, int]], said: str) -> None:
+def test_invalid_value_in_a_trace_is_refused(tmp_path: Path, pods: list[tuple[int, int]], error: str) -> None:
     write(tmp_path, pods, [1])
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=error):
         fragmentation.read(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The simulated driver and the simulator agree: the same small scenario, live and in virtual time, takes as long."""
+"""Agreement of the simulated driver with the simulator: a scenario takes as long live as in virtual time."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pytest
 
 from jupyter_gpushare.bench import memory_holders
 from jupyter_gpushare.core.interface.settings import Settings
-from jupyter_gpushare.simulation import traces
 from jupyter_gpushare.simulation.simulation import Simulation
-from jupyter_gpushare.simulation.workload import Cell, DeviceModel, Participant, Workload
+from jupyter_gpushare.simulation.workloads import traces
+from jupyter_gpushare.simulation.workloads.workload import Cell, DeviceModel, Participant, Workload
 
 from ..support import tier
 
-WORK, QUANTUM = 3.0, 0.5  # seconds of this machine's time: GPU work of each client, and turns
+WORK, QUANTUM = 3.0, 0.5  # real seconds of each client's GPU work, and of a turn
 PIECE = 1 << 21
-LINK = 25e9 / memory_holders.TIME_FACTOR  # bytes per such second, of the simulated card
+LINK = 25e9 / memory_holders.TIME_FACTOR  # bytes per real second, of the simulated card
 
 
 def live(size: int) -> tuple[float, float]:
-    """Seconds in which a client that holds `size` bytes does its work alone, and two of them do theirs in turns."""
+    """Return the seconds of the work of one client with `size` bytes, and of two such clients in turns."""
     options = [f"--GpuShare.time_quantum={QUANTUM}", f"--GpuShare.pinned_memory={size >> 20}MiB"]
     seconds = WORK / memory_holders.TIME_FACTOR
     with (
         memory_holders.bench_host("sim", *options) as environment,
         memory_holders.two_holders(environment, size, PIECE, "--memory-mode", "swap") as programs,
     ):
-        programs[0].run_command("job", seconds / 10, seconds / 30, 0)  # now its memory is there
+        programs[0].run_command("job", seconds / 10, seconds / 30, 0)  # makes its memory resident
         alone = programs[0].run_command("job", seconds, seconds / 30, 0)
         ran = memory_holders.run_together(programs, "job", seconds, seconds / 30, 0)
     return memory_holders.elapsed_seconds([alone]), memory_holders.elapsed_seconds(ran)
@@ -48,7 +48,7 @@ def simulated(size: int, work: float) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0.6, *tier.nightly([0.4])])
 def test_live_and_simulated_times_agree(part: float) -> None:
-    """Together 1.2 or 0.8 times the device: with a fifth of it to move at each change of turns, or with nothing."""
+    """The clients have 1.2 or 0.8 times the device's memory, so a handoff moves a fifth of the memory or none."""
     size = int(memory_holders.SIMULATED_BYTES * part) // PIECE * PIECE
     alone, together = live(size)
     assert together == pytest.approx(simulated(size, alone), rel=0.1)

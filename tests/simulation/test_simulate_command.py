@@ -1,4 +1,4 @@
-"""`jupyter gpushare simulate`, `record` and `bench scale`, as people and programs use them."""
+"""Commands `jupyter gpushare simulate`, `record` and `bench scale`, as users and programs use them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,33 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.cli import main
-from jupyter_gpushare.simulation import experiment, html_report, scale
+from jupyter_gpushare.simulation import experiment, scale
+from jupyter_gpushare.simulation.reports import html_report
 
 QUICK = ["simulate", "--trace", "notebooks:5", "--hours", "0.5"]
 
 
-def figures(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert main([*QUICK, "--json", *words]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return told
+def figures(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*QUICK, "--json", *arguments]) == 0
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return output
 
 
 def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    told = figures(capsys, "--policy", "fcfs", "--policy", "fcfs:idle_release=5,cell_linger=60", "--seed", "7")
-    assert (told["seed"], told["trace"]) == (7, "notebooks:5")
-    assert list(told["policies"]) == ["fcfs", "fcfs:idle_release=5,cell_linger=60"]
-    for of in told["policies"].values():
-        assert {"cells", "throughput", "switches", "bytes_moved", "jain", "longest_wait"} <= set(of)
-        assert list(of["cells"]) == ["short", "medium", "long"]
+    output = figures(capsys, "--policy", "fcfs", "--policy", "fcfs:idle_release=5,cell_linger=60", "--seed", "7")
+    assert (output["seed"], output["trace"]) == (7, "notebooks:5")
+    assert list(output["policies"]) == ["fcfs", "fcfs:idle_release=5,cell_linger=60"]
+    for results in output["policies"].values():
+        assert {"cells", "throughput", "switches", "bytes_moved", "jain", "longest_wait"} <= set(results)
+        assert list(results["cells"]) == ["short", "medium", "long"]
         keys = {"count", "wait_p50", "wait_p95", "wait_p99", "slowdown_p50", "slowdown_p95"}
-        assert all(keys <= set(one) for one in of["cells"].values())
-        assert of["cells"]["short"]["wait_p50"] <= of["cells"]["short"]["wait_p95"] <= of["longest_wait"] * 10
-        assert 0 < of["throughput"] <= 1 and 0 < of["jain"] <= 1
+        assert all(keys <= set(one) for one in results["cells"].values())
+        assert (
+            results["cells"]["short"]["wait_p50"]
+            <= results["cells"]["short"]["wait_p95"]
+            <= results["longest_wait"] * 10
+        )
+        assert 0 < results["throughput"] <= 1 and 0 < results["jain"] <= 1
 
 
 def test_json_lists_the_seeds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,11 +44,12 @@ def test_json_lists_the_seeds(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_common_settings_apply_to_all_policies(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--policy", "fcfs", "--policy", "fcfs:time_quantum=1", "--jobs", "1", "--seed", "2"]
-    told = figures(capsys, *words, "--set", "time_quantum=30", "--set", "sharing=exclusive")["policies"]
-    assert told["fcfs:time_quantum=1"]["switches"] > told["fcfs"]["switches"]
+    arguments = ["--policy", "fcfs", "--policy", "fcfs:time_quantum=1", "--jobs", "1", "--seed", "2"]
+    output = figures(capsys, *arguments, "--set", "time_quantum=30", "--set", "sharing=exclusive")["policies"]
+    assert output["fcfs:time_quantum=1"]["switches"] > output["fcfs"]["switches"]
     assert (
-        told == figures(capsys, *words, "--set", "time_quantum=30", "--set", "c.GpuShare.sharing=exclusive")["policies"]
+        output
+        == figures(capsys, *arguments, "--set", "time_quantum=30", "--set", "c.GpuShare.sharing=exclusive")["policies"]
     )
 
 
@@ -60,7 +66,7 @@ def test_html_report_is_self_contained(capsys: pytest.CaptureFixture[str], tmp_p
     path = tmp_path / "report.html"
     assert main([*QUICK, "--policy", "fcfs", "--policy", "interactive", "--html", str(path)]) == 0
     page = path.read_text()
-    assert "Everything here is simulated" in page
+    assert "All figures are simulated" in page
     assert "<script src" not in page
     for policy in ("fcfs", "interactive"):
         assert policy in page
@@ -85,9 +91,9 @@ def test_missing_plotly_is_reported_with_the_remedy(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "error"),
     [
-        (["--policy", "nobody"], "policy='nobody' is unknown: allowed are"),
+        (["--policy", "unknown_policy"], "policy='unknown_policy' is unknown: allowed are"),
         (["--policy", "fcfs:speed=3"], "setting 'speed' is unknown here: allowed are time_quantum"),
         (["--policy", "fcfs:speed"], "not of the form setting=value"),
         (["--set", "time_quantum=-1"], "time_quantum=-1 is out of range"),
@@ -102,17 +108,19 @@ def test_missing_plotly_is_reported_with_the_remedy(
     ],
 )
 def test_invalid_argument_is_refused_with_a_reason(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*QUICK, *words]) == 2
-    assert said in capsys.readouterr().err
+    assert main([*QUICK, *arguments]) == 2
+    assert error in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--load", "0"], ["--seed", "x"], ["--devices", "0"], ["--device-memory", "big"]])
-def test_invalid_numbers_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["--load", "0"], ["--seed", "x"], ["--devices", "0"], ["--device-memory", "big"]]
+)
+def test_invalid_numbers_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main([*QUICK, *words])
-    assert words[0] in capsys.readouterr().err
+        main([*QUICK, *arguments])
+    assert arguments[0] in capsys.readouterr().err
 
 
 def test_a_recorded_trace_brings_its_devices_and_its_length(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -124,10 +132,10 @@ def test_a_recorded_trace_brings_its_devices_and_its_length(capsys: pytest.Captu
         '{"type": "cell", "client": "a", "phases": [0, 5]}\n'
     )
     assert main(["simulate", "--trace", str(path), "--json", "--policy", "fcfs"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["trace"], told["seconds"]) == ("mine", 100.0)
-    assert told["parameters"] == {"devices": 1, "device_memory": 1000, "link": 10.0}
-    cells = told["policies"]["fcfs"]["cells"]["short"]
+    output = json.loads(capsys.readouterr().out)
+    assert (output["trace"], output["seconds"]) == ("mine", 100.0)
+    assert output["parameters"] == {"devices": 1, "device_memory": 1000, "link": 10.0}
+    cells = output["policies"]["fcfs"]["cells"]["short"]
     assert (cells["count"], cells["wait_p50"]) == (1, pytest.approx(500 / 10, abs=0.01))
 
 
@@ -137,11 +145,11 @@ def test_record_without_a_coordinator_fails_with_a_message(capsys: pytest.Captur
 
 
 def test_scale_measures_decisions() -> None:
-    told = scale.measure_decisions(experiment.parse_variant("interactive"), clients=20, devices=2, measured=500)
-    assert told["measured"] >= 500
-    assert 0 < told["p50"] <= told["p99"]
+    output = scale.measure_decisions(experiment.parse_variant("interactive"), clients=20, devices=2, measured=500)
+    assert output["measured"] >= 500
+    assert 0 < output["p50"] <= output["p99"]
 
 
 def test_bench_scale_refuses_an_unknown_policy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "scale", "--policy", "nobody"]) == 1
+    assert main(["bench", "scale", "--policy", "unknown_policy"]) == 1
     assert "allowed are" in capsys.readouterr().err

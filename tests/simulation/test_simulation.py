@@ -1,12 +1,12 @@
-"""A simulation does what its devices, links and programs would: nothing is lost, and times can be computed by hand."""
+"""Simulations of small workloads: all work is done, and the times equal those computed by hand."""
 
 from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.simulation.results import Results
+from jupyter_gpushare.simulation.reports.results import Results
 from jupyter_gpushare.simulation.simulation import Simulation
-from jupyter_gpushare.simulation.workload import Cell, Participant
+from jupyter_gpushare.simulation.workloads.workload import Cell, Participant
 
 from .workloads import (
     DEVICE,
@@ -37,8 +37,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_one_others() -> None:
 )
 @pytest.mark.parametrize("settings", [{}, {"policy": "interactive"}, {"policy": "fair", "sharing": "packed"}], ids=str)
 def test_invariants_hold_at_every_event(how: dict[str, object], settings: dict[str, str]) -> None:
-    """One holder at a time unless shared, nobody forgotten, and never more memory on the device than it has: checked at
-    every event."""
+    """The invariants are those of `CheckedSimulation`."""
     simulation = simulate(some_notebooks(hours=0.5, **how), 1800, **settings)
     assert simulation.results.as_json()["cells"]["short"]["count"] > 20
 
@@ -60,17 +59,17 @@ def test_single_client_never_waits() -> None:
 
 
 def test_two_busy_clients_alternate_with_the_computed_cost_of_each_switch() -> None:
-    """Each switch: 150 µs, and 60 GB out before 60 GB come in at 50 GB/s; the quantum counts after that."""
+    """A change of turns takes 150 µs, and evicts 60 GB before it restores 60 GB at 50 GB/s. The quantum begins then."""
     one, other = busy_participant("one", 100.0, memory=60 * GB), busy_participant("other", 100.0, memory=60 * GB)
     simulation = simulate(make_workload(one, other), 1000, time_quantum=10.0)
     assert simulation.results.work == pytest.approx(200.0)
-    # 40 GB leave at each switch but the very first and come back later: only as much as the other one needs.
+    # Each change of turns but the first evicts 40 GB, as much as the other client needs, and restores them later.
     turns, out = simulation.switches, simulation.bytes_out
     assert out == (turns - 1) * 40 * GB
     last = max(client.idle_since for client in simulation.all_clients)
-    costs, linger = simulation.costs, simulation.scheduler.settings.cell_linger  # of the cell that ends first
-    ahead = 20 * GB  # came back while the other one ran at first: there was room
-    moving = (simulation.bytes_in - ahead + out) / DEVICE.link
+    costs, linger = simulation.costs, simulation.scheduler.settings.cell_linger  # after the cell that ends first
+    prefetched = 20 * GB  # restored during the first turn of the other client, because there was room
+    moving = (simulation.bytes_in - prefetched + out) / DEVICE.link
     assert last == pytest.approx(200.0 + turns * costs.handoff + moving + linger, abs=0.002)
 
 
@@ -84,14 +83,14 @@ def test_swap_overlaps_eviction_with_restore() -> None:
 
 
 def test_mean_wait_of_short_cells_matches_queueing_theory() -> None:
-    """Cells of 1 s that nobody preempts, from many users at random: M/D/1, Pollaczek and Khinchine's mean wait."""
+    """Random cells of 1 s without preemption are a queue M/D/1 with the mean wait of Pollaczek and Khinchine."""
     from random import Random
 
     load, seconds, count = 0.6, 200_000.0, 2000
     draw = Random(1)
     people = []
     for number in range(count):
-        # Each user runs a cell now and then, whatever came before: together a Poisson stream.
+        # Each user runs cells at independent random times, which together are a Poisson stream.
         think = [draw.expovariate(load / count) for _ in range(int(2 * seconds * load / count) + 20)]
         people.append(Participant(f"n{number}", [Cell(time, (0.0, 1.0)) for time in think]))
     simulation = Simulation(
@@ -104,7 +103,7 @@ def test_mean_wait_of_short_cells_matches_queueing_theory() -> None:
 
 
 def test_turn_shorter_than_the_restore_makes_progress() -> None:
-    """Also if bringing memory back takes longer than the quantum."""
+    """The same holds if a restore takes longer than the quantum."""
     clients = (
         endless_participant("one", 0.0, 10.0, memory=70 * GB),
         endless_participant("other", 0.0, 10.0, memory=70 * GB),

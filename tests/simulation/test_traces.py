@@ -1,4 +1,4 @@
-"""Traces: what is written can be read and simulated; what is wrong is said with its line."""
+"""Traces: a written trace can be read and simulated, and an error has the line of the problem."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.simulation import openb_trace, traces
-from jupyter_gpushare.simulation.recorder import Recorder
-from jupyter_gpushare.simulation.traces import CellLine, ClientLine, InvalidTrace
-from jupyter_gpushare.simulation.workload import Workload
+from jupyter_gpushare.simulation.workloads import openb_trace, traces
+from jupyter_gpushare.simulation.workloads.recorder import Recorder
+from jupyter_gpushare.simulation.workloads.traces import CellLine, ClientLine, InvalidTrace
+from jupyter_gpushare.simulation.workloads.workload import Workload
 
 from .workloads import DEVICE, simulate
 
@@ -43,7 +43,7 @@ def test_trace_is_simulated_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "error"),
     [
         ([CLIENT], "line 1: the first line must be"),
         (['{"type": "trace", "version": 9}'], "line 1: version 9 is unknown: allowed is 1"),
@@ -60,10 +60,10 @@ def test_trace_is_simulated_as_written(tmp_path: Path) -> None:
         ([HEAD], "the trace has no client"),
     ],
 )
-def test_invalid_line_is_refused_with_its_number(tmp_path: Path, lines: list[str], said: str) -> None:
+def test_invalid_line_is_refused_with_its_number(tmp_path: Path, lines: list[str], error: str) -> None:
     with pytest.raises(InvalidTrace) as raised:
         traces.read(written(tmp_path, *lines))
-    assert said in str(raised.value)
+    assert error in str(raised.value)
     assert "trace.jsonl" in str(raised.value)
 
 
@@ -93,7 +93,7 @@ def test_pods_of_openb_are_clients_with_a_part_of_the_device(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "error"),
     [
         ("p1,1,1,1,5000,,LS,Running,0,1,0", "gpu_milli=5000"),
         ("p1,1,1,x,500,,LS,Running,0,1,0", "line 2: "),
@@ -101,10 +101,10 @@ def test_pods_of_openb_are_clients_with_a_part_of_the_device(tmp_path: Path) -> 
         ("p1,1,1,0,0,,LS,Running,0,1,0", "no pod of the trace has a GPU"),
     ],
 )
-def test_invalid_pod_is_refused_with_its_line(tmp_path: Path, row: str, said: str) -> None:
+def test_invalid_pod_is_refused_with_its_line(tmp_path: Path, row: str, error: str) -> None:
     with pytest.raises(InvalidTrace) as raised:
         openb_trace.read(pods(tmp_path, row), 3600.0, 80)
-    assert said in str(raised.value)
+    assert error in str(raised.value)
 
 
 def status(cells: int, busy: float, waited: float, allocated: int = 100) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_recorded_trace_has_no_names(tmp_path: Path) -> None:
     assert (trace.seconds, client.memory, client.departs) == (40.0, 130, 40.0)
     first, second = client.cells
     assert first.think == pytest.approx(5.0)
-    # Ten seconds long, of which it waited two; half a second of GPU time was reported late.
+    # The cell took ten seconds with two of waiting, and half a second of GPU time was reported late.
     assert list(first.phases) == pytest.approx([1.75, 4.5, 1.75])
     assert (second.think, sum(second.phases)) == (pytest.approx(15.0), pytest.approx(10.0))
 

@@ -1,4 +1,4 @@
-"""Workloads and watched simulations for the tests."""
+"""Workloads and checked simulations for the tests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.core.views.invariants import check
-from jupyter_gpushare.simulation import synthetic_notebooks
 from jupyter_gpushare.simulation.simulation import Simulation
-from jupyter_gpushare.simulation.workload import Cell, Costs, DeviceModel, Participant, Workload
+from jupyter_gpushare.simulation.workloads import synthetic_notebooks
+from jupyter_gpushare.simulation.workloads.workload import Cell, Costs, DeviceModel, Participant, Workload
 from jupyter_gpushare.wire.page import OUT
 
 GB = 10**9
@@ -18,7 +18,11 @@ DEVICE = DeviceModel(80 * GB, 50e9)
 
 
 class CheckedSimulation(Simulation):
-    """After every event: what must always hold."""
+    """Simulation that checks invariants after every event.
+
+    A device works for one client at a time without colocation, its memory is never exceeded, and the scheduler has
+    every waiting client.
+    """
 
     def handle_event(self, event: ev.Event) -> None:
         super().handle_event(event)
@@ -37,12 +41,12 @@ class CheckedSimulation(Simulation):
             if client.waiting_since >= 0 and client.phase == OUT:
                 process = self.scheduler.processes[client.process_number]
                 assert process.is_waiting_at_gate or process.client.grant, (
-                    f"{client.id} waits, and the scheduler does not know"
+                    f"{client.id} waits, but not in the scheduler"
                 )
 
 
 def turn_settings(**settings: Any) -> Settings:
-    """First come, first served, one client at a time."""
+    """Return settings for turns of one client at a time, first come, first served."""
     return Settings(**{"policy": "fcfs", "sharing": "exclusive", "idle_release": 0.25, **settings})
 
 
@@ -52,7 +56,7 @@ def some_notebooks(count: int = 8, *, hours: float = 2.0, seed: int = 1, **how: 
 
 
 def busy_participant(name: str, gpu: float, *, memory: int = 0, arrives: float = 0.0) -> Participant:
-    """One cell of so many GPU seconds and nothing else."""
+    """Return a participant with one cell of `gpu` seconds on the GPU."""
     return Participant(name, (Cell(0.0, (0.0, gpu)),), memory, arrives=arrives)
 
 

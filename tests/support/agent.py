@@ -1,7 +1,7 @@
-"""A process in virtual time: its edge, and its program.
+"""Process in virtual time: its edge and its program.
 
-Where the edge can be interrupted between two stores that others see, its steps yield: there the host may take the
-processor away for a while, stop the process or kill it.
+The steps of the edge yield between two stores that other processes can see.
+There the host may preempt the process for a while, stop it or kill it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Agent(Process, EventOwner):
-    """One process of a client."""
+    """Process of a client in virtual time."""
 
     def __init__(self, host: TurnAudit, client: SimulatedClient, pid: int, devices: tuple[str, ...]) -> None:
         EventOwner.__init__(self)
@@ -41,7 +41,7 @@ class Agent(Process, EventOwner):
         self.wake()
 
     def describe(self) -> str:
-        """Return how things stand, for a report."""
+        """Return a description of the state for a report."""
         turn = self.turn
         return (
             f"{self} on {', '.join(self.devices)}: {self.link.state}, {PHASES[turn.phase]} {turn.turn:#x} by epoch "
@@ -50,10 +50,10 @@ class Agent(Process, EventOwner):
             f"inside {self.program.inside}, works {self.is_working}, stopped {self.stopped}"
         )
 
-    # --- when it looks
+    # --- steps
 
     def wake(self) -> None:
-        """Look as soon as the kernel permits."""
+        """Step as soon as the simulated kernel schedules the process."""
         self._schedule_step(self.clock.now + self.random.expovariate(8000.0))
 
     def _schedule_step(self, due: float) -> None:
@@ -90,12 +90,12 @@ class Agent(Process, EventOwner):
         self.host.on_stepped(self)
 
     def change_waiting(self, change: int) -> None:
-        """So many threads more stand at the gate."""
+        """Change the number of threads at the gate."""
         self.waiting += change
         if self.waiting == max(change, 0):
             self.wake()
 
-    # --- what the edge needs
+    # --- methods that the edge calls
 
     def now(self) -> int:
         return round(self.clock.now * 1e9)
@@ -105,7 +105,7 @@ class Agent(Process, EventOwner):
 
     @property
     def is_working(self) -> bool:
-        """Return whether a call is inside, or the device works for the process."""
+        """True if a call is inside the gate, or the device works for the process."""
         return self.program.inside > 0 or self.program.has_unfinished_work(self.clock.now)
 
     def is_quiet(self) -> bool:
@@ -138,21 +138,21 @@ class Agent(Process, EventOwner):
         self.host.on_welcome(self)
 
     def on_refused(self, message: dict[str, Any]) -> None:
-        self.host.log_event(f"{self} is refused: {message}")
+        self.host.log_event(f"the coordinator refuses {self}: {message}")
         self.host.on_refused(self, message)
 
     @property
     def found_permit(self) -> Any:
-        """Return the permit as the process has found it on its page, whatever it makes of it."""
+        """The permit that the process has read from its page, valid or not."""
         return ffi.from_buffer("struct gpushare_permit *", self.permit_bytes)
 
     @property
     def may_enter(self) -> bool:
-        """Return whether a thread waits, and a turn may begin."""
+        """True if a thread waits and the permit allows a turn."""
         if not self.waiting or self.phase != OUT or self.is_without_coordinator:
             return self.waiting > 0 and self.phase == OUT
-        there = self.host.rings_doorbell and self.link.state == CONNECTED
-        permit = self.page.control.permit if there else self.found_permit
+        is_current = self.host.rings_doorbell and self.link.state == CONNECTED
+        permit = self.page.control.permit if is_current else self.found_permit
         over = permit.flags & RELIEVED and permit.deadline_ns and self.now() >= permit.deadline_ns
         used = permit.epoch in (0, self._agent.used)
         covered = not self._own_bits() & ~permit.devices
@@ -165,7 +165,7 @@ class Agent(Process, EventOwner):
         return self.phase != OUT
 
     def die(self) -> None:
-        """End. The work on the device ends with the process."""
+        """End the process and its work on the device."""
         self.alive = False
         self.program.die()
         self._steps = None

@@ -1,4 +1,4 @@
-"""The wheel and the sdist of this tree, and environments to install them in."""
+"""Wheel and sdist of this tree, and environments for their installation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LABEXTENSION = ROOT / "jupyter_gpushare/labextension/static/style.js"
 
 
 def build_package(target: str, folder: Path) -> Path:
-    """Runs the build backend; native parts and labextension of this tree are reused where up to date."""
+    """Run the build backend; it reuses native parts and labextension of this tree that are up to date."""
     if not LABEXTENSION.exists() and shutil.which("node") is None:
-        pytest.skip("needs Node.js, or a labextension that is built already")
+        pytest.skip("needs Node.js or a built labextension")
     command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
     environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"}
     if LABEXTENSION.exists():
@@ -33,7 +33,7 @@ def build_package(target: str, folder: Path) -> Path:
 
 
 class Environment:
-    """A virtual environment with all that this one has, but not this package, which is installed there by `pip`."""
+    """Virtual environment with all packages of this one except this package, which tests install with `pip`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,19 +45,19 @@ class Environment:
             if "gpushare" not in entry.name and entry.suffix != ".pth":
                 (packages / entry.name).symlink_to(entry)
 
-    def run(self, module: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self._run(["bin/python", "-m", module, *words], self.folder, variables)
+    def run(self, module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self._run(["bin/python", "-m", module, *arguments], self.folder, variables)
 
     def console_script(self, name: str, module: str, function: str) -> None:
-        """Make `bin/NAME`, as pip does for a package that is linked here only."""
+        """Make `bin/NAME` as pip does, for a package that is only linked into the environment."""
         script = self.folder / "bin" / name
         program = f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n"
         script.write_text(f"#!{self.folder}/bin/python\n{program}")
         script.chmod(0o755)
 
-    def script(self, name: str, *words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    def script(self, name: str, *arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a console script in a folder."""
-        return self._run([f"bin/{name}", *words], cwd, variables)
+        return self._run([f"bin/{name}", *arguments], cwd, variables)
 
     def _run(self, command: list[str], cwd: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
         ours = ("GPUSHARE_", "JUPYTER_", "XDG_", "PYTHONPATH", "LD_")
@@ -72,18 +72,18 @@ class Environment:
             check=False,
         )
 
-    def run_checked(self, module: str, *words: str, **variables: str) -> str:
-        done = self.run(module, *words, **variables)
+    def run_checked(self, module: str, *arguments: str, **variables: str) -> str:
+        done = self.run(module, *arguments, **variables)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def offered_kernels(self, **variables: str) -> set[str]:
-        """What front ends offer."""
+        """Return the kernels that front ends offer."""
         listed = json.loads(self.run_checked("jupyter_client.kernelspecapp", "list", "--json", **variables))
         return {name for name, spec in listed["kernelspecs"].items() if str(self.folder) in spec["resource_dir"]}
 
     def leftover_files(self) -> list[str]:
-        """Files that name this package, or have its name."""
+        """Return the files that name this package or have its name."""
         return [
             str(path.relative_to(self.folder))
             for part in ("home", "bin", "etc", "share", "lib")

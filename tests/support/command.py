@@ -1,4 +1,4 @@
-"""`jupyter gpushare …` in a process of its own."""
+"""Command `jupyter gpushare …` in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 
-def run_command(*words: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with what `variables` changes of this process's environment."""
-    argv = [sys.executable, "-m", "jupyter_gpushare", *words]
+def run_command(*arguments: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with this process's environment and `variables`."""
+    argv = [sys.executable, "-m", "jupyter_gpushare", *arguments]
     return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env={**os.environ, **variables})

@@ -1,4 +1,4 @@
-"""What tests build, kept for the next run. Of several processes that need the same, one builds it."""
+"""Cache of the files that tests build, also for later runs. If several processes need a file, one builds it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pathlib import Path
 
 
 def cached(name: str, sources: list[Path], commands: Callable[[Path], list[list[str]]]) -> Path:
-    """What `commands(output)` make of `sources`: a file or folder of that name in a folder that depends on both."""
+    """Return the file or folder that `commands(output)` make from `sources`, with this name.
+
+    Its folder depends on the commands and the sources.
+    """
     digest = hashlib.sha256(repr(commands(Path("out"))).encode())
     for path in sources:
         digest.update(path.name.encode() + path.read_bytes())
@@ -24,7 +27,7 @@ def cached(name: str, sources: list[Path], commands: Callable[[Path], list[list[
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             building = folder / f"building.{os.getpid()}"
-            shutil.rmtree(building, ignore_errors=True)  # of one that was killed
+            shutil.rmtree(building, ignore_errors=True)  # of a build that was killed
             for command in commands(building):
                 subprocess.run(command, check=True)
             building.rename(made)

@@ -1,4 +1,4 @@
-"""`@pytest.mark.exclusive`: while such a test runs, no other test of the same run does, however many run in parallel.
+"""Marker `@pytest.mark.exclusive` for a test that runs while no other test of the same run does.
 
 The marker is for tests that compare times of this machine, where another test's work would be measured as well.
 Work of other programs on a shared machine is measured all the same.
@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-EXTRA_ATTEMPTS = 2  # attempts after a failed one
-LOCK_FOLDER_VARIABLE = "GPUSHARE_TEST_LOCKS"  # given by pytest-xdist's controller to its workers
+EXTRA_ATTEMPTS = 2  # after a failed attempt
+LOCK_FOLDER_VARIABLE = "GPUSHARE_TEST_LOCKS"  # pytest-xdist's controller sets it for its workers
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,7 +35,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give exclusive tests their attempts, and place them last, where few other tests are left to wait for."""
+    """Give exclusive tests their attempts, and run them last, when few other tests delay them."""
     for item in items:
         if is_exclusive(item):
             item.add_marker(pytest.mark.flaky(reruns=EXTRA_ATTEMPTS))
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=is_exclusive)
 
 
-# Around everything else: the wait is no part of the test's time limit.
+# The outermost hook, so that the wait does not count for the test's time limit.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     folder = os.environ.get(LOCK_FOLDER_VARIABLE)

@@ -1,4 +1,4 @@
-"""A fresh user on a fresh host, for tests that do what a document says."""
+"""Fresh user on a fresh host, for tests that follow a document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def fresh_environment(home: Path, own_host: Path) -> dict[str, str]:
-    """Return the environment of a user with that home, who has the shipped kernelspec."""
+    """Return the environment of a user with this home and the shipped kernelspec."""
     kernels = home / "share" / "kernels"
     kernels.mkdir(parents=True)
     (kernels / "python3-gpushare").symlink_to(kernel_env.PACKAGE / "kernelspec" / "python3-gpushare")

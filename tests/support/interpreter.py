@@ -1,4 +1,4 @@
-"""A program in a process of its own that runs the lines of Python that a test sends (`tests/native/cuda_client.py`)."""
+"""Process that runs the lines of Python that a test sends (`tests/native/cuda_client.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .polling import WAIT_SECONDS
 
 
 class Interpreter:
-    """`run` a line in it, or `start` one that may wait and ask for its `result` later."""
+    """Process for lines of Python: `run` waits for the result of a line, and `start` leaves that to `result`."""
 
     def __init__(self, argv: Sequence[str], env: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -61,7 +61,7 @@ class Interpreter:
         return self.result(seconds)
 
     def collect(self) -> str:
-        """Wait for its end, and return what it has written to standard error."""
+        """Wait for the end of the process, and return its standard error."""
         self.process.wait(WAIT_SECONDS)
         for reader in self._readers:
             reader.join(WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""A listener in the coordinator's place."""
+"""Listener in the coordinator's place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def reply(request: dict[str, Any], result: Any) -> dict[str, Any]:
 
 
 class Listener:
-    """Accepts connections and answers each line with what `answer` returns: messages, bytes, or None to hang up."""
+    """Listener that answers each line with the results of `answer`: messages, bytes, or None to disconnect."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Code blocks of the documentation, so that tests run what people read."""
+"""Code blocks of the documents, so that tests run the commands that users read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK = re.compile(r"^ *```\w+\n(?P<text>.*?)^ *```$", re.S | re.M)
 
 
 def block(document: str, title: str) -> str:
-    """The block of `docs/DOCUMENT` whose first line is the comment `# TITLE…`."""
+    """Return the block of `docs/DOCUMENT` that begins with the comment `# TITLE…`."""
     blocks = [textwrap.dedent(found["text"]) for found in _BLOCK.finditer((DOCS / document).read_text())]
     found = [text for text in blocks if text.startswith(f"# {title}")]
     assert len(found) == 1, f"{document} has {len(found)} blocks that begin with '# {title}'"

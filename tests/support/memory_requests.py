@@ -1,4 +1,4 @@
-"""Room on the device for a process in mode swap: how it asks, waits and is refused (native/shim/memory/residency.c)."""
+"""Memory requests of a process in mode swap for room on the device, as in native/shim/memory/residency.c."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
     from .agent import Agent
 
-RETRY_SECONDS = 0.005  # between two tries; the shim's are a millisecond apart
+RETRY_SECONDS = 0.005  # between two attempts; the shim's are a millisecond apart
 REPEAT_SECONDS = 0.1  # between two requests for the same bytes
 ANSWER_TIMEOUT_SECONDS = 15.0  # without a coordinator that answers
 
 
 class MemoryRequests:
-    """The requests for room of one process, one allocation at a time. The bytes count as resident from the start."""
+    """Requests of one process for room, one allocation at a time. The bytes count as resident from the start."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self.wanted = 0  # bytes that are not there yet
+        self.missing_bytes = 0
         self.waiting_since = 0.0
-        self.request_number = 0  # the number of the request; 0: none
+        self.request_number = 0  # 0 without a request
         self._refused = False
         self._first_request, self._requested_at = 0, 0.0
-        self._is_at_gate = False  # at the gate
-        self.checked_refusal = 0  # the last request whose refusal has been looked at
+        self._is_at_gate = False
+        self.checked_refusal = 0  # number of the last request with a checked refusal
         self._callback: Callable[[], None] = lambda: None
 
-    def wait(self, wanted: int, then: Callable[[], None]) -> None:
-        """`then` is called once the bytes are there, or refused, or to come with the next turn."""
-        self.wanted, self.waiting_since, self._callback = wanted, self._agent.clock.now, then
+    def wait(self, missing_bytes: int, then: Callable[[], None]) -> None:
+        """Wait for room and call `then` when there is room, when it is refused, or when the turn has ended."""
+        self.missing_bytes, self.waiting_since, self._callback = missing_bytes, self._agent.clock.now, then
         self._try()
 
     def __str__(self) -> str:
@@ -41,11 +41,11 @@ class MemoryRequests:
 
     @property
     def is_waiting(self) -> bool:
-        return self.wanted > 0 and self._agent.alive
+        return self.missing_bytes > 0 and self._agent.alive
 
     @property
     def is_refused(self) -> bool:
-        """Return whether a request of the present turn has been refused."""
+        """True if the coordinator has refused a request of the present turn."""
         return (
             bool(self._first_request)
             and self._first_request <= self._agent.page.control.refused_request_seq <= self.request_number
@@ -56,28 +56,27 @@ class MemoryRequests:
         if self._is_at_gate or (self.request_number and not agent.is_in_turn):
             self._next_turn()
         elif not agent.is_in_turn:
-            report.resident -= self.wanted
+            report.resident -= self.missing_bytes
             self._end()
-        elif self.wanted <= agent.host.free_bytes(agent):
+        elif self.missing_bytes <= agent.host.free_bytes(agent):
             self._end()
         elif self._refused or (not self.request_number and not self._is_connected()):
-            report.allocated -= self.wanted
-            report.resident -= self.wanted
+            report.allocated -= self.missing_bytes
+            report.resident -= self.missing_bytes
             report.refused_allocations += 1
             agent.write_slot()
             self._end()
         else:
             if not self.request_number or agent.clock.now > self._requested_at + REPEAT_SECONDS:
-                self._write_request(self.wanted)
+                self._write_request(self.missing_bytes)
                 self.request_number, self._requested_at = report.unmet_request_seq, agent.clock.now
                 self._first_request = self._first_request or self.request_number
-            patient = agent.link.state == CONNECTED
-            late = not patient and agent.clock.now > self.waiting_since + ANSWER_TIMEOUT_SECONDS
+            late = not self._is_connected() and agent.clock.now > self.waiting_since + ANSWER_TIMEOUT_SECONDS
             self._refused = self.is_refused or late
             agent.clock.schedule(agent.clock.now + RETRY_SECONDS, agent, self._try)
 
     def _next_turn(self) -> None:
-        """Try again in the next turn: this one has ended before there was room."""
+        """Try again in the next turn, because this turn has ended before there was room."""
         agent = self._agent
         passes = agent.gate == OPEN_GATE
         if not self._is_at_gate and self.request_number:
@@ -95,14 +94,14 @@ class MemoryRequests:
     def _is_connected(self) -> bool:
         return self._agent.link.state == CONNECTED
 
-    def _write_request(self, wanted: int) -> None:
+    def _write_request(self, missing_bytes: int) -> None:
         report = self._agent.page.report
-        report.unmet_bytes = wanted
+        report.unmet_bytes = missing_bytes
         report.unmet_request_seq += 1
         self._agent.link.ring()
 
     def _end(self) -> None:
-        self.wanted = 0
+        self.missing_bytes = 0
         if self.request_number:
             self._write_request(0)
         self.request_number, self._first_request, self._refused = 0, 0, False

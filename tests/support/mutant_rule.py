@@ -1,4 +1,4 @@
-"""The rule of turns with mutants."""
+"""Agent rule with mutants."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ FLAGS = ("-std=gnu11", f"-I{SHIM}", "-O2", "-g", "-fPIC", "-shared", "-Wall", "-
 
 @cache
 def build_mutant(mutant: int) -> Any:
-    """Return the functions, built with the mutant of that number."""
+    """Return the functions of the rule, built with the mutant of this number."""
     flags = [*FLAGS, f"-DAGENT_MUTANT={mutant}", *map(str, SOURCES[:2])]
     return rule.load(cached(f"rule-{mutant}.so", SOURCES, lambda out: [["cc", *flags, "-o", str(out)]]))

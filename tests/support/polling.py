@@ -12,7 +12,7 @@ WAIT_SECONDS = 20.0  # default limit of a wait
 def wait_until(
     condition: Callable[[], Any], seconds: float = WAIT_SECONDS, what: object = "", interval: float = 0.001
 ) -> Any:
-    """Return the first true value of `condition`; fails after `seconds`."""
+    """Return the first true value of `condition`, or fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what or condition}"

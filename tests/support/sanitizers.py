@@ -1,8 +1,8 @@
-"""The native parts under a sanitizer: `GPUSHARE_TEST_SANITIZE=address` (with undefined behaviour) or `thread`.
+"""Native parts under a sanitizer: `GPUSHARE_TEST_SANITIZE=address` (with undefined behaviour) or `thread`.
 
-The tests that drive the shim and the simulated driver build them with it then, and a test fails when a program that it
-started has reported anything (`tests/conftest.py`). Python itself isn't instrumented, so the sanitizer's own libraries
-are preloaded before the shim.
+Tests of the shim and the simulated driver then build both with the sanitizer.
+A test fails if a program of the test has a report (`tests/conftest.py`).
+Python itself is not instrumented, so the sanitizer's libraries are preloaded before the shim.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 KIND = os.environ.get("GPUSHARE_TEST_SANITIZE", "")
 FLAGS = {
     "": "",
-    # Undefined behaviour traps, which the other's library reports: that of its own would write to standard error only.
+    # Undefined behaviour raises a trap, which AddressSanitizer's library reports.
+    # UBSan's own library would write to standard error only.
     "address": "-fsanitize=address,undefined -fsanitize-undefined-trap-on-error -Og",
     "thread": "-fsanitize=thread -O1",
 }[KIND].split()
@@ -26,20 +27,20 @@ if KIND:
     FLAGS += ["-g1", "-fno-omit-frame-pointer", "-Wno-error"]
 LIBRARIES = {"": [], "address": ["libasan.so"], "thread": ["libtsan.so"]}[KIND]
 
-# Lookups and signal handlers run while the sanitizer itself is starting: they are built without it.
+# Lookups and signal handlers are built without the sanitizer, because they run while the sanitizer starts.
 UNSANITIZED_FILES = {"intercept.c", "sigint.c", "symbols.c"}
 
 
 @cache
 def report_folder() -> Path:
-    """The folder in which programs leave what was found, a file each."""
+    """Return the folder of the reports, one file for each program."""
     folder = tempfile.mkdtemp(prefix="gpushare-sanitizer-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 def take_reports() -> str:
-    """What was reported since the last call."""
+    """Return the reports since the last call, and delete their files."""
     files = sorted(report_folder().iterdir()) if KIND else []
     texts = [path.read_text(errors="replace") for path in files]
     for path in files:
@@ -49,7 +50,7 @@ def take_reports() -> str:
 
 @cache
 def preloaded_libraries() -> list[str]:
-    """What must be preloaded before anything else."""
+    """Return the libraries that must be preloaded first."""
     paths = []
     for name in LIBRARIES:
         answer = subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
@@ -58,7 +59,10 @@ def preloaded_libraries() -> list[str]:
 
 
 def preload(*more: str) -> dict[str, str]:
-    """LD_PRELOAD with these libraries, and the sanitizer's settings. Python frees little at its end: no leaks."""
+    """Return LD_PRELOAD with these libraries, and the sanitizer's settings.
+
+    Leaks are not detected, because Python frees little memory at its end.
+    """
     made = {"LD_PRELOAD": " ".join([*preloaded_libraries(), *more])} if KIND or more else {}
     if KIND:
         common = f"log_path={report_folder()}/report:exitcode=66"
@@ -68,7 +72,7 @@ def preload(*more: str) -> dict[str, str]:
 
 
 def compile_commands(out: Path, sources: list[Path], flags: str, libraries: str) -> list[list[str]]:
-    """The commands that make the library `out` of the C files among `sources`."""
+    """Return the commands that build the library `out` from the C files among `sources`."""
     files = [path for path in sources if path.suffix == ".c"]
     bare = [path for path in files if KIND and path.name in UNSANITIZED_FILES]
     objects = [f"{out}.{path.stem}.o" for path in bare]

@@ -1,7 +1,7 @@
-"""The program of a simulated process: threads that call the driver through the gate, work on the device, and memory.
+"""Program of a simulated process: threads that call the driver through the gate, work on the device, and memory.
 
-A call is inside the gate for a moment and leaves work on the device, which ends some time later. Ranks of a client do
-collectives: the work of one ends only when the others have made their calls, too.
+A call is inside the gate for a moment and submits work to the device, which ends some time later.
+The processes of a client do collectives, in which the work of each ends only when all have made their calls.
 """
 
 from __future__ import annotations
@@ -18,58 +18,62 @@ from .virtual_clock import NEVER, TimerHandle
 if TYPE_CHECKING:
     from .agent import Agent
 
-GATE_CHECK_SECONDS = 0.2  # a waiting thread looks up this often
-MAX_QUEUED_SECONDS = 0.05  # seconds of work that may be queued on the device when the next call is made
-BYTES_PER_SECOND = 20e9  # bytes a second at which memory moves
+GATE_CHECK_SECONDS = 0.2  # between two checks of a waiting thread
+MAX_QUEUED_SECONDS = 0.05  # of submitted work at the time of the next call
+BYTES_PER_SECOND = 20e9  # of evictions and restores
 
 
 @dataclass
 class WorkloadProfile:
-    """The traits of a client's programs. Times in seconds."""
+    """Properties of a client's programs."""
 
     threads: int = 1
     think_seconds: float = 0.3  # between two bursts of calls, on average
     calls: int = 20  # in a burst, on average
     pause_seconds: float = 0.008  # between two calls
-    call_seconds: float = 3e-5  # of a call
-    work_seconds: float = 0.004  # on the device, of a call
-    collective_probability: float = 0.0  # the fraction of calls that wait for the client's other processes
-    give_up_probability: float = 0.0  # how often a wait is given up
-    max_bytes: int = 0  # bytes that a process allocates at most
-    uses_swap: bool = False  # its memory must have room on the device; else the driver pages it
+    call_seconds: float = 3e-5  # inside the gate, on average
+    work_seconds: float = 0.004  # on the device, for each call, on average
+    collective_probability: float = 0.0  # of a call that waits for the client's other processes
+    give_up_probability: float = 0.0  # of an interruption at each check of a waiting thread
+    max_bytes: int = 0  # of a process
+    uses_swap: bool = False  # in mode swap, memory needs room on the device; else the driver pages it
 
 
 @dataclass(eq=False)
 class SimulatedThread:
-    calls_left: int = 0  # calls of this burst
-    stepped_opening: int = -1  # the opening of the step in which it has made its call
+    """Thread of a simulated program."""
+
+    calls_left: int = 0  # in this burst
+    stepped_opening: int = -1  # number of the opening (a step) in which the thread has made its call
     is_waiting: bool = False
     waiting_since: float = 0.0
-    passes: int = 0  # how often it has come through the gate
+    passes: int = 0  # number of calls that have passed the gate
     timer: TimerHandle | None = None
 
 
 @dataclass(eq=False)
 class Collective:
-    """One call of each of the processes that take part."""
+    """Collective with one call of each process that takes part."""
 
-    missing: set[int] = field(default_factory=set)  # pids
+    missing: set[int] = field(default_factory=set)  # pids of the processes without their call
 
 
 class SimulatedProgram:
+    """Program of a process, with the state of its threads, its work and its memory."""
+
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.profile: WorkloadProfile = agent.client.profile
         self.random, self.clock, self.host = agent.random, agent.clock, agent.host
         self.threads = [SimulatedThread() for _ in range(self.profile.threads)]
-        self._collective_thread = SimulatedThread()  # that does the collectives
+        self._collective_thread = SimulatedThread()  # makes the calls of collectives
         self._pending_collectives: list[Collective] = []
         self.inside = 0
         self._stream_end = 0.0
         self._unfinished_collectives: list[Collective] = []
         self.memory_requests = MemoryRequests(agent)
         self._moved_until = 0.0
-        self.call_count = 0  # calls
+        self.call_count = 0
         for thread in self.threads:
             self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
         self.threads.append(self._collective_thread)
@@ -104,9 +108,8 @@ class SimulatedProgram:
             thread.stepped_opening = agent.opening
         self.inside += 1
         self.host.on_call(agent)
-        restoring = max(
-            0.0, self._restore_memory() - self.clock.now
-        )  # what comes back is used, if the turn ends or not
+        # The call uses the restored memory even if the turn ends meanwhile.
+        restoring = max(0.0, self._restore_memory() - self.clock.now)
         slow = 300 if self.random.random() < 0.01 else 1
         self._after(restoring + self.random.expovariate(1 / (slow * self.profile.call_seconds)), self._leave, thread)
 
@@ -132,7 +135,7 @@ class SimulatedProgram:
             self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
 
     def _call_next(self, thread: SimulatedThread) -> None:
-        """Make the next call, as programs do: not far ahead of the device."""
+        """Make the next call, but not far ahead of the device, as programs do."""
         ahead = self._stream_end - self.clock.now - MAX_QUEUED_SECONDS
         if ahead > 0 or self._unfinished_collectives:
             self._after(max(ahead, 0.005), self._call_next, thread)
@@ -151,16 +154,16 @@ class SimulatedProgram:
             self._call(thread)
 
     def _give_up(self, thread: SimulatedThread) -> None:
-        """Be interrupted: the call is not made."""
+        """Interrupt the waiting call of a thread."""
         thread.is_waiting = False
         self.agent.change_waiting(-1)
         if thread is self._collective_thread:
-            self._after(0.01, self._call, thread)  # the others depend on it
+            self._after(0.01, self._call, thread)  # the other processes depend on this call
         else:
             self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
 
     def wake_threads(self) -> None:
-        """Wake the threads at the gate, as its futex does."""
+        """Wake the threads at the gate, as the gate's futex does."""
         for thread in self.threads:
             if thread.is_waiting and thread.timer:
                 thread.timer.cancel()
@@ -181,7 +184,7 @@ class SimulatedProgram:
         return self._stream_end > now or bool(self._unfinished_collectives)
 
     def work_ends_at(self, now: float) -> float:
-        """Return when what is outstanding will have ended, if it waits for nothing else."""
+        """Return the time at which the submitted work ends, or NEVER if it waits for other processes."""
         return NEVER if self._unfinished_collectives else max(self._stream_end, now)
 
     def join_collective(self, collective: Collective) -> None:
@@ -199,7 +202,7 @@ class SimulatedProgram:
             )
 
     def submit_long_work(self, seconds: float) -> None:
-        """Leave work that takes very long on the device, if the gate is open."""
+        """Submit work of this duration if the gate is open."""
         if self.agent.gate != CLOSED_GATE:
             self._stream_end = max(self._stream_end, self.clock.now + seconds)
 
@@ -211,27 +214,27 @@ class SimulatedProgram:
     # --- memory
 
     def _allocate(self, then: Callable[[], None]) -> None:
-        """Allocate more or less than before, as far as the limit goes, then call `then`."""
+        """Change the allocated memory within the limit, then call `then`."""
         if not self.profile.max_bytes or self.memory_requests.is_waiting or self.random.random() < 0.5:
             then()
             return
         agent = self.agent
         control, report, slots = agent.page.control, agent.page.report, agent.client_page.slots
-        wanted = self.random.randrange(self.profile.max_bytes)
-        if self.profile.uses_swap and self.random.random() < 0.8:  # it grows
-            wanted = min(report.allocated + self.random.randrange(1 << 30), self.profile.max_bytes)
-        others = sum(slots[number].allocated for number in range(64) if number != agent.slot)
-        most = control.memory_limit - others if control.memory_limit else wanted
-        if wanted > report.allocated:
-            more = min(wanted, max(most, 0)) - report.allocated
+        target = self.random.randrange(self.profile.max_bytes)
+        if self.profile.uses_swap and self.random.random() < 0.8:  # mostly growth, which needs room
+            target = min(report.allocated + self.random.randrange(1 << 30), self.profile.max_bytes)
+        siblings = sum(slots[number].allocated for number in range(64) if number != agent.slot)
+        limit = control.memory_limit - siblings if control.memory_limit else target
+        if target > report.allocated:
+            more = min(target, max(limit, 0)) - report.allocated
             if more <= 0 or more > control.memory_backing:
                 report.refused_allocations += 1
                 then()
                 return
-            wanted = report.allocated + more
-        added = max(0, wanted - report.allocated)
-        report.resident = max(0, min(report.resident + added, wanted))
-        report.allocated = wanted
+            target = report.allocated + more
+        added = max(0, target - report.allocated)
+        report.resident = max(0, min(report.resident + added, target))
+        report.allocated = target
         agent.write_slot()
         if added and self.profile.uses_swap:
             self.memory_requests.wait(added, then)
@@ -239,9 +242,9 @@ class SimulatedProgram:
             then()
 
     def evict(self) -> float:
-        """Move what is to leave. Return how many seconds that takes."""
+        """Evict the memory above the resident target, and return the seconds of the transfer."""
         page = self.agent.page
-        report, target = page.report, max(page.control.resident_target, self.memory_requests.wanted)
+        report, target = page.report, max(page.control.resident_target, self.memory_requests.missing_bytes)
         if target >= report.resident:
             return 0.0
         moved = report.resident - target
@@ -249,7 +252,7 @@ class SimulatedProgram:
         return float(moved / BYTES_PER_SECOND)
 
     def _restore_memory(self) -> float:
-        """Return when all of it will be back for a call."""
+        """Restore all memory for a call, and return the time at which it is resident."""
         report = self.agent.page.report
         missing = report.allocated - report.resident
         if missing > 0:

@@ -1,7 +1,7 @@
 """Tier of a test run: `short` in `make test`, `nightly` in `make nightly`.
 
-`GPUSHARE_TEST_TIER=nightly` selects the second one.
-It gives random tests ten times as much to try, and runs the tests and parameters that are marked `nightly`.
+`GPUSHARE_TEST_TIER=nightly` selects the nightly tier.
+In the nightly tier, random tests have ten times as many examples, and tests and parameters marked `nightly` run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def nightly(values: Iterable[Any]) -> list[Any]:
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Remove the tests of the nightly tier from a run of the short one."""
+    """Remove the tests of the nightly tier from a run of the short tier."""
     if NIGHTLY:
         return
     late = [item for item in items if item.get_closest_marker("nightly")]

@@ -1,7 +1,4 @@
-"""The account of who ran when on which device, by the processes' own calls.
-
-Nothing that a coordinator believes is in it.
-"""
+"""Checker of turns by the calls of the processes, independent of the state of any coordinator."""
 
 from __future__ import annotations
 
@@ -20,20 +17,19 @@ from .agent import Agent
 from .simulated_program import Collective, WorkloadProfile
 from .virtual_clock import EventOwner, VirtualClock
 
-MAX_IDLE_SECONDS = (
-    0.1  # seconds that a device may be free beside a process that may enter: a try every 20 ms, and timers' delays
-)
+# A free device with a process that may enter: the process tries every 20 ms, and timers are late.
+MAX_IDLE_SECONDS = 0.1
 CHECK_SECONDS = 0.005
-MAX_LOGGED_EVENTS = 400  # of what happened last
+MAX_LOGGED_EVENTS = 400
 
 
 class Violation(AssertionError):
-    """Something that must never be."""
+    """Error about a broken invariant."""
 
 
 @dataclass(eq=False)
 class SimulatedClient:
-    """A client, as its user knows it."""
+    """Client with its processes."""
 
     host: TurnAudit
     name: str
@@ -43,7 +39,7 @@ class SimulatedClient:
     quota: str = ""
     token: str = "secret"
     agents: list[Agent] = field(default_factory=list)
-    process_count: int = 1  # how many processes it has, when nothing is wrong
+    process_count: int = 1  # number of processes without faults
     _collectives: list[Collective] = field(default_factory=list)
 
     def start(self) -> Agent:
@@ -52,7 +48,7 @@ class SimulatedClient:
         return agent
 
     def start_collective(self, first: Agent) -> None:
-        """Have each process that has a turn with `first` make one call; the work of each ends when all have."""
+        """Let each process that shares turns with `first` make one call; the work of each ends when all have."""
         ranks = [agent for agent in self.agents if agent.client_page.inode == first.client_page.inode]
         if len(self._collectives) < 2:
             found = Collective({agent.pid for agent in ranks})
@@ -61,13 +57,13 @@ class SimulatedClient:
                 agent.program.join_collective(found)
 
     def finish_collectives(self) -> None:
-        """A process has made its call, or is gone."""
+        """Finish collectives without missing calls."""
         self._collectives = [one for one in self._collectives if one.missing]
         for agent in self.agents:
             agent.program.update_collectives()
 
     def on_process_ended(self, agent: Agent) -> None:
-        """A process is gone: its call is waited for no more."""
+        """Remove a process that has ended, and stop waiting for its calls."""
         self.agents.remove(agent)
         for one in self._collectives:
             one.missing.discard(agent.pid)
@@ -75,10 +71,13 @@ class SimulatedClient:
 
 
 class TurnAudit:
-    """A host's devices and processes. `preemption`: how often a process loses the processor where that matters."""
+    """Devices and processes of a host, with checks of their turns.
+
+    `preemption` is the probability that a process loses the processor between two visible stores.
+    """
 
     memory = 8 << 30
-    rings_doorbell = False  # each new permit is followed by a doorbell
+    rings_doorbell = False  # True if a doorbell follows each new permit
 
     def __init__(self, seed: int, devices: int, rule: Any = None) -> None:
         self.random = Random(seed)
@@ -87,16 +86,16 @@ class TurnAudit:
         self.devices = tuple(f"GPU-{number}" for number in range(devices))
         self.clients: dict[str, SimulatedClient] = {}
         self.preemption = 0.0
-        self.turns = 0  # that were used
+        self.turns = 0  # turns with at least one call
         self.event_log: deque[tuple[float, str]] = deque(maxlen=MAX_LOGGED_EVENTS)
         self._digest = hashlib.blake2b(digest_size=8)
-        self._pids = 1 << 22  # above what any process of this machine has
+        self._pids = 1 << 22  # above the pids of this machine
         self._by_pid: dict[int, Agent] = {}
         self._agents_by_device: dict[str, list[Agent]] = {uuid: [] for uuid in self.devices}
         self._probes = {uuid: open_lock(uuid) for uuid in self.devices}
         self._other_coordinator_locks: dict[str, LockFiles] = {}
         self._free_since: dict[int, float] = {}  # by pid
-        self._used_turns: dict[int, int] = {}  # by pid: the turn in which it made a call last
+        self._used_turns: dict[int, int] = {}  # by pid: turn of the last call
 
     def fork_random(self) -> Random:
         return Random(self.random.getrandbits(64))
@@ -110,32 +109,32 @@ class TurnAudit:
         self._digest.update(f"{self.clock.now!r} {what}".encode())
 
     def digest(self) -> str:
-        """Return a digest of the whole story."""
+        """Return a digest of all events."""
         return self._digest.hexdigest()
 
     def agents(self) -> list[Agent]:
         return [agent for client in self.clients.values() for agent in client.agents]
 
-    # --- what processes need
+    # --- methods that processes call
 
     def connect(self, agent: Agent) -> Connection | None:
-        """Return None if no coordinator listens."""
+        """Return a connection, or None if no coordinator listens."""
         return None
 
     def on_refused(self, agent: Agent, message: dict[str, Any]) -> None:
-        """A coordinator has refused the process."""
+        """Handle the refusal of a process by a coordinator."""
 
     def on_welcome(self, agent: Agent) -> None:
-        """A coordinator has welcomed the process."""
+        """Handle the welcome of a process by a coordinator."""
 
     def is_preempted(self, agent: Agent) -> bool:
         return agent.random.random() < self.preemption
 
     def on_stepped(self, agent: Agent) -> None:
-        """The process has looked at everything."""
+        """Check a process after its step."""
 
     def free_bytes(self, agent: Agent) -> int:
-        """Return how many bytes the device has free."""
+        """Return the free bytes of the device."""
         return self.memory
 
     def on_bell(self, uuid: str) -> None:
@@ -164,30 +163,30 @@ class TurnAudit:
         self.clock.stop(owner)
 
     def resume(self, owner: EventOwner) -> None:
-        self.log_event(f"{owner} goes on")
+        self.log_event(f"{owner} is resumed")
         self.clock.resume(owner)
 
     # --- locks
 
     def is_free(self, uuid: str) -> bool:
-        """Return whether no process is in a turn on the device, by the processes' own account."""
+        """Return whether no process is in a turn on the device, by the state of the processes."""
         return uuid not in self._other_coordinator_locks and not any(
             uuid in agent.locks.entered for agent in self._by_pid.values()
         )
 
     def has_lock(self, agent: Agent, uuid: str) -> bool:
-        """Return whether the process is in its turn on the device, by its lock."""
+        """Return whether the process is in its turn on the device, by the lock."""
         return uuid in agent.locks.entered and bool(self.rule.turn_has_others(self._probes[uuid], agent.turn.turn))
 
     def lock_as_other_coordinator(self, uuid: str) -> bool:
-        """A client of another user's coordinator takes the device, if it is free."""
+        """Lock the device as a client of another user's coordinator, and return False if that is not possible."""
         if uuid in self._other_coordinator_locks:
             return False
         locks = LockFiles(self.rule)
         if not locks.enter([uuid], self.random.randrange(1 << 32, 1 << 62), False):
             locks.close()
             return False
-        self.log_event(f"{uuid} is taken by a client of another coordinator")
+        self.log_event(f"{uuid} is locked by a client of another coordinator")
         self._other_coordinator_locks[uuid] = locks
         for agent in self._agents_by_device[uuid]:
             if agent.is_working:
@@ -199,10 +198,10 @@ class TurnAudit:
             self.log_event(f"{uuid} is free again")
             locks.close()
 
-    # --- the account
+    # --- checks
 
     def on_call(self, agent: Agent) -> None:
-        """A call of the process passes the gate."""
+        """Check a call that passes the gate."""
         turn = agent.turn.turn
         if self._used_turns.get(agent.pid) != turn:
             self._used_turns[agent.pid] = turn
@@ -215,12 +214,12 @@ class TurnAudit:
                     raise Violation(f"{agent} makes a call in turn {turn:#x} on {uuid}, where {other.describe()}")
 
     def on_leave(self, agent: Agent, turn: int) -> None:
-        """The process gives its locks up."""
+        """Check a process that is about to leave its turn."""
         if agent.is_working:
             raise Violation(f"{agent} leaves turn {turn:#x} while it works")
 
     def check_idle_devices(self, owner: EventOwner) -> None:
-        """Find devices that are idle beside a process that may enter, again and again."""
+        """Check periodically that no device is idle while a process may enter."""
         self.clock.schedule(self.clock.now + CHECK_SECONDS, owner, self.check_idle_devices, owner)
         now = self.clock.now
         for agent in self.agents():

@@ -1,7 +1,7 @@
-"""Virtual time: what happens next is the earliest entry of a heap, and nothing else ever waits.
+"""Virtual time: the next event is the earliest entry of a heap, and no code ever waits.
 
-Each entry has an owner: a coordinator, a process, or the host itself. The entries of a stopped owner happen when it
-goes on, and those of a dead one never do.
+Each entry has an owner: a coordinator, a process, or the host itself.
+The entries of a stopped owner run when the owner is resumed, and those of a dead owner never run.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ NEVER = float("inf")
 
 
 class EventOwner:
-    """A participant, until it dies."""
+    """Owner of entries of the clock, such as a process or a coordinator."""
 
     alive = True
     stopped = False
-    resumed_at = float("-inf")  # when it was last stopped no more
-    is_counted = True  # what it does is an event
+    resumed_at = float("-inf")  # time of the last resume
+    is_counted = True  # entries of the owner count as events
 
     def __init__(self) -> None:
-        self.deferred: list[TimerHandle] = []  # what was due while it was stopped
+        self.deferred: list[TimerHandle] = []  # entries that were due while the owner was stopped
 
 
 class TimerHandle:
-    """One thing that will happen: what asyncio calls a TimerHandle."""
+    """Entry of the clock, with the interface of asyncio's TimerHandle."""
 
     __slots__ = ("args", "callback", "due", "owner")
 
@@ -44,19 +44,19 @@ class TimerHandle:
 
 
 class VirtualClock:
-    """Seconds since some moment, as CLOCK_MONOTONIC has them. `events` counts what has happened."""
+    """Clock of virtual seconds since an arbitrary moment. `events` counts the entries that have run."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.events = 0
-        self.on_event: Callable[[EventOwner], None] = lambda owner: None  # called after each event, with its owner
+        self.on_event: Callable[[EventOwner], None] = lambda owner: None  # called after each event
         self._heap: list[tuple[float, int, TimerHandle]] = []
         self._order = 0
 
     def schedule(
         self, due: float, owner: EventOwner, callback: Callable[..., object], *args: Any, stated: float | None = None
     ) -> TimerHandle:
-        """`stated`: the time that the handle says it is for; timers are late."""
+        """Schedule a callback. `stated` is the time that the handle reports, because real timers are late."""
         handle = TimerHandle(due if stated is None else stated, owner, callback, args)
         self._push(max(due, self.now), handle)
         return handle
@@ -69,15 +69,18 @@ class VirtualClock:
         owner.stopped = True
 
     def resume(self, owner: EventOwner) -> None:
-        """What was due while it was stopped happens now, in that order."""
+        """Resume an owner; the entries that were due meanwhile run now in their order."""
         owner.stopped, owner.resumed_at = False, self.now
         for handle in owner.deferred:
             self._push(self.now, handle)
         owner.deferred.clear()
 
     def step(self, end: float, except_for: EventOwner | None = None) -> bool:
-        """The next event, if it is due by `end`; False: there is none. `except_for` is as if it were stopped."""
-        held: list[tuple[float, int, TimerHandle]] = []
+        """Run the next entry that is due by `end`, and return False if there is none.
+
+        Entries of the owner `except_for` stay in the heap.
+        """
+        excepted: list[tuple[float, int, TimerHandle]] = []
         found = False
         while self._heap and self._heap[0][0] <= end:
             entry = heapq.heappop(self._heap)
@@ -86,7 +89,7 @@ class VirtualClock:
             if handle.callback is None or not owner.alive:
                 continue
             if owner is except_for:
-                held.append(entry)
+                excepted.append(entry)
                 continue
             if owner.stopped:
                 owner.deferred.append(handle)
@@ -98,7 +101,7 @@ class VirtualClock:
             self.on_event(owner)
             found = True
             break
-        for entry in held:
+        for entry in excepted:
             heapq.heappush(self._heap, entry)
         return found
 
@@ -109,7 +112,7 @@ class VirtualClock:
 
 
 class SimulatedLoop:
-    """What a coordinator uses of asyncio's event loop, over the clock. Timers are late by a random little."""
+    """Part of asyncio's event loop that a coordinator uses, over the clock. Timers are late by small random times."""
 
     def __init__(self, clock: VirtualClock, owner: EventOwner, random: Random) -> None:
         self._clock, self._owner, self._random = clock, owner, random
@@ -144,7 +147,7 @@ class SimulatedLoop:
         return self._writers.pop(number, None) is not None
 
     def readable(self, number: int) -> bool:
-        """Call the reader of that descriptor. Return False if there is none."""
+        """Call the reader of this descriptor. Return False if there is none."""
         if found := self._readers.get(number):
             found[0](*found[1])
         return found is not None

@@ -1,6 +1,6 @@
-"""Coordinators that are forked from a process which has imported all of their modules.
+"""Coordinators that are forked from a process with all of their modules imported.
 
-A start then costs a tenth of the processor time that a new interpreter needs for its imports.
+A start then costs a tenth of the processor time of a new interpreter, which must import the modules.
 `tests/coordinator/test_lifecycle.py` starts coordinators by their command line, as users do.
 """
 
@@ -28,7 +28,7 @@ PACKAGES = ("jupyter_gpushare.coordinator", "jupyter_gpushare.core", "jupyter_gp
 
 
 class Forked:
-    """A forked process, with the methods of `subprocess.Popen` that tests use."""
+    """Forked process with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(self, pid: int, status: socket.socket) -> None:
         self.pid = pid
@@ -37,11 +37,11 @@ class Forked:
 
     def poll(self) -> int | None:
         """Return the exit status, or None while the process runs."""
-        return self._look(0.0)
+        return self._read_status(0.0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit status once the process has ended; raise `TimeoutExpired` after `timeout` seconds."""
-        status = self._look(timeout)
+        """Return the exit status once the process has ended. Raises TimeoutExpired after `timeout` seconds."""
+        status = self._read_status(timeout)
         if status is None:
             raise subprocess.TimeoutExpired("coordinator", timeout or 0.0)
         return status
@@ -53,7 +53,7 @@ class Forked:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def _look(self, timeout: float | None) -> int | None:
+    def _read_status(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
             text = self._status.recv(64)
             self._status.close()
@@ -63,7 +63,7 @@ class Forked:
 
 
 class Zygote:
-    """The process that forks. It ends with the process that has made it."""
+    """Process that forks coordinators. It ends with its parent."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -123,31 +123,31 @@ def serve(requests: socket.socket) -> int:
         if ended in ready:
             os.read(ended, 4096)
             while running:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     break
-                with running.pop(pid) as told, contextlib.suppress(OSError):
-                    told.send(str(os.waitstatus_to_exitcode(status)).encode())
+                with running.pop(pid) as status, contextlib.suppress(OSError):
+                    status.send(str(os.waitstatus_to_exitcode(wait_status)).encode())
         if requests not in ready:
             continue
         request, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST, 4)
         if not request:
             return 0
-        told_fd, folder, output, errors = descriptors
+        status_fd, folder, output, errors = descriptors
         options, env = json.loads(request)
-        told = socket.socket(fileno=told_fd)
+        status = socket.socket(fileno=status_fd)
         pid = os.fork()
         if pid:
-            running[pid] = told
+            running[pid] = status
             for descriptor in (folder, output, errors):
                 os.close(descriptor)
             requests.send(str(pid).encode())
             continue
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for one in (*running.values(), told, requests):
+        for one in (*running.values(), status, requests):
             one.close()
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # else a run of pytest that is killed leaves coordinators behind
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # so that killing pytest ends its coordinators
         os.setsid()
         os.fchdir(folder)
         os.dup2(output, 1)

@@ -1,7 +1,7 @@
-"""A small CUDA program that does what a test tells it: a line of Python in, a line of JSON out.
+"""Small CUDA program that a test controls: it reads lines of Python and answers with lines of JSON.
 
-It has the driver of `tests/native/cuda_client.py`, and `Busy`, which keeps the device busy from a thread. The end of
-standard input ends it.
+It has the driver calls of `tests/native/cuda_client.py`, and `Busy`, which keeps the device busy from a thread.
+The program ends with its standard input.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def check(status: int) -> None:
 
 
 class Busy:
-    """Launches of `launch` seconds on an array of its own, one after the other, each adding 1 to every element.
+    """Thread that launches work of `launch` seconds on an array of its own; each launch adds 1 to every element.
 
-    `pause` seconds lie between two launches; the device is waited for after every `look` launches. With a `period`, a
-    launch comes every `period` seconds by the clock, as requests come to a service.
+    The thread pauses for `pause` seconds after a launch, and waits for the device after every `sync_every` launches.
+    With a `period`, a launch comes every `period` seconds by the clock, as requests come to a service.
     """
 
     def __init__(
         self,
         cuda: Cuda,
         launch: float = 0.002,
-        look: int = 4,
+        sync_every: int = 4,
         pause: float = 0.0,
         stream: bool = False,
         period: float = 0.0,
@@ -50,7 +50,7 @@ class Busy:
         self.cuda = cuda
         self.launches = 0
         self.failure = ""
-        self._launch, self._look, self._pause, self._period = int(launch * 1e9), look, pause, period
+        self._launch, self._sync_every, self._pause, self._period = int(launch * 1e9), sync_every, pause, period
         self._blocks = blocks
         self._over = threading.Event()
         status, self._array = cuda.alloc(4 * LENGTH)
@@ -62,13 +62,13 @@ class Busy:
 
     def _work(self) -> None:
         try:
-            self.cuda.here()
+            self.cuda.make_current()
             next_launch = time.monotonic()
-            while not (self.launches and self._over.is_set()):  # once at least, however soon it is stopped
+            while not (self.launches and self._over.is_set()):  # at least once, however soon `stop` comes
                 values = (self._array, LENGTH, self._launch, 0)
                 check(self.cuda.launch("work_f32", *values, stream=self._stream, blocks=self._blocks))
                 self.launches += 1
-                if self.launches % self._look == 0:
+                if self.launches % self._sync_every == 0:
                     check(self.cuda.cuStreamSynchronize(c_void_p(self._stream)))
                 if self._period:
                     next_launch += self._period
@@ -80,7 +80,7 @@ class Busy:
             self.failure = repr(error)
 
     def stop(self) -> dict[str, Any]:
-        """Launches made, and elements that are not their number."""
+        """End the thread, and return the number of launches and the number of elements that differ from it."""
         self._over.set()
         self._thread.join()
         values = (c_char * (4 * LENGTH)).from_buffer(bytearray(4 * LENGTH))
@@ -91,15 +91,15 @@ class Busy:
 
 
 class Flags:
-    """1024 words of a file that several processes map, as device memory of each: a launch can wait for another's."""
+    """File of 1024 words that several processes map as device memory, so that a launch can wait for another process."""
 
     def __init__(self, cuda: Cuda, path: str) -> None:
         with open(path, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), 4096)
-        self._place = (c_char * 4096).from_buffer(self._map)
+        self._buffer = (c_char * 4096).from_buffer(self._map)
         address = c_uint64()
-        check(cuda.cuMemHostRegister_v2(self._place, 4096, 2))  # CU_MEMHOSTREGISTER_DEVICEMAP
-        check(cuda.cuMemHostGetDevicePointer_v2(byref(address), self._place, 0))
+        check(cuda.cuMemHostRegister_v2(self._buffer, 4096, 2))  # CU_MEMHOSTREGISTER_DEVICEMAP
+        check(cuda.cuMemHostGetDevicePointer_v2(byref(address), self._buffer, 0))
         self._device = address.value
 
     def __getitem__(self, number: int) -> int:

@@ -1,4 +1,4 @@
-"""Real kernels, as front ends start them."""
+"""Client of real kernels, started as front ends start them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ work(0)
 
 
 class Notebook:
-    """A running kernel and its front end. Its client is named by the kernel's id."""
+    """Running kernel with its front end. The id of its client is the kernel's id."""
 
     def __init__(self, manager: KernelManager) -> None:
         self.manager = manager
         self.front_end = manager.blocking_client()
         self.front_end.start_channels()
         self.front_end.wait_for_ready(timeout=30)
-        self.text = ""  # what the requests whose end `finish` has seen have printed
+        self.text = ""  # output of the requests that `finish` has waited for
         self.errors = ""
 
     @property
@@ -50,16 +50,16 @@ class Notebook:
         return str(self.front_end.execute(code))
 
     def finish(self, request: str, seconds: float = WAIT) -> dict[str, Any]:
-        """The reply to a request."""
+        """Wait for the end of a request, and return its reply."""
         deadline = time.monotonic() + seconds
         while True:
             reply = self.front_end.get_shell_msg(timeout=deadline - time.monotonic())
             if reply["parent_header"].get("msg_id") == request:
-                self._hear(request, deadline)
+                self._collect_output(request, deadline)
                 return dict(reply["content"])
 
     def run(self, code: str, seconds: float = WAIT) -> str:
-        """Run a cell, which must succeed; what it printed or displayed."""
+        """Run a cell, which must succeed, and return its printed and displayed text."""
         self.text = self.errors = ""
         reply = self.finish(self.start(code), seconds)
         assert reply["status"] == "ok", reply
@@ -71,7 +71,7 @@ class Notebook:
     def interrupt(self) -> None:
         self.manager.interrupt_kernel()
 
-    def _hear(self, request: str, deadline: float) -> None:
+    def _collect_output(self, request: str, deadline: float) -> None:
         while True:
             message = self.front_end.get_iopub_msg(timeout=deadline - time.monotonic())
             if message["parent_header"].get("msg_id") != request:
@@ -89,7 +89,7 @@ class Notebook:
 
 @contextlib.contextmanager
 def kernel_starter() -> Iterator[Callable[..., Notebook]]:
-    """Starts kernels of this process's host, and ends them."""
+    """Return a context with a function that starts kernels of this process's host. The kernels end with the context."""
     with contextlib.ExitStack() as stack:
 
         def start(name: str = "python3-gpushare", setup: bool = True, **options: Any) -> Notebook:

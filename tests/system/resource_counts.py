@@ -1,4 +1,4 @@
-"""What a coordinator holds for others: descriptors and mapped pages."""
+"""Counts of the resources that a coordinator has for its clients: descriptors and mapped pages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from .system_host import SystemHost
 
 
 def descriptors(host: SystemHost) -> Counter[str]:
-    """Of its coordinator."""
+    """Return the descriptors of the host's coordinator, by kind."""
     assert host.coordinator
     return descriptors_of(host.coordinator.pid)
 
 
 def descriptors_of(coordinator: int) -> Counter[str]:
-    """What it has open for others, by kind; perhaps also a connection that it has not yet seen the end of.
+    """Return the number of descriptors that a coordinator has open for clients, by kind.
 
-    Lock files that it has opened to read are its own: by them it sees who else waits for the device.
+    The count may include a connection whose end the coordinator has not noticed yet.
+    It leaves out lock files open for reading, by which the coordinator detects waiting clients of other coordinators.
     """
     folder = f"/proc/{coordinator}/fd"
     found: Counter[str] = Counter()
@@ -35,19 +36,19 @@ def descriptors_of(coordinator: int) -> Counter[str]:
 
 
 def mapped_page_count(host: SystemHost) -> int:
-    """Pages that the coordinator has mapped."""
+    """Return the number of pages that the coordinator has mapped."""
     assert host.coordinator
     return len(mapped_memfds(host.coordinator.pid, "gpushare"))
 
 
 def mapped_memfds(pid: int, name: str) -> set[str]:
-    """The inodes of the memfds that a process has mapped, of those whose names begin so."""
+    """Return the inodes of the memfds that a process has mapped, for memfds whose names begin with `name`."""
     with open(f"/proc/{pid}/maps") as maps:
         return {line.split()[4] for line in maps if f"/memfd:{name}" in line}
 
 
 def resident_bytes(host: SystemHost) -> int:
-    """Bytes of the coordinator that are in memory."""
+    """Return the resident bytes of the coordinator's process."""
     assert host.coordinator
     with open(f"/proc/{host.coordinator.pid}/statm") as sizes:
         return int(sizes.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

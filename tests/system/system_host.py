@@ -1,4 +1,4 @@
-"""A host of its own for a test: a simulated device, sockets, lock files, logs, a coordinator, programs, kernels."""
+"""Host for one test: simulated devices, sockets, lock files, logs, a coordinator, programs and kernels."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ from ..support.polling import wait_until
 HERE = Path(__file__).resolve().parent
 AnyHost = TypeVar("AnyHost", bound="SystemHost")
 MIB = 1 << 20
-FAILING_COORDINATOR_ARGV = ["false"]  # in the place of the command that starts a coordinator
+FAILING_COORDINATOR_ARGV = ["false"]  # replaces the command that starts a coordinator
 
 
 class GpuProgram(Interpreter):
-    """A `gpu_program.py`."""
+    """Process that runs `gpu_program.py`."""
 
     @property
     def errors(self) -> list[str]:
-        """The lines that it has written to standard error so far."""
+        """The lines that the program has written to standard error so far."""
         return list(self._errors)
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)
-        if number == signal.SIGSTOP:  # until then its threads run on
+        if number == signal.SIGSTOP:  # waits, because the threads run on until the stop
             os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def busy(self, **how: Any) -> None:
-        """Keep the device busy from now on; `how` as in `gpu_program.py`."""
+        """Keep the device busy from now on; `how` has the arguments of `Busy` in `gpu_program.py`."""
         self.start_busy(**how)
         self.result()
 
     def start_busy(self, **how: Any) -> None:
-        """`busy` for a program that may have to wait for its turn first; a `result` follows."""
+        """Do the same in a program that may have to wait for its turn first; the caller takes the `result`."""
         words = "".join(f", {name}={value!r}" for name, value in how.items())
         self.start(f"busy = Busy(cuda{words})")
 
     def stop(self) -> None:
-        """End its work and check its results."""
+        """End the work of the program, and assert that its results are right."""
         result = self.run("busy.stop()")
         assert (result["wrong"], result["failure"]) == (0, "")
         assert result["launches"] > 0
 
     def end(self, number: int = signal.SIGKILL) -> str:
-        """End it and collect it; what it wrote to standard error."""
+        """End the program with a signal, and return its standard error."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(number)
@@ -86,7 +86,7 @@ def stop_all(*programs: GpuProgram) -> None:
 
 
 class SystemHost:
-    """`folder` is short: the socket lies in it."""
+    """Host in a folder, whose path is short because it has the socket."""
 
     def __init__(self, folder: Path, memory: int = 256 << 20) -> None:
         self.folder = folder
@@ -106,9 +106,9 @@ class SystemHost:
         (kernels / "python3-gpushare").symlink_to(kernel_env.PACKAGE / "kernelspec" / "python3-gpushare")
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Of a participant that nobody has prepared yet: what a user's shell on this host has."""
-        ours = ("GPUSHARE_", "LD_", "CUDA_", "JPY_", "JUPYTER_", "IPYTHON", "XDG_")
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        """Return the environment of a user's shell on this host, which belongs to no client."""
+        prefixes = ("GPUSHARE_", "LD_", "CUDA_", "JPY_", "JUPYTER_", "IPYTHON", "XDG_")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
         folder = str(self.folder)
         return {
             **clean,
@@ -149,12 +149,12 @@ class SystemHost:
         self.coordinator.wait(WAIT)
         self.coordinator = None
 
-    def ask(self, message: Any) -> Any:
+    def request(self, message: Any) -> Any:
         with Client(self.socket) as connection:
             return connection.request(message)
 
     def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = self.ask(messages.Status())
+        status: dict[str, Any] = self.request(messages.Status())
         return status
 
     def clients(self) -> dict[str, dict[str, Any]]:
@@ -164,13 +164,13 @@ class SystemHost:
         return str(self.clients().get(client, {"phase": "unknown"})["phase"])
 
     def page(self, program: GpuProgram | int) -> dict[str, int]:
-        """What the coordinator has written to a process's page and what the process has, also while one is stopped."""
+        """Return the control block and the report of a process's page, also while a process is stopped."""
         page = read_page(program if isinstance(program, int) else program.pid)
         assert page
         return page["control"] | page["report"]
 
     def command(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """`jupyter gpushare WORDS`"""
+        """Run `jupyter gpushare WORDS`."""
         argv = [sys.executable, "-m", "jupyter_gpushare", *words]
         return subprocess.run(
             argv, env=self.environment(), capture_output=True, text=True, timeout=2 * WAIT, check=False, **options
@@ -179,7 +179,7 @@ class SystemHost:
     # --- kernels and programs
 
     def launcher_spec(self) -> str:
-        """The name of a kernelspec as front ends see it that ignore provisioners."""
+        """Return the name of a kernelspec without a provisioner, as for front ends that ignore provisioners."""
         folder = self.folder / "share" / "kernels" / "launched"
         folder.mkdir()
         spec = json.loads((kernel_env.PACKAGE / "kernelspec" / "python3-gpushare" / "kernel.json").read_text())
@@ -187,8 +187,8 @@ class SystemHost:
         (folder / "kernel.json").write_text(json.dumps(spec))
         return folder.name
 
-    def prepared(self, client: str, quota: str = "", **more: str) -> dict[str, str]:
-        """The environment that the provisioner makes for a client's programs."""
+    def client_environment(self, client: str, quota: str = "", **more: str) -> dict[str, str]:
+        """Return the environment that the provisioner makes for a client's programs."""
         return kernel_env.build_environment(
             self.environment(**more),
             client=client,
@@ -204,11 +204,11 @@ class SystemHost:
     def program(
         self, client: str, quota: str = "", cuda: bool = True, shim: Path | None = None, **more: str
     ) -> GpuProgram:
-        """A program of the client, as the provisioner prepares one. Several of the same name are one client.
+        """Start a program of a client in the provisioner's environment. Programs of the same name are one client.
 
-        It brings no coordinator back. `cuda`: with the device initialised. `shim`: another one than ours.
+        The program starts no coordinator. With `cuda`, it initialises the device. `shim` is another shim for it.
         """
-        env = self.prepared(client, quota, **more)
+        env = self.client_environment(client, quota, **more)
         if shim:
             env["LD_PRELOAD"] = str(shim)
         program = self._keep(GpuProgram([sys.executable, str(HERE / "gpu_program.py")], env))
@@ -217,7 +217,7 @@ class SystemHost:
         return program
 
     def run(self, *options: str, **more: str) -> GpuProgram:
-        """A program under `jupyter gpushare run OPTIONS`."""
+        """Start a program under `jupyter gpushare run OPTIONS`."""
         argv = [sys.executable, "-m", "jupyter_gpushare", "run", *options, "--"]
         return self._keep(GpuProgram([*argv, sys.executable, str(HERE / "gpu_program.py")], self.environment(**more)))
 
@@ -225,10 +225,10 @@ class SystemHost:
         self._programs.append(program)
         return program
 
-    # --- what the driver wrote down
+    # --- the driver's log
 
     def executions(self, *programs: GpuProgram | int) -> list[simlog.Execution]:
-        """Of these programs or process ids, in the order of their beginnings."""
+        """Return the executions of these programs or process ids, in the order of their beginnings."""
         pids = [program if isinstance(program, int) else program.pid for program in programs]
         logs = (self._logs.setdefault(pid, simlog.Log(self.simlog / f"{pid}.simlog")) for pid in pids)
         return sorted(execution for log in logs for execution in log.read())
@@ -238,12 +238,12 @@ class SystemHost:
         return all(any(e.begin_ns > moment for e in self.executions(program)) for program in programs)
 
     def took_turns_since(self, moment: int, *programs: GpuProgram | int) -> bool:
-        """Return whether each has begun work after that time, and the turn has changed a few times since."""
+        """Return whether each program has begun work after that time, and the turn has changed a few times since."""
         since = [[e for e in self.executions(program) if e.begin_ns > moment] for program in programs]
         return all(since) and len(turn_intervals(*since)) >= 4
 
     def overlap(self, *clients: Sequence[GpuProgram | int]) -> float:
-        """Seconds during which the device worked for several clients at once."""
+        """Return for how many seconds the device worked for several clients at once."""
         return simlog.overlap_seconds(self.executions(*programs) for programs in clients)
 
     def log_text(self) -> str:
@@ -254,22 +254,22 @@ class SystemHost:
             program.end()
         if self.coordinator:
             self.kill_coordinator()
-        with contextlib.suppress(Unreachable):  # one that a participant has started
-            self.ask(messages.Stop())
+        with contextlib.suppress(Unreachable):  # stops a coordinator that a program has started
+            self.request(messages.Stop())
 
 
 @contextlib.contextmanager
 def system_host(monkeypatch: pytest.MonkeyPatch, kind: Callable[[Path], AnyHost] = SystemHost) -> Iterator[AnyHost]:
-    """A host in a folder of its own, on which the test's own process lives too."""
+    """Return a context with a host in a folder of its own. The test's own process is on that host too."""
     folder = Path(tempfile.mkdtemp(prefix="gs-"))  # not pytest's: a socket's path has at most 107 bytes
-    made = kind(folder)
-    for name, value in made.environment().items():
+    host = kind(folder)
+    for name, value in host.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
     try:
-        yield made
+        yield host
     finally:
-        made.close()
+        host.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -278,7 +278,7 @@ def last_end(executions: Sequence[simlog.Execution]) -> int:
 
 
 def turn_intervals(*clients: Sequence[simlog.Execution]) -> list[tuple[int, int, int]]:
-    """(client's number, begin, end) of each unbroken row of executions of one client, in nanoseconds."""
+    """Return (number of the client, begin, end) of each unbroken sequence of one client's executions, in ns."""
     rows = sorted((e.begin_ns, e.end_ns, number) for number, client in enumerate(clients) for e in client)
     found: list[tuple[int, int, int]] = []
     for begin, end, number in rows:

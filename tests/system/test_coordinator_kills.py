@@ -1,4 +1,4 @@
-"""The coordinator is killed: nobody loses anything, turns go on, and the next coordinator takes over what it finds."""
+"""Tests of a killed coordinator: programs lose nothing, turns go on, and the next coordinator adopts them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .test_handoff import in_mid_turn
 
 
 def run_by_permit(host: SystemHost, *programs: GpuProgram) -> bool:
-    """Whether the last turn of each program, by the shim's log, began by a coordinator's permit."""
+    """Return whether the last turn of each program began by a coordinator's permit, according to the shim's log."""
     openings = [line for line in host.log_text().splitlines() if "opened the gate, epoch " in line]
     last = {pid: [line for line in openings if f"[{pid}]" in line][-1:] for pid in (one.pid for one in programs)}
     return all(found and not found[0].endswith(" 0") for found in last.values())
 
 
-@pytest.mark.parametrize("moment", ["running", "draining", "nobody runs"])
+@pytest.mark.parametrize("moment", ["running", "draining", "no turn"])
 def test_turns_continue_after_the_coordinator_is_killed(short_quantum_host: SystemHost, moment: str) -> None:
     one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
-    short_quantum_host.ask(messages.SetQuota(client="one", changes={"memory": "100MiB", "share": 0.25}))
-    if moment == "nobody runs":
+    short_quantum_host.request(messages.SetQuota(client="one", changes={"memory": "100MiB", "share": 0.25}))
+    if moment == "no turn":
         short_quantum_host.kill_coordinator()
         killed = time.monotonic_ns()
         one.start_busy()
         other.start_busy()
     else:
-        long = {"launch": 0.3, "look": 1} if moment == "draining" else {}
+        long = {"launch": 0.3, "sync_every": 1} if moment == "draining" else {}
         one.busy(**long)
         other.start_busy()
         wait_until(lambda: short_quantum_host.phase("one") == moment)
@@ -42,7 +42,7 @@ def test_turns_continue_after_the_coordinator_is_killed(short_quantum_host: Syst
         lambda: short_quantum_host.took_turns_since(killed, one, other), seconds - (time.monotonic_ns() - killed) / 1e9
     )
     other.result()
-    if moment == "nobody runs":
+    if moment == "no turn":
         one.result()
 
     short_quantum_host.start_coordinator("--time-quantum", "0.1")
@@ -61,9 +61,11 @@ def test_turns_continue_after_the_coordinator_is_killed(short_quantum_host: Syst
 
 
 def test_the_last_permit_stands_until_the_rule_without_a_coordinator(short_quantum_host: SystemHost) -> None:
-    """A stopped coordinator accepts connections, and answers no hello. The turn ends at its deadline all the same, and
-    the next client follows by its permit."""
-    short_quantum_host.ask(messages.Config(changes={"time_quantum": 7.0}))
+    """A stopped coordinator accepts connections, and answers no hello.
+
+    The turn ends at its deadline all the same, and the next client follows by its permit.
+    """
+    short_quantum_host.request(messages.Config(changes={"time_quantum": 7.0}))
     one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
     one.busy()
     other.start_busy()
@@ -76,18 +78,20 @@ def test_the_last_permit_stands_until_the_rule_without_a_coordinator(short_quant
     lines = short_quantum_host.log_text().splitlines()
     lost = max(number for number, line in enumerate(lines) if "heartbeat has stopped" in line)
     openings = [line for line in lines[lost:] if f"[{other.pid}]" in line and "opened the gate, epoch " in line]
-    assert openings and int(openings[0].split()[-1]) > 0, "by its permit, without contact"
+    assert openings and int(openings[0].split()[-1]) > 0, "the client must enter by its permit, without a connection"
     short_quantum_host.coordinator.send_signal(signal.SIGCONT)
-    short_quantum_host.ask(messages.Config(changes={"time_quantum": 0.1}))
+    short_quantum_host.request(messages.Config(changes={"time_quantum": 0.1}))
     other.result()
     stop_all(one, other)
     assert short_quantum_host.overlap([one], [other]) == 0
 
 
 def test_resumed_coordinator_finds_later_turns(short_quantum_host: SystemHost) -> None:
-    """The client that has a permit follows at the deadline and runs on, until the heartbeat has been missed for 5 s and
-    2 s more are over. What the coordinator thinks that it has granted is then no longer its to end or give away."""
-    short_quantum_host.ask(messages.Config(changes={"time_quantum": 0.8}))
+    """The client with a permit follows at the deadline, and runs until 2 s after the heartbeat has been away for 5 s.
+
+    The grants in the state of the stopped coordinator are void from then on.
+    """
+    short_quantum_host.request(messages.Config(changes={"time_quantum": 0.8}))
     one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
     one.busy()
     other.start_busy()
@@ -97,7 +101,7 @@ def test_resumed_coordinator_finds_later_turns(short_quantum_host: SystemHost) -
     coordinator.send_signal(signal.SIGSTOP)
     stopped = time.monotonic_ns()
     wait_until(lambda: short_quantum_host.worked_since(stopped, other))
-    assert short_quantum_host.page(other)["turn_epoch"] > 0, "by its permit"
+    assert short_quantum_host.page(other)["turn_epoch"] > 0, "the client must enter by its permit"
     wait_until(lambda: short_quantum_host.took_turns_since(stopped, one, other), 15)
     rows = turn_intervals(short_quantum_host.executions(one), short_quantum_host.executions(other))
     (first, *_), (second, _, ended), *_ = (row for row in rows if row[2] > stopped)
@@ -109,9 +113,9 @@ def test_resumed_coordinator_finds_later_turns(short_quantum_host: SystemHost) -
         mapped_memfds(one.pid, "gpushare-page") | mapped_memfds(other.pid, "gpushare-page")
     )
     coordinator.send_signal(signal.SIGCONT)
-    awake = time.monotonic_ns()
+    resumed = time.monotonic_ns()
     other.result()
-    wait_until(lambda: short_quantum_host.took_turns_since(awake, one, other))
+    wait_until(lambda: short_quantum_host.took_turns_since(resumed, one, other))
     wait_until(lambda: run_by_permit(short_quantum_host, one, other))
     stop_all(one, other)
     assert short_quantum_host.overlap([one], [other]) == 0

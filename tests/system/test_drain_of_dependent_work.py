@@ -1,4 +1,4 @@
-"""Work on the device that waits for work of a thread that stands at the gate: the end of a turn never locks them up."""
+"""Tests of device work that waits for work of a thread at the gate: a drain never deadlocks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def with_flags(host: SystemHost, *programs: GpuProgram) -> None:
 def test_ranks_that_wait_for_each_other_at_every_step(
     short_quantum_host: SystemHost, coordinated: bool, every: int
 ) -> None:
-    """As those of a training job, beside a neighbour; they look at the result `every` so many steps.
+    """Two ranks, as of a training job, wait for the device after every `every` steps; another client takes turns.
 
-    Wherever a turn ends, one of them is likely to be in a step that the other stands before.
+    Wherever a turn ends, one rank is likely to be in a step for which the other rank waits at the gate.
     """
-    short_quantum_host.ask(messages.Config(changes={"time_quantum": 0.03}))
+    short_quantum_host.request(messages.Config(changes={"time_quantum": 0.03}))
     pair = [short_quantum_host.program("pair"), short_quantum_host.program("pair")]
     other = short_quantum_host.program("other")
     with_flags(short_quantum_host, *pair)
@@ -56,8 +56,10 @@ def test_ranks_that_wait_for_each_other_at_every_step(
 
 
 def test_a_callback_that_needs_the_lock_of_a_thread_at_the_gate(short_quantum_host: SystemHost) -> None:
-    """Extensions exist that keep Python's lock while they call the driver; a host callback then cannot end, nor can the
-    turn, before that call has returned."""
+    """Some extensions keep Python's lock during a driver call.
+
+    Then neither a host callback nor the turn can end before that call has returned.
+    """
     program, other = short_quantum_host.program("keeps the lock"), short_quantum_host.program("other")
     other.busy()
     program.run(

@@ -1,4 +1,4 @@
-"""Children of a CUDA process: whatever they do, the parent goes on, and they are nobody's client by mistake."""
+"""Tests of children of a CUDA process: the parent goes on, and a child belongs to the right client or to none."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_forked_child_without_cuda_leaves_the_parent_working(short_quantum_host:
     assert short_quantum_host.overlap([one], [other]) == 0
 
 
-def test_a_child_that_outlives_its_parent_holds_nothing(long_quantum_host: SystemHost) -> None:
-    """Neither the turn nor the connection: the next runs when the parent is killed."""
+def test_a_child_that_outlives_its_parent_keeps_neither_turn_nor_connection(long_quantum_host: SystemHost) -> None:
+    """The next client runs when the parent is killed."""
     one, other = long_quantum_host.program("one"), long_quantum_host.program("other")
     one.busy()
     other.start_busy()
@@ -65,7 +65,7 @@ def test_a_child_that_outlives_its_parent_holds_nothing(long_quantum_host: Syste
 
 
 def test_spawned_workers_share_their_parent_s_turn(short_quantum_host: SystemHost) -> None:
-    """As data loaders that use the device: processes of the same client, told apart from the neighbour."""
+    """Workers, such as data loaders that use the device, are processes of the same client."""
     one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
     other.busy()
     one.busy()

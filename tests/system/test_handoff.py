@@ -1,4 +1,4 @@
-"""The next client has its permit before the turn ends, so the coordinator may be dead or stopped at the handoff."""
+"""Test of the handoff without a coordinator, by the permit that the next client has before the turn ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .system_host import SystemHost, stop_all, wait_until
 
 
 def in_mid_turn(host: SystemHost, runs: str, waits: str) -> bool:
-    """Whether one client has just begun its turn, and the other is next."""
+    """Return whether one client has just begun its turn, and the other client is next."""
     clients = host.clients()
     grants = host.status()["devices"][0]["grants"]
     fresh = [grant for grant in grants if grant["client"] == runs and grant["granted_seconds"] < 0.3]
@@ -22,7 +22,7 @@ def in_mid_turn(host: SystemHost, runs: str, waits: str) -> bool:
 
 @pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGSTOP])
 def test_handoff_needs_no_coordinator(short_quantum_host: SystemHost, death: signal.Signals) -> None:
-    short_quantum_host.ask(messages.Config(changes={"time_quantum": 0.8}))
+    short_quantum_host.request(messages.Config(changes={"time_quantum": 0.8}))
     one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
     one.busy()
     other.start_busy()
@@ -31,15 +31,15 @@ def test_handoff_needs_no_coordinator(short_quantum_host: SystemHost, death: sig
     short_quantum_host.coordinator.send_signal(death)
     moment = time.monotonic_ns()
     wait_until(lambda: short_quantum_host.worked_since(moment, other))
-    assert "take turns without a coordinator" not in short_quantum_host.log_text(), "the permit was to do"
+    assert "take turns without a coordinator" not in short_quantum_host.log_text(), "the permit must be enough"
     other.result()
     if death == signal.SIGSTOP:
         short_quantum_host.coordinator.send_signal(signal.SIGCONT)
     else:
         short_quantum_host.coordinator.wait()
         short_quantum_host.start_coordinator("--time-quantum", "0.1")
-    back = time.monotonic_ns()
+    resumed = time.monotonic_ns()
     for program in (one, other, one):
-        wait_until(lambda: short_quantum_host.worked_since(back, program))  # noqa: B023 - called before the next round
+        wait_until(lambda: short_quantum_host.worked_since(resumed, program))  # noqa: B023 - called before the next round
     stop_all(one, other)
     assert short_quantum_host.overlap([one], [other]) == 0

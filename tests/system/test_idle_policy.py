@@ -1,4 +1,4 @@
-"""Notebooks that nobody uses for long: their memory leaves, they are suspended, and the next cell goes on."""
+"""Test of notebooks without use for long: they are evicted, then suspended, and the next cell goes on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .test_evict import FILL, FIRST
 Start = Callable[..., Notebook]
 
 
-def seen(host: SystemHost, notebook: Notebook, **fields: Any) -> dict[str, Any]:
-    """The client as the snapshot has it, once it has these values."""
+def client_with(host: SystemHost, notebook: Notebook, **fields: Any) -> dict[str, Any]:
+    """Return the client as the snapshot has it, once it has these values."""
     client: dict[str, Any] = {}
 
     def found() -> bool:
@@ -29,16 +29,20 @@ def seen(host: SystemHost, notebook: Notebook, **fields: Any) -> dict[str, Any]:
 def test_suspended_notebook_continues_with_its_memory(long_quantum_host: SystemHost, start: Start) -> None:
     notebook = start()
     notebook.run("from gpu_program import *\n" + FILL + FIRST)
-    seen(long_quantum_host, notebook, resident=64 << 20)
-    long_quantum_host.ask(messages.Config(changes={"idle_evict": 1}))
-    evicted = seen(long_quantum_host, notebook, evicted_by_policy=True, resident=0, phase="idle")
+    client_with(long_quantum_host, notebook, resident=64 << 20)
+    long_quantum_host.request(messages.Config(changes={"idle_evict": 1}))
+    evicted = client_with(long_quantum_host, notebook, evicted_by_policy=True, resident=0, phase="idle")
     assert evicted["allocated"] == 64 << 20
     assert "its memory has left the GPU" in evicted["notes"][0]
 
-    long_quantum_host.ask(messages.Config(changes={"idle_suspend": 2}))
-    assert "suspended" in seen(long_quantum_host, notebook, phase="suspended", suspended_by_policy=True)["notes"][0]
-    long_quantum_host.ask(messages.Config(changes={"idle_evict": 0, "idle_suspend": 0}))
+    long_quantum_host.request(messages.Config(changes={"idle_suspend": 2}))
+    assert (
+        "suspended" in client_with(long_quantum_host, notebook, phase="suspended", suspended_by_policy=True)["notes"][0]
+    )
+    long_quantum_host.request(messages.Config(changes={"idle_evict": 0, "idle_suspend": 0}))
 
     assert notebook.value("[first(array) for array in arrays]") == [7.0] * 4
-    back = seen(long_quantum_host, notebook, phase="idle", suspended=False, evicted_by_policy=False, resident=64 << 20)
-    assert back["notes"] == []
+    resumed = client_with(
+        long_quantum_host, notebook, phase="idle", suspended=False, evicted_by_policy=False, resident=64 << 20
+    )
+    assert resumed["notes"] == []

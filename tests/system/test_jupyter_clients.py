@@ -1,4 +1,4 @@
-"""Each front end, as its user starts it: the kernel is a client, under the right name, with a turn of its own."""
+"""Tests of each front end, as its user starts it: the kernel is a client with the right label and gets a turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .notebook_client import SETUP
 from .system_host import SystemHost, wait_until
 
 CELLS = [SETUP, "check(cuda.alloc(1 << 20)[0]); work(0.02)", "while not os.path.exists('go'): time.sleep(0.01)"]
-HANGS = 45.0  # seconds: a Python that starts, runs three cells and ends, on a machine with much else to do
+MAX_SECONDS = 45.0  # for a Python that starts, runs three cells and ends, on a busy machine
 EXECUTE = ["-c", "from nbclient.cli import main; main()", "--kernel_name={kernel}", "work.ipynb"]  # jupyter execute
 
 FRONT_ENDS = {
@@ -25,7 +25,7 @@ FRONT_ENDS = {
 NAMED = "a folder/my notebook.ipynb"
 
 
-def works(host: SystemHost) -> bool:
+def has_allocated(host: SystemHost) -> bool:
     return any(client["allocated"] >= 1 << 20 for client in host.clients().values())
 
 
@@ -57,7 +57,7 @@ def test_jupyter_client_starts_a_shared_kernel(long_quantum_host: SystemHost, na
             if name == "console":
                 process.stdin.write("".join(f"exec({cell!r})\n" for cell in CELLS) + "exit\n")
             process.stdin.close()
-            wait_until(lambda: works(long_quantum_host) or process.poll() is not None, HANGS)
+            wait_until(lambda: has_allocated(long_quantum_host) or process.poll() is not None, MAX_SECONDS)
             assert process.poll() is None, process.stdout.read()
             (client,) = long_quantum_host.clients().values()
             label = "my notebook.ipynb" if session else "ipykernel_launcher" if name == "launcher only" else kernel
@@ -66,9 +66,9 @@ def test_jupyter_client_starts_a_shared_kernel(long_quantum_host: SystemHost, na
             assert len(client["processes"]) == 1
             wait_until(lambda: [one["cells"] for one in long_quantum_host.clients().values()] == [1])
             (long_quantum_host.folder / "go").touch()
-            assert process.wait(HANGS) == 0, process.stdout.read()
+            assert process.wait(MAX_SECONDS) == 0, process.stdout.read()
         finally:
             process.kill()
-    if name not in ("launcher only", "console"):  # these tell nobody that the kernel will not come back
+    if name not in ("launcher only", "console"):  # these front ends do not report that the kernel has ended for good
         wait_until(lambda: long_quantum_host.clients() == {})
     wait_until(lambda: all(client["processes"] == [] for client in long_quantum_host.clients().values()))

@@ -1,4 +1,4 @@
-"""Stopping what waits for the GPU, with the settings as shipped: KeyboardInterrupt, and nothing else."""
+"""Tests of the interrupt of code that waits for the GPU, with the shipped settings: only KeyboardInterrupt appears."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 from ..native.extension import built_extension, include_folder
 from .notebook_client import Notebook
 from .system_host import HERE, WAIT, GpuProgram, SystemHost, wait_until
-from .test_interrupts import stands_at_the_gate
+from .test_interrupts import is_at_gate
 
-PROMPTLY = 5.0  # seconds
-MOST = 200 << 20  # bytes, of 256 MiB: what two clients have does not fit together, so they take turns
+MAX_SECONDS = 5.0  # for an interrupt
+ARRAY_BYTES = 200 << 20  # of 256 MiB, so that the arrays of two clients do not fit together
 
-# How programs reach CUDA: one call on `array`, and what makes an exception of its error.
+# Ways in which programs call CUDA: a call on `array`, and code that raises an exception for its error.
 SETUP = f"""
 import ctypes, sys
 sys.path[:0] = {[str(HERE), str(built_extension(include_folder() or Path()).parent)]}
@@ -28,16 +28,16 @@ from gpu_program import *
 import raising
 from cuda.bindings import driver
 cuda = Cuda()
-error, array = cuda.alloc({MOST})
+error, array = cuda.alloc({ARRAY_BYTES})
 check(error)
 def check_binding(result):
     if result[0] != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"CUDA error {{result[0]}}")
 def contents():
-    there = (ctypes.c_char * 4096)()
-    check(cuda.cuMemcpyDtoH_v2(there, c_uint64(array), c_size_t(4096)))
-    return there.raw == there.raw[:1] * 4096 and there.raw[0]
-check(cuda.cuMemsetD8_v2(c_uint64(array), 7, c_size_t({MOST})))
+    data = (ctypes.c_char * 4096)()
+    check(cuda.cuMemcpyDtoH_v2(data, c_uint64(array), c_size_t(4096)))
+    return data.raw == data.raw[:1] * 4096 and data.raw[0]
+check(cuda.cuMemsetD8_v2(c_uint64(array), 7, c_size_t({ARRAY_BYTES})))
 assert contents() == 7
 """
 CALLS = {
@@ -48,29 +48,29 @@ CALLS = {
 }
 
 
-def neighbour(host: SystemHost) -> GpuProgram:
-    """Has the device from now on, for a minute, and memory beside which no other client's has room."""
-    program = host.program("neighbour")
-    program.run(f"check(cuda.alloc({MOST})[0]); check(cuda.spin(60000))")
-    wait_until(lambda: host.phase("neighbour") == "running")
+def occupy_device(host: SystemHost) -> GpuProgram:
+    """Start a client that has the device for a minute, with memory that leaves no room for another client."""
+    program = host.program("other")
+    program.run(f"check(cuda.alloc({ARRAY_BYTES})[0]); check(cuda.spin(60000))")
+    wait_until(lambda: host.phase("other") == "running")
     return program
 
 
 def stop(notebook: Notebook, code: str) -> dict[str, Any]:
-    """Run a cell, and stop it when it waits; the reply."""
+    """Run a cell, interrupt it when it waits, and return the reply."""
     request = notebook.start(code)
-    wait_until(lambda: stands_at_the_gate(notebook.pid))
+    wait_until(lambda: is_at_gate(notebook.pid))
     notebook.interrupt()
-    return notebook.finish(request, PROMPTLY)
+    return notebook.finish(request, MAX_SECONDS)
 
 
 def test_a_cell_shows_keyboard_interrupt_and_nothing_else(
     default_settings_host: SystemHost, start: Callable[..., Notebook]
 ) -> None:
-    """However CUDA is reached. Then the next cells run, and the memory is as it was."""
+    """Every way to call CUDA raises KeyboardInterrupt. Then the next cells run, and the memory is unchanged."""
     notebook = start("python3-gpushare", setup=False)
     notebook.run("import asyncio\n" + SETUP)
-    other = neighbour(default_settings_host)
+    other = occupy_device(default_settings_host)
     for call in CALLS.values():
         reply = stop(notebook, call)
         assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt"), reply
@@ -86,7 +86,7 @@ def test_a_cell_shows_keyboard_interrupt_and_nothing_else(
 
 
 def script(host: SystemHost, text: str) -> subprocess.Popen[str]:
-    """A plain script under `jupyter gpushare run`."""
+    """Start a plain script under `jupyter gpushare run`, and interrupt it when it waits at the gate."""
     path = host.folder / "script.py"
     path.write_text(SETUP + "print('ready', flush=True)\nsys.stdin.readline()\n" + text)
     argv = [sys.executable, "-m", "jupyter_gpushare", "run", "--", sys.executable, str(path)]
@@ -94,10 +94,10 @@ def script(host: SystemHost, text: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(argv, env=host.environment(), text=True, **pipes)
     assert process.stdout and process.stdin
     assert process.stdout.readline() == "ready\n"
-    neighbour(host)
+    occupy_device(host)
     process.stdin.write("\n")
     process.stdin.flush()
-    wait_until(lambda: stands_at_the_gate(process.pid))
+    wait_until(lambda: is_at_gate(process.pid))
     process.send_signal(signal.SIGINT)
     return process
 
@@ -120,7 +120,7 @@ except KeyboardInterrupt as error:
 
 
 def test_the_second_interrupt_ends_a_wait_under_asyncio_run(default_settings_host: SystemHost) -> None:
-    """At the first one asyncio's own handler cancels the task, which goes no further than its next await."""
+    """At the first interrupt, asyncio's own handler cancels the task, which only takes effect at the next await."""
     with script(
         default_settings_host,
         """
@@ -134,7 +134,7 @@ except KeyboardInterrupt as error:
 """,
     ) as process:
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.0)  # it waits on; two signals at once would be one
+            process.wait(1.0)  # the script still waits; two signals at once would count as one
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=WAIT)
         assert (output, errors, process.returncode) == ("KeyboardInterrupt None\n", "", 0)

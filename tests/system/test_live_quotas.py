@@ -1,4 +1,4 @@
-"""Quotas, classes and suspensions that change while programs run: what the device then does, by its own time stamps."""
+"""Tests of quotas and suspensions that change while programs run, by the time stamps of the device."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
 def change(host: SystemHost, client: str, **changes: object) -> None:
-    host.ask(messages.SetQuota(client=client, changes=changes))
+    host.request(messages.SetQuota(client=client, changes=changes))
 
 
-def parts(host: SystemHost, *programs: GpuProgram, seconds: float) -> list[float]:
-    """Of the device's time from now on: how much of it each program's launches take."""
-    began = time.monotonic_ns()
-    ended = began + int(seconds * 1e9)
-    wait_until(lambda: time.monotonic_ns() > ended, seconds + 5)
+def device_shares(host: SystemHost, *programs: GpuProgram, seconds: float) -> list[float]:
+    """Return the fraction of the device's next `seconds` that the launches of each program take."""
+    start = time.monotonic_ns()
+    end = start + int(seconds * 1e9)
+    wait_until(lambda: time.monotonic_ns() > end, seconds + 5)
     return [
-        sum(min(one.end_ns, ended) - max(one.begin_ns, began) for one in host.executions(program)
-            if one.end_ns > began and one.begin_ns < ended) / (ended - began)
+        sum(min(one.end_ns, end) - max(one.begin_ns, start) for one in host.executions(program)
+            if one.end_ns > start and one.begin_ns < end) / (end - start)
         for program in programs
     ]  # fmt: skip
 
@@ -35,35 +35,35 @@ def parts(host: SystemHost, *programs: GpuProgram, seconds: float) -> list[float
 @pytest.mark.exclusive
 @pytest.mark.parametrize("sharing", ["auto", *tier.nightly(["exclusive"])])
 def test_live_share_changes_apply(host: SystemHost, sharing: str) -> None:
-    """Under `fair`; said while both are busy with equal parts: in turns, and at the same time."""
+    """The shares change under the policy `fair` while both programs are busy, in turns and colocated."""
     host.start_coordinator("--policy", "fair", "--time-quantum", "0.5", "--sharing", sharing)
     more, less = host.program("more"), host.program("less")
-    more.busy(look=100)  # with work queued ahead: what it may have is all that holds it up
-    less.start_busy(look=100)
+    more.busy(sync_every=100)  # queues work ahead, so that only the share limits the program
+    less.start_busy(sync_every=100)
     less.result()
     change(host, "more", share=0.7)
     change(host, "less", share=0.3)
-    parts(host, seconds=1)  # those that run together count once a second what they have done
-    first, second = parts(host, more, less, seconds=6)
+    device_shares(host, seconds=1)  # colocated clients are accounted once a second
+    first, second = device_shares(host, more, less, seconds=6)
     assert first / (first + second) == pytest.approx(0.7, abs=0.04)
     stop_all(more, less)
 
 
 def test_live_resident_quota_changes_apply(long_quantum_host: SystemHost) -> None:
-    """By eviction, of an idle client too; nothing of it is lost."""
+    """The coordinator evicts memory beyond the quota, also of an idle client, and the data stays."""
     program = long_quantum_host.program("one", GPUSHARE_MEMORY_MODE="swap")
     program.run(FILL)
     assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB
     runs, waits = long_quantum_host.program("runs"), long_quantum_host.program("waits")
-    long_quantum_host.ask(messages.Release(client="one"))
+    long_quantum_host.request(messages.Release(client="one"))
     runs.busy()
     waits.start_busy()
     wait_until(lambda: long_quantum_host.phase("waits") == "waiting")
-    assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB, "there is room for it"
+    assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB, "the device has room for the memory"
     change(long_quantum_host, "one", resident="24MiB")
     wait_until(lambda: long_quantum_host.clients()["one"]["resident"] <= 24 * MIB)
     change(long_quantum_host, "one", resident=None)
-    long_quantum_host.ask(messages.Release(client="runs"))
+    long_quantum_host.request(messages.Release(client="runs"))
     waits.result()
     stop_all(waits, runs)
     program.run(FIRST)
@@ -75,15 +75,15 @@ def test_live_resident_quota_changes_apply(long_quantum_host: SystemHost) -> Non
 def test_a_suspended_program_waits_and_can_be_interrupted(long_quantum_host: SystemHost) -> None:
     program = long_quantum_host.program("one")
     program.run("array = cuda.alloc(8 << 20)[1]; cuda.cuCtxSynchronize()")
-    long_quantum_host.ask(messages.Suspend(client="one"))
-    # Until it has drained, calls at the gate may be let through: what is on the device might wait for them.
+    long_quantum_host.request(messages.Suspend(client="one"))
+    # Until the drain has ended, calls may pass the gate in steps, because device work might wait for them.
     wait_until(lambda: long_quantum_host.status()["devices"][0]["grants"] == [])
     for _ in range(2):
         program.start(WORK)
-        wait_until(lambda: long_quantum_host.ask(messages.WaitStatus(client="one"))["waiting"])
+        wait_until(lambda: long_quantum_host.request(messages.WaitStatus(client="one"))["waiting"])
         assert long_quantum_host.phase("one") == "suspended"
         program.send(signal.SIGINT)
         assert program.raw()["error"] == "KeyboardInterrupt"
     program.start(WORK)
-    long_quantum_host.ask(messages.Resume(client="one"))
+    long_quantum_host.request(messages.Resume(client="one"))
     assert program.result() == 0

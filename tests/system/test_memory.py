@@ -1,4 +1,4 @@
-"""What a client may allocate, what it is told about that, and more in use than the device has."""
+"""Tests of allocations: limits and their messages, and more memory in use than the device has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_notebook_beyond_its_memory_limit_gets_an_error(
     assert notebook.value("cuda.alloc(40 << 20)[0]") == OUT_OF_MEMORY
     log = long_quantum_host.log_text()
     assert "An allocation of 40 MiB was refused" in log and "the memory limit is 64 MiB" in log
-    assert "%gpushare quota memory=80MiB" in log  # and what would do
+    assert "%gpushare quota memory=80MiB" in log  # the quota that would be enough
 
     assert notebook.run("%gpushare quota memory=80MiB")
     assert notebook.value("cuda.alloc(40 << 20)[0]") == 0
@@ -38,9 +38,9 @@ def test_notebook_beyond_its_memory_limit_gets_an_error(
 
 
 def test_more_in_use_than_the_device_has(short_quantum_host: SystemHost) -> None:
-    """Three clients, each with most of the device's memory, and every byte right.
+    """Three clients each use most of the device's memory, and every byte is right.
 
-    Each turn begins with all of its client's memory back, moved in bulk.
+    At the begin of each turn, all memory of its client comes back in bulk.
     """
     programs = [short_quantum_host.program(name) for name in ("a", "b", "c")]
     take_turns(programs, 200 * MIB, 3)
@@ -55,12 +55,12 @@ def test_more_in_use_than_the_device_has(short_quantum_host: SystemHost) -> None
 
 
 def launches_overlap(host: SystemHost, programs: list[GpuProgram]) -> float:
-    """Seconds. What leaves may do so while others run."""
+    """Return for how many seconds launches overlap; evictions may overlap with other clients' launches."""
     return simlog.overlap_seconds([e for e in host.executions(program) if e.kind == "launch"] for program in programs)
 
 
 def take_turns(programs: list[GpuProgram], size: int, rounds: int, seconds: float = 3 * WAIT) -> None:
-    """Each adds 1 to every element of its array, in each of `rounds` launches; all at the same time."""
+    """Let all programs add 1 to every element of their arrays in each of `rounds` launches, at the same time."""
     length = size // 4
     for number, program in enumerate(programs):
         program.run(f"status, array = cuda.alloc({size}); check(status)")
@@ -83,7 +83,7 @@ def take_turns(programs: list[GpuProgram], size: int, rounds: int, seconds: floa
 
 @pytest.mark.parametrize("pinned", ["0", str(100 * MIB)])
 def test_swap_more_than_the_device_has(short_quantum_host: SystemHost, pinned: str) -> None:
-    """The device holds one of the three at a time; nothing is ever paged."""
+    """The device has room for one of three clients at a time, and no memory is paged."""
     programs = [
         short_quantum_host.program(name, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned)
         for name in ("a", "b", "c")
@@ -95,7 +95,7 @@ def test_swap_more_than_the_device_has(short_quantum_host: SystemHost, pinned: s
 
 
 def test_swap_without_a_coordinator(host: SystemHost) -> None:
-    """Turns by the device's lock: who gives the device up leaves it empty."""
+    """The clients take turns by the turn lock, and a client that leaves its turn evicts all its memory."""
     programs = [host.program(name, GPUSHARE_MEMORY_MODE="swap") for name in ("a", "b")]
     take_turns(programs, 140 * MIB, 1, 4 * WAIT)
 

@@ -1,5 +1,8 @@
-"""Each view of memory, from its own source, tells the same: the program's books, cuMemGetInfo, cuDeviceTotalMem and
-NVML inside the client, the coordinator, and the driver's own books of the whole device."""
+"""Tests that all views of memory agree, each from its own source.
+
+The views are the program's records, cuMemGetInfo, cuDeviceTotalMem and NVML inside the client, the coordinator, and
+the driver's own figures for the whole device.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from ..native.test_shim_ledger import ROUNDS, Books
+from ..native.test_shim_ledger import ROUNDS, StressProgram
 from ..native.test_shim_nvml import FAKE
 from .system_host import MIB, GpuProgram, SystemHost, wait_until
 
 MODES = ["unified", "swap", "plain"]
 LIMIT = 200 * MIB
 
-LOOK = """
+VIEWS = """
 import ctypes
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
 def views():
@@ -31,32 +34,32 @@ def views():
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> str:
-    """A library that would tell something else about the device if nobody stood before it."""
-    (tmp_path / "fake.c").write_text(FAKE.replace("300", "1ull << 40"))  # free: more than anybody may have
+    """Return the folder of a fake NVML, whose figures for the device differ unless the shim replaces them."""
+    (tmp_path / "fake.c").write_text(FAKE.replace("300", "1ull << 40"))  # the free bytes: more than any client may have
     command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(tmp_path / "libnvidia-ml.so.1")]
     subprocess.run([*command, str(tmp_path / "fake.c")], check=True)
     return str(tmp_path)
 
 
 def bare(host: SystemHost) -> GpuProgram:
-    """A program that doesn't share: it sees the driver's own books."""
+    """Start a program without the shim, which gets the driver's own figures."""
     program = host.program("bare", GPUSHARE_DISABLE="1")
     program.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
     return program
 
 
 def used(program: GpuProgram) -> int:
-    """Bytes of the device, by the driver's own books if the program is `bare`."""
+    """Return the used bytes of the device, by the driver's own figures if the program is `bare`."""
     free, total = program.run("cuda.info()")
     return int(total - free)
 
 
-def settled(look: Callable[[], tuple[Any, Any]]) -> Any:
-    """Two views, once they agree; what they are then."""
+def agreed(views: Callable[[], tuple[Any, Any]]) -> Any:
+    """Wait until two views agree, and return their value."""
     last: list[Any] = []
 
     def agree() -> bool:
-        last[:] = look()
+        last[:] = views()
         return bool(last[0] == last[1])
 
     wait_until(agree, what="two views that agree")
@@ -65,13 +68,13 @@ def settled(look: Callable[[], tuple[Any, Any]]) -> Any:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_view_agrees_to_the_byte(long_quantum_host: SystemHost, nvml: str, mode: str) -> None:
-    """Eight threads allocate and free at random, in every way; see `tests/native/test_shim_ledger.py`."""
+    """Eight threads allocate and free at random, by every function; see `tests/native/test_shim_ledger.py`."""
     quota = f"memory={LIMIT}"
     witness = long_quantum_host.program("one", quota, GPUSHARE_MEMORY_MODE=mode, LD_LIBRARY_PATH=nvml)
     uuid = long_quantum_host.status()["devices"][0]["uuid"]
-    witness.run(LOOK + f"\nos.environ['FAKE_UUID'] = {uuid!r}")
-    books = Books(long_quantum_host.prepared("one", quota, GPUSHARE_MEMORY_MODE=mode), mode)
-    assert books.read()["bytes"] == 0
+    witness.run(VIEWS + f"\nos.environ['FAKE_UUID'] = {uuid!r}")
+    program = StressProgram(long_quantum_host.client_environment("one", quota, GPUSHARE_MEMORY_MODE=mode), mode)
+    assert program.read()["bytes"] == 0
 
     def total() -> int:
         client = long_quantum_host.clients()["one"]
@@ -80,21 +83,25 @@ def test_every_view_agrees_to_the_byte(long_quantum_host: SystemHost, nvml: str,
         return int(client["allocated"])
 
     for number in range(1, ROUNDS + 1):
-        books.next_round()
-        held = books.agree(total)["bytes"]
-        assert (held > 0) == (number < ROUNDS)
-        assert witness.run("views()") == {"cuMemGetInfo": [held, LIMIT], "total": LIMIT, "NVML": [held, LIMIT]}
-    books.process.kill()
-    books.process.communicate()
+        program.next_round()
+        allocated = program.agreed(total)["bytes"]
+        assert (allocated > 0) == (number < ROUNDS)
+        assert witness.run("views()") == {
+            "cuMemGetInfo": [allocated, LIMIT],
+            "total": LIMIT,
+            "NVML": [allocated, LIMIT],
+        }
+    program.process.kill()
+    program.process.communicate()
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_resident_bytes_equal_those_of_the_driver(short_quantum_host: SystemHost, mode: str) -> None:
-    """Two clients that do not fit together; all of their memory is used. Exact, where it is said to be."""
-    size = 30 if mode == "plain" else 56  # what is never moved must fit
+    """Two clients use more than fits on the device. The figures are exact unless they are marked as estimates."""
+    size = 30 if mode == "plain" else 56  # unmovable memory must fit
     programs = [short_quantum_host.program(name, GPUSHARE_MEMORY_MODE=mode) for name in ("a", "b")]
-    outside = bare(short_quantum_host)
-    empty = used(outside)  # but for contexts, which are the driver's
+    bare_program = bare(short_quantum_host)
+    empty = used(bare_program)  # the contexts, which the shim does not count
     work = f"[check(cuda.launch('fill_f32', array, 1.0, {size * MIB // 4})) for array in arrays]"
     for _ in range(2):
         for program in programs:
@@ -108,14 +115,15 @@ def test_resident_bytes_equal_those_of_the_driver(short_quantum_host: SystemHost
         assert device["memory_used"] == sum(client["resident"] for client in clients)
         assert {client["resident_is_estimate"] for client in clients} == {mode == "unified"}
         assert device["memory_used_is_estimate"] == (mode == "unified")
-        return device["memory_used"], used(outside) - empty
+        return device["memory_used"], used(bare_program) - empty
 
     if mode == "unified":
-        on_device, there = both()
-        assert abs(on_device - there) <= empty  # it knows nothing of contexts, and what they leave no room for
+        on_device, used_bytes = both()
+        # The estimate ignores the contexts and the memory that they displace.
+        assert abs(on_device - used_bytes) <= empty
     else:
-        on_device = settled(both)
+        on_device = agreed(both)
     assert on_device <= 256 * MIB
-    held = sum(client["allocated"] for client in short_quantum_host.clients().values())
-    assert held == 6 * size * MIB
-    assert (on_device < held) == (mode != "plain")
+    allocated = sum(client["allocated"] for client in short_quantum_host.clients().values())
+    assert allocated == 6 * size * MIB
+    assert (on_device < allocated) == (mode != "plain")

@@ -1,4 +1,4 @@
-"""Clients that grow until they no longer fit on the device together, under the settings that are shipped."""
+"""Tests of clients that grow until they no longer fit on the device together, with the shipped settings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..support import tier
 from .system_host import MIB, WAIT, GpuProgram, SystemHost, wait_until
 
 OUT_OF_MEMORY = 2
-LONG = 9 * WAIT  # with each turn hundreds of MiB move, on a machine that is busy
+MAX_SECONDS = 9 * WAIT  # each turn moves hundreds of MiB, on a busy machine
 
-# An array is filled with its number and worked on three times while it is among the last four; each launch adds 1.
+# Each array begins with its number. While it is among the last four arrays, each round of work adds 1 to it.
 GROW = """
 def fill(array, value, length):
     check(cuda.launch('fill_f32', array, float(value), length))
@@ -68,7 +68,7 @@ def at_once(programs: Sequence[GpuProgram], *lines: str) -> None:
     for program, line in zip(programs, lines, strict=True):
         program.start(line)
     for program in programs:
-        program.result(LONG)
+        program.result(MAX_SECONDS)
 
 
 def grow(programs: Sequence[GpuProgram], total: int, step: int) -> None:
@@ -78,9 +78,9 @@ def grow(programs: Sequence[GpuProgram], total: int, step: int) -> None:
 
 
 def work(host: SystemHost, programs: Sequence[GpuProgram], step: int, rounds: int) -> None:
-    """All at the same time, on all that they have; none beside another.
+    """Let all programs work on all their memory at the same time, and assert that no launches overlap.
 
-    What is paged is never short of room: the coordinator sees within a second that such clients have outgrown it.
+    Paged memory is never short of room, so the coordinator takes up to a second to separate such clients.
     """
     wait_until(lambda: sum(client["phase"] == "running" for client in host.clients().values()) < 2)
     before = {program: len(launches(host, program)) for program in programs}
@@ -94,7 +94,7 @@ def launches(host: SystemHost, program: GpuProgram) -> list[simlog.Execution]:
 
 def data_is_right(programs: Sequence[GpuProgram], step: int, rounds: int) -> None:
     for number, program in enumerate(programs):
-        assert program.run(f"wrong(arrays, {step}, {1000 * number}, {rounds})", LONG) == 0
+        assert program.run(f"wrong(arrays, {step}, {1000 * number}, {rounds})", MAX_SECONDS) == 0
 
 
 def outgrow(host: SystemHost, programs: Sequence[GpuProgram], total: int, step: int) -> None:
@@ -105,21 +105,23 @@ def outgrow(host: SystemHost, programs: Sequence[GpuProgram], total: int, step: 
 
 @pytest.mark.nightly
 def test_outgrown_swap_clients_take_turns(default_settings_host: SystemHost) -> None:
-    """768 MiB of 1 GiB each, in steps of 16 MiB."""
+    """Each client grows to 768 MiB of 1 GiB, in steps of 16 MiB."""
     default_settings_host.memory = 1 << 30
     default_settings_host.start_coordinator()
     outgrow(default_settings_host, begin(default_settings_host, "swap", "swap"), 768 * MIB, 16 * MIB)
 
 
-SOME = [("swap swap swap", "auto"), ("swap unified", "packed"), ("unified swap", "exclusive")]
-ALL = itertools.product(["swap swap swap", "swap unified", "unified swap"], ["auto", "packed", "exclusive"])
+SHORT_CASES = [("swap swap swap", "auto"), ("swap unified", "packed"), ("unified swap", "exclusive")]
+ALL_CASES = itertools.product(["swap swap swap", "swap unified", "unified swap"], ["auto", "packed", "exclusive"])
 
 
-@pytest.mark.parametrize(("modes", "sharing"), [*SOME, *tier.nightly(one for one in ALL if one not in SOME)])
+@pytest.mark.parametrize(
+    ("modes", "sharing"), [*SHORT_CASES, *tier.nightly(one for one in ALL_CASES if one not in SHORT_CASES)]
+)
 def test_outgrown_clients_of_other_modes_take_turns(
     default_settings_host: SystemHost, modes: str, sharing: str
 ) -> None:
-    """192 of 256 MiB each."""
+    """Each client grows to 192 MiB of 256 MiB."""
     default_settings_host.start_coordinator("--sharing", sharing)
     outgrow(default_settings_host, begin(default_settings_host, *modes.split()), 192 * MIB, 4 * MIB)
 
@@ -129,18 +131,17 @@ def test_impossible_allocation_is_refused_at_once(default_settings_host: SystemH
     default_settings_host.start_coordinator()
     plain, idle, program = begin(default_settings_host, "plain", "swap", "swap")
     assert plain.run("cuda.alloc(140 << 20)[0]") == 0
-    idle.run("arrays = grow(40 << 20, 4 << 20, 0)", LONG)
-    default_settings_host.ask(messages.Release(client="swap-1"))
-    wait_until(
-        lambda: default_settings_host.clients()["swap-1"]["phase"] == "idle"
-    )  # clients that run are parted for room
-    default_settings_host.ask(messages.Hold(client="swap-2", seconds=60.0))
+    idle.run("arrays = grow(40 << 20, 4 << 20, 0)", MAX_SECONDS)
+    default_settings_host.request(messages.Release(client="swap-1"))
+    # The client must not run, because a shortage separates running clients.
+    wait_until(lambda: default_settings_host.clients()["swap-1"]["phase"] == "idle")
+    default_settings_host.request(messages.Hold(client="swap-2", seconds=60.0))
     assert program.run("cuda.spin(1)") == 0
-    assert program.run("cuda.alloc(245 << 20)[0]") == OUT_OF_MEMORY  # no client of this mode can have as much
+    assert program.run("cuda.alloc(245 << 20)[0]") == OUT_OF_MEMORY  # more than any client of this mode can have
     assert program.run("cuda.alloc(120 << 20)[0]") == OUT_OF_MEMORY
     assert program.run("cuda.alloc(100 << 20)[0]") == OUT_OF_MEMORY  # contexts take 16 MiB each
     wait_until(lambda: default_settings_host.clients()["swap-1"]["resident"] == 0)
     assert program.run("cuda.alloc(60 << 20)[0]") == 0
     plain.end()
-    default_settings_host.ask(messages.Release(client="swap-2"))
-    assert idle.run(f"wrong(arrays, {4 * MIB}, 0, 0)", LONG) == 0
+    default_settings_host.request(messages.Release(client="swap-2"))
+    assert idle.run(f"wrong(arrays, {4 * MIB}, 0, 0)", MAX_SECONDS) == 0

@@ -1,4 +1,4 @@
-"""Notebooks beside each other: when the device passes on, restarts, and the end of the coordinator."""
+"""Tests of several notebooks: handoffs, restarts of kernels, and the end of the coordinator."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Start = Callable[..., Notebook]
 
 
 def test_cell_end_hands_the_device_off(long_quantum_host: SystemHost, start: Start) -> None:
-    """After the linger, 50 ms, and not after the quantum or because it is idle in the midst of a cell."""
+    """The handoff comes after the linger of 50 ms, and not by the quantum or the idle release."""
     one, other = start(), start()
-    long_quantum_host.ask(messages.Config(changes={"idle_release": 10.0}))
+    long_quantum_host.request(messages.Config(changes={"idle_release": 10.0}))
     for first, second in ((one, other), (other, one)) * 2:
         request = first.start("work(0.4)")
         wait_until(lambda: long_quantum_host.phase(first.client) == "running")  # noqa: B023 - called before the next round
@@ -36,32 +36,32 @@ def test_cell_end_hands_the_device_off(long_quantum_host: SystemHost, start: Sta
         assert (begin - end) / 1e9 < 0.3
     assert long_quantum_host.overlap([one.pid], [other.pid]) == 0
     for notebook in (one, other):
-        _history_is_true(long_quantum_host, notebook)
+        _check_history(long_quantum_host, notebook)
 
 
-def _history_is_true(host: SystemHost, notebook: Notebook) -> None:
-    """What the coordinator tells of its turns, by the device's own time stamps (both are of the monotonic clock)."""
+def _check_history(host: SystemHost, notebook: Notebook) -> None:
+    """Compare the history of the notebook's turns with the device's time stamps (both of the monotonic clock)."""
     wait_until(lambda: host.phase(notebook.client) == "idle")
-    entries = host.ask(messages.History(client=notebook.client))["entries"]
+    entries = host.request(messages.History(client=notebook.client))["entries"]
     whats = Counter(entry["what"] for entry in entries)
     assert whats["running"] >= 2 and whats["cell_started"] == whats["cell_ended"] >= 4
     states = [entry for entry in entries if not entry["what"].startswith("cell")]
-    held = [
+    turns = [
         (first["at"] - 0.05, second["at"] + 0.05)
         for first, second in itertools.pairwise(states)
         if first["what"] in ("running", "draining")
     ]
     for execution in host.executions(notebook.pid):
         middle = (execution.begin_ns + execution.end_ns) / 2e9
-        assert any(begin <= middle <= end for begin, end in held), (middle, states)
+        assert any(begin <= middle <= end for begin, end in turns), (middle, states)
 
 
 def test_a_restarted_kernel_is_the_same_client(long_quantum_host: SystemHost, start: Start) -> None:
-    """With its quota, also one that was changed meanwhile; however it was restarted."""
+    """The client keeps its quota, also after a change, whatever the way of the restart."""
     one = start()
     client = one.client
-    long_quantum_host.ask(messages.SetQuota(client=client, changes={"memory": "100MiB", "share": 0.5}))
-    kept: Counter[str] = Counter()
+    long_quantum_host.request(messages.SetQuota(client=client, changes={"memory": "100MiB", "share": 0.5}))
+    baseline: Counter[str] = Counter()
     for now in (True, False, True, True):
         one.run("check(cuda.alloc(60 << 20)[0])")
         one.manager.restart_kernel(now=now)
@@ -74,8 +74,8 @@ def test_a_restarted_kernel_is_the_same_client(long_quantum_host: SystemHost, st
         assert clients[client]["allocated"] == 0
         assert [process["pid"] for process in clients[client]["processes"]] == [one.pid]
         wait_until(lambda: long_quantum_host.clients()[client]["kernel_pids"] == [one.pid])
-        kept = kept or descriptors(long_quantum_host)
-    wait_until(lambda: descriptors(long_quantum_host) <= kept)
+        baseline = baseline or descriptors(long_quantum_host)
+    wait_until(lambda: descriptors(long_quantum_host) <= baseline)
     assert one.value("cuda.alloc(101 << 20)[0]") == 2  # CUDA_ERROR_OUT_OF_MEMORY: the quota holds
 
 
@@ -90,8 +90,10 @@ def test_kernel_shutdown_unregisters_the_client(long_quantum_host: SystemHost, s
 
 
 def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: Start) -> None:
-    """Turns are 20 s here, and the coordinator is stopped: the kernel that waits has the device by the first try after
-    the killed one has ended, and tries every 20 ms."""
+    """Turns take 20 s here, and the coordinator is stopped.
+
+    The waiting kernel tries to enter every 20 ms, and enters at the first try after the killed kernel has ended.
+    """
     one, other = start(), start()
     one.start("while True: work(0.02)")
     wait_until(lambda: long_quantum_host.phase(one.client) == "running")
@@ -102,9 +104,9 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
         return long_quantum_host.page(other.pid)["turn_refused_entries"]
 
     def seconds_of_five_tries() -> float:
-        began, first = time.monotonic(), tries()
+        start_time, first = time.monotonic(), tries()
         wait_until(lambda: tries() >= first + 5)
-        return time.monotonic() - began
+        return time.monotonic() - start_time
 
     wait_until(lambda: seconds_of_five_tries() < 0.15)
     assert long_quantum_host.coordinator
@@ -114,10 +116,10 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
     os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
     ended, before = time.monotonic_ns(), tries()
     assert other.finish(request)["status"] == "ok"
-    assert tries() <= before + 1, "one may have been under way"
-    assert long_quantum_host.page(other.pid)["turn_epoch"] > 0, "by its permit"
-    began = next(e.begin_ns for e in long_quantum_host.executions(other.pid) if e.begin_ns > killed)
-    assert (began - ended) / 1e9 < 1
+    assert tries() <= before + 1, "one try may have begun before the end"
+    assert long_quantum_host.page(other.pid)["turn_epoch"] > 0, "the kernel must enter by its permit"
+    begin = next(e.begin_ns for e in long_quantum_host.executions(other.pid) if e.begin_ns > killed)
+    assert (begin - ended) / 1e9 < 1
     long_quantum_host.coordinator.send_signal(signal.SIGCONT)
     assert long_quantum_host.overlap([one.pid], [other.pid]) == 0
 
@@ -125,11 +127,11 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
 def test_kernels_restart_a_killed_coordinator(
     short_quantum_host: SystemHost, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And go on from where they are: in turns again within 5 s, with the quota that was set before."""
+    """The kernels take turns again within 5 s, with the quota that was set before."""
     argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--simulate", "--time-quantum", "0.1"]
     monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(argv))
     one, other = start(), start()
-    short_quantum_host.ask(messages.SetQuota(client=one.client, changes={"memory": "100MiB"}))
+    short_quantum_host.request(messages.SetQuota(client=one.client, changes={"memory": "100MiB"}))
     requests = [(notebook, notebook.start("for _ in range(1500): work(0.002, 0.002)")) for notebook in (one, other)]
     wait_until(
         lambda: (

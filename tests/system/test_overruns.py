@@ -1,4 +1,4 @@
-"""A turn that does not end: those who may join it run beside it, and nothing of anybody's is lost."""
+"""Test of a turn that does not end: other clients join it, and no client loses data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .test_drain_of_dependent_work import with_flags
 
 
 def test_overrun_is_joined(host: SystemHost) -> None:
-    """Its launch waits for a word that nobody sets; in turns of one at a time, with what is too large left out."""
+    """The stuck launch waits for a word that is not set. Clients join one at a time, except a too large client."""
     host.start_coordinator(
         "--time-quantum", "0.1", "--GpuShare.sharing=exclusive", "--GpuShare.overrun=join",
         "--GpuShare.overrun_patience=0.5",
@@ -30,16 +30,16 @@ def test_overrun_is_joined(host: SystemHost) -> None:
     wait_until(lambda: host.phase("large") == "waiting")
     third.run("cuda.launch('set_flag', flags[0], 1) or cuda.cuCtxSynchronize()")
     assert stuck.result() == 0
-    assert large.result() is None, "now there is room"
+    assert large.result() is None, "the device has room for it now"
     other.stop()
     launched = {
-        program: [one for one in host.executions(program) if one.kind == "launch"]  # memory may leave meanwhile
+        program: [one for one in host.executions(program) if one.kind == "launch"]  # evictions may overlap
         for program in (stuck, other, third, large)
     }
 
-    def together(one: GpuProgram, another: GpuProgram) -> float:
+    def overlap(one: GpuProgram, another: GpuProgram) -> float:
         return simlog.overlap_seconds([launched[one], launched[another]])
 
-    assert together(stuck, other) > 0
-    assert [together(large, one) for one in (stuck, other, third)] == [0, 0, 0]
-    assert together(other, third) == 0
+    assert overlap(stuck, other) > 0
+    assert [overlap(large, one) for one in (stuck, other, third)] == [0, 0, 0]
+    assert overlap(other, third) == 0

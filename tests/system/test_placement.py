@@ -1,4 +1,4 @@
-"""Several devices: what programs see of where they were placed."""
+"""Test of placement on several devices, as programs see it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 
 from .system_host import SystemHost
 
-SIZE = 256 << 20  # of each device
+SIZE = 256 << 20  # bytes of each device
 
 
 @pytest.fixture
 def two(host: SystemHost) -> SystemHost:
-    """A host with two devices."""
+    """Return a host with two devices."""
     host.devices = 2
     host.start_coordinator("--time-quantum", "20")
     return host
@@ -21,12 +21,12 @@ def devices(host: SystemHost) -> list[str]:
     return [device["uuid"] for device in host.status()["devices"]]
 
 
-def test_labels_and_parts_of_memory_reach_the_program(two: SystemHost) -> None:
+def test_affinity_and_fractions_of_memory_reach_the_program(two: SystemHost) -> None:
     first = two.run("--memory", "0.25", "--place", "affinity=pair")
     first.run("cuda = Cuda()")
     assert first.run("cuda.info()")[1] == SIZE // 4
     other = two.command("run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout.strip()
-    beside = two.command("run", "--place", "affinity=pair", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    affine = two.command("run", "--place", "affinity=pair", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
     (client,) = two.clients().values()
-    assert [beside.stdout.strip()] == client["devices"]
+    assert [affine.stdout.strip()] == client["devices"]
     assert {other, *client["devices"]} == set(devices(two))

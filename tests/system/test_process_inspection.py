@@ -1,4 +1,4 @@
-"""`jupyter gpushare doctor --pid`: a live program under the shim, with its coordinator and without one."""
+"""Tests of `jupyter gpushare doctor --pid` for a live program, with its coordinator and without one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def inspected(host: SystemHost, pid: int) -> dict[str, Any]:
 
 def test_inspection_shows_a_program_with_a_coordinator(long_quantum_host: SystemHost) -> None:
     program = long_quantum_host.program("one", "memory=64MiB")
-    program.run("kept = cuda.alloc(40 << 20), cuda.alloc(1 << 20)")
+    program.run("allocations = cuda.alloc(40 << 20), cuda.alloc(1 << 20)")
     assert program.run("cuda.spin()") in (0, None)
     found = inspected(long_quantum_host, program.pid)
     assert (found["client"], found["page"]["control"]["memory_limit"]) == ("one", 64 * MIB)
@@ -37,7 +37,7 @@ def test_inspection_shows_a_program_with_a_coordinator(long_quantum_host: System
     text = doctor(long_quantum_host, program.pid).stdout
     for words in (f"process  {program.pid}", "client  one", "phase  in", "64 MiB to allocate", "redirected  2, 41 MiB"):
         assert words in text, text
-    assert "no entry point that the shim does not know" in text
+    assert "has looked up no function unknown to the shim" in text
 
 
 def test_inspection_shows_a_stopped_program(long_quantum_host: SystemHost) -> None:
@@ -45,7 +45,7 @@ def test_inspection_shows_a_stopped_program(long_quantum_host: SystemHost) -> No
     program.send(signal.SIGSTOP)
     found = inspected(long_quantum_host, program.pid)
     assert found["details"] is None and found["page"]["report"]["allocated"] == 0
-    assert "it is stopped" in doctor(long_quantum_host, program.pid).stdout
+    assert "is probably stopped" in doctor(long_quantum_host, program.pid).stdout
     program.send(signal.SIGCONT)
     wait_until(lambda: inspected(long_quantum_host, program.pid)["details"], what="an answer after SIGCONT")
 
@@ -59,21 +59,21 @@ def test_inspection_shows_a_program_without_a_coordinator(long_quantum_host: Sys
     assert found["page"]["report"]["allocated"] == 8 * MIB
     done = doctor(long_quantum_host, program.pid)
     assert done.returncode == 0
-    assert "No coordinator that answers here is in contact with it" in done.stdout
+    assert "The process has no connection to a coordinator that answers here" in done.stdout
     assert "8 MiB allocated" in done.stdout
 
 
 def test_inspection_of_an_unshared_process_fails(long_quantum_host: SystemHost) -> None:
     long_quantum_host.program("one")
-    assert long_quantum_host.coordinator  # has the pages of others
-    for pid, said in (
+    assert long_quantum_host.coordinator  # has mapped pages of other processes
+    for pid, text in (
         (os.getpid(), f"process {os.getpid()} ({inspection.process_name(os.getpid())}) does not share the GPU"),
         (long_quantum_host.coordinator.pid, "does not share the GPU"),
         (0x7FFFFFF0, "there is no process"),
         (-4, "there is no process"),
     ):
         done = doctor(long_quantum_host, pid)
-        assert (done.returncode, done.stdout) == (1, "") and said in done.stderr
+        assert (done.returncode, done.stdout) == (1, "") and text in done.stderr
 
 
 def findings(host: SystemHost, *words: str, **more: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -83,7 +83,7 @@ def findings(host: SystemHost, *words: str, **more: str) -> tuple[int, dict[str,
 
 
 def test_doctor_checks_the_simulated_driver_of_the_coordinator(long_quantum_host: SystemHost) -> None:
-    """Without --simulate: there need be no real one."""
+    """`doctor` runs without --simulate here, and the machine need not have a real driver."""
     status, found = findings(long_quantum_host, GPUSHARE_SIMULATE="")
     assert (status, found["simulation"]["level"]) == (0, "warning"), found
     assert "SIMULATED" in found["simulation"]["message"]

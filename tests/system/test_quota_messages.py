@@ -1,4 +1,4 @@
-"""Sizes and quotas in messages to users, with the shipped defaults."""
+"""Tests of sizes and quotas in messages to users, with the shipped defaults."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from .notebook_client import Notebook
 from .system_host import SystemHost
 
-HEEDED = "among clients that run at the same time"
+IN_COLOCATION = "among colocated clients"
 
 
-def said(notebook: Notebook, line: str) -> str:
+def output_of(notebook: Notebook, line: str) -> str:
     notebook.text = notebook.errors = ""
     notebook.finish(notebook.start(line))
     return notebook.text + notebook.errors
@@ -21,35 +21,37 @@ def test_a_quota_without_a_memory_limit_is_the_memory_of_the_device(
 ) -> None:
     notebook = start()
     for line in ("%gpushare quota", "print(get_ipython().run_line_magic('gpushare', 'status'))"):
-        shown = said(notebook, line)
+        shown = output_of(notebook, line)
         assert "memory all of the device's (256 MiB)" in shown and "unlimited" not in shown
     typed = default_settings_host.command("quota", notebook.client).stdout
-    assert "memory=none resident=none class=online; memory=none is all of the device's, 256 MiB" in typed
+    assert "memory=none resident=none class=online; memory=none is all of the device's memory, 256 MiB" in typed
 
 
 def test_ignored_share_has_a_note(default_settings_host: SystemHost, start: Callable[..., Notebook]) -> None:
     notebook = start()
-    answer = said(notebook, "%gpushare share=0.5")
-    assert f"Note: share 0.5 counts in placement and {HEEDED}, not in turns: the policy interactive" in answer
+    answer = output_of(notebook, "%gpushare share=0.5")
+    assert f"Note: share 0.5 counts in placement and {IN_COLOCATION}, not in turns: the policy interactive" in answer
     typed = default_settings_host.command("quota", notebook.client, "share=0.4").stdout
-    assert f"note: share 0.4 counts in placement and {HEEDED}, not in turns" in typed
+    assert f"note: share 0.4 counts in placement and {IN_COLOCATION}, not in turns" in typed
     assert any("not in turns" in note for note in default_settings_host.clients()[notebook.client]["notes"])
     assert notebook.value("__import__('jupyter_gpushare').quota(share=0.3)['share']") == 0.3
     started = default_settings_host.command("run", "--share", "0.2", "--", "true").stderr
-    assert started.startswith(f"gpushare: note: share 0.2 counts in placement and {HEEDED}, not in turns")
+    assert started.startswith(f"gpushare: note: share 0.2 counts in placement and {IN_COLOCATION}, not in turns")
 
     assert default_settings_host.command("config", "sharing", "exclusive").returncode == 0
-    answer = said(notebook, "%gpushare quota")
-    assert "share 0.3 counts in placement, not in turns" in answer and HEEDED not in answer
+    answer = output_of(notebook, "%gpushare quota")
+    assert "share 0.3 counts in placement, not in turns" in answer and IN_COLOCATION not in answer
 
     assert default_settings_host.command("config", "policy", "fair").returncode == 0
-    assert "not in turns" not in said(notebook, "%gpushare share=0.5")
+    assert "not in turns" not in output_of(notebook, "%gpushare share=0.5")
     assert default_settings_host.clients()[notebook.client]["notes"] == []
     assert default_settings_host.command("config", "policy", "best_effort").returncode == 0
-    assert "share 0.5 counts in placement, not in turns: the policy best_effort" in said(notebook, "%gpushare quota")
+    assert "share 0.5 counts in placement, not in turns: the policy best_effort" in output_of(
+        notebook, "%gpushare quota"
+    )
 
 
 def test_default_share_has_no_note(default_settings_host: SystemHost, start: Callable[..., Notebook]) -> None:
     notebook = start()
-    assert "Note" not in said(notebook, "%gpushare memory=128MiB")
+    assert "Note" not in output_of(notebook, "%gpushare memory=128MiB")
     assert "note" not in default_settings_host.command("quota", notebook.client).stdout

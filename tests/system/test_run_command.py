@@ -1,4 +1,4 @@
-"""`jupyter gpushare run`: what it asks for, and when its client is over."""
+"""Tests of `jupyter gpushare run`: its options, and the end of its client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_coordinator_moves_nothing_of_an_old_ipython(long_quantum_host: Syst
 
 
 def test_a_coordinator_that_was_killed_comes_back_with_the_next_program(host: SystemHost) -> None:
-    """Nobody supervises the one that `run` has started: it is said what happens until then."""
+    """No process supervises a coordinator that `run` has started, so messages describe the turns until the next one."""
     program = host.run("--label", "first", **STARTED)
     program.run("cuda = Cuda()")
     program.run("check(cuda.spin(1))")
@@ -49,8 +49,8 @@ def test_a_coordinator_that_was_killed_comes_back_with_the_next_program(host: Sy
     for command in ("status", "config"):
         done = wait_until(lambda command=command: (done := host.command(command)).returncode and done)  # type: ignore[misc]
         assert done.returncode == 1
-        assert f"programs take turns by lock files meanwhile: {program.pid} (python" in done.stderr
-        assert "'jupyter gpushare run' starts a coordinator, and they find it by themselves" in done.stderr
+        assert f"these programs take turns by lock files meanwhile: {program.pid} (python" in done.stderr
+        assert "'jupyter gpushare run' starts a coordinator, and the programs reconnect by themselves" in done.stderr
     assert f"{program.pid} (python" in host.command("doctor", "--simulate").stdout
     assert program.run("cuda.spin(1) or cuda.cuCtxSynchronize()") == 0
 
@@ -62,19 +62,19 @@ def test_a_coordinator_that_was_killed_comes_back_with_the_next_program(host: Sy
 def test_run_without_a_coordinator_is_unshared(host: SystemHost) -> None:
     done = host.command("status")
     assert done.returncode == 1
-    assert "no program of yours shares a GPU there now" in done.stderr
+    assert "none of your programs shares a GPU now" in done.stderr
 
 
 def test_run_inside_a_client_belongs_to_that_client(long_quantum_host: SystemHost) -> None:
-    """A limit is not escaped by accident."""
+    """A program does not escape its client's limit by accident."""
     long_quantum_host.program("outer", "memory=64MiB")
-    inner = long_quantum_host.run(**long_quantum_host.prepared("outer", "memory=64MiB"))
+    inner = long_quantum_host.run(**long_quantum_host.client_environment("outer", "memory=64MiB"))
     inner.run("cuda = Cuda()")
     assert set(long_quantum_host.clients()) == {"outer"}
     assert inner.run("cuda.info()")[1] == 64 << 20
 
     own = long_quantum_host.run(
-        "--new", "--label", "own", "--memory", "32MiB", **long_quantum_host.prepared("outer", "memory=64MiB")
+        "--new", "--label", "own", "--memory", "32MiB", **long_quantum_host.client_environment("outer", "memory=64MiB")
     )
     own.run("cuda = Cuda()")
     assert {client["label"] for client in long_quantum_host.clients().values()} == {"outer", "own"}
@@ -82,7 +82,9 @@ def test_run_inside_a_client_belongs_to_that_client(long_quantum_host: SystemHos
 
 
 def test_run_options_inside_a_client_are_refused(long_quantum_host: SystemHost) -> None:
-    nested = long_quantum_host.run("--memory", "1GiB", "--label", "own", **long_quantum_host.prepared("outer"))
+    nested = long_quantum_host.run(
+        "--memory", "1GiB", "--label", "own", **long_quantum_host.client_environment("outer")
+    )
     assert nested.process.wait(20) == 2
-    said = nested.end()
-    assert "--memory, --label: this runs inside of 'outer'" in said and "--new" in said
+    errors = nested.end()
+    assert "--memory, --label: the program would run inside the client 'outer'" in errors and "--new" in errors

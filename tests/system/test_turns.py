@@ -1,4 +1,4 @@
-"""Two busy clients never work in each other's turn, by the time stamps that the driver takes."""
+"""Tests that two busy clients never work in each other's turn, by the driver's time stamps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from jupyter_gpushare.wire.page import IN
 
 from .system_host import SystemHost, stop_all, turn_intervals, wait_until
 
-MANY = 20
+MIN_TURNS = 20
 
 
 @pytest.mark.parametrize(
     "how",
-    [{"launch": 0.002}, {"launch": 0.0002, "look": 32}, {"launch": 0.03, "look": 1, "stream": True}],
+    [{"launch": 0.002}, {"launch": 0.0002, "sync_every": 32}, {"launch": 0.03, "sync_every": 1, "stream": True}],
     ids=["training", "many short launches", "long launches on a stream"],
 )
 def test_turns_never_overlap(short_quantum_host: SystemHost, how: dict[str, object]) -> None:
@@ -21,15 +21,17 @@ def test_turns_never_overlap(short_quantum_host: SystemHost, how: dict[str, obje
     one.busy(**how)
     other.busy(launch=0.002)
     wait_until(
-        lambda: len(turn_intervals(short_quantum_host.executions(one), short_quantum_host.executions(other))) >= MANY
+        lambda: (
+            len(turn_intervals(short_quantum_host.executions(one), short_quantum_host.executions(other))) >= MIN_TURNS
+        )
     )
     stop_all(one, other)
     assert short_quantum_host.overlap([one], [other]) == 0
-    assert all(client["turn_count"] >= MANY // 2 - 1 for client in short_quantum_host.clients().values())
+    assert all(client["turn_count"] >= MIN_TURNS // 2 - 1 for client in short_quantum_host.clients().values())
 
 
-def test_a_second_process_joins_the_turn_that_the_first_one_is_in(long_quantum_host: SystemHost) -> None:
-    """Turns are 20 s here, so the second process cannot have waited for a turn of its own."""
+def test_a_second_process_joins_the_turn_of_the_first_one(long_quantum_host: SystemHost) -> None:
+    """Turns take 20 s here, so the second process cannot have waited for a turn of its own."""
     first, other = long_quantum_host.program("pair"), long_quantum_host.program("other")
     first.busy()
     other.start_busy()
@@ -49,7 +51,7 @@ def test_a_second_process_joins_the_turn_that_the_first_one_is_in(long_quantum_h
 
 
 def test_unscheduled_programs_overlap_in_the_execution_log(short_quantum_host: SystemHost) -> None:
-    """Without the shim the same programs do overlap."""
+    """The same programs overlap without the shim."""
     one, other = (short_quantum_host.program(name, GPUSHARE_DISABLE="1") for name in ("one", "other"))
     one.busy()
     other.busy()

@@ -1,4 +1,4 @@
-"""No coordinator answers and none can be started: kernels start all the same, say so, and take turns."""
+"""Test of kernels when no coordinator can start: they start all the same, report that, and take turns."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def test_kernels_take_turns_without_a_coordinator(
     monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", '["/bin/false"]')
     one = start(setup=False)
     assert one.run("print('hello')") == "hello\n"
-    assert "sharing isn't working" in one.errors
+    assert "GPU sharing does not work" in one.errors
     assert host.socket in one.errors
     one.run(SETUP)
-    assert one.errors == ""  # once
+    assert one.errors == ""  # the kernel reports it once
     one.run("work(0.01)")
-    assert "isn't working" in one.run("%gpushare").replace("’", "'")
+    assert "does not work" in one.run("%gpushare")
     other = start(setup=False)
     other.run(SETUP)
-    assert "sharing isn't working" in other.errors
+    assert "GPU sharing does not work" in other.errors
 
     moment = time.monotonic_ns()
     request = one.start("for _ in range(300): work(0.002, 0.002)")
     wait_until(lambda: host.worked_since(moment, one.pid))
-    began = time.monotonic()
+    start_time = time.monotonic()
     other.run("work(0.01)")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - start_time < 5
     assert one.finish(request)["status"] == "ok"
     assert host.overlap([one.pid], [other.pid]) == 0

@@ -1,4 +1,4 @@
-"""A machine with real users: ada and bob, a coordinator of the whole host, and programs that run as one of them."""
+"""Machine with real users: ada, bob and carol, a coordinator of the whole host, and programs of the users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..hub import machine as machines
 ROOT = Path(__file__).resolve().parents[2]
 SOCKET = "/run/gpushare/coordinator.sock"
 COORDINATOR = (sys.executable, "-m", "jupyter_gpushare", "coordinator", "--system")
-# Requests, given as JSON: what each is refused with, "" if it is not; and last, what one is there.
+# Sends the requests of its argument (JSON), and prints the reason of each refusal or "", and last the viewer.
 ASK = """
 import json, sys
 from jupyter_gpushare.wire import messages
@@ -38,7 +38,7 @@ with Client() as client:
     result.append(client.request(messages.Status())["viewer"])
 print(json.dumps(result))
 """
-# What the machine's admin decides for everybody.
+# Settings of the machine's admin for all users.
 ADMIN = """
 c.GpuShare.policy = "fcfs"
 c.GpuShare.sharing = "exclusive"
@@ -52,7 +52,7 @@ c.GpuShare.max_processes = 10
 
 
 class Host:
-    """The machine, with what tests do on it."""
+    """Machine with the programs that tests run on it."""
 
     def __init__(self, folder: Path, machine: machines.UserNamespaceMachine) -> None:
         self.folder = folder
@@ -74,10 +74,10 @@ class Host:
         home = str(self.machine.users[user].home) if user else "/root"
         return {**clean, "PYTHONPATH": str(ROOT), "HOME": home, "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def start(self, *words: str, user: str = "", **options: Any) -> subprocess.Popen[str]:
-        """A program, as root or as `user`."""
+    def start(self, *command: str, user: str = "", **options: Any) -> subprocess.Popen[str]:
+        """Start a program as root or as `user`."""
         program = subprocess.Popen(
-            self.machine.argv(*words, user=user),
+            self.machine.argv(*command, user=user),
             cwd="/",
             text=True,
             **{"env": self.environment(user), "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options},
@@ -91,7 +91,7 @@ class Host:
         return self.environment("gpushare") | ours
 
     def coordinator(self, *options: str, settings: str = "", **more: Any) -> subprocess.Popen[str]:
-        """Of the whole host, with `settings` beside the usual ones; returns when it answers."""
+        """Start the coordinator of the whole host with `settings` after the usual ones, and wait for its socket."""
         self.config.write_text(ADMIN + settings)
         environment = self.service() | more.pop("environment", {})
         with self.log.open("a") as log:
@@ -109,27 +109,27 @@ class Host:
         self.running.wait(20)
 
     def run(self, user: str, code: str, timeout: float = 60, **values: Any) -> Any:
-        """Python, as that user, with the values as globals; what it assigns to `result` comes back."""
+        """Run Python code as a user with the values as globals, and return the code's variable `result`."""
         head = f"import json, sys\nglobals().update(json.loads({json.dumps(values)!r}))\nresult = None\n"
         done = self.start(sys.executable, "-c", f"{head}{code}\nprint('\\n' + json.dumps(result))", user=user)
-        said, _ = done.communicate(timeout=timeout)
-        assert done.returncode == 0, said
-        return json.loads(said.splitlines()[-1])
+        output, _ = done.communicate(timeout=timeout)
+        assert done.returncode == 0, output
+        return json.loads(output.splitlines()[-1])
 
     def ask(self, user: str, *requests: list[Any]) -> list[Any]:
-        """Return what that user's requests are refused with, in their order; "" where one is not."""
-        said, _ = self.start(sys.executable, "-c", ASK, json.dumps(requests), user=user).communicate(timeout=60)
-        return list(json.loads(said)[:-1])
+        """Send requests as a user, and return the reason of each refusal, or "" for an accepted request."""
+        output, _ = self.start(sys.executable, "-c", ASK, json.dumps(requests), user=user).communicate(timeout=60)
+        return list(json.loads(output)[:-1])
 
-    def command(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """`jupyter gpushare …`."""
+    def command(self, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `jupyter gpushare …` as a user."""
         return subprocess.run(
-            self.machine.argv(sys.executable, "-m", "jupyter_gpushare", *words, user=user),
+            self.machine.argv(sys.executable, "-m", "jupyter_gpushare", *arguments, user=user),
             capture_output=True, text=True, timeout=60, cwd="/", env=self.environment(user), check=False,
         )  # fmt: skip
 
     def request(self, message: Any) -> Any:
-        """As root."""
+        """Send a request as root, and return its result."""
         with Client(self.socket) as client:
             return client.request(message)
 
@@ -144,25 +144,25 @@ class Host:
 
 @contextlib.contextmanager
 def new_host() -> Iterator[Host]:
-    """Without a coordinator; what systemd and its tmpfiles.d make is there."""
+    """Yield a host without a coordinator, but with the folders that systemd and its tmpfiles.d make."""
     with machines.made("ada", "bob", "carol", "gpushare") as (folder, machine):
         host = Host(folder, machine)
         host.config.parent.mkdir(mode=0o755)
         run, locks = machine.path("/run/gpushare"), machine.path("/dev/shm/gpushare")
-        for place, mode in ((run, 0o755), (locks, 0o1777), (host.state, 0o700)):
-            place.mkdir()
-            place.chmod(mode)
-        for place in (run, host.state):
-            os.chown(place, host.uid("gpushare"), host.uid("gpushare"))
+        for path, mode in ((run, 0o755), (locks, 0o1777), (host.state, 0o700)):
+            path.mkdir()
+            path.chmod(mode)
+        for path in (run, host.state):
+            os.chown(path, host.uid("gpushare"), host.uid("gpushare"))
         yield host
         host.clean_up()
-        said = host.log.read_text() if host.log.exists() else ""
-        assert "Traceback" not in said and "bug:" not in said, said
+        log = host.log.read_text() if host.log.exists() else ""
+        assert "Traceback" not in log and "bug:" not in log, log
 
 
 @pytest.fixture
 def bare_host() -> Iterator[Host]:
-    """See `new_host`."""
+    """Yield a host as `new_host` does."""
     if problem := machines.problem():
         pytest.skip(problem)
     with new_host() as host:
@@ -171,6 +171,6 @@ def bare_host() -> Iterator[Host]:
 
 @pytest.fixture
 def host(bare_host: Host) -> Host:
-    """With the coordinator, which runs as a user without any rights."""
+    """Return a host with the coordinator, which runs as a user without any rights."""
     bare_host.coordinator()
     return bare_host

@@ -1,4 +1,4 @@
-"""What one user tries against another, with real uids: each attempt is refused, and the other one goes on."""
+"""Attacks of one user on another with real uids: each attempt is refused, and the other user's programs run on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .conftest import SOCKET, Host
 
 LOCK = f"/dev/shm/gpushare/{UUID}.lock"
 
-# What follows is tried, and the kind of error that comes of it is the result.
+# Tries the operations that follow it. The result has the class of each error.
 TRY = """
 import contextlib, ctypes, fcntl, os, signal, socket
 result = {}
@@ -33,7 +33,7 @@ def attempt(name, function):
 
 
 def busy(host: Host, user: str, client: str, path: str = SOCKET) -> BusyProgram:
-    """A process of a client of that user, which always wants the device."""
+    """Start a process of a user's client, which always waits for the device or uses it."""
     made = BusyProgram(
         host.start(sys.executable, "-m", "tests.coordinator.protocol_process", path, client, UUID, user=user)
     )
@@ -53,7 +53,7 @@ def ada(host: Host) -> BusyProgram:
 
 @pytest.fixture
 def goes_on(host: Host, ada: BusyProgram) -> Iterator[None]:
-    """Whatever bob does, ada has turns afterwards, with the quota that she had."""
+    """Check that ada has turns after the attack, with the quota that she had before."""
     ada.wait_for_event("begin")
     (before,) = host.request(messages.Status())["clients"]
     yield
@@ -66,7 +66,7 @@ def goes_on(host: Host, ada: BusyProgram) -> Iterator[None]:
 
 @pytest.mark.usefixtures("goes_on")
 def test_pages_and_memory_of_processes(host: Host) -> None:
-    """Of the other's program, and of the coordinator, which has everybody's pages."""
+    """The targets are the other user's program and the coordinator, which has the pages of all users."""
     for pid in (pid_of(host, "adas"), host.request(messages.Status())["coordinator"]["pid"]):
         tried = host.run("bob", TRY + """
 attempt("list", lambda: os.listdir(f"/proc/{pid}/fd"))
@@ -88,8 +88,8 @@ attempt("signal", lambda: os.kill(pid, signal.SIGSTOP))
 
 @pytest.mark.usefixtures("goes_on")
 def test_another_users_client_with_its_token(host: Host) -> None:
-    """A token that has leaked is of no use to anybody but its owner."""
-    told = host.run("bob", """
+    """A leaked token is useless to other users."""
+    reasons = host.run("bob", """
 from tests.coordinator.protocol_process import RawConnection, ProtocolProcess
 result = []
 for message in ({"type": "attach"}, {"type": "register", "id": 1}):
@@ -102,19 +102,19 @@ connection = RawConnection(path)
 connection.send(process.hello(), process.descriptors_of_hello())
 result.append(connection.receive()["reason"])
 """, path=SOCKET)  # fmt: skip
-    assert told == ["forbidden"] * 3
+    assert reasons == ["forbidden"] * 3
 
 
 @pytest.mark.usefixtures("goes_on")
 def test_state_and_records(host: Host) -> None:
-    """The journal of quotas and usage, and the record of changes."""
+    """The files are the state store with quotas and usage, and the audit log."""
     host.request(messages.Register(client="roots", token="t"))
     host.request(messages.SetQuota(client="roots", changes={"memory": "1GiB"}))
     host.request(messages.Unregister(client="roots"))
     wait_until(lambda: len(list(host.state.iterdir())) > 1)
     for file in host.state.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
-    host.state.chmod(0o755)  # as if the folder alone did not keep anybody out
+    host.state.chmod(0o755)  # so that only the modes of the files protect them
     tried = host.run("bob", TRY + """
 for name in os.listdir(path):
     attempt(f"read {name}", lambda: open(os.path.join(path, name), "rb"))
@@ -142,49 +142,50 @@ for path in (socket_path, lock):
 
 
 def test_holding_a_lock_is_no_more_than_a_turn_too_long(host: Host, ada: BusyProgram) -> None:
-    """Everybody may lock a device: while somebody does, others wait, who it is is shown, and then they go on."""
+    """Every user may lock a device. Other clients then wait, the views show the process, and clients run on later."""
     ada.wait_for_event("begin")
     code = (
-        f"import fcntl, sys\nfile = open({LOCK!r}, 'r+')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint('held', flush=True)"
+        f"import fcntl, sys\nfile = open({LOCK!r}, 'r+')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint('locked', flush=True)"
     )
     holder = host.start(sys.executable, "-c", f"{code}\nsys.stdin.read()", user="bob", stdin=subprocess.PIPE)
     other = busy(host, "ada", "adas-second")  # so that the turn ends
     assert holder.stdout and holder.stdin
-    assert holder.stdout.readline() == "held\n"
-    held = time.monotonic()
+    assert holder.stdout.readline() == "locked\n"
+    locked = time.monotonic()
     wait_until(lambda: {one["phase"] for one in host.request(messages.Status())["clients"]} == {"waiting"})
     by_bob = [{"pid": holder.pid, "user": "bob"}]
-    wait_until(
-        lambda: host.request(messages.Status())["devices"][0]["locked_by"] == by_bob
-    )  # but while it is tried again
+    # While a process tries to enter, its own lock may be shown for a moment.
+    wait_until(lambda: host.request(messages.Status())["devices"][0]["locked_by"] == by_bob)
     assert f"locked by pid {holder.pid}" in host.command("carol", "status").stdout
     assert f"is locked by pid {holder.pid}" in host.command("ada", "doctor").stdout
     holder.stdin.close()
     for one in (ada, other):
-        one.wait_for_event("begin", after=held)
+        one.wait_for_event("begin", after=locked)
     wait_until(lambda: not host.request(messages.Status())["devices"][0]["locked_by"])
 
 
-@pytest.mark.parametrize("made", ["os.close(os.open(path, os.O_CREAT, 0o600))", "os.symlink('/etc/passwd', path)"])
-def test_lock_file_of_another_user_is_not_used(bare_host: Host, made: str) -> None:
-    """Before the first coordinator of the host came. It is not used, and it is told whose it is."""
-    of = "from jupyter_gpushare.coordinator.gpu import simulated_driver\nresult = simulated_driver.devices()[0].uuid"
-    uuid = bare_host.run("gpushare", of)
-    bare_host.run("bob", f"import os\n{made}", path=f"/dev/shm/gpushare/{uuid}.lock")
+@pytest.mark.parametrize("code", ["os.close(os.open(path, os.O_CREAT, 0o600))", "os.symlink('/etc/passwd', path)"])
+def test_lock_file_of_another_user_is_not_used(bare_host: Host, code: str) -> None:
+    """The file is older than the first coordinator of the host, which reports its owner and does not use it."""
+    uuid_code = (
+        "from jupyter_gpushare.coordinator.gpu import simulated_driver\nresult = simulated_driver.devices()[0].uuid"
+    )
+    uuid = bare_host.run("gpushare", uuid_code)
+    bare_host.run("bob", f"import os\n{code}", path=f"/dev/shm/gpushare/{uuid}.lock")
     bare_host.coordinator("--simulate")
     (problem,) = bare_host.request(messages.Status())["coordinator"]["problems"]
-    assert "not everybody can lock device" in problem and f"uid {bare_host.uid('bob')} made it" in problem
+    assert "cannot take turns on device" in problem and f"which uid {bare_host.uid('bob')} created" in problem
 
 
 @pytest.mark.usefixtures("goes_on")
 def test_as_many_clients_connections_and_processes_as_can_be_had(host: Host) -> None:
-    """They are bounded for each user, and nobody else has fewer for it."""
-    told = host.run("bob", """
+    """Each user has a bound, and the other users are not affected."""
+    counts = host.run("bob", """
 import contextlib
 from tests.coordinator.protocol_process import RawConnection, ProtocolProcess
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client, CoordinatorError
-result = {"clients": 0, "processes": 0, "connections": 0, "said": []}
+result = {"clients": 0, "processes": 0, "connections": 0, "errors": []}
 processes = []
 with Client(path) as client:
     for number in range(12):
@@ -194,34 +195,34 @@ with Client(path) as client:
         answer = connection.receive()
         processes.append((process, connection))
         if answer["type"] == "error":
-            result["said"].append([answer["reason"], answer["message"]])
+            result["errors"].append([answer["reason"], answer["message"]])
             break
         result["processes"] += 1
     for number in range(40):
         try:
             client.request(messages.Register(client=f"bobs-{number}", token="t"))
         except CoordinatorError as error:
-            result["said"].append([error.reason, str(error)])
+            result["errors"].append([error.reason, str(error)])
             break
         result["clients"] += 1
     others = []
     for _ in range(200):
         connection = RawConnection(path)
-        with contextlib.suppress(BrokenPipeError):  # it may be sent away before
+        with contextlib.suppress(BrokenPipeError):  # the coordinator may have closed it already
             connection.send({"type": "status", "id": 1})
         answer = connection.receive()
         others.append(connection)
         if answer["type"] == "error":
-            result["said"].append([answer["reason"], answer["message"]])
+            result["errors"].append([answer["reason"], answer["message"]])
             break
         result["connections"] += 1
     for number in range(result["clients"]):
         client.request(messages.Unregister(client=f"bobs-{number}"))
 """, path=SOCKET)  # fmt: skip
-    assert (told["processes"], told["clients"], told["connections"]) == (10, 19, 64 - 11)
-    assert [reason for reason, _ in told["said"]] == ["too_many"] * 3
-    assert "10 processes" in told["said"][0][1] and "20 clients" in told["said"][1][1]
-    assert "64 connections already" in told["said"][2][1]
+    assert (counts["processes"], counts["clients"], counts["connections"]) == (10, 19, 64 - 11)
+    assert [reason for reason, _ in counts["errors"]] == ["too_many"] * 3
+    assert "10 processes" in counts["errors"][0][1] and "20 clients" in counts["errors"][1][1]
+    assert "64 connections already" in counts["errors"][2][1]
 
 
 FLOOD = """
@@ -232,14 +233,14 @@ for _ in range(NUMBER):
     connection.connect(path)
     connection.setblocking(False)
     connections[connection] = b""
-while connections:  # it reads what it is told, or it would be dropped soon
+while connections:  # it reads the answers, because the coordinator would soon close the connection otherwise
     readable, writable, _ = select.select(connections, connections, [])
     for connection in readable:
         if not connection.recv(1 << 20):
-            sys.exit("sent away")
+            sys.exit("the coordinator has closed the connection")
     for connection in writable:
-        said = connections[connection] or message * 1000
-        connections[connection] = said[connection.send(said):]
+        text = connections[connection] or message * 1000
+        connections[connection] = text[connection.send(text):]
         os.write(1, b".")
 """
 
@@ -247,7 +248,7 @@ while connections:  # it reads what it is told, or it would be dropped soon
 @pytest.mark.usefixtures("goes_on")
 @pytest.mark.parametrize("connections", [1, 30])
 def test_flood_of_one_user_delays_no_other_user(host: Host, connections: int) -> None:
-    """While one user says more than anybody may, on one connection or on many, others are answered at once."""
+    """While one user exceeds the limit of messages, on one connection or on many, other users get answers at once."""
     host.request(messages.Config(changes={"max_clients": 200}))
     for number in range(150):  # so that each answer takes long
         host.request(messages.Register(client=f"client-{number}", token="t"))
@@ -261,7 +262,7 @@ def test_flood_of_one_user_delays_no_other_user(host: Host, connections: int) ->
         asked = time.monotonic()
         host.request(messages.Status())
         longest = max(longest, time.monotonic() - asked)
-    assert flood.poll() is None, "it was sent away"
+    assert flood.poll() is None, "the coordinator has closed its connections"
     flood.kill()
     assert longest < 1.0
 
@@ -280,12 +281,12 @@ for number in range(1000):
         connection.receive()
         connection.close()
 """, path=SOCKET)  # fmt: skip
-    said = host.log.read_text()
-    assert 0 < said.count(f"user {host.uid('bob')}") <= 300 and "is left out" in said
+    log = host.log.read_text()
+    assert 0 < log.count(f"user {host.uid('bob')}") <= 300 and "similar records are suppressed" in log
 
 
 def test_runtime_folder_of_another_user_is_not_used(bare_host: Host) -> None:
-    """In /tmp anybody could have been there first; what is found is not used unless it is the user's alone."""
+    """Another user may have created the folder in /tmp first, so it is used only if it belongs to the user alone."""
     folder = Path(f"/tmp/gpushare-{bare_host.uid('ada')}")
     home = bare_host.machine.users["bob"].home
     home.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Containers in which everybody has the same uid: users are told apart by their socket, or by their cgroup."""
+"""Containers in which all users have the same uid: the socket or the cgroup identifies the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jupyter_gpushare.coordinator.transport import peer_identity
 from .conftest import ASK, Host
 
 NAMES = ("ada", "bob")
-UID = "carol"  # whose uid everybody has in every container; on the host it is an admin's
+UID = "carol"  # the user with the uid of all programs in containers, an admin on the host
 CGROUPS = Path("/sys/fs/cgroup/unified")
 SOCKETS = {name: f"/run/gpushare/users/{name}/coordinator.sock" for name in NAMES}
 
@@ -24,19 +24,22 @@ Inside = Callable[..., list[Any]]
 
 
 def inside(host: Host, before: str, *requests: list[Any]) -> list[Any]:
-    """What comes of requests made in a container, entered by the shell words `before`; and last, who one is there."""
+    """Send requests from a container that the shell command `before` enters.
+
+    Return the reason of each refusal or "", and last the viewer.
+    """
     uid = host.uid(UID)
     enter = f'{before} && exec setpriv --reuid={uid} --regid={uid} --clear-groups -- "$@"'
-    words = ("sh", "-ec", enter, "sh", sys.executable, "-c", ASK, json.dumps(requests))
-    program = host.start("unshare", "--mount", "--propagation", "private", *words, env=host.environment(UID))
-    said, _ = program.communicate(timeout=60)
-    assert program.returncode == 0, said
-    found: list[Any] = json.loads(said.splitlines()[-1])
-    return found
+    command = ("sh", "-ec", enter, "sh", sys.executable, "-c", ASK, json.dumps(requests))
+    program = host.start("unshare", "--mount", "--propagation", "private", *command, env=host.environment(UID))
+    output, _ = program.communicate(timeout=60)
+    assert program.returncode == 0, output
+    result: list[Any] = json.loads(output.splitlines()[-1])
+    return result
 
 
-def everybody_is_someone(ask: Inside) -> None:
-    """By `ask(name, request…)`: two users, of one uid, and neither changes what is the other's."""
+def check_separation(ask: Inside) -> None:
+    """Check that two users with one uid cannot change each other's clients, with `ask(name, request…)`."""
     for name in NAMES:
         mine = ["Register", {"client": f"{name}s", "token": "t"}]
         assert ask(name, mine) == ["", {"user": name, "admin": False}]
@@ -58,7 +61,7 @@ def everybody_is_someone(ask: Inside) -> None:
 
 def test_container_with_a_users_socket_is_that_user(bare_host: Host) -> None:
     bare_host.coordinator(settings=f'c.GpuShare.identity = "socket"\nc.GpuShare.sockets = {SOCKETS!r}\n')
-    everybody_is_someone(
+    check_separation(
         lambda name, *asked: inside(bare_host, f"mount --bind /run/gpushare/users/{name} /run/gpushare", *asked)
     )
     tried = bare_host.run("bob", """
@@ -71,15 +74,15 @@ for path in paths:
     except OSError as error:
         result.append(type(error).__name__)
 """, paths=[*SOCKETS.values(), "/run/gpushare/coordinator.sock"])  # fmt: skip
-    assert tried == ["PermissionError"] * 3, "on the host nobody comes in by a container's socket"
+    assert tried == ["PermissionError"] * 3, "programs on the host cannot use a container's socket"
 
 
 @pytest.fixture
 def cgroups() -> Iterator[dict[str, Path]]:
-    """One for each user, as a container's engine makes them."""
+    """Yield one cgroup for each user, as a container engine makes them."""
     if not peer_identity._has_peer_pidfd():
         pytest.skip("needs Linux 6.5")
-    root = next((place for place in (CGROUPS, CGROUPS.parent) if (place / "cgroup.procs").exists()), None)
+    root = next((folder for folder in (CGROUPS, CGROUPS.parent) if (folder / "cgroup.procs").exists()), None)
     if root is None:
         pytest.skip("needs cgroups of version 2")
     with contextlib.ExitStack() as stack:
@@ -90,7 +93,7 @@ def cgroups() -> Iterator[dict[str, Path]]:
                 made[name].mkdir()
                 stack.callback(made[name].rmdir)
         except OSError as error:
-            pytest.skip(f"needs cgroups that it may make: {error}")
+            pytest.skip(f"needs the right to make cgroups: {error}")
         yield made
 
 
@@ -98,7 +101,7 @@ def test_process_in_a_users_cgroup_is_that_user(cgroups: dict[str, Path], bare_h
     bare_host.coordinator(
         settings='c.GpuShare.identity = "cgroup"\nc.GpuShare.cgroup_user = "gpushare-test-of-([a-z]+)"\n'
     )
-    everybody_is_someone(lambda name, *asked: inside(bare_host, f"echo $$ > {cgroups[name]}/cgroup.procs", *asked))
-    said = bare_host.start(sys.executable, "-c", ASK, "[]", user="bob").communicate(timeout=60)[0]
-    assert "Unreachable" in said or "closed" in said, "whom no cgroup names is sent away"
-    assert "no user is named by the cgroup" in bare_host.log.read_text()
+    check_separation(lambda name, *asked: inside(bare_host, f"echo $$ > {cgroups[name]}/cgroup.procs", *asked))
+    output = bare_host.start(sys.executable, "-c", ASK, "[]", user="bob").communicate(timeout=60)[0]
+    assert "Unreachable" in output or "closed" in output, "a process without a user's cgroup is refused"
+    assert "names no user" in bare_host.log.read_text()

@@ -1,4 +1,4 @@
-"""The day-one install: each user has a coordinator of their own, and one device is shared by its lock alone."""
+"""Installation without an admin: each user has a coordinator, and users share a device by its lock file only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Start = Callable[[str, str], GpuProgram]
 
 
 def simulated(host: Host, user: str) -> dict[str, str]:
-    """One device for all users of the machine."""
+    """Return the environment of a user's programs with one simulated device for all users."""
     return {
         **host.environment(user),
         "GPUSHARE_SIMULATE": "1",
@@ -58,7 +58,7 @@ def status(host: Host, user: str) -> dict[str, object]:
 
 @pytest.fixture
 def start(bare_host: Host) -> Iterator[Start]:
-    """Starts programs of a user's clients; the first one's coordinator too."""
+    """Yield a function that starts a program of a user's client, and the user's coordinator if necessary."""
     (bare_host.folder / "simlog").mkdir(mode=0o777)
     (bare_host.folder / "simlog").chmod(0o777)
     programs: list[GpuProgram] = []
@@ -82,8 +82,8 @@ def start(bare_host: Host) -> Iterator[Start]:
             coordinator_argv=FAILING_COORDINATOR_ARGV,
             python=False,
         )
-        words = (sys.executable, str(ROOT / "tests/system/gpu_program.py"))
-        program = GpuProgram(bare_host.machine.argv(*words, user=user), env)
+        command = (sys.executable, str(ROOT / "tests/system/gpu_program.py"))
+        program = GpuProgram(bare_host.machine.argv(*command, user=user), env)
         programs.append(program)
         program.run("cuda = Cuda()")
         return program
@@ -100,7 +100,7 @@ def executions(host: Host, programs: list[GpuProgram]) -> list[simlog.Execution]
 
 @pytest.mark.parametrize("adas", [1, 2])
 def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> None:
-    """Neither coordinator knows of the other's clients, and those of one do not keep the device for ever."""
+    """Each coordinator has the clients of its user only, and its clients do not keep the device for ever."""
     programs = {"ada": [start("ada", f"ada-{number}") for number in range(adas)], "bob": [start("bob", "bob-0")]}
     start_all_busy(*programs["ada"], *programs["bob"], launch=0.002)
 
@@ -108,26 +108,26 @@ def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> N
         return [executions(bare_host, mine) for mine in programs.values()]
 
     wait_until(lambda: len(turn_intervals(*found())) >= MANY)
-    said = bare_host.command("ada", "doctor", "--socket", socket_of(bare_host, "ada")).stdout
+    output = bare_host.command("ada", "doctor", "--socket", socket_of(bare_host, "ada")).stdout
     stop_all(*programs["ada"], *programs["bob"])
     worked = found()
     assert simlog.overlap_seconds(worked) == 0
-    # The last ones end when the programs do.
+    # The last turns end with the programs.
     lengths = [(end - begin) / 1e9 for _, begin, end in turn_intervals(*worked)[:MANY]]
     assert QUANTUM / 2 < statistics.median(lengths) < 2 * QUANTUM, lengths
     for mine in programs["ada"]:
         assert executions(bare_host, [mine])
-    assert re.search("coordinators of [2-9] users run here", said), said
-    assert "without sharing it" not in said, said  # bob's program shares, only by another coordinator
-    assert "coordinator --system" in said
+    assert re.search("coordinators of [2-9] users run on this host", output), output
+    assert "without sharing it" not in output, output  # bob's program shares the device by another coordinator
+    assert "coordinator --system" in output
 
 
 def test_uncontended_program_keeps_the_device(bare_host: Host, start: Start) -> None:
-    """While the other user's program is there and wants nothing."""
+    """The program of the other user is idle."""
     ada = start("ada", "ada-0")
     start("bob", "bob-0")
     ada.busy(launch=0.002)
     wait_until(lambda: (found := executions(bare_host, [ada])) and found[-1].end_ns - found[0].begin_ns > 1e9)
     ada.stop()
     (client,) = status(bare_host, "ada")["clients"]  # type: ignore[misc]
-    assert client["turn_count"] <= 2  # the fill is one of its own, if bob was there just then
+    assert client["turn_count"] <= 2  # the first launch has a turn of its own if bob's program had the device

@@ -1,4 +1,4 @@
-"""The coordinator of the whole host: found by everybody, bound by root's files only, without root's rights."""
+"""Coordinator of the whole host: all users find it, only root's files configure it, and it has no rights of root."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_users_change_what_is_theirs_within_the_ceilings_and_all_of_it_is_record
 
 
 def test_user_configuration_does_not_change_the_host_coordinator(bare_host: Host) -> None:
-    """Not even a coordinator that a user started would be the one that others find."""
+    """The coordinator of the host ignores the configuration in home directories."""
     home = bare_host.machine.users["gpushare"].home
     (home / ".jupyter").mkdir()
     (home / ".jupyter/jupyter_gpushare_config.py").write_text("c.GpuShare.time_quantum = 77\n")
@@ -87,12 +87,12 @@ def test_user_configuration_does_not_change_the_host_coordinator(bare_host: Host
     assert bare_host.run("ada", STATUS)[2] == 0.2
 
 
-def complaint(host: Host, *words: str) -> str:
-    """Return what a coordinator says that does not start."""
-    program = host.start(*(words or COORDINATOR), user="gpushare", env=host.service())
-    said, _ = program.communicate(timeout=30)
+def complaint(host: Host, *command: str) -> str:
+    """Return the output of a coordinator that does not start."""
+    program = host.start(*(command or COORDINATOR), user="gpushare", env=host.service())
+    output, _ = program.communicate(timeout=30)
     assert program.returncode == 2
-    return said
+    return output
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -103,17 +103,17 @@ def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, wh
 
 
 @pytest.mark.parametrize(
-    ("line", "said_of_it"),
+    ("line", "error"),
     [
         ("c.GpuShare.tenants = {", "never closed"),
         ("c.GpuShare.tenant = {}", "unknown settings: c.GpuShare.tenant "),
         ("c.GpuShar.tenants = {}", "unknown settings: c.GpuShar "),
     ],
 )
-def test_invalid_configuration_ends_the_coordinator(bare_host: Host, line: str, said_of_it: str) -> None:
-    """Or the ceilings in it would be lifted by a mistake."""
+def test_invalid_configuration_ends_the_coordinator(bare_host: Host, line: str, error: str) -> None:
+    """A coordinator without its configuration would have no ceilings."""
     bare_host.config.write_text(f"c.ServerApp.port = 8888\n{line}\n")
-    assert said_of_it in complaint(bare_host)
+    assert error in complaint(bare_host)
 
 
 ACTIVATE = """
@@ -160,7 +160,7 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
 
 def test_group_writable_file_or_folder_is_refused(tmp_path: Path) -> None:
     if os.getuid() != 0:
-        pytest.skip("needs root, to own what is root's")
+        pytest.skip("needs root, to own files as root")
     file = tmp_path / "jupyter_gpushare_config.py"
     system_config.check_owned_by_root(file)
     file.write_text("")
@@ -173,9 +173,9 @@ def test_group_writable_file_or_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_unreadable_configuration_is_an_error(tmp_path: Path) -> None:
-    """Or the ceilings in it would be lifted by a mistake."""
+    """A coordinator without its configuration would have no ceilings."""
     if os.getuid() != 0:
-        pytest.skip("needs root, to be nobody")
+        pytest.skip("needs root, to change its uid")
     (tmp_path / "lost.py").symlink_to(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError):
         system_config.check_owned_by_root(tmp_path / "lost.py")
@@ -192,6 +192,6 @@ def test_unreadable_configuration_is_an_error(tmp_path: Path) -> None:
 def test_a_host_without_one_has_the_users_own(bare_host: Host) -> None:
     code = "from jupyter_gpushare.wire import address\nresult = address.socket_path()"
     assert bare_host.run("ada", code) == f"/tmp/gpushare-{bare_host.uid('ada')}/coordinator.sock"
-    with socket.socket(socket.AF_UNIX) as left_over:  # nobody listens there
+    with socket.socket(socket.AF_UNIX) as left_over:  # a socket without a listener
         left_over.bind(bare_host.socket)
     assert bare_host.run("ada", code).startswith("/tmp/")

@@ -1,4 +1,4 @@
-"""The fixtures of tests/provisioner, and a page with widgets in a front end's place."""
+"""Fixtures of tests/provisioner, and a page with widgets in place of a front end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["coordinator", "jupyter", "no_coordinator", "own_device", "start", "w
 
 
 class Page:
-    """What a front end knows of a kernel's widgets, and what its user does with them."""
+    """Front end with the models of a kernel's widgets, and with the actions of its user."""
 
     def __init__(self, notebook: Any) -> None:
-        self.models: dict[str, dict[str, Any]] = {}  # open ones, by id
+        self.models: dict[str, dict[str, Any]] = {}  # open models by id
         self.updates = 0
         self._kernel = notebook.manager.blocking_client()
         self._kernel.start_channels()
@@ -28,23 +28,23 @@ class Page:
         self._kernel.stop_channels()
 
     def wait_until(self, condition: Callable[[], Any], seconds: float = 15.0) -> Any:
-        """Hear the kernel until `condition` is true; fails after `seconds`."""
+        """Receive messages of the kernel until `condition` is true, and fail after `seconds`."""
         deadline = time.monotonic() + seconds
         while not (value := condition()):
             assert time.monotonic() < deadline, f"not within {seconds:g} s: {self.text}"
-            self._hear()
+            self._receive()
         return value
 
     @property
     def text(self) -> str:
-        """All the HTML there is."""
+        """HTML of all models."""
         return "\n".join(m["value"] for m in self.models.values() if m["_model_name"] == "HTMLModel")
 
     def wait_for_text(self, *words: str) -> None:
         self.wait_until(lambda: all(word in self.text for word in words))
 
     def model(self, name: str, description: str = "") -> str:
-        """The id of the last model of that name and description."""
+        """Return the id of the last model with this name and description."""
         found = [
             identity
             for identity, state in self.models.items()
@@ -52,8 +52,8 @@ class Page:
         ]
         return found[-1] if found else ""
 
-    def offered(self) -> set[str]:
-        """The buttons that can be pressed."""
+    def enabled_buttons(self) -> set[str]:
+        """Return the enabled buttons."""
         return {
             state["description"]
             for state in self.models.values()
@@ -61,8 +61,8 @@ class Page:
         }
 
     def press(self, button: str) -> None:
-        """Press a button as soon as it can be."""
-        self.wait_until(lambda: button in self.offered())
+        """Press a button as soon as it is enabled."""
+        self.wait_until(lambda: button in self.enabled_buttons())
         self._send(self.model("ButtonModel", button), {"method": "custom", "content": {"event": "click"}})
 
     def fill(self, field: str, text: str) -> None:
@@ -72,7 +72,7 @@ class Page:
         self._send(identity, {"method": "update", "state": state, "buffer_paths": []})
 
     def shut(self, identity: str) -> None:
-        """Close a model from this side."""
+        """Close a model in the front end."""
         del self.models[identity]
         self._post("comm_close", {"comm_id": identity, "data": {}})
 
@@ -83,7 +83,7 @@ class Page:
     def _post(self, kind: str, content: dict[str, Any]) -> None:
         self._kernel.shell_channel.send(self._kernel.session.msg(kind, content))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             message = self._kernel.get_iopub_msg(timeout=0.1)
         except queue.Empty:
@@ -100,7 +100,7 @@ class Page:
 
 @pytest.fixture
 def page() -> Iterator[Callable[[Any], Page]]:
-    """Open a page on a notebook."""
+    """Return a function that opens a page on a notebook."""
     pages: list[Page] = []
 
     def open_one(notebook: Any) -> Page:

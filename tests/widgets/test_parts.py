@@ -1,4 +1,4 @@
-"""The parts of a view without a kernel: what it says, what it checks, when it updates, and when its thread ends."""
+"""Tests of the parts of a view without a kernel: the form, the updates and the end of the thread."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_a_form_changes_only_what_was_edited() -> None:
     assert form.requested_changes() == (form.field_texts, {})
     form.fields["share"].value = "50%"
     form.fields["memory"].value = " "
-    form.show_snapshot(QUOTA | {"limit": 0.75, "memory": 1000})  # somebody else's change
+    form.show_snapshot(QUOTA | {"limit": 0.75, "memory": 1000})  # another user's change
     sent, changes = form.requested_changes() or ({}, {})
     assert changes == {"share": "50%", "memory": None}
     assert form.field_texts["limit"] == "0.75"
-    form.fields["resident"].value = "1GiB"  # meanwhile
+    form.fields["resident"].value = "1GiB"  # a later edit
     form.show_answer(QUOTA | {"share": 0.5, "limit": 0.75, "memory": None}, sent)
     assert form.requested_changes() == (form.field_texts, {"resident": "1GiB"})
     assert form.field_texts == {"share": "0.5", "limit": "0.75", "memory": "", "resident": "1GiB", "service": "online"}
@@ -49,10 +49,10 @@ def test_field_change_after_the_button_is_submitted(monkeypatch: pytest.MonkeyPa
     form = quota_form.QuotaForm()
 
     def send() -> None:
-        wanted = form.requested_changes()
-        sent.append(wanted and wanted[1])
-        if wanted and wanted[1]:
-            form.show_answer(QUOTA | {"share": float(wanted[0]["share"])}, wanted[0])
+        requested = form.requested_changes()
+        sent.append(requested and requested[1])
+        if requested and requested[1]:
+            form.show_answer(QUOTA | {"share": float(requested[0]["share"])}, requested[0])
 
     form.on_apply(send)
     form.show_snapshot(QUOTA)
@@ -60,7 +60,7 @@ def test_field_change_after_the_button_is_submitted(monkeypatch: pytest.MonkeyPa
     assert sent == []
     form.apply.click()
     now[0] += quota_form.LATE_EDIT_SECONDS / 2
-    form.fields["share"].value = "0.3"  # left by the press
+    form.fields["share"].value = "0.3"  # an edit that the press has ended
     assert sent == [None, {"share": "0.3"}]
     form.fields["share"].value = "0.3"
     assert len(sent) == 2
@@ -70,7 +70,7 @@ def test_field_change_after_the_button_is_submitted(monkeypatch: pytest.MonkeyPa
     assert len(sent) == 2 and form.field_texts["share"] == "0.5"
 
 
-def test_a_snapshot_from_before_a_change_takes_nothing_back() -> None:
+def test_a_snapshot_from_before_a_change_undoes_nothing() -> None:
     form = quota_form.QuotaForm()
     form.show_snapshot(QUOTA)
     form.fields["share"].value = "0.5"
@@ -78,65 +78,65 @@ def test_a_snapshot_from_before_a_change_takes_nothing_back() -> None:
     form.show_snapshot(QUOTA)
     assert form.requested_changes() == (form.field_texts, {}) and form.field_texts["share"] == "0.5"
     form.show_snapshot(QUOTA | {"share": 0.5})
-    form.show_snapshot(QUOTA)  # somebody took it back
+    form.show_snapshot(QUOTA)  # another user's change back
     assert form.requested_changes() == (form.field_texts, {}) and form.field_texts["share"] == "0.25"
 
 
 @pytest.fixture
 def view(coordinator: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Of a client without a program, so that nothing happens unless a test does it."""
+    """Create the view of a client without a program, so that only the test causes changes."""
     monkeypatch.setenv("GPUSHARE_CLIENT", "a")
     with_quota = messages.Register(client="a", token="t", label="a.ipynb", quota="share=0.5")
     coordinator.request(with_quota)
-    made = GpuShareView()
-    made._view_count = 1  # as a page says that shows it
-    yield made
-    made.close()
+    view = GpuShareView()
+    view._view_count = 1  # as a page sends that shows the view
+    yield view
+    view.close()
 
 
 def test_front_ends_get_changes_only(
     view: Any, coordinator: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
-    """However often the thread looks."""
+    """The number of the thread's updates has no effect."""
     monkeypatch.setattr(subscription, "CLOCK_SECONDS", 0.01)
     wait_until(lambda: "share 0.5" in view.state.value)
-    told: list[str] = []
-    looks: list[int] = []
-    view.state.observe(lambda change: told.append(change["new"]), "value")
-    monkeypatch.setattr(view_html, "page", lambda report, _page=view_html.page: (looks.append(1), _page(report))[1])
-    wait_until(lambda: len(looks) > 50)
-    assert told == []
+    changes: list[str] = []
+    updates: list[int] = []
+    view.state.observe(lambda change: changes.append(change["new"]), "value")
+    monkeypatch.setattr(view_html, "page", lambda report, _page=view_html.page: (updates.append(1), _page(report))[1])
+    wait_until(lambda: len(updates) > 50)
+    assert changes == []
     coordinator.request(messages.SetQuota(client="a", changes={"share": 0.125}))
-    wait_until(lambda: told)
-    wait_until(lambda: len(looks) > 100)
-    assert len(told) == 1 and "share 0.125" in told[0]
+    wait_until(lambda: changes)
+    wait_until(lambda: len(updates) > 100)
+    assert len(changes) == 1 and "share 0.125" in changes[0]
 
 
 def test_many_changes_are_shown_twice_a_second_at_most(view: Any, coordinator: Any, wait_until: Any) -> None:
     wait_until(lambda: "share 0.5" in view.state.value)
-    told: list[str] = []
-    view.state.observe(lambda change: told.append(change["new"]), "value")
-    began = time.monotonic()
+    changes: list[str] = []
+    view.state.observe(lambda change: changes.append(change["new"]), "value")
+    start = time.monotonic()
     for thousandth in range(1, 400):
         coordinator.request(messages.SetQuota(client="a", changes={"share": thousandth / 1000}))
     wait_until(lambda: "share 0.399" in view.state.value)
-    assert len(told) <= 3 + 2 * (time.monotonic() - began)
+    assert len(changes) <= 3 + 2 * (time.monotonic() - start)
 
 
-def test_what_a_cell_displays_replaces_what_it_displayed_before(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where no page tells that it is gone, since it was loaded anew."""
-    place = ["one", "request 1"]
-    monkeypatch.setattr("jupyter_gpushare.widgets.identity.running_cell", lambda: tuple(place))
+def test_cell_replaces_the_view_of_its_earlier_run(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The view is also replaced if a reloaded page has not sent the end of the earlier view."""
+    running = ["one", "request 1"]
+    monkeypatch.setattr("jupyter_gpushare.widgets.identity.running_cell", lambda: tuple(running))
     later = GpuShareView()
     for shown in (view, later):
         shown._repr_mimebundle_()
-    assert view.following and later.following, "both displayed by one run"
-    place[:] = "two", "request 2"
+    assert view.following and later.following, "one run has displayed both"
+    running[:] = "two", "request 2"
     later._repr_mimebundle_()
-    place[:] = "one", "request 3"
+    running[:] = "one", "request 3"
     again = GpuShareView()
     again._repr_mimebundle_()
-    assert again.following and later.following, "still displayed by the other cell"
+    assert again.following and later.following, "the other cell still displays the view"
     assert not view.following
     view._repr_mimebundle_()
     assert view.following and again.following
@@ -144,34 +144,34 @@ def test_what_a_cell_displays_replaces_what_it_displayed_before(view: Any, monke
         one.close()
 
 
-class Wall:
-    """Somebody who is shown things."""
+class Receiver:
+    """Object with a method for updates."""
 
     last = subscription.StatusUpdate()
 
-    def show(self, seen: subscription.StatusUpdate) -> None:
-        self.last = seen
+    def show(self, update: subscription.StatusUpdate) -> None:
+        self.last = update
 
 
 def test_thread_ends_with_its_last_view(no_coordinator: str, monkeypatch: pytest.MonkeyPatch, wait_until: Any) -> None:
     monkeypatch.setattr(subscription, "CLOCK_SECONDS", 0.05)
-    walls = [Wall()]
-    following = subscription.StatusSubscription(no_coordinator, walls[0].show)
-    following.start()
-    assert "no coordinator answers" in wait_until(lambda: walls[0].last.problem)
-    assert following.running
-    walls.clear()
+    receivers = [Receiver()]
+    subscribed = subscription.StatusSubscription(no_coordinator, receivers[0].show)
+    subscribed.start()
+    assert "no coordinator answers" in wait_until(lambda: receivers[0].last.problem)
+    assert subscribed.running
+    receivers.clear()
     gc.collect()
-    wait_until(lambda: not following.running)
+    wait_until(lambda: not subscribed.running)
 
 
-def test_a_follower_that_is_stopped_at_once_ends(no_coordinator: str) -> None:
-    wall = Wall()
+def test_a_subscription_that_is_stopped_at_once_ends(no_coordinator: str) -> None:
+    receiver = Receiver()
     for _ in range(50):
-        following = subscription.StatusSubscription(no_coordinator, wall.show)
-        following.start()
-        following.stop()
-        assert not following.running
+        subscribed = subscription.StatusSubscription(no_coordinator, receiver.show)
+        subscribed.start()
+        subscribed.stop()
+        assert not subscribed.running
 
 
 def test_invalid_address_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_buttons_have_the_words_of_the_jupyterlab_extension(
     form = "".join((sources / path).read_text() for path in ("actions/formDialog.tsx", "actions/formSchemas.ts"))
     dialog = re.findall(r"(?:label|title): trans\.__\('(.+?)'\)", form)
     view = GpuShareView()
-    ours = {one.description for one in (*view.actions.buttons.values(), view.actions.form.apply)}
-    assert ours <= {*commands, *dialog}
+    labels = {one.description for one in (*view.actions.buttons.values(), view.actions.form.apply)}
+    assert labels <= {*commands, *dialog}
     assert view.actions.hold_for.description in dialog
     view.close()

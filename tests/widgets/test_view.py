@@ -1,4 +1,4 @@
-"""`GpuShareView()` in real kernels, seen and used by a page with widgets."""
+"""Tests of `GpuShareView()` in real kernels, with a page in place of a front end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def threads(notebook: Any) -> list[str]:
 def sockets(notebook: Any) -> int:
     links = []
     for descriptor in os.listdir(f"/proc/{notebook.pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # The kernel has closed the descriptor.
             links.append(os.readlink(f"/proc/{notebook.pid}/fd/{descriptor}"))
     return sum(link.startswith("socket:") for link in links)
 
@@ -50,7 +50,7 @@ def test_view_updates_while_cells_run(coordinator: Any, notebook: Any, start: An
         assert one.run(WORK).status == "ok"
     seen = page(notebook)
     assert "GpuShareView: " in notebook.run(VIEW).displays[0]["text/plain"]
-    seen.wait_for_text("GPU: idle", "Simulated GPU", "class online", "nobody runs or waits")
+    seen.wait_for_text("GPU: idle", "Simulated GPU", "class online", "no client runs or waits")
     notebook.kernel.execute("work_until('one-done')")
     seen.wait_for_text("GPU: running", "(this kernel)", "A cell is running")
     other.kernel.execute("work_until('two-done')")
@@ -60,12 +60,12 @@ def test_view_updates_while_cells_run(coordinator: Any, notebook: Any, start: An
     notebook.kernel.execute("work_until('one-done'); gpu.work(array, 0.02)")
     seen.wait_for_text("GPU: #1 in queue")
     (tmp_path / "two-done").touch()
-    seen.wait_for_text("GPU: idle", "nobody runs or waits")
+    seen.wait_for_text("GPU: idle", "no client runs or waits")
 
 
 @pytest.fixture
 def seen(notebook: Any, page: Any) -> Any:
-    """A page on the notebook, which has memory on the GPU and shows the view."""
+    """Open a page with the view on a notebook that has memory on the GPU."""
     opened = page(notebook)
     assert notebook.run(WORK).status == "ok"
     notebook.run(VIEW)
@@ -74,7 +74,7 @@ def seen(notebook: Any, page: Any) -> Any:
 
 @pytest.fixture
 def client(coordinator: Any, notebook: Any) -> Callable[[], Any]:
-    """The notebook as the coordinator knows it now."""
+    """Return a function that returns the notebook's client in the present snapshot."""
     return lambda: coordinator.clients()[notebook.manager.kernel_id]
 
 
@@ -83,19 +83,19 @@ def test_button_executes_its_action(notebook: Any, seen: Any, client: Callable[[
     seen.press("Hold the GPU")
     seen.wait_for_text("held for ", "keep")
     seen.press("No longer")
-    seen.wait_for_text("This kernel holds the GPU no longer")
+    seen.wait_for_text("This kernel no longer holds the GPU")
     seen.press("Move Memory off the GPU")
-    seen.wait_for_text("memory leaves the GPU (17 MiB); it comes back with the next turn")
+    seen.wait_for_text("memory of this kernel (17 MiB) moves off the GPU and returns with the next turn")
     seen.wait_until(lambda: client()["resident"] == 0)
     seen.press("Suspend GPU Use")
-    seen.wait_for_text("GPU: suspended", "its next GPU call waits until it is resumed")
-    seen.wait_until(lambda: seen.offered() == {"Resume GPU Use", "Change GPU Quota"})
+    seen.wait_for_text("GPU: suspended", "its next GPU call waits until you resume the kernel")
+    seen.wait_until(lambda: seen.enabled_buttons() == {"Resume GPU Use", "Change GPU Quota"})
     seen.press("Resume GPU Use")
-    seen.wait_for_text("This kernel takes part again", "GPU: idle")
+    seen.wait_for_text("This kernel takes turns again", "GPU: idle")
     notebook.run("gpu.work(array, 0.02)\nview.actions.buttons['release'].click()")
-    seen.wait_for_text("The rest of this kernel&#x27;s turn is given up")
+    seen.wait_for_text("This kernel gives up the rest of its turn")
     seen.press("Hold the GPU")
-    seen.wait_until(lambda: "Give Up the GPU Turn" in seen.offered())
+    seen.wait_until(lambda: "Give Up the GPU Turn" in seen.enabled_buttons())
 
 
 def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) -> None:
@@ -110,11 +110,11 @@ def test_a_quota_is_checked_and_changed(seen: Any, client: Callable[[], Any]) ->
     assert client()["quota"]["share"] == 0 and client()["quota"]["memory"] is None
     seen.fill("share", "30%")
     seen.press("Change GPU Quota")
-    seen.wait_for_text("Quota is now: share 0.3, limit 1, memory 128 MiB")
+    seen.wait_for_text("The quota is now: share 0.3, limit 1, memory 128 MiB")
     assert (client()["quota"]["share"], client()["quota"]["memory"]) == (0.3, 128 << 20)
     seen.fill("memory", "1MiB")
     seen.press("Change GPU Quota")
-    seen.wait_for_text('role="alert"', "allocated")  # the coordinator's own complaint
+    seen.wait_for_text('role="alert"', "allocated")  # the coordinator's own message
     assert client()["quota"]["memory"] == 128 << 20
 
 
@@ -123,11 +123,11 @@ def test_view_shows_the_outage_and_return_of_the_coordinator(coordinator: Any, n
     notebook.run(VIEW)
     seen.wait_for_text("GPU: idle")
     coordinator.end()
-    seen.wait_for_text("GPU: sharing service away", "take turns by themselves")
-    seen.wait_until(lambda: seen.offered() == set())
+    seen.wait_for_text("GPU: sharing service unavailable", "take turns by themselves")
+    seen.wait_until(lambda: seen.enabled_buttons() == set())
     coordinator.start()
     seen.wait_for_text("GPU: idle")
-    seen.wait_until(lambda: "Suspend GPU Use" in seen.offered())
+    seen.wait_until(lambda: "Suspend GPU Use" in seen.enabled_buttons())
 
 
 def test_closed_view_leaves_no_models(notebook: Any, page: Any) -> None:
@@ -149,7 +149,7 @@ def test_hidden_view_has_no_subscription(notebook: Any, page: Any) -> None:
     seen = page(notebook)
     notebook.run("import jupyter_gpushare as gs, ipywidgets\nfor _ in range(3):\n    view = gs.GpuShareView()")
     assert threads(notebook) == []
-    seen.wait_until(lambda: "asking the coordinator" in seen.text)
+    seen.wait_until(lambda: "connecting to the coordinator" in seen.text)
     notebook.run("ipywidgets.HBox([view])")
     assert threads(notebook) == []
     view = notebook.value("view.model_id")
@@ -176,8 +176,8 @@ def test_unshared_kernel_shows_a_message(start: Any, page: Any) -> None:
     seen = page(notebook)
     notebook.run(VIEW)
     seen.wait_for_text("This kernel does not share the GPU", "Python 3 (shared GPU)")
-    assert threads(notebook) == [] and seen.offered() == set()
-    assert notebook.run("view").displays[0]["text/plain"] == "GpuShareView: this kernel isn't shared"
+    assert threads(notebook) == [] and seen.enabled_buttons() == set()
+    assert notebook.run("view").displays[0]["text/plain"] == "GpuShareView: this kernel does not share the GPU"
 
 
 def test_without_ipywidgets_the_extra_is_named(start: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where the socket is looked for, and which addresses are refused."""
+"""Paths of the coordinator's socket, and addresses that are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_length_limit_is_the_kernel_s_in_bytes(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as probe, pytest.raises(FileNotFoundError):
         probe.connect(longest)
     for too_long in (longest + "x", "/tmp/" + "é" * 52):
-        with pytest.raises(address.BadAddress, match="longer than 107 bytes"):
+        with pytest.raises(address.BadAddress, match="exceeds 107 bytes"):
             address.socket_path(too_long)
 
 
@@ -71,7 +71,7 @@ def test_link_to_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
         address.make_private_directory(tmp_path / "link")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a directory that belongs to somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to make a directory of another user")
 def test_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     os.chown(tmp_path / "theirs", 65534, 65534)
@@ -86,7 +86,7 @@ def test_is_accepting_detects_a_listening_socket(tmp_path: Path) -> None:
         listener.bind(path)
         assert not address.is_accepting(path)
         listener.listen(0)
-        for _ in range(3):  # it accepts none: soon no more wait in the queue
+        for _ in range(3):  # the listener accepts no connection, so its queue is soon full
             assert address.is_accepting(path)
     assert not address.is_accepting(path), "a stale socket"
 

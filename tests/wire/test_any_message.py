@@ -1,4 +1,4 @@
-"""Any values of quotas and settings are accepted or refused, without another exception."""
+"""Random values of quotas and settings, which are accepted or refused without another exception."""
 
 from __future__ import annotations
 

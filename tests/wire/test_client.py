@@ -1,4 +1,4 @@
-"""The clients of the coordinator, blocking and asyncio, against a listener that says what a test wants."""
+"""Python clients of the coordinator, blocking and asyncio, against a listener with the answers of a test."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def ask(request: pytest.FixtureRequest, listener: Listener) -> Ask:
-    """One request over a connection of its own, with either client."""
+    """Send one request over a connection of its own, with either client."""
 
     def blocking(message: Any, timeout: float = TIMEOUT) -> Any:
         with Client(listener.path, timeout) as client:
@@ -119,8 +119,8 @@ def test_connect_without_a_listener_is_unreachable(folder: Path) -> None:
 
 
 def test_a_blocking_subscription(listener: Listener) -> None:
-    news = [{"type": "snapshot", "status": {"n": n}} for n in (1, 2)]
-    listener.answer = lambda request: [reply(request, {"n": 0}), *news, None]
+    snapshots = [{"type": "snapshot", "status": {"n": n}} for n in (1, 2)]
+    listener.answer = lambda request: [reply(request, {"n": 0}), *snapshots, None]
     seen = []
     with Client(listener.path) as client, pytest.raises(Unreachable):
         for status in client.subscribe():
@@ -168,20 +168,20 @@ def test_all_that_wait_learn_that_the_connection_broke(listener: Listener) -> No
 
 
 def test_a_slow_subscriber_sees_the_newest_only(listener: Listener) -> None:
-    told = threading.Event()
+    answered = threading.Event()
 
     def answer(request: dict[str, Any]) -> list[Any]:
         if request["type"] == "subscribe":
             return [reply(request, {"n": 0})]
-        return [*({"type": "snapshot", "status": {"n": n}} for n in range(1, 50)), reply(request, "told")]
+        return [*({"type": "snapshot", "status": {"n": n}} for n in range(1, 50)), reply(request, "answer")]
 
     listener.answer = answer
 
     async def use(client: AsyncClient) -> Any:
         snapshots = client.subscribe()
         first = await anext(snapshots)
-        assert await client.request(messages.Status()) == "told"
-        told.set()
+        assert await client.request(messages.Status()) == "answer"
+        answered.set()
         return first["n"], (await anext(snapshots))["n"]
 
     assert run_async(listener, use) == (0, 49)

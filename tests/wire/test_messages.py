@@ -1,4 +1,4 @@
-"""One definition of the wire: what is taken, what is ignored, what is refused."""
+"""Messages that are accepted or refused, and fields that are ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ decoder = msgspec.json.Decoder(messages.Incoming)
 
 
 def test_unknown_fields_are_ignored() -> None:
-    """A newer peer may send more."""
+    """A newer version may send more fields."""
     assert decoder.decode(b'{"type":"status","since":"2031"}') == messages.Status()
     hello = decoder.decode(b'{"type":"hello","client":"a","wire":99,"colour":{"deep":[1]}}')
     assert (hello.client, hello.wire) == ("a", 99)
@@ -42,7 +42,7 @@ def test_a_message_survives_the_wire(kind: type[msgspec.Struct]) -> None:
 
 @pytest.mark.parametrize("identity", ["", "a b", "a/b", "../a", "a\n", "a\x00", "x" * 129, 'a"'])
 def test_identities_are_names(identity: str) -> None:
-    """They become part of file names and log lines."""
+    """IDs become parts of file names and log lines."""
     with pytest.raises(msgspec.ValidationError):
         decoder.decode(msgspec.json.encode({"type": "release", "client": identity}))
 

@@ -1,4 +1,4 @@
-"""The page: only sealed ones are mapped, C and Python see the same words, a torn block is not read."""
+"""Pages: only sealed ones are mapped, C and Python have the same layout, and a torn block is not read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Make = Callable[..., int]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Descriptors like the shim's; what is left open is closed."""
+    """Yield a function that makes descriptors like the shim's, and close those that are open at the end."""
     made = []
 
     def memfd(seals: int = SEALS, size: int = BYTES, magic: int = MAGIC, version: int = 1) -> int:
@@ -73,7 +73,7 @@ def test_a_page_is_mapped_and_closed_without_a_trace(make: Make) -> None:
 )
 @pytest.mark.parametrize("kind", [pages.Page, pages.ClientPage])
 def test_invalid_page_is_refused_and_closed(make: Make, memory: dict[str, int], kind: type[pages.SharedMemory]) -> None:
-    """Unsealed, it could be shrunk under us: the next access would end the coordinator."""
+    """A process could shrink an unsealed page, and the next access would end the coordinator."""
     descriptor = make(**{"size": CLIENT_BYTES, **memory})
     before = open_descriptors()
     with pytest.raises(pages.BadPage):

@@ -1,4 +1,4 @@
-"""Quota words as people write them."""
+"""Quotas as users write them."""
 
 from __future__ import annotations
 

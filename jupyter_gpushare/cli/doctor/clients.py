@@ -1,5 +1,4 @@
-"""Checks of `jupyter gpushare doctor` on who uses the GPU just now: clients that hold others up, and programs that
-don't share."""
+"""Checks of `jupyter gpushare doctor` on the present use of the GPU: overruns, and programs that do not share."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from .finding import Finding
 from .other_coordinators import coordinator_owners
 
 _FOREIGN_REMEDY = (
-    "start them with the shared kernel or 'jupyter gpushare run --', or keep them apart with device_memory"
+    "start them with a shared kernel or 'jupyter gpushare run --', or leave room for them (setting device_memory)"
 )
 _DEVICE_FILE = re.compile(r"/dev/nvidia\d+$")
 
@@ -29,61 +28,62 @@ def overruns(status: dict[str, Any]) -> Iterator[Finding]:
 def _overrun(client: dict[str, Any], devices: list[dict[str, Any]]) -> Finding:
     waiting = {other for device in devices if device["uuid"] in client["devices"] for other in device["queue"]}
     pids = [process["pid"] for process in client["processes"]]
-    advice = "interrupt it, or wait for a launch that takes long or for its memory to leave"
+    remedy = "interrupt the client, or wait until its launch ends or its memory has moved"
     if pids:
-        advice += "; " + " and ".join(f"'jupyter gpushare doctor --pid {pid}'" for pid in pids)
-        advice += " shows what it is at"
+        commands = " and ".join(f"'jupyter gpushare doctor --pid {pid}'" for pid in pids)
+        remedy += f"; the state of its processes: {commands}"
     elif not client.get("own", True):
-        advice = f"{client['user']}, whose client it is, can interrupt it; or wait for a launch that takes long"
+        remedy = f"ask {client['user']} to interrupt the client, or wait until its launch ends"
     return Finding(
         "warning",
         "overrun",
-        f"{_client_label(client)} does not end its turn: it has not left the GPU, and {len(waiting)} client(s) wait",
-        advice,
+        f"{_client_label(client)} does not end its turn and is still on the GPU, so {len(waiting)} client(s) wait",
+        remedy,
     )
 
 
 def foreign_programs(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:
-    """GPU processes that no client of the coordinator accounts for: they take memory and time that are not theirs."""
+    """Yield a finding for GPU processes that belong to no client, because they use memory and time outside turns."""
     listed = (status or {"clients": []})["clients"]
-    ours = {os.getpid(), *(process["pid"] for client in listed for process in client["processes"])}
+    client_pids = {os.getpid(), *(process["pid"] for client in listed for process in client["processes"])}
     found = None if simulated else pids_from_nvml()
     if found is not None and any(not client.get("may_change", True) for client in listed):
-        found = {pid for pid in found if _is_own(pid)}  # which processes others' clients have we are not told
-    everybodys = found is not None and all(client.get("may_change", True) for client in listed)
-    neighbours = coordinator_owners() - {os.getuid()}
-    how = "" if everybodys else " (looked for among your processes)"
-    strangers = (pids_from_files(simulated) if found is None else found) - ours
-    # Others' programs too, as the coordinator sees them. One that has no process id here cannot be named.
-    seen = [
+        # The snapshot lacks the processes of other users' clients.
+        found = {pid for pid in found if _is_own(pid)}
+    has_all_users = found is not None and all(client.get("may_change", True) for client in listed)
+    other_owners = coordinator_owners() - {os.getuid()}
+    scope = "" if has_all_users else " (among your own processes)"
+    foreign = (pids_from_files(simulated) if found is None else found) - client_pids
+    # The coordinator also reports processes of other users. A process in another namespace has no process id here.
+    reported = [
         process["pid"]
         for device in (status or {}).get("devices", [])
         for process in device.get("foreign_processes", [])
     ]
-    strangers |= {pid for pid in seen if pid is not None} - ours
-    # Those of users who have coordinators of their own are taken to share by these.
-    strangers = {pid for pid in strangers if not _is_of(pid, neighbours) and not _runs_under_shim(pid)}
-    if None in seen:
-        yield Finding(
-            "warning", "other programs", f"{seen.count(None)} on the GPU have no process id here", _FOREIGN_REMEDY
-        )
-    if strangers:
-        names = ", ".join(f"{pid} ({process_name(pid)})" for pid in sorted(strangers))
-        yield Finding("warning", "other programs", f"on the GPU without sharing it: {names}{how}", _FOREIGN_REMEDY)
-    elif None not in seen:
-        yield Finding("ok", "other programs", f"none bypasses sharing{how}")
+    foreign |= {pid for pid in reported if pid is not None} - client_pids
+    # Processes of a user with another coordinator probably are clients of that coordinator.
+    foreign = {pid for pid in foreign if not _is_of(pid, other_owners) and not _runs_under_shim(pid)}
+    if None in reported:
+        message = f"{reported.count(None)} process(es) on the GPU do not share it and have no process id here"
+        yield Finding("warning", "other programs", message, _FOREIGN_REMEDY)
+    if foreign:
+        names = ", ".join(f"{pid} ({process_name(pid)})" for pid in sorted(foreign))
+        message = f"programs use the GPU without sharing it: {names}{scope}"
+        yield Finding("warning", "other programs", message, _FOREIGN_REMEDY)
+    elif None not in reported:
+        yield Finding("ok", "other programs", f"no program uses the GPU without sharing it{scope}")
 
 
 def _runs_under_shim(pid: int) -> bool:
-    """Whether it does though no coordinator here knows it: there is none, or it was turned away."""
+    """Return true if a process has a page, even without a coordinator or after its refusal."""
     try:
         return read_page(pid) is not None
-    except OSError:  # it has ended, or is another user's
+    except OSError:  # The process has ended, or belongs to another user.
         return False
 
 
 def pids_from_nvml() -> set[int] | None:
-    """The processes that compute on a GPU here; None without NVML."""
+    """Return the processes that compute on a GPU of this machine, or None without NVML."""
     try:
         import pynvml
 
@@ -92,15 +92,15 @@ def pids_from_nvml() -> set[int] | None:
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             found |= {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-    except Exception:  # ImportError or any of NVML's exceptions: no driver, a device that can't be asked
+    except Exception:  # ImportError, or an error of NVML, such as a missing driver or a lost device
         return None
     return found
 
 
 def pids_from_files(simulated: bool) -> set[int]:
-    """This user's processes that have a GPU's device file open, or the simulated devices mapped.
+    """Return this user's processes that have a GPU's device file open, or the simulated devices mapped.
 
-    Where NVML sees no process ids, as in containers, there is nothing better.
+    The function serves where NVML reports no process ids, as in containers.
     """
     return {
         int(folder.name)
@@ -112,15 +112,15 @@ def pids_from_files(simulated: bool) -> set[int]:
 def _has_device_open(folder: Path) -> bool:
     try:
         return any(_DEVICE_FILE.match(os.readlink(entry)) for entry in (folder / "fd").iterdir())
-    except OSError:  # it has ended, or is another user's
+    except OSError:  # The process has ended, or belongs to another user.
         return False
 
 
 def _maps_simulated_device(folder: Path) -> bool:
-    given = os.environ.get("GPUSHARE_SIM_STATE", "")
-    place = f" {given}\n" if given else f" /dev/shm/gpushare-sim-{os.getuid()}."
+    path = os.environ.get("GPUSHARE_SIM_STATE", "")
+    mapping = f" {path}\n" if path else f" /dev/shm/gpushare-sim-{os.getuid()}."
     try:
-        return place in (folder / "maps").read_text()
+        return mapping in (folder / "maps").read_text()
     except OSError:
         return False
 
@@ -132,7 +132,7 @@ def _is_own(pid: int) -> bool:
 def _is_of(pid: int, users: set[int]) -> bool:
     try:
         return os.stat(f"/proc/{pid}").st_uid in users
-    except OSError:  # it has ended
+    except OSError:  # The process has ended.
         return False
 
 

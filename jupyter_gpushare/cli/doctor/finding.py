@@ -1,4 +1,4 @@
-"""What a check of `jupyter gpushare doctor` has found."""
+"""Result of a check of `jupyter gpushare doctor`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """`level` is ok, warning or error; `remedy` says what to do unless it is ok."""
+    """Finding of a check. `level` is ok, warning or error, and `remedy` is the user's next step unless it is ok."""
 
     level: str
     subject: str

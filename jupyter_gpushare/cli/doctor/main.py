@@ -1,4 +1,4 @@
-"""`jupyter gpushare doctor`: what is right and wrong on this machine, and what to do about it."""
+"""Command `jupyter gpushare doctor`, which checks GPU sharing on this machine and suggests remedies."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ _MIN_HOST_MEMORY_BYTES = 4 << 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line on the parser of the `doctor` sub-command."""
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--simulate", action="store_true", help="look at the simulated driver, not the real one")
+    """Add the arguments of the command."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--simulate", action="store_true", help="check the simulated driver instead of the real driver")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
-    parser.add_argument("--pid", type=int, metavar="N", help="look into this process instead: its gate, limits, memory")
+    parser.add_argument(
+        "--pid", type=int, metavar="N", help="show the gate, limits and memory of this process instead of the checks"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
-    """0, or 1 when there is an error."""
+    """Run the checks, and return 1 for an error and 0 otherwise."""
     if args.pid is not None:
         from ..inspection import show
 
@@ -63,10 +65,10 @@ def _print(findings: list[Finding]) -> None:
 
 def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[Callable[[], Iterator[Finding]]]:
     devices = status["devices"] if status else []
-    served = bool(devices) and all(device["simulated"] for device in devices)
+    is_simulated = bool(devices) and all(device["simulated"] for device in devices)
     return [
-        lambda: _simulation(served and not simulate),
-        lambda: _driver(simulate or served),
+        lambda: _simulation(is_simulated and not simulate),
+        lambda: _driver(simulate or is_simulated),
         lambda: _shim(socket),
         lambda: _coordinator(socket, status),
         lambda: clients.overruns(status) if status else iter(()),
@@ -74,7 +76,7 @@ def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[
         lambda: other_coordinators.lock_holders(status) if status else iter(()),
         _locks,
         _host_memory,
-        lambda: clients.foreign_programs(status, simulate or served),
+        lambda: clients.foreign_programs(status, simulate or is_simulated),
         _jupyter,
     ]
 
@@ -84,8 +86,9 @@ def _simulation(is_unrequested: bool) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "simulation",
-            "the coordinator here serves SIMULATED devices, so it is the simulated driver that is looked at below",
-            "for real ones end its clients, and start it again without c.GpuShare.simulate and GPUSHARE_SIMULATE",
+            "the coordinator has SIMULATED devices, so the checks below are about the simulated driver",
+            "for real devices, end all clients and restart the coordinator without c.GpuShare.simulate and "
+            "GPUSHARE_SIMULATE",
         )
 
 
@@ -99,11 +102,11 @@ def _driver(simulate: bool) -> Iterator[Finding]:
             "error",
             subject,
             str(error),
-            "install NVIDIA's driver, or use the simulated one (--simulate, c.GpuShare.simulate)",
+            "install NVIDIA's driver, or use the simulated driver (--simulate, c.GpuShare.simulate)",
         )
         return
     if status := driver.cuInit(0):
-        yield Finding("error", subject, f"cuInit fails with CUDA error {status}", "check that nvidia-smi works here")
+        yield Finding("error", subject, f"cuInit fails with CUDA error {status}", "check that nvidia-smi works")
         return
     version, count = ctypes.c_int(), ctypes.c_int()
     driver.cuDriverGetVersion(ctypes.byref(version))
@@ -125,14 +128,14 @@ def _device(driver: Any, index: int) -> Finding:
     for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS):
         driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
         supported.append(bool(value.value))
-    what = f"{name.value.decode()}, {units.format_size(total.value)}"
+    title = f"{name.value.decode()}, {units.format_size(total.value)}"
     if all(supported):
-        return Finding("ok", f"device {index}", f"{what}, unified memory may exceed the device")
+        return Finding("ok", f"device {index}", f"{title}, unified memory may exceed the device")
     return Finding(
         "warning",
         f"device {index}",
-        f"{what}, no unified memory beyond the device",
-        "clients share its time, and their memory together must fit it",
+        f"{title}, unified memory cannot exceed the device",
+        "use memory mode swap, or keep the memory of all clients together within the device",
     )
 
 
@@ -141,23 +144,26 @@ def _shim(socket: str) -> Iterator[Finding]:
     if not path.exists():
         yield Finding("error", "shim", f"{path} is missing", kernel_env.native_remedy())
         return
-    with suppress(address.BadAddress):  # told by the check of the coordinator
+    with suppress(address.BadAddress):  # the check of the coordinator reports this error
         socket = address.socket_path(socket)
     preloaded = kernel_env.preloadable_shim(socket)
     if preloaded is None:
-        advice = "make a runtime directory without spaces writable (XDG_RUNTIME_DIR), or install at another path"
-        yield Finding("error", "shim", f"{path} can't be preloaded from a path like this", advice)
+        remedy = "set XDG_RUNTIME_DIR to a writable directory without spaces, or install the package at another path"
+        yield Finding("error", "shim", f"{path} cannot be preloaded because of the characters in its path", remedy)
         return
     try:
         done = subprocess.run(
             ["/bin/true"], env={**os.environ, "LD_PRELOAD": str(preloaded)}, capture_output=True, text=True, timeout=10
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield Finding("error", "shim", f"cannot be tried: {error}", "reinstall the package")
+        yield Finding("error", "shim", f"a test of preloading has failed: {error}", "reinstall the package")
         return
     if done.returncode or "cannot be preloaded" in done.stderr:
         yield Finding(
-            "error", "shim", f"{path} cannot be preloaded: {done.stderr.strip()}", "reinstall for this platform"
+            "error",
+            "shim",
+            f"{path} cannot be preloaded: {done.stderr.strip()}",
+            "reinstall the package for this platform",
         )
     else:
         yield Finding("ok", "shim", f"{path} can be preloaded")
@@ -173,10 +179,10 @@ def _coordinator(socket: str, status: dict[str, Any] | None) -> Iterator[Finding
         return
     if status is None:
         if problem := _socket_problem(Path(path)):
-            advice = "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a path in a directory of yours"
+            remedy = "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a path in a directory that you own"
             if Path(path).parent == address.runtime_directory():
-                advice = f"remove {Path(path).parent} or set XDG_RUNTIME_DIR"
-            yield Finding("error", "socket", f"no coordinator runs at {path}, and none can: {problem}", advice)
+                remedy = f"remove {Path(path).parent} or set XDG_RUNTIME_DIR"
+            yield Finding("error", "socket", f"no coordinator can run at {path}: {problem}", remedy)
         else:
             yield Finding("ok", "coordinator", f"none runs at {path}; {without_coordinator.describe_sharing(socket)}")
         return
@@ -186,21 +192,24 @@ def _coordinator(socket: str, status: dict[str, Any] | None) -> Iterator[Finding
         yield Finding(
             "warning",
             "coordinator",
-            f"its version {about['version']} is not this package's, {__version__}",
-            "both work together; restart it when no kernel is busy",
+            f"version {about['version']} of the coordinator differs from version {__version__} of this package",
+            "the two versions work together; restart the coordinator when no kernel is busy",
         )
     for problem in about.get("problems", ()):
-        yield Finding("warning", "coordinator", problem, "sharing goes on without it")
+        yield Finding("warning", "coordinator", problem, "GPU sharing continues without this part")
 
 
 def _socket_problem(path: Path) -> str:
-    """Why a coordinator could not make its socket there; "" if it could. Makes nothing but our own directory."""
+    """Return the reason why a coordinator cannot create a socket at `path`, or "".
+
+    The function creates only the package's own runtime directory.
+    """
     directory = path.parent
     try:
         if directory == address.runtime_directory():
             address.make_private_directory(directory)
         if path.exists() and not path.is_socket():
-            return f"{path} exists and is no socket"
+            return f"{path} exists and is not a socket"
         while not directory.exists():
             directory = directory.parent
     except OSError as error:
@@ -210,7 +219,7 @@ def _socket_problem(path: Path) -> str:
     try:
         tempfile.TemporaryFile(dir=directory).close()
     except OSError as error:
-        return f"{directory} cannot be written to ({error.strerror})"
+        return f"{directory} is not writable ({error.strerror})"
     return ""
 
 
@@ -223,8 +232,8 @@ def _locks() -> Iterator[Finding]:
         yield Finding(
             "error",
             "locks",
-            f"{directory} cannot be written to",
-            "make it mode 1777, or set GPUSHARE_LOCK_DIR for all users",
+            f"{directory} is not writable",
+            "give the directory mode 1777, or set GPUSHARE_LOCK_DIR for all users",
         )
 
 
@@ -233,13 +242,19 @@ def _host_memory() -> Iterator[Finding]:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError):
-        yield Finding("warning", "host memory", "cannot be read", "memory beyond the device is not bounded")
+        yield Finding(
+            "warning",
+            "host memory",
+            "/proc/meminfo cannot be read, so memory beyond the device has no bound",
+            "give every client a memory quota",
+        )
         return
-    what = f"{units.format_size(free)} available for what does not fit the device"
+    message = f"{units.format_size(free)} available for memory that does not fit the device"
     if free < _MIN_HOST_MEMORY_BYTES:
-        yield Finding("warning", "host memory", what, "little can be moved out of the device; larger sums are refused")
+        remedy = "free host memory; meanwhile, allocations beyond the device and the host memory fail"
+        yield Finding("warning", "host memory", message, remedy)
     else:
-        yield Finding("ok", "host memory", what)
+        yield Finding("ok", "host memory", message)
 
 
 def _jupyter() -> Iterator[Finding]:
@@ -249,9 +264,7 @@ def _jupyter() -> Iterator[Finding]:
     if "gpushare-provisioner" in names:
         yield Finding("ok", "provisioner", "gpushare-provisioner is installed")
     else:
-        yield Finding(
-            "error", "provisioner", "gpushare-provisioner is not installed here", "pip install jupyter-gpushare"
-        )
+        yield Finding("error", "provisioner", "gpushare-provisioner is not installed", "pip install jupyter-gpushare")
     shared = sorted(name for name in KernelSpecManager().find_kernel_specs() if name.endswith("-gpushare"))
     if shared:
         yield Finding("ok", "kernels", f"shared: {', '.join(shared)}")

@@ -150,7 +150,6 @@ class UsageAccumulator:
 
 def _hours(now: float, elapsed: float) -> Iterator[tuple[int, float]]:
     """Yield (hour of the wall clock, fraction of the last `elapsed` seconds in that hour), the present hour first."""
-
     hour = math.floor(now / HOUR_SECONDS)
     inside = now - hour * HOUR_SECONDS
     yield hour, min(1.0, inside / elapsed) if elapsed else 1.0

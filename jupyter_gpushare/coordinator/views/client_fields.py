@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Scheduler
-from ...core.colocation.overrun_policy import admits_others
+from ...core.colocation.colocation_rules import admits_others
 from ...core.handlers.idle_policy import IdleForecast
 from ...core.interface.settings import EXCLUSIVE, INTERRUPT, JOIN
 from ...core.queueing.policies.fair import Fair
@@ -157,7 +157,7 @@ def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:
 
 def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
     """Return a note for the client's user if turns, or all decisions, ignore the share."""
-    settings, policy = scheduler.settings, scheduler.turns.policy
+    settings, policy = scheduler.settings, scheduler.turns.table.policy
     policy_share = policy.share(client)
     if not client.quota.share or (policy_share and isinstance(policy, Fair)):
         return []

@@ -12,7 +12,6 @@ from ..host.user_database import user_name
 
 def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
     """Return the result of a WaitStatus by `user`, without the labels of other users' clients; see `wire.messages`."""
-
     client = scheduler.clients[client_id]
     expected = forecast_wait(scheduler, client, now)
     waits_since = client.waiting_since if client.waiting_since is not None else client.blocked_since

@@ -45,7 +45,7 @@ class ColocationController:
         self._activities: defaultdict[str, Activity] = defaultdict(Activity)
         self._published_budgets: dict[str, LaunchBudget | None] = {}
 
-    # --- who runs together
+    # --- colocations
 
     def may_try(self, device: Device, client: Client, members: Sequence[Client], now: float) -> bool:
         """Return whether `client` may try to run beside `members`, whose memory fits beside its own."""
@@ -62,7 +62,7 @@ class ColocationController:
         client_id = state.packing.client_to_separate(now, _switch_overhead(state.peers, self._quantum))
         return next((client for client in state.peers if client.id == client_id), None)
 
-    # --- what happens
+    # --- events
 
     def on_progress(self, client: Client, event: Progress, now: float) -> None:
         activity = self._activity(client)
@@ -148,7 +148,7 @@ class ColocationController:
             state.packing.remove(client.id)
             state.reported.pop(client.id, None)
 
-    # --- looking up
+    # --- states
 
     def _device_state(self, device: Device) -> _DeviceState:
         state = self._device_states.get(device.info.uuid)

@@ -1,6 +1,10 @@
 """Rules that decide which clients may have a device at the same time, by settings, memory and demand.
 
 `colocation_control` finds by trial whether a colocation pays.
+
+The scheduler cannot force a client to drain, because only the client's process ends its work on the device. So the turn
+of an overrun goes on, and its closing as well. By setting, other clients may join the device, or the client's kernel is
+asked to interrupt its cell.
 """
 
 from __future__ import annotations
@@ -8,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from ..interface.settings import AUTO, EXCLUSIVE, PACKED, Settings
+from ..interface.settings import AUTO, EXCLUSIVE, INTERRUPT, JOIN, PACKED, WAIT, Settings
 from ..queueing.policies import Policy
 from ..residency.residency_plan import can_make_resident
 from ..state.model import Client, Device, Grant
 from .colocation_control import ColocationController
-from .overrun_policy import admits_others
 
 _MAX_TOTAL_DEMAND = 1.1  # demand of colocated clients for a device; above 1, because demands are estimates
 _DEFAULT_DEMAND = 0.5  # demand of a client whose demand is unknown
@@ -132,3 +135,30 @@ def memory_needed(device: Device, client: Client) -> int:
     """Return the client's bytes on each of its devices. Bytes that can never be resident do not count."""
     demand = client.memory_use.allocated if client.unmet_bytes and can_make_resident(device, client) else 0
     return max(*client.peak_bytes, demand) // max(1, len(client.devices))
+
+
+def overrun_deadline(grant: Grant, settings: Settings) -> float | None:
+    """Return when other clients have waited long enough for the end of an overrun; None: no overrun, or no bound."""
+    if grant.overrun_since is None or settings.overrun == WAIT:
+        return None
+    return grant.overrun_since + settings.overrun_patience
+
+
+def admits_others(grant: Grant, settings: Settings, now: float) -> bool:
+    """Return whether other clients whose memory fits beside the grant's client need not wait for the grant's end."""
+    return settings.overrun == JOIN and _is_past_grace(grant, settings, now)
+
+
+def should_interrupt(grant: Grant, settings: Settings, now: float) -> bool:
+    """Return whether to interrupt the kernel, once for each turn.
+
+    An eviction is not interrupted, because it does not depend on the cell.
+    """
+    if settings.overrun != INTERRUPT or grant.is_interrupted or grant.evicting_since is not None:
+        return False
+    return _is_past_grace(grant, settings, now)
+
+
+def _is_past_grace(grant: Grant, settings: Settings, now: float) -> bool:
+    ends = overrun_deadline(grant, settings)
+    return ends is not None and ends <= now

@@ -5,7 +5,7 @@ The scheduler puts clients together that fit, measures the progress of each, and
 turns. Gandiva knows the steps of training jobs; here the progress is the number of blocks launched.
 
 A client's packed rate over its rate alone is the fraction of its progress that the packing leaves. If two clients that
-keep the device busy get a half each, nothing is lost: turns give a sum of 1 as well, less the switch cost. A smaller
+keep the device busy get a half each, nothing is lost. Turns give a sum of 1 as well, less the switch cost. A smaller
 sum shows that the members slow each other down, or that they pause at the same time. Therefore a packing is ended only
 if the rates per second *of work* on the device, too, have a smaller sum than turns would give.
 
@@ -96,7 +96,7 @@ class PackingTrials:
         self._members: tuple[str, ...] = ()
         self._since: float | None = None  # when the present members came together
 
-    # --- what happens
+    # --- events
 
     def set_members(self, members: Sequence[str], now: float) -> None:
         """Set the clients that have the device, in the order in which they joined; none or one: no packing runs."""
@@ -152,7 +152,7 @@ class PackingTrials:
             if self.exclusive_rate(client) is not None:
                 self._needs_exclusive_run.discard(client)
 
-    # --- what follows
+    # --- verdicts
 
     def exclusive_rate(self, client: str) -> float | None:
         """Return the blocks per second with the device alone, including pauses; None: unknown."""

@@ -14,7 +14,7 @@ from ..base.deadline_queue import DeadlineQueue
 from ..interface.commands import Command, NotifyUser
 from ..interface.settings import AUTO
 from ..state.model import Client
-from ..turns.turn_scheduler import TurnScheduler
+from ..turns.grant_table import GrantTable
 from .user_requests import UserRequests
 
 AUTO_EVICT_SECONDS = 1800.0  # of idleness, if `idle_evict` is "auto" and memory is short
@@ -43,12 +43,12 @@ class IdlePolicy:
     """
 
     def __init__(
-        self, clients: Mapping[str, Client], turns: TurnScheduler, user_requests: UserRequests, out: list[Command]
+        self, clients: Mapping[str, Client], table: GrantTable, user_requests: UserRequests, commands: list[Command]
     ) -> None:
         self._clients = clients
-        self._turns = turns
+        self._table = table
         self._user_requests = user_requests
-        self._out = out
+        self._commands = commands
         self._deadlines = DeadlineQueue()
 
     def next_deadline(self) -> float | None:
@@ -67,7 +67,7 @@ class IdlePolicy:
 
     def update(self, now: float) -> None:
         """Find the clients that have begun, or ceased, to be idle."""
-        clients, self._turns.clients_to_review = self._turns.clients_to_review, {}
+        clients, self._table.clients_to_review = self._table.clients_to_review, {}
         for client in clients.values():
             if self._clients.get(client.id) is client:
                 self._update_client(client, now)
@@ -76,7 +76,7 @@ class IdlePolicy:
 
     def on_settings_changed(self) -> None:
         """Review all clients by the new settings. An evicted or suspended client stays so until it is in use again."""
-        self._turns.clients_to_review |= self._clients
+        self._table.clients_to_review |= self._clients
 
     def forecast(self, client: Client, now: float) -> IdleForecast | None:
         """Return the forecast of an idle client; None: the client is not idle."""
@@ -97,10 +97,10 @@ class IdlePolicy:
         """Begin the idleness of the client anew, because its program has started again."""
         client.idle_since = None
         self._end_idleness(client, now)
-        self._turns.clients_to_review[client.id] = client  # it may be idle from now on
+        self._table.clients_to_review[client.id] = client  # it may be idle from now on
 
     def _is_warning_due(self, since: float, evict: float | None, suspend: float | None, now: float) -> bool:
-        after = self._turns.settings.idle_warn
+        after = self._table.settings.idle_warn
         if after != AUTO:
             return bool(after) and now >= since + float(after)
         return any(
@@ -109,18 +109,18 @@ class IdlePolicy:
 
     def _evict_at(self, client: Client, since: float) -> float | None:
         """Return when the client's memory is to leave; None: never, or the client has no memory that could."""
-        after = self._turns.settings.idle_evict
+        after = self._table.settings.idle_evict
         if not after or client.evicted or client.suspended or client.memory_use.resident <= client.memory_use.unmovable:
             return None
         return since + (AUTO_EVICT_SECONDS if after == AUTO else float(after))
 
     def _suspend_at(self, client: Client, since: float) -> float | None:
-        after = self._turns.settings.idle_suspend
+        after = self._table.settings.idle_suspend
         return since + after if after and client.processes and not client.suspended else None
 
     def _keeps_memory(self, client: Client) -> bool:
         """Return whether the client's memory may stay, because no device is short of memory."""
-        return self._turns.settings.idle_evict == AUTO and not any(
+        return self._table.settings.idle_evict == AUTO and not any(
             device.has_memory_shortage for device in client.device_bindings
         )
 
@@ -142,7 +142,7 @@ class IdlePolicy:
     def _end_idleness(self, client: Client, now: float) -> None:
         if client.evicted_by_policy:
             client.evicted_by_policy = False
-            self._turns.set_evicted(client, False)
+            self._table.set_evicted(client, False)
         if client.suspended_by_policy:
             self._user_requests.resume(client, now)
 
@@ -151,12 +151,12 @@ class IdlePolicy:
         idle = format_duration(now - since)
         if suspend is not None and suspend <= now:
             self._user_requests.suspend(client, now, by_policy=True)
-            self._out.append(
+            self._commands.append(
                 NotifyUser(client.id, f"idle for {idle}, so it is suspended until its next cell or GPU call")
             )
         elif evict is not None and evict <= now and not self._keeps_memory(client):
             self._user_requests.evict(client, now, by_policy=True)
-            self._out.append(NotifyUser(client.id, f"idle for {idle}, so its memory leaves until its next turn"))
+            self._commands.append(NotifyUser(client.id, f"idle for {idle}, so its memory leaves until its next turn"))
         self._schedule(client, since, now)
 
     def _schedule(self, client: Client, since: float, now: float) -> None:

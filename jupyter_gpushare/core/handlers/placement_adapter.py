@@ -12,19 +12,19 @@ from ..interface import events as ev
 from ..interface.commands import Command, NotifyUser
 from ..placement import DeviceAllocations, Placement, PlacementRequest, PlacementSettings
 from ..state.model import Client
-from ..turns.turn_scheduler import TurnScheduler
+from ..turns.grant_table import GrantTable
 
 
 class PlacementAdapter:
     """Adapter through which the scheduler uses placement."""
 
     def __init__(
-        self, settings: PlacementSettings, clients: dict[str, Client], turns: TurnScheduler, out: list[Command]
+        self, settings: PlacementSettings, clients: dict[str, Client], table: GrantTable, commands: list[Command]
     ) -> None:
         self.placement = Placement(settings)
         self._clients = clients
-        self._turns = turns
-        self._out = out
+        self._table = table
+        self._commands = commands
         self._preemptible_guests: set[str] = set()
 
     # --- devices
@@ -59,7 +59,7 @@ class PlacementAdapter:
 
     def _notify(self, client: str, message: str) -> None:
         if client in self._clients:
-            self._out.append(NotifyUser(client, message))
+            self._commands.append(NotifyUser(client, message))
 
     # --- clients
 
@@ -79,7 +79,7 @@ class PlacementAdapter:
             quota = replace(self.placement.tenants.apply_ceilings(quota, event.tenant), service="offline")
             request = placement_request(request, quota)
             self.placement.register_existing(event.client, request, event.tenant)
-            self._out.append(
+            self._commands.append(
                 NotifyUser(
                     event.client, f"offline and without a guaranteed share, because its request was refused: {error}"
                 )
@@ -101,7 +101,7 @@ class PlacementAdapter:
             self.placement.register_existing(client.id, placed.request, placed.tenant)
             self.placement.move(client.id, placed.devices)
             return
-        self._turns.set_devices(client, self.devices_of(client), now)
+        self._table.set_devices(client, self.devices_of(client), now)
         self._resolve_memory_fraction(client)
         self.update_guests(now)
 
@@ -112,7 +112,7 @@ class PlacementAdapter:
         """Note that the client's processes use these devices."""
         if not self.placement.move(client.id, devices):
             client.quota = replace(client.quota, share=0.0)
-            self._turns.apply_quota(client, now)
+            self._table.apply_quota(client, now)
             self._notify(
                 client.id,
                 "without a guaranteed share, because its share on all its devices is above its tenant's ceiling",
@@ -145,8 +145,8 @@ class PlacementAdapter:
             client = self._clients.get(identity)
             if client:
                 client.is_preemptible_guest = identity in to_go
-                self._turns.requeue(client, now)
-                self._turns.mark_dirty(client)
+                self._table.requeue(client, now)
+                self._table.mark_dirty(client)
         self._preemptible_guests = to_go
 
     def _resolve_memory_fraction(self, client: Client) -> None:

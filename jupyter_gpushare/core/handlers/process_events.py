@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..colocation.colocation_control import ColocationController
 from ..interface import events as ev
-from ..state.model import MemoryUse
-from ..state.registry import EntityRegistry
-from ..turns.turn_scheduler import TurnScheduler
+from ..state.model import EntityRegistry, MemoryUse
+from ..turns.grant_table import GrantTable
+from ..turns.turn_close import TurnCloser
+from ..turns.turn_start import TurnStarter
 
 
 class ProcessEventHandlers:
     """Handlers of events of processes; `handlers` has the handler of each event."""
 
-    def __init__(self, registry: EntityRegistry, turns: TurnScheduler) -> None:
+    def __init__(
+        self,
+        registry: EntityRegistry,
+        table: GrantTable,
+        closer: TurnCloser,
+        starter: TurnStarter,
+        colocation: ColocationController,
+    ) -> None:
         self._registry = registry
-        self._turns = turns
+        self._table = table
+        self._closer = closer
+        self._starter = starter
+        self._colocation = colocation
         self.handlers: dict[type, Callable[[Any, float], None]] = {
             ev.GateWaitStarted: self._on_gate_wait_started,
             ev.GateWaitEnded: self._on_gate_wait_ended,
@@ -40,43 +52,43 @@ class ProcessEventHandlers:
         if not process.is_waiting_at_gate:
             process.waiting_at_gate_since = now
         process.is_waiting_at_gate = True
-        self._turns.mark_dirty(client)
+        self._table.mark_dirty(client)
         grant = client.grant
         if grant is None or client.needs_more_devices:
-            self._turns.enter_queue(client, now)
+            self._table.enter_queue(client, now)
         elif client.permit and process.turn == 0 and process.left_epoch == client.permit.epoch:
-            self._turns.permits.require_new_epoch(client)  # the turn goes on, and this process may enter it again
+            self._table.permits.require_new_epoch(client)  # the turn goes on, and this process may enter it again
 
     def _on_gate_wait_ended(self, event: ev.GateWaitEnded, now: float) -> None:
         process = self._registry.process(event.process)
         process.is_waiting_at_gate = False
-        self._turns.mark_dirty(process.client)
-        self._turns.leave_queue_if_satisfied(process.client, now)
+        self._table.mark_dirty(process.client)
+        self._table.leave_queue_if_satisfied(process.client, now)
 
     def _on_turn_entered(self, event: ev.TurnEntered, now: float) -> None:
-        self._turns.on_turn_entered(self._registry.process(event.process), event.turn, event.at, now)
+        self._starter.on_turn_entered(self._registry.process(event.process), event.turn, event.at, now)
 
     def _on_gate_closed(self, event: ev.GateClosed, now: float) -> None:
         process = self._registry.process(event.process)
         grant = process.client.grant
         if grant and grant.turn == event.turn == process.turn:
-            self._turns.start_closing(grant, now, event.at)
+            self._closer.start_closing(grant, now, event.at)
 
     def _on_turn_left(self, event: ev.TurnLeft, now: float) -> None:
         process = self._registry.process(event.process)
         if process.turn == event.turn:
-            self._turns.on_turn_left(process, event.turn, event.closed_at, now)
+            self._starter.on_turn_left(process, event.turn, event.closed_at, now)
 
     def _on_permit_unused(self, event: ev.PermitUnused, now: float) -> None:
-        self._turns.on_permit_unused(self._registry.client(event.client), event.stopped, now)
+        self._starter.on_permit_unused(self._registry.client(event.client), event.stopped, now)
 
     def _on_eviction_started(self, event: ev.EvictionStarted, now: float) -> None:
         process = self._registry.process(event.process)
         grant = process.client.grant
         if grant and grant.is_draining and process.turn == grant.turn:
             process.is_evicting = True
-            self._turns.update_eviction_phase(grant, now)
-            self._turns.mark_dirty(process.client)
+            self._closer.update_eviction_phase(grant, now)
+            self._table.mark_dirty(process.client)
 
     def _on_restore_finished(self, event: ev.RestoreFinished, now: float) -> None:
         process = self._registry.process(event.process)
@@ -85,44 +97,44 @@ class ProcessEventHandlers:
             return
         # Bound on a report: at most the quantum, the switch cost or the expected restore, whichever is longest.
         longest = max(
-            self._turns.quantum(process.client), process.client.switch_cost.total, grant.expected_restore_seconds
+            self._table.policy.quantum(process.client), process.client.switch_cost.total, grant.expected_restore_seconds
         )
         restore_seconds = min(now - grant.granted_at, longest)
         grant.restore_seconds = max(grant.restore_seconds, restore_seconds) if grant.has_restored else restore_seconds
         grant.has_restored = True
-        self._turns.mark_dirty(process.client)
+        self._table.mark_dirty(process.client)
 
     def _on_memory_reported(self, event: ev.MemoryReported, now: float) -> None:
         client = self._registry.client(event.client)
         client.unmet_bytes = event.unmet_bytes
-        self._turns.set_memory_use(client, MemoryUse(event.allocated, event.resident, event.unmovable))
-        self._turns.mark_dirty(client)
+        self._table.set_memory_use(client, MemoryUse(event.allocated, event.resident, event.unmovable))
+        self._table.mark_dirty(client)
 
     def _on_process_idle(self, event: ev.ProcessIdle, now: float) -> None:
         process = self._registry.process(event.process)
         grant = process.client.grant
-        if not grant or grant.is_draining or process.turn != grant.turn or not self._turns.has_contenders(grant):
+        if not grant or grant.is_draining or process.turn != grant.turn or not self._table.has_contenders(grant):
             return
         process.is_idle = True
         hold_until = process.client.hold_until
         if grant.is_idle and (hold_until is None or hold_until <= now):
-            self._turns.start_closing(grant, now)
-        self._turns.mark_dirty(process.client)
+            self._closer.start_closing(grant, now)
+        self._table.mark_dirty(process.client)
 
     def _on_process_busy(self, event: ev.ProcessBusy, now: float) -> None:
         process = self._registry.process(event.process)
         process.is_idle = False
-        self._turns.mark_dirty(process.client)
+        self._table.mark_dirty(process.client)
 
     def _on_cell_started(self, event: ev.CellStarted, now: float) -> None:
         client = self._registry.client(event.client)
         if not client.cells:
             client.cells_since = now
-            self._turns.start_work(client, now)
+            self._table.start_work(client, now)
         client.cells.add(event.request)
         if client.grant:
             client.grant.cells_ended_at = None
-        self._turns.mark_dirty(client)
+        self._table.mark_dirty(client)
 
     def _on_cell_ended(self, event: ev.CellEnded, now: float) -> None:
         client = self._registry.client(event.client)
@@ -130,12 +142,12 @@ class ProcessEventHandlers:
         client.cells.discard(event.request)
         if client.grant and not client.cells:
             client.grant.cells_ended_at = now
-        self._turns.mark_dirty(client)
+        self._table.mark_dirty(client)
 
     def _on_progress(self, event: ev.Progress, now: float) -> None:
         client = self._registry.client(event.client)
         alone = all(len(device.grants) < 2 for device in client.device_bindings)
         client.demand.add_sample(event.gpu_seconds, client.gpu_seconds_at(now), alone)
-        self._turns.colocation.on_progress(client, event, now)
+        self._colocation.on_progress(client, event, now)
         if any(len(device.grants) > 1 or device.queue for device in client.device_bindings):
-            self._turns.mark_dirty(client)
+            self._table.mark_dirty(client)

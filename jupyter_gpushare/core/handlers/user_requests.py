@@ -8,18 +8,21 @@ from typing import Any
 from ..base.errors import Conflict, Refused
 from ..interface import events as ev
 from ..interface.commands import Command, UpdateQuota
-from ..state.model import Client
-from ..state.registry import EntityRegistry
-from ..turns.turn_scheduler import TurnScheduler
+from ..state.model import Client, EntityRegistry
+from ..turns.grant_table import GrantTable
+from ..turns.turn_close import TurnCloser
 
 
 class UserRequests:
     """Handlers of events of users' requests; `handlers` has the handler of each event."""
 
-    def __init__(self, registry: EntityRegistry, turns: TurnScheduler, out: list[Command]) -> None:
+    def __init__(
+        self, registry: EntityRegistry, table: GrantTable, closer: TurnCloser, commands: list[Command]
+    ) -> None:
         self._registry = registry
-        self._turns = turns
-        self._out = out
+        self._table = table
+        self._closer = closer
+        self._commands = commands
         self.handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ReleaseRequested: self._on_release_requested,
             ev.HoldRequested: self._on_hold_requested,
@@ -32,12 +35,12 @@ class UserRequests:
         client = self._registry.client(event.client)
         client.hold_until = None
         if client.grant and not client.grant.is_draining:
-            self._turns.start_closing(client.grant, now)
-        self._turns.mark_dirty(client)
+            self._closer.start_closing(client.grant, now)
+        self._table.mark_dirty(client)
 
     def _on_hold_requested(self, event: ev.HoldRequested, now: float) -> None:
         client = self._registry.client(event.client)
-        most = self._turns.settings.max_hold
+        most = self._table.settings.max_hold
         if not 0 <= event.seconds <= most:
             raise Refused(f"hold={event.seconds:g} is out of range: allowed are 0 to {most:g} seconds (max_hold)")
         if client.suspended_by_user and event.seconds:
@@ -46,7 +49,7 @@ class UserRequests:
             client.holding_since = now
         # Successive holds together are no longer than the longest hold.
         client.hold_until = min(now + event.seconds, client.holding_since + most) if event.seconds else None
-        self._turns.mark_dirty(client)
+        self._table.mark_dirty(client)
 
     def _on_evict_requested(self, event: ev.EvictRequested, now: float) -> None:
         self.evict(self._registry.client(event.client), now)
@@ -66,25 +69,25 @@ class UserRequests:
         client.evicted_by_policy = by_policy
         client.hold_until = None
         if client.grant and not client.grant.is_draining:
-            self._turns.start_closing(client.grant, now)
-        self._turns.update_forced_eviction(client)
-        self._turns.mark_dirty(client)
+            self._closer.start_closing(client.grant, now)
+        self._table.update_forced_eviction(client)
+        self._table.mark_dirty(client)
 
     def suspend(self, client: Client, now: float, by_policy: bool = False) -> None:
         client.suspended = True
         client.suspended_by_policy = by_policy
         client.hold_until = None
-        self._turns.leave_queue(client, now)
+        self._table.leave_queue(client, now)
         if client.grant and not client.grant.is_draining:
-            self._turns.start_closing(client.grant, now)
-        self._turns.update_forced_eviction(client)
-        self._turns.mark_dirty(client)
-        self._out.append(UpdateQuota(client.id))  # a later coordinator reads the suspension from the pages
+            self._closer.start_closing(client.grant, now)
+        self._table.update_forced_eviction(client)
+        self._table.mark_dirty(client)
+        self._commands.append(UpdateQuota(client.id))  # a later coordinator reads the suspension from the pages
 
     def resume(self, client: Client, now: float) -> None:
         client.suspended = client.suspended_by_policy = False
         if client.is_waiting_at_gate and client.grant is None:
-            self._turns.enter_queue(client, now)
-        self._turns.update_forced_eviction(client)
-        self._turns.mark_dirty(client)
-        self._out.append(UpdateQuota(client.id))
+            self._table.enter_queue(client, now)
+        self._table.update_forced_eviction(client)
+        self._table.mark_dirty(client)
+        self._commands.append(UpdateQuota(client.id))

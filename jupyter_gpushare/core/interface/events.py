@@ -129,7 +129,7 @@ class PermitUnused:
     """The client has not used its permit, and the edge has found the reason.
 
     `stopped`: one of the client's processes is stopped. Otherwise the processes try to enter in vain, because a client
-    that this coordinator does not know has a device.
+    unknown to this coordinator has a device.
     """
 
     client: str
@@ -263,7 +263,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True)
 class LockContended:
-    """A client that this coordinator does not know waits for the device, or no such client waits any longer."""
+    """A client unknown to this coordinator waits for the device, or no such client waits any longer."""
 
     device: str
     contended: bool

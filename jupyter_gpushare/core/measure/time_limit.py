@@ -3,7 +3,7 @@
 The limit is a token bucket, as in KubeShare (Yeh et al., HPDC'20) and GaiaGPU (Gu et al., 2018). A client earns `limit`
 seconds per second and spends one second per second of running. The bucket starts with the seconds of one turn. The turn
 ends when the bucket is empty, so that the mean over time is the limit itself. A client that waits keeps what it earns,
-up to the seconds of a few turns. A client that does not want to run keeps nothing beyond one turn.
+up to the seconds of a few turns. A client that neither waits nor runs keeps nothing beyond one turn.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TimeLimitBucket:
         )
 
     def start_wait(self, now: float) -> None:
-        """Note that the client wants to run from `now` on. Until `now` it did not."""
+        """Note that the client begins to wait at `now`. Time without a wait earns at most one turn."""
         self._earned = min(self._earned_at(now), self._turn_seconds)
         self._updated_at = now
 

@@ -11,15 +11,15 @@ MAX_SEARCH_STEPS = 20_000  # of one search; hosts with equal sockets need one st
 
 
 def pack_cells(
-    free: Sequence[TopologyCell], wanted: Sequence[int], failed_devices: Collection[str] = ()
+    free: Sequence[TopologyCell], counts: Sequence[int], failed_devices: Collection[str] = ()
 ) -> list[list[TopologyCell]] | None:
-    """Return disjoint cells without failed devices within `free` (disjoint cells), `wanted[level]` of each level.
+    """Return disjoint cells without failed devices within `free` (disjoint cells), `counts[level]` of each level.
 
     None: there are no such cells, or the search has given up. Cells of one shape are alike, so the search only tries
     how many cells of each shape serve a level, the smallest shape first. If all cells of a level are alike, the first
     try is the answer.
     """
-    return _CellSearch(failed_devices).run(list(free), wanted)
+    return _CellSearch(failed_devices).run(list(free), counts)
 
 
 class _CellSearch:
@@ -30,12 +30,12 @@ class _CellSearch:
         self._unsolvable: set[tuple[int, ...]] = set()
         self._steps = 0
 
-    def run(self, free: list[TopologyCell], wanted: Sequence[int]) -> list[list[TopologyCell]] | None:
+    def run(self, free: list[TopologyCell], counts: Sequence[int]) -> list[list[TopologyCell]] | None:
         found: list[list[TopologyCell]] = [[] for _ in LEVELS]
-        return found if self._search_level(len(LEVELS) - 1, free, wanted, found) else None
+        return found if self._search_level(len(LEVELS) - 1, free, counts, found) else None
 
     def _search_level(
-        self, level: int, free: list[TopologyCell], wanted: Sequence[int], found: list[list[TopologyCell]]
+        self, level: int, free: list[TopologyCell], counts: Sequence[int], found: list[list[TopologyCell]]
     ) -> bool:
         if level < 0:
             return True
@@ -43,22 +43,22 @@ class _CellSearch:
         self._steps += 1
         if key in self._unsolvable or self._steps > MAX_SEARCH_STEPS:
             return False
-        here = [cell for cell in free if cell.level == level]
+        cells_of_level = [cell for cell in free if cell.level == level]
         good = sorted(
-            (cell for cell in here if not self._has_failed_device(cell)),
+            (cell for cell in cells_of_level if not self._has_failed_device(cell)),
             key=lambda cell: (len(cell.devices), self._shape(cell), cell.order),
         )
         kinds = Counter(self._shape(cell) for cell in good)
-        for take in _multisets(list(kinds.items()), wanted[level]):
+        for take in _multisets(list(kinds.items()), counts[level]):
             left, chosen = dict(take), []
             for cell in good:
                 shape = self._shape(cell)
                 if left.get(shape, 0):
                     left[shape] -= 1
                     chosen.append(cell)
-            rest = [part for cell in here if cell not in chosen for part in cell.children]
+            rest = [part for cell in cells_of_level if cell not in chosen for part in cell.children]
             found[level] = chosen
-            if self._search_level(level - 1, [*(cell for cell in free if cell.level < level), *rest], wanted, found):
+            if self._search_level(level - 1, [*(cell for cell in free if cell.level < level), *rest], counts, found):
                 return True
         self._unsolvable.add(key)
         return False

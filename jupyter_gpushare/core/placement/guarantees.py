@@ -1,6 +1,6 @@
 """Guarantees of topology cells (HiveD, OSDI'20): each guaranteed cell always has a place, but not always the same.
 
-A slot is one guaranteed cell of one tenant. Every slot is planned on a cell of its own from the beginning, so each
+A slot is one guaranteed cell of one tenant. Every slot is planned on a cell of its own from the beginning. So each
 tenant gets what it was guaranteed, whatever other clients have done. A slot is bound while its tenant has clients
 there. Until then its plan may move away from failed devices, and from devices where clients of others would have to
 give way. A device without a slot is free for all clients. A device whose slot is not bound is free for guests, which
@@ -43,8 +43,8 @@ class Guarantees:
         self._free = BuddyAllocator(tree)
         self._guests: dict[str, set[str]] = {}  # by device: the clients there that have no guarantee
         self._tenants: dict[str, str] = {}  # by placed client
-        wanted = _cells_by_level(cells)
-        totals = [sum(count for _, count in wanted[level]) for level in range(len(LEVELS))]
+        counts = _cells_by_level(cells)
+        totals = [sum(count for _, count in counts[level]) for level in range(len(LEVELS))]
         found = pack_cells(self._free.free, totals)
         if found is None:
             asked = ", ".join(f"{total} {name}" for total, name in zip(totals, LEVELS, strict=True) if total)
@@ -52,7 +52,7 @@ class Guarantees:
                 f"tenants: the guarantees ask for more cells than exist: {asked}; there are {tree.count_by_level()}"
             )
         for level in reversed(range(len(LEVELS))):
-            names = [tenant for tenant, count in wanted[level] for _ in range(count)]
+            names = [tenant for tenant, count in counts[level] for _ in range(count)]
             for tenant, cell in zip(names, found[level], strict=True):
                 self._free.allocate(cell)
                 self.slots.append(Slot(tenant, level, cell))
@@ -163,10 +163,10 @@ class Guarantees:
 
     def _repack(self, unbound: list[Slot]) -> set[str]:
         """Move all unbound slots at once, if each gets a cell without failed devices and as many working devices."""
-        wanted = [sum(slot.level == level for slot in unbound) for level in range(len(LEVELS))]
+        counts = [sum(slot.level == level for slot in unbound) for level in range(len(LEVELS))]
         for slot in unbound:
             self._free.release(slot.cell)
-        found = pack_cells(self._free.free, wanted, self.failed_devices)
+        found = pack_cells(self._free.free, counts, self.failed_devices)
         # The smallest cells go to the slots that have the fewest working devices now.
         order = sorted(unbound, key=self._working_count)
         cells = [found[slot.level].pop(0) for slot in order] if found else []
@@ -225,8 +225,8 @@ class Guarantees:
 
 
 def _cells_by_level(cells: Mapping[str, Mapping[str, int]]) -> list[list[tuple[str, int]]]:
-    wanted: list[list[tuple[str, int]]] = [[] for _ in LEVELS]
+    counts: list[list[tuple[str, int]]] = [[] for _ in LEVELS]
     for tenant, levels in cells.items():
         for name, count in levels.items():
-            wanted[LEVELS.index(name)].append((tenant, count))
-    return wanted
+            counts[LEVELS.index(name)].append((tenant, count))
+    return counts

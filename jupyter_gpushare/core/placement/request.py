@@ -109,5 +109,5 @@ class PlacementRequest:
 
         The larger fraction counts.
         """
-        part = self.bytes_on(memory) / memory if memory else (self.fraction or 0.0)
-        return max(self.share, min(1.0, part))
+        memory_fraction = self.bytes_on(memory) / memory if memory else (self.fraction or 0.0)
+        return max(self.share, min(1.0, memory_fraction))

@@ -125,41 +125,43 @@ class PlacementSearch:
                 f"gpus={request.gpus} is more than there are here: {len(self.schedulable_devices)} ({names})"
             )
         own = has_cells and self.guarantees is not None and request.service != "offline"
-        wanted = PlacementQuery(request, tenant, own, self._named_devices(request), self.size_of(request))
+        query = PlacementQuery(request, tenant, own, self._named_devices(request), self.size_of(request))
         if self.guarantees:
             self.refresh_pools(self.guarantees.move_slots_away_from_guests(tenant))
 
         def with_room(device: DeviceAllocations) -> bool:
-            return device.has_room(request) and not self._rejection_reason(device, wanted)
+            return device.has_room(request) and not self._rejection_reason(device, query)
 
         def within_bound(device: DeviceAllocations) -> bool:
             return not device.missing_memory(request, self.oversubscription) and not self._rejection_reason(
-                device, wanted
+                device, query
             )
 
         # Most refusals are for lack of share, and need no search.
         if self._shares.bisect_right((1 - request.share + EPSILON, "~")) >= request.gpus:
             for fits, room in ((with_room, True), (within_bound, False)):
-                found = self._find_with(wanted, fits, room)
+                found = self._find_with(query, fits, room)
                 if found:
                     return tuple(sorted(device.uuid for device in found))
-        raise self._refusal(wanted)
+        raise self._refusal(query)
 
     def _find_with(
-        self, wanted: PlacementQuery, fits: Callable[[DeviceAllocations], bool], room: bool
+        self, query: PlacementQuery, fits: Callable[[DeviceAllocations], bool], room: bool
     ) -> tuple[DeviceAllocations, ...] | None:
-        request, size, gpus = wanted.request, wanted.size, wanted.request.gpus
+        request, size, gpus = query.request, query.size, query.request.gpus
         if request.affinity and (together := self._affinities.get(request.affinity)):
             return self._affine_devices([self.allocations[uuid] for uuid in together], size, gpus, fits)
-        nobodys = self._pool("")
-        if wanted.named_devices is not None:
-            return first_fit(nobodys.sort((self.allocations[uuid] for uuid in wanted.named_devices), size), gpus, fits)
+        default_pool = self._pool("")
+        if query.named_devices is not None:
+            return first_fit(
+                default_pool.sort((self.allocations[uuid] for uuid in query.named_devices), size), gpus, fits
+            )
         if self.guarantees and request.service == "offline":
-            return first_fit(nobodys.sort(self.schedulable_devices.values(), size), gpus, fits)
-        found = self._pool(wanted.tenant if wanted.uses_own_cells else "").choose(size, gpus, fits, room)
-        if found or wanted.uses_own_cells or not self.guarantees:
+            return first_fit(default_pool.sort(self.schedulable_devices.values(), size), gpus, fits)
+        found = self._pool(query.tenant if query.uses_own_cells else "").choose(size, gpus, fits, room)
+        if found or query.uses_own_cells or not self.guarantees:
             return found
-        return first_fit(nobodys.sort(self.schedulable_devices.values(), size), gpus, fits)
+        return first_fit(default_pool.sort(self.schedulable_devices.values(), size), gpus, fits)
 
     def _affine_devices(
         self, holders: list[DeviceAllocations], size: int, gpus: int, fits: Callable[[DeviceAllocations], bool]
@@ -178,12 +180,12 @@ class PlacementSearch:
         rest = first_fit(self._pool("").sort(others, size), gpus - len(first), fits)
         return None if rest is None else (*first, *rest)
 
-    def _rejection_reason(self, device: DeviceAllocations, wanted: PlacementQuery) -> str:
-        request, tenant = wanted.request, wanted.tenant
-        if wanted.named_devices is not None and device.uuid not in wanted.named_devices:
+    def _rejection_reason(self, device: DeviceAllocations, query: PlacementQuery) -> str:
+        request, tenant = query.request, query.tenant
+        if query.named_devices is not None and device.uuid not in query.named_devices:
             return "is not among the devices asked for"
         if self.guarantees:
-            if wanted.uses_own_cells and self.guarantees.owner(device.uuid) != tenant:
+            if query.uses_own_cells and self.guarantees.owner(device.uuid) != tenant:
                 return f"is not among the cells of tenant {tenant!r}"
             if not self.guarantees.admits(device.uuid, tenant):
                 return f"is in use by tenant {self.guarantees.owner(device.uuid)!r}, which is guaranteed it"
@@ -197,33 +199,31 @@ class PlacementSearch:
         if not request.devices:
             return None
         found: set[str] = set()
-        for wanted in request.devices:
-            match = [uuid for uuid in self.schedulable_devices if uuid == wanted]
+        for name in request.devices:
+            match = [uuid for uuid in self.schedulable_devices if uuid == name]
+            match = match or [device.uuid for device in self.schedulable_devices.values() if str(device.order) == name]
+            match = match or [uuid for uuid in self.schedulable_devices if len(name) >= 4 and uuid.startswith(name)]
             match = match or [
-                device.uuid for device in self.schedulable_devices.values() if str(device.order) == wanted
-            ]
-            match = match or [uuid for uuid in self.schedulable_devices if len(wanted) >= 4 and uuid.startswith(wanted)]
-            match = match or [
-                device.uuid for device in self.schedulable_devices.values() if wanted.lower() in device.name.lower()
+                device.uuid for device in self.schedulable_devices.values() if name.lower() in device.name.lower()
             ]
             if not match:
                 known = "; ".join(map(self.display_name, self.schedulable_devices))
-                raise PlacementFailed(f"device={wanted!r} is not here: allowed are UUIDs, indexes and names of {known}")
+                raise PlacementFailed(f"device={name!r} is not here: allowed are UUIDs, indexes and names of {known}")
             found.update(match)
         if len(found) < request.gpus:
             names = "+".join(request.devices)
             raise TooManyDevices(f"gpus={request.gpus} is more than device={names} names: {len(found)}")
         return frozenset(found)
 
-    def _refusal(self, wanted: PlacementQuery) -> Refused:
-        request, reasons = wanted.request, []
+    def _refusal(self, query: PlacementQuery) -> Refused:
+        request, reasons = query.request, []
         asked = [
             device
             for device in self.schedulable_devices.values()
-            if wanted.named_devices is None or device.uuid in wanted.named_devices
+            if query.named_devices is None or device.uuid in query.named_devices
         ]
         for device in asked[:_MAX_REASONS]:
-            reason = self._rejection_reason(device, wanted) or device.missing_memory(request, self.oversubscription)
+            reason = self._rejection_reason(device, query) or device.missing_memory(request, self.oversubscription)
             reasons.append(f"{self.display_name(device.uuid)} {reason or 'is free, but too few other devices are'}")
         shown = "; ".join(reasons) + (f"; and {len(asked) - _MAX_REASONS} more" if len(asked) > _MAX_REASONS else "")
         return PlacementFailed(f"no {request.gpus} device{'s' if request.gpus > 1 else ''} for {request}: {shown}")

@@ -144,11 +144,11 @@ class BuddyAllocator:
             raise ValueError(f"cell {cell.path} is not free")
         del self._free[around.level][around]
         while around is not cell:
-            part = cell.ancestor(around.level - 1)
+            child_with_cell = cell.ancestor(around.level - 1)
             for child in around.children:
-                if child is not part:
+                if child is not child_with_cell:
                     self._free[child.level][child] = None
-            around = part
+            around = child_with_cell
 
     def release(self, cell: TopologyCell) -> None:
         """Free the cell and merge it with its buddies. Raises ValueError if any part of it is free already."""

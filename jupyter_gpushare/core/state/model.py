@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..base.device_info import DeviceInfo
+from ..base.errors import IllegalEvent, UnknownClient
 from ..base.quota import Quota
-from ..measure.decaying_usage import DecayingUsage
-from ..measure.demand_estimate import DemandEstimate
-from ..measure.switch_cost import SwitchCostEstimate
+from ..measure.estimates import DecayingUsage, DemandEstimate, SwitchCostEstimate
 
 if TYPE_CHECKING:
     from ..interface.commands import Permit
@@ -315,3 +314,24 @@ class Device:
     def has_memory_shortage(self) -> bool:
         """True if its clients have more memory than the device, or if a running client lacks memory."""
         return self.allocated > self.info.memory or any(grant.client.unmet_bytes for grant in self.grants)
+
+
+class EntityRegistry:
+    """Clients, devices and processes of the scheduler, in which event handlers look names up."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, Client] = {}
+        self.devices: dict[str, Device] = {}
+        self.processes: dict[int, Process] = {}
+
+    def client(self, identity: str) -> Client:
+        try:
+            return self.clients[identity]
+        except KeyError:
+            raise UnknownClient(f"no client {identity!r} is known here") from None
+
+    def process(self, number: int) -> Process:
+        try:
+            return self.processes[number]
+        except KeyError:
+            raise IllegalEvent(f"no process {number} has joined") from None

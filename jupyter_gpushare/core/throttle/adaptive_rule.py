@@ -221,5 +221,5 @@ class AdaptiveRule:
         if not allowed:
             return {}
         reason = MEASURING if any(rates[identity].baseline is None for identity in allowed) else ADAPTIVE
-        part = max(1, int(min(allowed.values()) / len(offline)))
-        return dict.fromkeys(offline, LaunchBudget(part, BLOCKS, reason, tuple(allowed)))
+        rate_per_client = max(1, int(min(allowed.values()) / len(offline)))
+        return dict.fromkeys(offline, LaunchBudget(rate_per_client, BLOCKS, reason, tuple(allowed)))

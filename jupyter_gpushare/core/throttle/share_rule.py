@@ -1,6 +1,6 @@
 """Rule for clients with shares: each client may always use its share of a device, and more while other time is free.
 
-These are the elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018): a client's
+These are the elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018). A client's
 limit is between its request and its own upper limit. The parameters are GaiaGPU's, unless they are marked as ours.
 Nothing is preempted: a lower limit applies to later launches.
 """
@@ -84,13 +84,13 @@ class ElasticLimits:
             for entry in self._entries.values():
                 entry.limit = min(1.0, entry.limit + entry.request / INCREMENTS)
         elif free <= _SLACK:
-            at_once = woken or unused < 0  # ours: a client that wants its share back need not wait for ten steps
+            at_once = woken or unused < 0  # ours: a client that needs its share again gets it without ten steps
             for entry in self._entries.values():
                 entry.limit = entry.request if at_once else max(entry.request, entry.limit - entry.request / INCREMENTS)
 
 
 class ShareRule:
-    """Shares of the members of the best class of service, who also get the time that others leave.
+    """Shares of the members of the best class of service, which also get the time that others leave.
 
     `share` returns a client's share, or 0.
     """
@@ -122,6 +122,6 @@ class ShareRule:
 
 
 def best_class(members: Sequence[Client]) -> tuple[Client, ...]:
-    """Return the online members, or all members if none is online. The adaptive rule limits the others."""
+    """Return the online members, or all members if none is online. The adaptive rule limits the offline members."""
     best = min((client.service_rank for client in members), default=0)
     return tuple(client for client in members if client.service_rank == best)

@@ -7,7 +7,8 @@ import math
 from ..base.deadline_queue import DeadlineQueue
 from ..interface.commands import Command
 from ..interface.settings import Settings
-from ..queueing.policies import policy_of
+from ..measure.time_limit import TimeLimitBucket
+from ..queueing.policies import Policy, policy_of
 from ..state.model import Client, Device, Grant, MemoryUse
 from .permits import Permits
 
@@ -17,10 +18,10 @@ FIRST_TURN = 1 << 32  # GPUSHARE_FIRST_TURN of page.h
 
 
 class GrantTable:
-    """The queues and the grants of all devices. Commands go to `out`, and turn numbers begin at `first_turn`."""
+    """The queues and the grants of all devices. Commands go to `commands`, and turn numbers begin at `first_turn`."""
 
     def __init__(
-        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+        self, settings: Settings, devices: dict[str, Device], commands: list[Command], first_turn: int = FIRST_TURN
     ) -> None:
         self.settings = settings
         self.now = -math.inf  # the time of the event that is being handled
@@ -33,9 +34,16 @@ class GrantTable:
         self.deadlines = DeadlineQueue()
         self.dirty_devices: dict[str, None] = {}  # devices that the scheduler has to look at again
         self.clients_to_review: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
-        self._out = out
+        self.commands = commands
         self._queue_sequence = 0
         self._last_turn = first_turn - 1
+
+    def set_settings(self, settings: Settings, policy: Policy | None = None) -> None:
+        """Use the settings, and the policy if there is one, from now on."""
+        self.settings = settings
+        if policy:
+            self.policy = policy
+        self.policy.settings = settings
 
     def mark_dirty(self, client: Client) -> None:
         self.clients_to_review[client.id] = client
@@ -50,6 +58,20 @@ class GrantTable:
             grant.earlier_work = now - grant.granted_at - self._contended_seconds(grant, now)
         self.policy.on_new_work(client, 0.0 if grant else now - client.last_turn_ended_at, now)
         self.requeue(client, now)
+
+    def apply_quota(self, client: Client, now: float) -> None:
+        """Apply the limit and the share of the client, whose quota or policy has changed."""
+        limit = self.policy.limit(client)
+        if limit >= 1.0:
+            client.time_limit = None
+        elif client.time_limit is None or client.time_limit.limit != limit:
+            timing = (self.policy.quantum(client), client.switch_cost.total)
+            if client.grant and client.time_limit:
+                client.time_limit.charge(now - client.grant.granted_at, now)
+            client.time_limit = TimeLimitBucket(limit, *timing, now, client.time_limit)
+        self.update_contention(client)
+        self.requeue(client, now)
+        self.mark_dirty(client)
 
     # --- the queue
 
@@ -184,7 +206,7 @@ class GrantTable:
         )
 
     def set_lock_contended(self, device: Device, contended: bool, now: float) -> None:
-        """Note whether a client that this coordinator does not know waits for the device."""
+        """Note whether a client unknown to this coordinator waits for the device."""
         if not contended:
             device.lock_contended_since = device.yielded_until = None  # such a client runs now, or waits no more
         elif device.lock_contended_since is None:

@@ -6,30 +6,27 @@ process, the processes let single calls through until all have drained (native/s
 
 from __future__ import annotations
 
-from ..interface.commands import Command, ReportOverrun, UpdateQuota
-from ..interface.settings import Settings
-from ..state.model import Client, Device, Grant
-from .grant_table import FIRST_TURN, GrantTable
+from ..interface.commands import ReportOverrun, UpdateQuota
+from ..state.model import Client, Grant
+from .grant_table import GrantTable
 from .self_tuning import SettingsTuner
 
-_MIN_YIELD_SECONDS = 0.05  # in which a device is left to clients that this coordinator does not know
+_MIN_YIELD_SECONDS = 0.05  # in which a device is left to clients unknown to this coordinator
 _MAX_YIELD_SECONDS = 0.2
 
 
-class TurnCloser(GrantTable):
-    """Table of grants that closes grants."""
+class TurnCloser:
+    """Closing of the grants in the table."""
 
-    def __init__(
-        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
-    ) -> None:
-        super().__init__(settings, devices, out, first_turn)
+    def __init__(self, table: GrantTable) -> None:
+        self._table = table
         self.tuner = SettingsTuner()  # tunes the settings by the measured costs of turns
 
     def start_closing(self, grant: Grant, now: float, since: float | None = None) -> None:
         """Start closing the grant. `since`: when its gate closed, if a process has closed it by itself."""
         if not grant.is_draining:
             grant.closing_since = now if since is None else max(min(since, now), grant.granted_at)
-            self.mark_dirty(grant.client)
+            self._table.mark_dirty(grant.client)
 
     def is_close_unneeded(self, grant: Grant, now: float) -> bool:
         """Return whether the client goes on and no other client waits: its next cell came during the drain."""
@@ -37,7 +34,7 @@ class TurnCloser(GrantTable):
         return (
             grant.is_draining
             and not grant.is_separating
-            and not self.has_contenders(grant)
+            and not self._table.has_contenders(grant)
             and grant.client.is_waiting_at_gate
             and not grant.client.suspended
             and not grant.client.evicted
@@ -46,7 +43,7 @@ class TurnCloser(GrantTable):
 
     def cancel_closing(self, grant: Grant) -> None:
         grant.reset_closing()
-        self.mark_dirty(grant.client)
+        self._table.mark_dirty(grant.client)
 
     def update_eviction_phase(self, grant: Grant, now: float) -> None:
         """Note since when all work of the grant has finished, so that only memory leaves."""
@@ -58,14 +55,19 @@ class TurnCloser(GrantTable):
     def overrun_at(self, grant: Grant) -> float:
         """Return when a closing that goes on is an overrun."""
         if grant.evicting_since is not None:
-            return grant.evicting_since + self.settings.evicting_overrun_after
-        return (grant.closing_since or 0.0) + self.settings.overrun_after
+            return grant.evicting_since + self._table.settings.evicting_overrun_after
+        return (grant.closing_since or 0.0) + self._table.settings.overrun_after
 
     def update_overrun(self, grant: Grant, now: float) -> None:
-        if grant.is_draining and not grant.is_overrun and self.has_contenders(grant) and now >= self.overrun_at(grant):
+        if (
+            grant.is_draining
+            and not grant.is_overrun
+            and self._table.has_contenders(grant)
+            and now >= self.overrun_at(grant)
+        ):
             grant.overrun_since = now
-            self._out.append(ReportOverrun(grant.client.id, grant.turn, grant.closing_seconds(now)))
-            self.mark_dirty(grant.client)
+            self._table.commands.append(ReportOverrun(grant.client.id, grant.turn, grant.closing_seconds(now)))
+            self._table.mark_dirty(grant.client)
 
     def finish_turn(self, grant: Grant, now: float) -> None:
         """End the turn, and queue the client again if threads of it wait."""
@@ -74,25 +76,25 @@ class TurnCloser(GrantTable):
         client.switch_cost.add_restore(restore_seconds)
         if grant.expected_restore_seconds or grant.has_restored:
             client.restores_memory = grant.has_restored
-        self.charge_time(grant, now)
+        self._table.charge_time(grant, now)
         if grant.closing_since is not None:
             drained = now if grant.evicting_since is None else grant.evicting_since
             client.switch_cost.add_drain(drained - grant.closing_since, now - drained)
         if client.time_limit:
-            client.time_limit.resize(self.policy.quantum(client), client.switch_cost.total)
+            client.time_limit.resize(self._table.policy.quantum(client), client.switch_cost.total)
         client.last_turn_ended_at = now
         client.peak_bytes = (client.peak_bytes[1], client.memory_use.allocated)
         client.mean_turn = duration if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * duration
-        self.remove_grant(grant)
+        self._table.remove_grant(grant)
         self._yield_devices(grant, now)
         if client.is_waiting_at_gate:
-            self.enter_queue(client, now)
+            self._table.enter_queue(client, now)
         switching = restore_seconds + grant.closing_seconds(now)
         client.switch_seconds += switching
-        self.settings = self.tuner.on_turn_ended(
-            self.settings, self.waited_seconds, switching, duration - switching, now
+        settings = self.tuner.on_turn_ended(
+            self._table.settings, self._table.waited_seconds, switching, duration - switching, now
         )
-        self.policy.settings = self.settings
+        self._table.set_settings(settings)
         self._publish_timing(client)
 
     def _yield_devices(self, grant: Grant, now: float) -> None:
@@ -101,16 +103,16 @@ class TurnCloser(GrantTable):
         No client here takes the devices in the meantime. The time is a small part of a turn, because a client that only
         pretends to wait would cost this time as well.
         """
-        yield_seconds = max(min(self.policy.quantum(grant.client) / 10, _MAX_YIELD_SECONDS), _MIN_YIELD_SECONDS)
-        for device in (self.devices[uuid] for uuid in grant.devices):
+        yield_seconds = max(min(self._table.policy.quantum(grant.client) / 10, _MAX_YIELD_SECONDS), _MIN_YIELD_SECONDS)
+        for device in (self._table.devices[uuid] for uuid in grant.devices):
             if device.lock_contended_since is not None and not device.grants:
                 device.yielded_until = now + yield_seconds
                 if device.next_client:
-                    self.withdraw_permit(device.next_client)
+                    self._table.withdraw_permit(device.next_client)
 
     def _publish_timing(self, client: Client) -> None:
         """Publish the client's quantum and idle release again if measurements have changed them by a quarter."""
-        timing = (self.policy.quantum(client), self.policy.idle_release(client))
+        timing = (self._table.policy.quantum(client), self._table.policy.idle_release(client))
         if any(not 0.8 <= new / old <= 1.25 for new, old in zip(timing, client.published_timing, strict=True)):
-            self._out.append(UpdateQuota(client.id))
+            self._table.commands.append(UpdateQuota(client.id))
             client.published_timing = timing

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import math
 
-from ..colocation.overrun_policy import overrun_deadline
-from ..measure.switch_cost import DEFAULT_RESTORE_BYTES_PER_SECOND
+from ..colocation.colocation_rules import overrun_deadline
+from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
 from ..state.model import Client, Device, Grant
+from .grant_table import GrantTable
 from .turn_close import TurnCloser
 
 
 class TurnDeadlines:
-    """Deadlines of the grants in `grants`, which the deadlines do not change."""
+    """Deadlines of the grants in the table, which the deadlines do not change."""
 
-    def __init__(self, grants: TurnCloser) -> None:
-        self._grants = grants
+    def __init__(self, table: GrantTable, closer: TurnCloser) -> None:
+        self._table = table
+        self._closer = closer
 
     def next_check(self, grant: Grant) -> float | None:
         """Return when to look at the grant again: to close it, or, while it drains, to act on its overrun."""
         if grant.is_draining:
-            if not self._grants.has_contenders(grant):
+            if not self._table.has_contenders(grant):
                 return None
             due = (
-                self._grants.overrun_at(grant)
+                self._closer.overrun_at(grant)
                 if not grant.is_overrun
-                else overrun_deadline(grant, self._grants.settings)
+                else overrun_deadline(grant, self._table.settings)
             )
-            return None if due is None or due <= self._grants.now else due
+            return None if due is None or due <= self._table.now else due
         return self.close_at(grant, self.deadline(grant))
 
     def close_at(self, grant: Grant, deadline: float | None) -> float | None:
         """Return when to close the grant: at its `deadline`, or some time after the end of a cell."""
         if grant.cells_ended_at is None:
             return deadline
-        linger_end = max(grant.cells_ended_at + self._grants.settings.cell_linger, grant.client.hold_until or 0.0)
+        linger_end = max(grant.cells_ended_at + self._table.settings.cell_linger, grant.client.hold_until or 0.0)
         return linger_end if deadline is None else min(deadline, linger_end)
 
     def deadline(self, grant: Grant) -> float | None:
@@ -43,7 +45,7 @@ class TurnDeadlines:
             return grant.granted_at
         ends = math.inf
         for uuid in grant.devices:
-            ends = min(ends, self._device_deadline(grant, self._grants.devices[uuid]))
+            ends = min(ends, self._device_deadline(grant, self._table.devices[uuid]))
         if client.time_limit:
             ends = min(ends, client.time_limit.ends_at(grant.granted_at))
         return None if ends == math.inf else ends
@@ -59,17 +61,17 @@ class TurnDeadlines:
     def _limit_by_other_coordinator(self, grant: Grant, contended_since: float) -> float:
         """Return a deadline of one quantum, because a client waits of which only its wait for the lock is known."""
         client = grant.client
-        ends = grant.work_starts_at + self._grants.policy.quantum(client)
+        ends = grant.work_starts_at + self._table.policy.quantum(client)
         if client.hold_until is None:
             return ends
-        hold_end = min(client.hold_until, contended_since + self._grants.settings.max_hold)
+        hold_end = min(client.hold_until, contended_since + self._table.settings.max_hold)
         return hold_end if grant.is_idle else max(ends, hold_end)
 
     def _limit_by_queue(self, grant: Grant, device: Device) -> float:
         client = grant.client
-        head = device.queue.head(self._grants.now)
+        head = device.queue.head(self._table.now)
         if head is client:  # the client itself waits, for further devices
-            head = next((one for one in device.queue.in_order(self._grants.now) if one is not client), None)
+            head = next((one for one in device.queue.in_order(self._table.now) if one is not client), None)
         if head is None:
             return math.inf
         if head.service_rank < client.service_rank:
@@ -77,13 +79,13 @@ class TurnDeadlines:
         if head.service_rank > client.service_rank:
             # Offline clients get what online clients leave, such as a device without work after the end of a hold.
             return math.inf if client.hold_until is None or not grant.is_idle else client.hold_until
-        ends = self._grants.policy.turn_end(grant, head, device.queue.starvation_deadline(head.service_rank))
+        ends = self._table.policy.turn_end(grant, head, device.queue.starvation_deadline(head.service_rank))
         ends = max(ends, self._next_memory_ready_at(device, head))
         if client.hold_until is None:
             return ends
         # Renewals of a hold do not add to the wait of other clients.
-        waiting_since = device.queue.starvation_deadline(head.service_rank) - self._grants.settings.max_wait
-        hold_end = min(client.hold_until, waiting_since + self._grants.settings.max_hold)
+        waiting_since = device.queue.starvation_deadline(head.service_rank) - self._table.settings.max_wait
+        hold_end = min(client.hold_until, waiting_since + self._table.settings.max_hold)
         return hold_end if grant.is_idle else max(ends, hold_end)
 
     def _next_memory_ready_at(self, device: Device, head: Client) -> float:

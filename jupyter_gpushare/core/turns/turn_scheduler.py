@@ -6,143 +6,129 @@ from collections.abc import Iterable
 
 from ..base.device_info import DeviceInfo
 from ..colocation.colocation_control import ColocationController
-from ..colocation.colocation_rules import ColocationRules
-from ..colocation.overrun_policy import should_interrupt
+from ..colocation.colocation_rules import ColocationRules, should_interrupt
 from ..interface.commands import Command, InterruptKernel, Permit
 from ..interface.settings import Settings
-from ..measure.time_limit import TimeLimitBucket
 from ..queueing.eviction_order import EvictionOrder
 from ..queueing.policies import policy_of
 from ..queueing.wait_queue import WaitQueue
 from ..state.model import Client, Device, Grant
-from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END
+from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END, GrantTable
+from .turn_close import TurnCloser
 from .turn_deadlines import TurnDeadlines
 from .turn_start import TurnStarter
 
 
-class TurnScheduler(TurnStarter):
-    """Table of grants that chooses the next clients and ends turns, device by device after each event."""
+class TurnScheduler:
+    """Scheduler of the grants in a table, which looks at the devices one by one after each event."""
 
     def __init__(
-        self, settings: Settings, devices: dict[str, Device], out: list[Command], first_turn: int = FIRST_TURN
+        self, settings: Settings, devices: dict[str, Device], commands: list[Command], first_turn: int = FIRST_TURN
     ) -> None:
-        super().__init__(settings, devices, out, first_turn)
-        self.colocation = ColocationController(lambda client: self.policy.share(client), self.quantum)
-        self._colocation_rules = ColocationRules(self, self.colocation)
-        self._deadlines = TurnDeadlines(self)
+        self.table = table = GrantTable(settings, devices, commands, first_turn)
+        self.closer = TurnCloser(table)
+        self.starter = TurnStarter(table, self.closer)
+        self.colocation = ColocationController(
+            lambda client: table.policy.share(client), lambda client: table.policy.quantum(client)
+        )
+        self._colocation_rules = ColocationRules(table, self.colocation)
+        self._deadlines = TurnDeadlines(table, self.closer)
         self._heads: dict[str, Client] = {}  # by device: the head of its queue at the last look
 
     def configure(self, settings: Settings, now: float) -> None:
         """Apply other settings. Raises Refused, and then changes nothing."""
-        settings = self.tuner.apply(settings)
+        table = self.table
+        settings = self.closer.tuner.apply(settings)
         policy = policy_of(settings)
-        policy.take_over_state(self.policy)
-        self.policy, self.settings = policy, settings
-        clients = {client.id: client for device in self.devices.values() for client in device.clients.values()}
-        for device in self.devices.values():
+        policy.take_over_state(table.policy)
+        table.set_settings(settings, policy)
+        clients = {client.id: client for device in table.devices.values() for client in device.clients.values()}
+        for device in table.devices.values():
             device.queue = WaitQueue(policy, settings.max_wait)
         for client in clients.values():
-            self.apply_quota(client, now)
+            table.apply_quota(client, now)
 
     def add_device(self, info: DeviceInfo) -> None:
-        device = self.devices[info.uuid] = Device(info, WaitQueue(self.policy, self.settings.max_wait))
+        queue = WaitQueue(self.table.policy, self.table.settings.max_wait)
+        device = self.table.devices[info.uuid] = Device(info, queue)
         device.eviction_candidates = EvictionOrder(device)
-
-    def apply_quota(self, client: Client, now: float) -> None:
-        """Apply the limit and the share of the client, whose quota or policy has changed."""
-        limit = self.policy.limit(client)
-        if limit >= 1.0:
-            client.time_limit = None
-        elif client.time_limit is None or client.time_limit.limit != limit:
-            timing = (self.policy.quantum(client), client.switch_cost.total)
-            if client.grant and client.time_limit:
-                client.time_limit.charge(now - client.grant.granted_at, now)
-            client.time_limit = TimeLimitBucket(limit, *timing, now, client.time_limit)
-        self.update_contention(client)
-        self.requeue(client, now)
-        self.mark_dirty(client)
 
     # --- time
 
     def next_deadline(self) -> float | None:
-        first = self.deadlines.earliest()
+        first = self.table.deadlines.earliest()
         return first[0] if first else None
 
     def is_turn_deadline(self, due: float) -> bool:
         """Return whether `due`, the next deadline, is that of a turn which its processes end by themselves."""
-        first = self.deadlines.earliest()
+        first = self.table.deadlines.earliest()
         if first is None or first[1][0] != GRANT_DEADLINE:
             return False
-        grant = self.grants[first[1][1]]
+        grant = self.table.grants[first[1][1]]
         permit = grant.client.permit
         return (
             permit is not None and permit.may and permit.relieved and permit.deadline == due and not grant.is_draining
         )
 
-    def quantum(self, client: Client) -> float:
-        return self.policy.quantum(client)
-
-    def idle_release(self, client: Client) -> float:
-        return self.policy.idle_release(client)
-
     def advance(self, now: float) -> Iterable[str]:
         """Do what is due at `now` and what has become possible on touched devices, and return these devices."""
-        for kind, name in self.deadlines.pop_due(now):
+        table = self.table
+        for kind, name in table.deadlines.pop_due(now):
             if kind == GRANT_DEADLINE:
-                self._process_deadline(self.grants[name], now)
+                self._process_deadline(table.grants[name], now)
             elif kind == PERMIT_CHECK:
-                self.check_permit(self.waiting[name])
+                self.starter.check_permit(table.waiting[name])
             else:
-                self.dirty_devices[name] = None
+                table.dirty_devices[name] = None
         seen: dict[str, None] = {}
-        while self.dirty_devices or self._mark_changed_heads(now):
-            uuid = next(iter(self.dirty_devices))
-            del self.dirty_devices[uuid]
+        while table.dirty_devices or self._mark_changed_heads(now):
+            uuid = next(iter(table.dirty_devices))
+            del table.dirty_devices[uuid]
             seen[uuid] = None
-            self._schedule_device(self.devices[uuid], now)
+            self._schedule_device(table.devices[uuid], now)
         for uuid in seen:
-            device = self.devices[uuid]
-            self._out += self.colocation.publish(device, now)
+            device = table.devices[uuid]
+            table.commands += self.colocation.publish(device, now)
             for grant in list(device.grants):
                 self._end_overdue_turn(grant, now)
             if device.next_client:
-                self.schedule_permit_check(device.next_client)
-            self.deadlines.set((YIELD_END, uuid), device.yielded_until)
-            self.deadlines.set((NEXT_READY, uuid), device.queue.next_ready_at())
-        seen.update(self.dirty_devices)  # the end of one turn may have begun the closing of another
-        self.dirty_devices.clear()
+                self.starter.schedule_permit_check(device.next_client)
+            table.deadlines.set((YIELD_END, uuid), device.yielded_until)
+            table.deadlines.set((NEXT_READY, uuid), device.queue.next_ready_at())
+        seen.update(table.dirty_devices)  # the end of one turn may have begun the closing of another
+        table.dirty_devices.clear()
         for uuid in seen:
-            for grant in self.devices[uuid].grants:
-                self.deadlines.set((GRANT_DEADLINE, grant.client.id), self._deadlines.next_check(grant))
-        self._out += self.permits.publish(self._permit_for)
+            for grant in table.devices[uuid].grants:
+                table.deadlines.set((GRANT_DEADLINE, grant.client.id), self._deadlines.next_check(grant))
+        table.commands += table.permits.publish(self._permit_for)
         return seen
 
     def _mark_changed_heads(self, now: float) -> bool:
         """Touch each device with another head than before, because a client has waited longer than `max_wait`."""
         for uuid, head in self._heads.items():
-            if self.devices[uuid].queue.head(now) is not head:
-                self.dirty_devices[uuid] = None
-        return bool(self.dirty_devices)
+            if self.table.devices[uuid].queue.head(now) is not head:
+                self.table.dirty_devices[uuid] = None
+        return bool(self.table.dirty_devices)
 
     def _schedule_device(self, device: Device, now: float) -> None:
         if device.yielded_until is not None and device.yielded_until <= now:
             device.yielded_until = None
         device.queue.update_eligibility(now)
         for grant in list(device.grants):
-            if self.is_close_unneeded(grant, now):
-                self.cancel_closing(grant)
-            self.update_overrun(grant, now)
+            if self.closer.is_close_unneeded(grant, now):
+                self.closer.cancel_closing(grant)
+            self.closer.update_overrun(grant, now)
         for grant in self._colocation_rules.grants_to_separate(device, now):
             self._separate(grant, now)
-        self.adopt_unpermitted_turn(device, now)
+        self.starter.adopt_unpermitted_turn(device, now)
         head = device.queue.head(now)
         found = self._turn_to_enter(head) if head else None
         if head and found:
-            self.issue_permit(head, found[0], now, joins_turn=found[1])
+            self.starter.issue_permit(head, found[0], now, joins_turn=found[1])
         elif backfill := self._backfill_candidate(device, head, now):
-            self.issue_permit(backfill[0], backfill[1], now, joins_turn=backfill[2])
+            self.starter.issue_permit(backfill[0], backfill[1], now, joins_turn=backfill[2])
         elif device.next_client:
-            self.withdraw_permit(device.next_client)
+            self.table.withdraw_permit(device.next_client)
         # A client that cannot start yet reserves its devices, so that gangs never starve.
         if head:
             self._heads[device.info.uuid] = head
@@ -173,12 +159,12 @@ class TurnScheduler(TurnStarter):
     def _own_turn(self, client: Client) -> int:
         pending = client.pending_permit
         own = pending is not None and not pending.joins_turn and pending.devices == client.devices
-        return pending.turn if pending and own else self.new_turn_number()
+        return pending.turn if pending and own else self.table.new_turn_number()
 
     def _is_next_on(self, device: Device, client: Client) -> bool:
-        if device.yielded_until is not None or device.queue.head(self.now) is not client:
+        if device.yielded_until is not None or device.queue.head(self.table.now) is not client:
             return False
-        if self._backfill_candidate(device, client, self.now):
+        if self._backfill_candidate(device, client, self.table.now):
             return False
         # No client follows while clients of other coordinators wait, except for an overrun, which does not end anyway.
         return device.lock_contended_since is None or all(grant.is_overrun for grant in device.grants)
@@ -214,38 +200,38 @@ class TurnScheduler(TurnStarter):
     def _is_start_unbounded(self, device: Device, head: Client) -> bool:
         """Return whether another device of the head is taken for a time without bound.
 
-        A client of a better class, a client that this coordinator does not know, or an overrun takes it.
+        A client of a better class, a client unknown to this coordinator, or an overrun takes it.
         """
         return any(
             (other is not device and (other.taken_by_other_since is not None or other.yielded_until is not None))
             or self._colocation_rules.is_blocked_by_overrun(other, head)
             or any(grant.client.service_rank < head.service_rank for grant in other.grants)
-            or ((first := other.queue.head(self.now)) is not None and first.service_rank < head.service_rank)
+            or ((first := other.queue.head(self.table.now)) is not None and first.service_rank < head.service_rank)
             for other in head.device_bindings
         )
 
     # --- the end of turns
 
     def _process_deadline(self, grant: Grant, now: float) -> None:
-        self.mark_dirty(grant.client)
+        self.table.mark_dirty(grant.client)
         due = self._deadlines.next_check(grant)
         if due is not None and due <= now and not grant.is_draining:
-            self.start_closing(grant, now)
+            self.closer.start_closing(grant, now)
 
     def _end_overdue_turn(self, grant: Grant, now: float) -> None:
         """End a turn whose time is over, or interrupt a turn that should have ended."""
         if not grant.is_draining:
             due = self._deadlines.close_at(grant, self._deadlines.deadline(grant))
             if due is not None and due <= now:  # a client began to wait after the quantum was over
-                self.start_closing(grant, now)
+                self.closer.start_closing(grant, now)
             return
-        if should_interrupt(grant, self.settings, now) and self.has_contenders(grant):
+        if should_interrupt(grant, self.table.settings, now) and self.table.has_contenders(grant):
             grant.is_interrupted = True
-            self._out.append(InterruptKernel(grant.client.id, grant.turn, grant.closing_seconds(now)))
+            self.table.commands.append(InterruptKernel(grant.client.id, grant.turn, grant.closing_seconds(now)))
 
     def _separate(self, grant: Grant, now: float) -> None:
         grant.is_separating = True
-        self.start_closing(grant, now)
+        self.closer.start_closing(grant, now)
 
     # --- permits
 
@@ -254,9 +240,9 @@ class TurnScheduler(TurnStarter):
         grant, pending, before = client.grant, client.pending_permit, client.permit
         if grant and not grant.is_draining:
             devices = pending.devices if pending else grant.devices
-            relieved = any(self._is_relieved(self.devices[uuid], grant) for uuid in grant.devices)
+            relieved = any(self._is_relieved(self.table.devices[uuid], grant) for uuid in grant.devices)
             deadline = self._deadlines.deadline(grant)
-            return Permit(client.id, grant.turn, 0, devices, True, relieved, self.has_contenders(grant), deadline)
+            return Permit(client.id, grant.turn, 0, devices, True, relieved, self.table.has_contenders(grant), deadline)
         if pending and not grant:
             others = any(
                 device.grants or device.lock_contended_since is not None or device.queue.has_others(client)

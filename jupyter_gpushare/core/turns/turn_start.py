@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..base.device_info import ReportedTurn
-from ..colocation.overrun_policy import admits_others
+from ..colocation.colocation_rules import admits_others
 from ..interface.commands import CheckUnusedPermit
 from ..interface.settings import MAX_QUANTUM_SECONDS
-from ..measure.switch_cost import DEFAULT_RESTORE_BYTES_PER_SECOND
+from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
 from ..state.model import Client, Device, Grant, PendingPermit, Process
-from .grant_table import PERMIT_CHECK
+from .grant_table import PERMIT_CHECK, GrantTable
 from .turn_close import TurnCloser
 
 _PERMIT_CHECK_DELAY_SECONDS = 0.05  # until the edge checks an unused permit; doubled after each check
 _MAX_PERMIT_CHECK_DELAY_SECONDS = 1.0
 
 
-class TurnStarter(TurnCloser):
-    """Table of grants that starts grants."""
+class TurnStarter:
+    """Start of grants in the table, and of the permits before it."""
+
+    def __init__(self, table: GrantTable, closer: TurnCloser) -> None:
+        self._table = table
+        self._closer = closer
 
     def issue_permit(self, client: Client, turn: int, now: float, joins_turn: bool = False) -> None:
         """Let the client enter the turn `turn` on its devices as soon as their locks admit it.
@@ -30,18 +34,18 @@ class TurnStarter(TurnCloser):
             client.devices,
         ):
             return
-        self.withdraw_permit(client)
+        self._table.withdraw_permit(client)
         client.pending_permit = PendingPermit(turn, client.devices, now, joins_turn)
         for device in self._devices_to_enter(client):
             if device.next_client:
-                self.withdraw_permit(device.next_client)
+                self._table.withdraw_permit(device.next_client)
             device.next_client = client
             if device.queue.head(now) is client:  # a backfill does not show that no other client has the device
                 device.taken_by_other_since = None
-            self.mark_device_dirty(device)
+            self._table.mark_device_dirty(device)
         if client.grant:  # its closing may wait for a thread that needs these devices
             client.grant.reset_closing()
-        self.mark_dirty(client)
+        self._table.mark_dirty(client)
 
     def _devices_to_enter(self, client: Client) -> list[Device]:
         """Return the devices that its permit covers, and its turn does not."""
@@ -52,21 +56,21 @@ class TurnStarter(TurnCloser):
         """Ask the edge why the client's permit has not been used for a while."""
         if client.pending_permit:
             client.pending_permit.checks += 1
-            self._out.append(CheckUnusedPermit(client.id))
+            self._table.commands.append(CheckUnusedPermit(client.id))
             self.schedule_permit_check(client)
 
     def schedule_permit_check(self, client: Client) -> None:
         """Set when to check the client's unused permit: after all its devices have been free for some time."""
         due = None
         if client.pending_permit:
-            devices = [self.devices[uuid] for uuid in client.pending_permit.devices]
+            devices = [self._table.devices[uuid] for uuid in client.pending_permit.devices]
             if all(grant.turn == client.pending_permit.turn for device in devices for grant in device.grants):
                 since = max([client.pending_permit.since, *(device.free_since for device in devices)])
                 delay = min(
                     _PERMIT_CHECK_DELAY_SECONDS * 2**client.pending_permit.checks, _MAX_PERMIT_CHECK_DELAY_SECONDS
                 )
-                due = max(since, self.now if client.pending_permit.checks else since) + delay
-        self.deadlines.set((PERMIT_CHECK, client.id), due)
+                due = max(since, self._table.now if client.pending_permit.checks else since) + delay
+        self._table.deadlines.set((PERMIT_CHECK, client.id), due)
 
     def on_permit_unused(self, client: Client, stopped: bool, now: float) -> None:
         """Act on the reason that the edge has found for an unused permit."""
@@ -75,14 +79,14 @@ class TurnStarter(TurnCloser):
         if stopped:  # a stopped process does not count as waiting until it goes on
             for process in client.processes.values():
                 process.is_waiting_at_gate = False
-            self.leave_queue_if_satisfied(client, now)
-            self.withdraw_permit(client)
+            self._table.leave_queue_if_satisfied(client, now)
+            self._table.withdraw_permit(client)
             return
         for uuid in client.pending_permit.devices:
-            device = self.devices[uuid]
+            device = self._table.devices[uuid]
             if not device.grants and device.taken_by_other_since is None:
                 device.taken_by_other_since = now
-                self.mark_device_dirty(device)
+                self._table.mark_device_dirty(device)
 
     # --- reports
 
@@ -90,19 +94,19 @@ class TurnStarter(TurnCloser):
         """Record that the process has entered the turn, which outdates all earlier turns on the turn's devices."""
         client = process.client
         process.turn, process.is_waiting_at_gate, process.is_evicting, process.is_idle = turn, False, False, False
-        self.mark_dirty(client)
+        self._table.mark_dirty(client)
         if client.grant:
             devices = (*process.devices, *(client.pending_permit.devices if client.pending_permit else ()))
             if client.grant.turn == turn and not set(devices) <= set(client.grant.devices):
-                self.leave_queue(client, now)
+                self._table.leave_queue(client, now)
                 self._extend_turn(client.grant, devices, now)
-            self.leave_queue_if_satisfied(client, now)
+            self._table.leave_queue_if_satisfied(client, now)
             return
         permitted = client.pending_permit is not None and client.pending_permit.turn == turn
         devices = client.pending_permit.devices if client.pending_permit and permitted else process.devices
         others = self._grants_of_other_turns(devices, turn)
         if others and not permitted:
-            self.leave_queue_if_satisfied(client, now)
+            self._table.leave_queue_if_satisfied(client, now)
             return  # its permit ends the turn; else `adopt_unpermitted_turn` adds a grant for it
         for grant in others:
             self._end_replaced_turn(grant, now)
@@ -113,26 +117,26 @@ class TurnStarter(TurnCloser):
         client = process.client
         process.turn, process.is_evicting, process.is_idle = 0, False, False
         process.left_epoch = client.permit.epoch if client.permit else 0
-        self.mark_dirty(client)
+        self._table.mark_dirty(client)
         grant = client.grant
         if grant and grant.turn == turn and not grant.processes:
             if closed_at is not None:
-                self.start_closing(grant, now, closed_at)
-            self.finish_turn(grant, now)
+                self._closer.start_closing(grant, now, closed_at)
+            self._closer.finish_turn(grant, now)
 
     def adopt_turn(self, process: Process, turn: ReportedTurn, now: float) -> None:
         """Add a grant for a turn that a process brings along, if no other turn is on its devices."""
         client = process.client
         process.turn = turn.number
-        self.mark_dirty(client)
+        self._table.mark_dirty(client)
         grant = client.grant
         if grant is None and not self._grants_of_other_turns(process.devices, turn.number):
             grant = self._start_turn(client, turn.number, process.devices, now)
         if grant and grant.turn == turn.number:
-            self.add_devices(grant, process.devices, now)
-            self.leave_queue_if_satisfied(client, now)
+            self._table.add_devices(grant, process.devices, now)
+            self._table.leave_queue_if_satisfied(client, now)
             if not turn.is_open:
-                self.start_closing(grant, now)
+                self._closer.start_closing(grant, now)
 
     def adopt_unpermitted_turn(self, device: Device, now: float) -> None:
         """Add a grant for a process that entered without a permit, and close it, since the next client waits for it."""
@@ -141,13 +145,13 @@ class TurnStarter(TurnCloser):
         for client in device.clients.values():
             process = next((process for process in client.processes.values() if process.turn), None)
             if process and client.grant is None and not self._grants_of_other_turns(process.devices, process.turn):
-                self.start_closing(self._start_turn(client, process.turn, process.devices, now), now)
+                self._closer.start_closing(self._start_turn(client, process.turn, process.devices, now), now)
                 return
 
     def _start_turn(self, client: Client, turn: int, devices: tuple[str, ...], granted_at: float) -> Grant:
-        self.leave_queue(client, self.now)
-        joined = [grant for uuid in devices for grant in self.devices[uuid].grants]
-        grant = self.add_grant(client, turn, devices, granted_at)
+        self._table.leave_queue(client, self._table.now)
+        joined = [grant for uuid in devices for grant in self._table.devices[uuid].grants]
+        grant = self._table.add_grant(client, turn, devices, granted_at)
         # Otherwise a short quantum would be over before the memory is back, turn after turn.
         missing = (
             client.memory_per_device.allocated - client.memory_per_device.resident if client.restores_memory else 0
@@ -157,36 +161,36 @@ class TurnStarter(TurnCloser):
             MAX_QUANTUM_SECONDS,
         )
         for other in joined:  # an overrun has had its turn, so it waits for its next turn instead of joining this one
-            other.is_separating = other.is_separating or admits_others(other, self.settings, self.now)
+            other.is_separating = other.is_separating or admits_others(other, self._table.settings, self._table.now)
         self._mark_obtained(devices)
         if client.needs_more_devices:
-            self.enter_queue(client, self.now)
+            self._table.enter_queue(client, self._table.now)
         if client.suspended:
-            self.start_closing(grant, self.now)
+            self._closer.start_closing(grant, self._table.now)
         return grant
 
     def _extend_turn(self, grant: Grant, devices: tuple[str, ...], now: float) -> None:
         """Add further devices to the grant."""
-        self.charge_time(grant, now)
-        self.set_evicted(grant.client, False)
+        self._table.charge_time(grant, now)
+        self._table.set_evicted(grant.client, False)
         for other in self._grants_of_other_turns(devices, grant.turn):
             self._end_replaced_turn(other, now)
-        self.add_devices(grant, devices, now)
+        self._table.add_devices(grant, devices, now)
         self._mark_obtained(devices)
 
     def _mark_obtained(self, devices: Iterable[str]) -> None:
         for uuid in devices:
-            self.devices[uuid].taken_by_other_since = self.devices[uuid].yielded_until = None
+            self._table.devices[uuid].taken_by_other_since = self._table.devices[uuid].yielded_until = None
 
     def _grants_of_other_turns(self, devices: Iterable[str], turn: int) -> list[Grant]:
-        found = [grant for uuid in devices for grant in self.devices[uuid].grants if grant.turn != turn]
+        found = [grant for uuid in devices for grant in self._table.devices[uuid].grants if grant.turn != turn]
         return list(dict.fromkeys(found))
 
     def _free_since(self, devices: Iterable[str]) -> float:
-        return max(self.devices[uuid].free_since for uuid in devices)
+        return max(self._table.devices[uuid].free_since for uuid in devices)
 
     def _end_replaced_turn(self, grant: Grant, now: float) -> None:
         """End a turn that is over, because another client has the lock of its device, whatever its processes report."""
         for process in grant.processes:
             process.turn = 0
-        self.finish_turn(grant, now)
+        self._closer.finish_turn(grant, now)

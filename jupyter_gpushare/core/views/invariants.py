@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..colocation.colocation_rules import fits_in_memory
-from ..colocation.overrun_policy import admits_others
+from ..colocation.colocation_rules import admits_others, fits_in_memory
 from ..interface.settings import EXCLUSIVE
 from ..scheduler import Scheduler
 from ..state.model import Client, Device, Grant
@@ -67,9 +66,9 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
     if len(running) > 1 and scheduler.settings.sharing == EXCLUSIVE:
         yield f"clients {[client.id for client in running]} run on {uuid} together, although sharing is exclusive"
     for grant in device.grants:
-        if scheduler.turns.grants.get(grant.client.id) is not grant or uuid not in grant.devices:
+        if scheduler.turns.table.grants.get(grant.client.id) is not grant or uuid not in grant.devices:
             yield f"device {uuid} has a grant of {grant.client.id} that has ended or does not cover the device"
-    waiting = {client.id for client in scheduler.turns.waiting.values() if uuid in client.devices}
+    waiting = {client.id for client in scheduler.turns.table.waiting.values() if uuid in client.devices}
     if waiting != {client.id for client in device.queue.clients}:
         yield f"the queue of {uuid} has other clients than {sorted(waiting)}, which wait for the device"
     clients = [client for client in scheduler.clients.values() if uuid in client.devices]
@@ -83,10 +82,10 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
 
 
 def _client_problems(scheduler: Scheduler, client: Client, now: float) -> Iterator[str]:
-    is_queued = scheduler.turns.waiting.get(client.id) is client
+    is_queued = scheduler.turns.table.waiting.get(client.id) is client
     if is_queued != (client.waiting_since is not None):
         yield f"client {client.id} waits since {client.waiting_since}, but in the queue: {is_queued}"
-    if scheduler.turns.grants.get(client.id) is not client.grant:
+    if scheduler.turns.table.grants.get(client.id) is not client.grant:
         yield f"client {client.id} has another grant than the grant table has"
     if client.is_waiting_at_gate and client.grant is None and not is_queued and not client.suspended:
         yield f"client {client.id} waits at the gate, and is not in the queue"

@@ -85,7 +85,7 @@ def _turn_left(scheduler: Scheduler, grant: Grant, now: float) -> float:
     if deadline is not None and grant.client.hold_seconds_left(now) is not None:
         return deadline
     duration = now - grant.granted_at
-    worked = duration + scheduler.turns.policy.work_seconds(grant.client)
+    worked = duration + scheduler.turns.table.policy.work_seconds(grant.client)
     left = max(_expected_turn(scheduler, grant.client) - duration, worked * _EXTRAPOLATED_FRACTION)
     return left if deadline is None else min(left, deadline)
 

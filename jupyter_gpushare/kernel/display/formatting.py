@@ -1,4 +1,4 @@
-"""Quotas and states of clients as `%gpushare` writes them."""
+"""Texts for the quotas and states of clients, as `%gpushare` displays them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from jupyter_gpushare.units import format_duration, format_size
 
 
 def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
-    """`{"share": 0.5, "memory": None, …}` -> "share 0.5, memory all of the device's (8 GiB)".
+    """Return a quota as text.
 
-    `device_memory`: bytes that the client's devices have, 0 where that is not known.
+    `{"share": 0.5, "memory": None, …}` gives "share 0.5, memory all of the device's (8 GiB)".
+    `device_memory` is the memory of the client's devices in bytes, and 0 if it is unknown.
     """
     words = [f"{key} {quota[key]:g}" for key in ("share", "limit") if quota.get(key) is not None]
-    whole = "all of the device's" + (f" ({format_size(device_memory)})" if device_memory else "")
-    for key, unbounded in (("memory", whole), ("resident", "as much as fits")):
+    all_memory = "all of the device's" + (f" ({format_size(device_memory)})" if device_memory else "")
+    for key, unbounded in (("memory", all_memory), ("resident", "as much as fits")):
         if key in quota:
             words.append(f"{key} {unbounded if quota[key] is None else format_size(quota[key])}")
     if quota.get("service"):
@@ -26,25 +27,26 @@ def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
 def state_line(client: Mapping[str, Any], devices: Iterable[Mapping[str, Any]] = (), elapsed: float = 0.0) -> str:
     """Return a client's `state_text` and its times, `elapsed` seconds after the snapshot.
 
-    The rest of a turn is left out without `devices`. JupyterLab has the same function (`sharing/clientState.ts`).
+    Without `devices`, the text lacks the remaining time of a turn.
+    The lab extension has the same function (`sharing/clientState.ts`).
     """
     words = [str(client["state_text"])]
 
-    def add(words_around: str, seconds: float | None) -> None:
+    def add(template: str, seconds: float | None) -> None:
         if seconds is not None and seconds > elapsed:
-            words.append(words_around.format(format_duration(math.ceil(seconds - elapsed))))
+            words.append(template.format(format_duration(math.ceil(seconds - elapsed))))
 
-    state, held = client["state"], client.get("hold_seconds_left")
+    state, hold_left = client["state"], client.get("hold_seconds_left")
     grants = [grant for device in devices for grant in device.get("grants", []) if grant["client"] == client["id"]]
-    lefts = [grant["seconds_left"] for grant in grants if grant.get("seconds_left") is not None]
+    turns_left = [grant["seconds_left"] for grant in grants if grant.get("seconds_left") is not None]
     idle = client.get("idle_seconds")
     if state == "waiting":
         add("about {}", client.get("expected_wait"))
-    elif state == "running" and lefts:
-        add("up to {} left", min(lefts))
+    elif state == "running" and turns_left:
+        add("up to {} left", min(turns_left))
     elif idle is not None and idle + elapsed >= 60:
         words.append(f"unused for {format_duration((idle + elapsed) // 60 * 60)}")
-    add("{} left" if state == "held" else "held for {}", held)
+    add("{} left" if state == "held" else "held for {}", hold_left)
     evicted, suspended = client.get("evicted_in"), client.get("suspended_in")
     if client.get("idle_warned") and evicted is not None and (suspended is None or evicted < suspended):
         add("memory moves off in {}", evicted)
@@ -54,5 +56,5 @@ def state_line(client: Mapping[str, Any], devices: Iterable[Mapping[str, Any]] =
 
 
 def format_percent(fraction: float) -> str:
-    """0.401 -> "40 %"."""
+    """Return a fraction in percent, such as "40 %" for 0.401."""
     return f"{100 * fraction:.0f} %"

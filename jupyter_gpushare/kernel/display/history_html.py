@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from jupyter_gpushare.units import format_duration
 
+from .history_data import EMPTY_TEXT, HistoryData
 from .html import COLOURS, card, dot, element
 
-if TYPE_CHECKING:
-    from .turn_history import History
-
-WIDTH, TOP, HEIGHT, FOOT = 600, 10, 26, 18  # of the viewBox: the lane, with marks above and times below
+# In units of the viewBox: the width, the marks above the lane, the lane, and the times below the lane.
+WIDTH, TOP, HEIGHT, FOOT = 600, 10, 26, 18
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300)  # seconds between two times on the axis
 
 
-def plot(history: History) -> str:
+def plot(history: HistoryData) -> str:
+    """Return the history of a client as HTML."""
     if not history.entries:
-        return card(escape(repr(history)))
+        return card(escape(EMPTY_TEXT))
     label = history.summary()
     shapes = [f'<rect x="0" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="rgba(128,128,128,.18)" rx="3"/>']
     shapes += _lane(history) + _marks(history) + _axis(history)
@@ -28,30 +27,30 @@ def plot(history: History) -> str:
     return card(element("div", "margin-bottom:4px", escape(label)) + svg + _legend(history))
 
 
-def _lane(history: History) -> list[str]:
-    """One rectangle for each run of equal columns, however many turns there were."""
+def _lane(history: HistoryData) -> list[str]:
+    """Return one rectangle for each run of equal columns, so that the number of turns does not matter."""
     width = (history.now - history.begin) / WIDTH
-    shapes, place = [], 0
+    shapes, column = [], 0
     for state, run in groupby(history.columns(WIDTH)):
         length = len(list(run))
         if state not in ("", "idle"):
-            title = f"{state}, about {format_duration(length * width)}, {format_duration((WIDTH - place) * width)} ago"
+            title = f"{state}, about {format_duration(length * width)}, {format_duration((WIDTH - column) * width)} ago"
             shapes.append(
-                f'<rect x="{place}" y="{TOP}" width="{length}" height="{HEIGHT}" fill="{COLOURS[state]}">'
+                f'<rect x="{column}" y="{TOP}" width="{length}" height="{HEIGHT}" fill="{COLOURS[state]}">'
                 f"<title>{escape(title)}</title></rect>"
             )
-        place += length
+        column += length
     return shapes
 
 
-def _marks(history: History) -> list[str]:
+def _marks(history: HistoryData) -> list[str]:
     return [
-        f'<path d="M{place + 0.5} 0V{TOP + HEIGHT}" stroke="currentColor" stroke-opacity=".55"/>'
-        for place in history.marks(WIDTH)
+        f'<path d="M{column + 0.5} 0V{TOP + HEIGHT}" stroke="currentColor" stroke-opacity=".55"/>'
+        for column in history.marks(WIDTH)
     ]
 
 
-def _axis(history: History) -> list[str]:
+def _axis(history: HistoryData) -> list[str]:
     span = history.now - history.begin
     step = next((one for one in _STEPS if span / one <= 6), _STEPS[-1])
     texts = []
@@ -68,7 +67,7 @@ def _axis(history: History) -> list[str]:
     return texts
 
 
-def _legend(history: History) -> str:
+def _legend(history: HistoryData) -> str:
     states = ["running", "waiting"] + [state for state in ("held", "suspended") if history.total(state)]
     entries = [dot(COLOURS[state]) + state for state in states]
     entries.append(element("span", "opacity:.75;margin-right:6px", "│", aria_hidden="true") + "a cell begins")

@@ -1,7 +1,7 @@
-"""The pieces that our HTML is made of. No script and no style sheet: every element carries its own style.
+"""Elements of HTML without scripts and style sheets: each element has its own style.
 
-Text has the page's colour, and the colours of bars keep a contrast of 3 to 1 with white and with near-black, so
-that everything is readable in light and in dark themes.
+For light and dark themes, text has the colour of the page.
+The colours of bars have a contrast of at least 3 to 1 with white and with near-black.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TRACK = "rgba(128,128,128,.22)"
 
 
 class Part(NamedTuple):
-    """A piece of a bar: which fraction of it, its colour, and what it is."""
+    """Part of a bar: its fraction of the bar, its colour and its tooltip."""
 
     fraction: float
     colour: str
@@ -33,13 +33,13 @@ class Part(NamedTuple):
 
 
 def element(tag: str, style: str, content: str, **attributes: str) -> str:
-    """`content` is HTML already; attributes are text."""
+    """Return an element; `content` is HTML, and the attributes are text."""
     more = "".join(f' {name.replace("_", "-")}="{escape(value)}"' for name, value in attributes.items())
     return f'<{tag} style="{style}"{more}>{content}</{tag}>'
 
 
 def bar(parts: list[Part], label: str, height: int = 10) -> str:
-    """Parts beside each other on a track; `label` is what it says to who can't see it."""
+    """Return a bar with the parts side by side on a track; screen readers read `label`."""
     room, pieces = 1.0, []
     for part in parts:
         width = min(max(part.fraction, 0.0), room)
@@ -67,7 +67,7 @@ def card(content: str) -> str:
 
 
 def grid(rows: list[tuple[str, str]]) -> str:
-    """Names (text) beside values (HTML)."""
+    """Return a table with a column of names (text) and a column of values (HTML)."""
     cells = "".join(name_cell(name) + element("div", "min-width:0", value) for name, value in rows)
     return element("div", "display:grid;grid-template-columns:max-content 1fr;gap:2px 14px", cells)
 

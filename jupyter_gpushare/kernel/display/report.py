@@ -1,148 +1,22 @@
-"""What `%gpushare status` says of one client and of the devices, from the coordinator's snapshot."""
+"""Report of `%gpushare status` as text and as HTML."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-from jupyter_gpushare.units import format_duration, format_size
-
-from .formatting import format_percent, quota_line, state_line
-
-# Seconds by which two ages may seem to be out of order: a snapshot's uptime is in tenths.
-_ROUNDING = 0.1
+from .report_data import PROBLEM_HEADING, ReportData, device_line
+from .report_html import page
 
 
-class Report:
-    """The state of one client and of the devices, shown as text and as HTML.
-
-    `snapshot` is the coordinator's (docs/reference/wire.md), empty if none answered; `own` this client's part of it,
-    None if it has none; `problem` a sentence on what isn't working, or ""; `age` the seconds since this program began;
-    `elapsed` those since the snapshot, on which its times count on.
-    """
-
-    def __init__(
-        self,
-        snapshot: dict[str, Any] | None,
-        client: str,
-        problem: str = "",
-        age: float = 0.0,
-        program: str = "kernel",
-        elapsed: float = 0.0,
-    ) -> None:
-        self.snapshot = snapshot or {}
-        self.client = client
-        self.problem = problem
-        self.program = program  # what it is called
-        self._age = age
-        self._elapsed = elapsed
-        self._clients = {one["id"]: one for one in self.snapshot.get("clients", [])}
-
-    @property
-    def own(self) -> dict[str, Any] | None:
-        return self._clients.get(self.client)
-
-    @property
-    def devices(self) -> list[dict[str, Any]]:
-        return list(self.snapshot.get("devices", []))
+class Report(ReportData):
+    """State of one client and of the devices, as text and as HTML; see `ReportData`."""
 
     def __repr__(self) -> str:
-        lines = ["Sharing isn't working: " + self.problem] if self.problem else []
+        lines = [f"{PROBLEM_HEADING} {self.problem}"] if self.problem else []
         lines += [f"{name:<9} {value}" for name, value in self.rows()]
         for device in self.devices:
             lines += ["", device_line(device)]
-            for place, state, name, time in self.turns(device):
-                lines.append(f"  {place:<3} {state:<8} {name}{' · ' if time else ''}{time}")
+            for position, state, name, time in self.turns(device):
+                lines.append(f"  {position:<3} {state:<8} {name}{' · ' if time else ''}{time}")
         return "\n".join(lines).strip()
 
     def _repr_html_(self) -> str:
-        from .report_html import page
-
         return page(self)
-
-    @property
-    def state(self) -> str:
-        """The state of this client, which must be known, with its times."""
-        assert self.own is not None
-        return state_line(self.own, self.devices, self._elapsed)
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Names and values about this client, in the order in which they are shown."""
-        client = self.own
-        if client is None:
-            if self.client and self.snapshot:
-                return [("state", "not yet known to the coordinator")]
-            return [] if self.client or self.problem else [("state", f"this {self.program} isn't shared")]
-        turns = f"{client['turn_count']} {'turn' if client['turn_count'] == 1 else 'turns'}"
-        runs, waits = client["phase"] in ("running", "draining", "overrun"), client["phase"] == "waiting"
-        used = format_duration(client["gpu_seconds"] + runs * self._elapsed)
-        times = f"{used} in {turns}, waited {format_duration(client['wait_seconds'] + waits * self._elapsed)}"
-        uptime = self.snapshot.get("coordinator", {}).get("uptime_seconds", self._age)
-        # An earlier coordinator's figures are gone with it.
-        newer = uptime < self._age - _ROUNDING
-        since = f", since the coordinator started {format_duration(uptime)} ago" if newer else ""
-        rows = [
-            (self.program, self.client_label(self.client, mark=False)),
-            ("state", self.state),
-            ("quota", quota_line(client.get("quota", {}), sum(one.get("memory_total") or 0 for one in self.devices))),
-            ("memory", memory_line(client)),
-            ("GPU time", times + since),
-        ]
-        if client.get("limit_text"):
-            rows.insert(3, ("limited", str(client["limit_text"])))
-        return rows + [("note", str(note)) for note in client.get("notes", [])]
-
-    def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-        """The clients that run or hold it, then those that wait, in order: place, state, name, times."""
-        waits = [self._clients.get(identity, {}).get("expected_wait") for identity in device["queue"]]
-        soonest = min((wait for wait in waits if wait), default=math.inf)
-        rows = []
-        for grant in device["grants"]:
-            left = grant["seconds_left"]
-            time = f"for {self._countdown(grant['granted_seconds'] + self._elapsed)}"
-            if left is not None:
-                # The time left is until the deadline; a turn that is expected to end before gets an "up to".
-                time += f", {'up to ' if soonest + 1 < left else ''}{self._countdown(left - self._elapsed)} left"
-            rows.append(("", "held" if grant["held"] else "running", self.client_label(grant["client"]), time))
-        for place, (identity, wait) in enumerate(zip(device["queue"], waits), 1):
-            time = f"in about {self._countdown(wait - self._elapsed)}" if wait and wait > self._elapsed else ""
-            rows.append((f"#{place}", "waiting", self.client_label(identity), time))
-        return rows or [("", "free", "nobody runs or waits", "")]
-
-    @staticmethod
-    def _countdown(seconds: float) -> str:
-        return format_duration(math.ceil(max(0.0, seconds)))
-
-    def client_label(self, identity: str, mark: bool = True) -> str:
-        """A client's label; of other users' clients, whose labels are theirs alone, the user."""
-        client = self._clients.get(identity, {})
-        name = str(client.get("label") or "")
-        if not name and not client.get("own", True):
-            name = str(client.get("user") or "")
-        name = name or identity
-        return name + f" (this {self.program})" if mark and identity == self.client else name
-
-
-def memory_line(client: dict[str, Any]) -> str:
-    about = "about " if client.get("resident_is_estimate") and client["resident"] else ""
-    words = [f"{format_size(client['allocated'])} allocated", f"{about}{format_size(client['resident'])} on the device"]
-    host = client.get("host_pinned", 0) + client.get("host_pageable", 0)
-    return ", ".join(words + ([f"{format_size(host)} of the host for the rest"] if host else []))
-
-
-def device_name(device: dict[str, Any]) -> str:
-    name = str(device.get("name") or device.get("uuid"))
-    if device.get("simulated") and "simulated" not in name.lower():
-        name += " (simulated)"
-    return name
-
-
-def device_line(device: dict[str, Any]) -> str:
-    used = f"{format_size(device.get('memory_used') or 0)} of {format_size(device.get('memory_total') or 0)} in use"
-    words = [device_name(device), used]
-    if device.get("utilisation") is not None:
-        about = "about " if device.get("utilisation_is_estimate") else ""
-        words.append(f"{about}{format_percent(device['utilisation'])} busy")
-    if device.get("failed"):
-        words.append(f"out of use: {device['failed']}")
-    return " · ".join(words)

@@ -1,33 +1,30 @@
-"""`%gpushare status` as HTML: this client's card, then one for each device."""
+"""Report of `%gpushare status` as HTML, with a card for this client and a card for each device."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyter_gpushare.units import format_size
 
 from .html import COLOURS, Part, bar, card, dot, element, grid, muted
-from .report import device_line, memory_line
-
-if TYPE_CHECKING:
-    from .report import Report
+from .report_data import PROBLEM_HEADING, ReportData, device_line, memory_line
 
 _STRONG = "font-weight:600"
 
 
-def page(report: Report) -> str:
+def page(report: ReportData) -> str:
     parts = []
     if report.problem:
-        said = element("strong", "", "Sharing isn't working: ") + escape(report.problem)
-        parts.append(card(element("div", "", said, role="alert")))
+        alert = element("strong", "", f"{PROBLEM_HEADING} ") + escape(report.problem)
+        parts.append(card(element("div", "", alert, role="alert")))
     if report.rows():
         parts.append(card(_client(report)))
     parts += [card(_device(report, device)) for device in report.devices]
     return element("div", "display:flow-root", "".join(parts))
 
 
-def _client(report: Report) -> str:
+def _client(report: ReportData) -> str:
     client = report.own
     facts = dict(report.rows())
     if client is None:
@@ -45,52 +42,52 @@ def _client(report: Report) -> str:
     return element("div", flex, head) + grid(rows + notes)
 
 
-def _memory(report: Report, client: dict[str, Any]) -> str:
-    """What is allocated against what may be: the quota's memory, or else what the client's devices have."""
+def _memory(report: ReportData, client: dict[str, Any]) -> str:
+    """Return a bar of the allocated memory, as part of the memory quota or else of the client's devices."""
     line = memory_line(client)
     devices = [one for one in report.devices if not client.get("devices") or one["uuid"] in client["devices"]]
     limit = client.get("quota", {}).get("memory") or sum(one.get("memory_total") or 0 for one in devices)
     if not limit:
         return escape(line)
-    resident, away = client["resident"], max(0, client["allocated"] - client["resident"])
+    resident, evicted = client["resident"], max(0, client["allocated"] - client["resident"])
     parts = [
         Part(resident / limit, COLOURS["own"], f"on the device: {format_size(resident)}"),
-        Part(away / limit, "rgba(47,127,209,.5)", f"moved out: {format_size(away)}"),
+        Part(evicted / limit, "rgba(47,127,209,.5)", f"moved out: {format_size(evicted)}"),
     ]
     text = f"{line}; may allocate {format_size(limit)}"
     return bar(parts, text) + element("div", "margin-top:2px", escape(text))
 
 
-def _device(report: Report, device: dict[str, Any]) -> str:
+def _device(report: ReportData, device: dict[str, Any]) -> str:
     head = element("div", _STRONG, escape(device_line(device)))
     total = device.get("memory_total") or 0
     body = _stacked(report, device, total) if total else ""
-    for place, state, name, time in report.turns(device):
-        where = element(
+    for position, state, name, time in report.turns(device):
+        state_cell = element(
             "span",
             "display:inline-block;width:8em;white-space:nowrap",
-            dot(COLOURS[state]) + escape(f"{state} {place}"),
+            dot(COLOURS[state]) + escape(f"{state} {position}"),
         )
         more = muted(f" · {time}") if time else ""
-        body += element("div", "overflow-wrap:anywhere", where + escape(name) + more)
+        body += element("div", "overflow-wrap:anywhere", state_cell + escape(name) + more)
     return head + body
 
 
-def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
-    """What each client has on the device; what no client has (other programs, contexts) comes last."""
-    shares = []
+def _stacked(report: ReportData, device: dict[str, Any], total: int) -> str:
+    """Return a bar of each client's memory on the device; memory of other programs and of contexts is last."""
+    amounts = []
     for client in report.snapshot.get("clients", []):
         resident = client.get("resident_by_device", {}).get(device["uuid"], 0)
         if resident:
-            shares.append((client["id"] != report.client, -resident, client["id"]))
+            amounts.append((client["id"] != report.client, -resident, client["id"]))
     parts: list[Part] = []
-    others: list[str] = []  # their colours, which alternate to tell them apart
+    other_colours: list[str] = []  # two colours in turn, so that neighbouring clients differ
     own = known = 0
-    for other, negative, identity in sorted(shares):
+    for is_other, negative, identity in sorted(amounts):
         known -= negative
-        own += 0 if other else -negative
-        colour = COLOURS[f"others{len(others) % 2}" if other else "own"]
-        others += [colour] if other else []
+        own += 0 if is_other else -negative
+        colour = COLOURS[f"others{len(other_colours) % 2}" if is_other else "own"]
+        other_colours += [colour] if is_other else []
         parts.append(Part(-negative / total, colour, f"{report.client_label(identity)}: {format_size(-negative)}"))
     used = device.get("memory_used") or 0
     if used > known:
@@ -98,12 +95,12 @@ def _stacked(report: Report, device: dict[str, Any], total: int) -> str:
     label = ", ".join(part.title for part in parts) or "nothing is on the device"
     sums = [
         ([COLOURS["own"]], f"this {report.program}", own),
-        (others[:2], "others", known - own),
+        (other_colours[:2], "other clients", known - own),
         ([COLOURS["idle"]], "other programs", used - known),
     ]
     legend = [
-        "".join(map(dot, colours)) + escape(f"{what} {format_size(amount)}")
-        for colours, what, amount in sums
+        "".join(map(dot, colours)) + escape(f"{owner} {format_size(amount)}")
+        for colours, owner, amount in sums
         if amount > 0
     ]
     legend.append(escape(f"free {format_size(max(0, total - max(used, known)))}"))

@@ -1,6 +1,7 @@
-"""What the calls of this kernel have brought, as sentences: `%gpushare` and the widget say the same.
+"""Messages about the results of this kernel's calls, for `%gpushare` and the widget.
 
-`how` is what the reader may do next, from where it is read: "; %gpushare release ends that".
+An argument `how` is the next step that the user can take in this front end, such as
+"; %gpushare release ends the hold".
 """
 
 from __future__ import annotations
@@ -13,42 +14,43 @@ from .formatting import quota_line
 
 
 def quota(now: dict[str, Any], changed: bool) -> str:
-    line = ("Quota is now: " if changed else "Quota: ") + quota_line(now, now.get("device_memory", 0))
+    """Format the result of `ClientApi.quota`."""
+    line = ("The quota is now: " if changed else "Quota: ") + quota_line(now, now.get("device_memory", 0))
     return "\n".join([line, *(f"Note: {note}" for note in now.get("notes", []))])
 
 
 def released(result: dict[str, Any]) -> str:
-    """Of `Calls.release`."""
+    """Format the result of `ClientApi.release`."""
     if result["turn"]:
-        return "The rest of this kernel's turn is given up" + (", and its hold has ended." if result["hold"] else ".")
+        return "This kernel gives up the rest of its turn" + (", and its hold has ended." if result["hold"] else ".")
     if result["hold"]:
-        return "This kernel's hold has ended; it had no turn now."
-    return "This kernel has no turn now, and holds nothing, so there is nothing to give up."
+        return "The hold has ended. This kernel has no turn at present."
+    return "This kernel has no turn and no hold, so there is nothing to give up."
 
 
 def evicted(moved: int) -> str:
-    """Of `Calls.evict`."""
+    """Format the result of `ClientApi.evict`, in bytes."""
     if moved:
-        return f"This kernel's memory leaves the GPU ({format_size(moved)}); it comes back with the next turn."
+        return f"The memory of this kernel ({format_size(moved)}) moves off the GPU and returns with the next turn."
     return "This kernel has no memory on the GPU."
 
 
 def hold_changed(result: dict[str, Any], how: str = "") -> str:
-    """Of `Calls.hold`."""
+    """Format the result of `ClientApi.hold`."""
     if result["hold_seconds_left"] is None:
-        return "This kernel holds the GPU no longer."
+        return "This kernel no longer holds the GPU."
     left = format_duration(result["hold_seconds_left"])
     if result["running"]:
-        return f"This kernel keeps the GPU for {left}, working or not{how}."
-    return f"Once this kernel has the GPU it keeps it, up to {left} from now{how}."
+        return f"This kernel keeps the GPU for {left}, also between cells{how}."
+    return f"When this kernel gets the GPU, it keeps the GPU up to {left} from now{how}."
 
 
-def suspended(changed: bool, how: str = "it is resumed") -> str:
-    """Of `Calls.suspend`; `how`: until when."""
+def suspended(changed: bool, how: str = "you resume the kernel") -> str:
+    """Format the result of `ClientApi.suspend`; `how` is the user's action that ends the wait."""
     state = "is suspended" if changed else "was suspended already"
     return f"This kernel {state}: its next GPU call waits until {how}."
 
 
 def resumed(changed: bool) -> str:
-    """Of `Calls.resume`."""
-    return "This kernel takes part again." if changed else "This kernel was not suspended."
+    """Format the result of `ClientApi.resume`."""
+    return "This kernel takes turns again." if changed else "This kernel was not suspended."

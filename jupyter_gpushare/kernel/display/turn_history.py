@@ -1,92 +1,20 @@
-"""`%gpushare history`: own turns and waits of the last minutes, as text and as a plot."""
+"""History of `%gpushare history` as text and as a plot."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from jupyter_gpushare.units import format_duration
-
-_STATES = {"waiting", "running", "held", "draining", "idle", "suspended", "gone"}
-_TURN_STATES = {"running", "held"}  # as long as one follows the other it is one turn
-STATE_SYMBOLS = {"running": "█", "draining": "█", "held": "▓", "waiting": "░", "suspended": "▒", "idle": "·", "": " "}
-_STATE_ORDER = (
-    "running",
-    "draining",
-    "held",
-    "waiting",
-    "suspended",
-    "idle",
-)  # the earlier one where two took equally long
-COLUMNS = 60
-MIN_SPAN_SECONDS = 10.0  # seconds that a plot spans
+from .history_data import COLUMNS, EMPTY_TEXT, STATE_SYMBOLS, HistoryData
+from .history_html import plot
 
 
-class Interval(NamedTuple):
-    """A client's state from `begin` to `end`, seconds on the coordinator's clock."""
-
-    state: str
-    begin: float
-    end: float
-
-
-class History:
-    """What one client did, oldest first.
-
-    `entries` are the coordinator's, `{"at": seconds, "client": id, "what": …}`, and `now` is a time of the same
-    clock. `stretches` are its states, `cells` the times at which its cells began. The plot spans `least` seconds at
-    least.
-    """
-
-    def __init__(self, entries: list[dict[str, Any]], now: float, min_span: float = MIN_SPAN_SECONDS) -> None:
-        self.entries = entries
-        self.now = now
-        states = [one for one in entries if one["what"] in _STATES]
-        ends = [one["at"] for one in states[1:]] + [now]
-        self.intervals = [Interval(one["what"], one["at"], end) for one, end in zip(states, ends) if end > one["at"]]
-        self.cells = [one["at"] for one in entries if one["what"] == "cell_started"]
-        self.begin = min([one["at"] for one in entries] + [now - min_span])
-
-    def total(self, *states: str) -> float:
-        """Seconds in any of these states."""
-        return sum(one.end - one.begin for one in self.intervals if one.state in states)
-
-    def columns(self, number: int) -> list[str]:
-        """The state that took most of each of `number` equal parts of the time; idle only if there was no other."""
-        width = (self.now - self.begin) / number
-        spent: list[dict[str, float]] = [{} for _ in range(number)]
-        for one in self.intervals:
-            first = min(number - 1, int((one.begin - self.begin) / width))
-            last = min(number - 1, int((one.end - self.begin) / width))
-            for place in range(first, last + 1):
-                left, right = self.begin + place * width, self.begin + (place + 1) * width
-                share = min(one.end, right) - max(one.begin, left)
-                spent[place][one.state] = spent[place].get(one.state, 0.0) + share
-        return [_dominant_state(one) for one in spent]
-
-    def marks(self, number: int) -> list[int]:
-        """In which of `number` columns cells began."""
-        width = (self.now - self.begin) / number
-        return sorted({min(number - 1, int((at - self.begin) / width)) for at in self.cells})
-
-    def summary(self) -> str:
-        """ "The last 3 min 20 s: ran 12 s in 4 turns, waited 40 s, 6 cells"."""
-        states = ["", *(one["what"] for one in self.entries if one["what"] in _STATES)]
-        turns = sum(state in _TURN_STATES and before not in _TURN_STATES for before, state in zip(states, states[1:]))
-        words = [f"ran {format_duration(self.total('running', 'draining'))} in {_counted(turns, 'turn')}"]
-        if self.total("held"):
-            words.append(f"held it for {format_duration(self.total('held'))}")
-        words.append(f"waited {format_duration(self.total('waiting'))}")
-        if self.total("suspended"):
-            words.append(f"suspended for {format_duration(self.total('suspended'))}")
-        words.append(_counted(len(self.cells), "cell"))
-        return f"The last {format_duration(self.now - self.begin)}: {', '.join(words)}"
+class History(HistoryData):
+    """Turns and waits of one client as text and as a plot; see `HistoryData`."""
 
     def __repr__(self) -> str:
         if not self.entries:
-            return "No turns, waits or cells in the last minutes."
+            return EMPTY_TEXT
         line = "".join(STATE_SYMBOLS[state] for state in self.columns(COLUMNS))
-        begun = set(self.marks(COLUMNS))
-        marks = "".join("╵" if place in begun else " " for place in range(COLUMNS))
+        marked = set(self.marks(COLUMNS))
+        marks = "".join("╵" if column in marked else " " for column in range(COLUMNS))
         legend = "█ running  ░ waiting  · idle  ╵ a cell begins"
         for state in ("held", "suspended"):
             if self.total(state):
@@ -94,17 +22,4 @@ class History:
         return "\n".join([self.summary(), line, marks.rstrip(), legend])
 
     def _repr_html_(self) -> str:
-        from .history_html import plot
-
         return plot(self)
-
-
-def _dominant_state(spent: dict[str, float]) -> str:
-    busy = {state: time for state, time in spent.items() if state not in ("idle", "gone") and time > 0}
-    if busy:
-        return max(sorted(busy, key=_STATE_ORDER.index), key=lambda state: busy[state])
-    return "idle" if "idle" in spent else ""
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

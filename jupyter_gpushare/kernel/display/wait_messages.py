@@ -1,4 +1,4 @@
-"""What is said under a cell that waits for the GPU, from the coordinator's outlook."""
+"""Messages under a cell that waits for the GPU, from the coordinator's answer to `wait_status`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .html import COLOURS, Part, bar, element
 
 
 class WaitMessage(NamedTuple):
-    """One line as text and as HTML, and its facts for front ends that draw the wait themselves."""
+    """Message of one line as text and as HTML, with data for front ends that have their own display of the wait."""
 
     text: str
     html: str
@@ -19,7 +19,7 @@ class WaitMessage(NamedTuple):
 
 
 def wait_in_progress(status: dict[str, Any], waited_seconds: float) -> WaitMessage:
-    """ "Waiting for the GPU: #2, about 40 s (train.ipynb is running, 12 s left)"."""
+    """Format a wait: "Waiting for the GPU: #2, about 40 s (train.ipynb is running, 12 s left)"."""
     words = [f"#{status['queue_position']}"] if status.get("queue_position") else []
     expected = status.get("expected_wait")
     if expected is not None:
@@ -37,45 +37,48 @@ def wait_in_progress(status: dict[str, Any], waited_seconds: float) -> WaitMessa
 
 
 def wait_suspended(client: str) -> WaitMessage:
-    """It can't be resumed from within the notebook while a cell of it waits."""
+    """Format the wait of a suspended kernel, which cannot run `%gpushare resume` while one of its cells waits."""
     text = (
-        "This kernel is suspended: its GPU calls wait until it is resumed. Interrupt the cell and run "
-        f"%gpushare resume, or in a terminal: jupyter gpushare resume {client}"
+        "This kernel is suspended: its GPU calls wait until you resume the kernel. Interrupt the cell and run "
+        f"%gpushare resume, or run in a terminal: jupyter gpushare resume {client}"
     )
     return WaitMessage(text, _footnote(escape(text)), {"state": "suspended", "client": client})
 
 
-def wait_finished(amount: float) -> WaitMessage:
-    """The line that stays."""
-    text = f"waited {_whole_seconds(amount)} for the GPU"
-    return WaitMessage(text, _footnote(escape(text)), {"state": "ended", "waited_seconds": round(amount, 1)})
+def wait_finished(seconds: float) -> WaitMessage:
+    """Format the message that remains after a wait."""
+    text = f"waited {_whole_seconds(seconds)} for the GPU"
+    return WaitMessage(text, _footnote(escape(text)), {"state": "ended", "waited_seconds": round(seconds, 1)})
 
 
-def wait_abandoned(amount: float) -> WaitMessage:
-    """The line that stays of a wait that was interrupted."""
-    text = f"stopped waiting for the GPU after {_whole_seconds(amount)}"
-    return WaitMessage(text, _footnote(escape(text)), {"state": "interrupted", "waited_seconds": round(amount, 1)})
+def wait_abandoned(seconds: float) -> WaitMessage:
+    """Format the message that remains after a wait that the user has interrupted."""
+    text = f"stopped waiting for the GPU after {_whole_seconds(seconds)}"
+    return WaitMessage(text, _footnote(escape(text)), {"state": "interrupted", "waited_seconds": round(seconds, 1)})
 
 
 def _running(running: list[dict[str, Any]], expected: float | None) -> str:
-    """The time left is until the deadline; where less is expected, it says so."""
-    names = [str(other.get("label") or other.get("user") or "another kernel") for other in running]
-    lefts = [other["seconds_left"] for other in running if other.get("seconds_left") is not None]
-    one, several = "is running", "are running"
-    if all(other.get("held") for other in running):
-        one, several = "holds the GPU", "hold the GPU"
-    text = f"{' and '.join(names[:2])} {one if len(names) == 1 else several}"
+    """Format the clients that have a turn, and the time until the deadline.
+
+    "Up to" marks a turn that should end before its deadline.
+    """
+    names = [str(client.get("label") or client.get("user") or "another kernel") for client in running]
+    seconds_left = [client["seconds_left"] for client in running if client.get("seconds_left") is not None]
+    singular, plural = "is running", "are running"
+    if all(client.get("held") for client in running):
+        singular, plural = "holds the GPU", "hold the GPU"
+    text = f"{' and '.join(names[:2])} {singular if len(names) == 1 else plural}"
     if len(names) > 2:
-        text = f"{names[0]} and {len(names) - 1} others {several}"
-    if not lefts:
+        text = f"{names[0]} and {len(names) - 1} others {plural}"
+    if not seconds_left:
         return text
-    at_most = "up to " if expected is not None and expected + 1 < min(lefts) else ""
-    return f"{text}, {at_most}{_whole_seconds(min(lefts))} left"
+    up_to = "up to " if expected is not None and expected + 1 < min(seconds_left) else ""
+    return f"{text}, {up_to}{_whole_seconds(min(seconds_left))} left"
 
 
-def _whole_seconds(amount: float) -> str:
-    """Return whole seconds, at least one: a figure that changes all the time needs no more."""
-    return format_duration(max(1, round(amount)))
+def _whole_seconds(seconds: float) -> str:
+    """Return a duration in whole seconds, at least one, because the figure changes every second."""
+    return format_duration(max(1, round(seconds)))
 
 
 def _footnote(content: str) -> str:

@@ -11,7 +11,7 @@ export interface IGrant {
   readonly granted_seconds: number;
   /** Null while no client waits, because the turn has no deadline then. */
   readonly seconds_left: number | null;
-  /** Whether a hold keeps the turn while the client runs nothing. */
+  /** True if a hold keeps the turn while the client runs nothing. */
   readonly held: boolean;
 }
 
@@ -84,9 +84,9 @@ export interface IClient {
   /** Empty for a client of another user, of which only the user is visible. */
   readonly label: string;
   readonly user: string;
-  /** Whether the client belongs to the present user. */
+  /** True if the client belongs to the present user. */
   readonly own: boolean;
-  /** Whether the present user may change the client. */
+  /** True if the present user may change the client. */
   readonly may_change: boolean;
   /** One of idle, waiting, running, draining, overrun and suspended. */
   readonly phase: string;
@@ -106,10 +106,10 @@ export interface IClient {
    * limit.
    */
   readonly limit_text: string;
-  /** Whether the client gets no turns until a resume. */
+  /** True if the client gets no turns until a resume. */
   readonly suspended: boolean;
   /**
-   * Whether the idle policy has suspended the client. The next cell or GPU call
+   * True if the idle policy has suspended the client. The next cell or GPU call
    * resumes such a client.
    */
   readonly suspended_by_policy: boolean;
@@ -117,7 +117,7 @@ export interface IClient {
    * Seconds since the client was last used; null while the client is in use.
    */
   readonly idle_seconds: number | null;
-  /** Whether the idle policy warns the client's user. */
+  /** True if the idle policy warns the client's user. */
   readonly idle_warned: boolean;
   /**
    * Seconds until the idle policy evicts the client; null if no eviction is
@@ -130,7 +130,7 @@ export interface IClient {
    */
   readonly suspended_in: number | null;
   /**
-   * Whether the idle policy has evicted the client, until the client's next
+   * True if the idle policy has evicted the client, until the client's next
    * turn.
    */
   readonly evicted_by_policy: boolean;
@@ -139,7 +139,7 @@ export interface IClient {
   readonly allocated: number;
   readonly resident: number;
   /**
-   * Whether `resident` is estimated, because the driver reports no place of
+   * True if `resident` is estimated, because the driver reports no place of
    * unified memory.
    */
   readonly resident_is_estimate: boolean;
@@ -167,7 +167,7 @@ export interface IClient {
 export interface IViewer {
   /** Same value as in {@link IClient.user}. */
   readonly user: string;
-  /** Whether the user may change settings and the quotas of other users. */
+  /** True if the user may change settings and the quotas of other users. */
   readonly admin: boolean;
 }
 
@@ -223,7 +223,7 @@ export interface IHistory {
   /** Value of `after` in the next request. */
   readonly next: number;
   /**
-   * Whether entries are left, so that the next request should follow at once.
+   * True if entries are left, so that the next request should follow at once.
    */
   readonly more: boolean;
   readonly entries: ReadonlyArray<IHistoryEntry>;

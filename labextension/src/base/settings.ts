@@ -8,7 +8,7 @@ export interface ISettings {
   /** Seconds from which on the end of a wait is notified; 0 for never. */
   readonly notifyAfterWait: number;
   /**
-   * Whether a notification reports a kernel that the idle policy evicts or
+   * True if a notification reports a kernel that the idle policy evicts or
    * suspends.
    */
   readonly notifyIdle: boolean;

@@ -21,7 +21,7 @@ export interface IClientRowView {
    */
   readonly limit: string;
   readonly notes: ReadonlyArray<string>;
-  /** Whether the client may have a document that can be opened. */
+  /** True if the client may have a document that can be opened. */
   readonly canOpen: boolean;
   readonly actions: ReadonlyArray<string>;
 }

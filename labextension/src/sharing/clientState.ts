@@ -110,7 +110,7 @@ export interface IRunner {
   readonly client: IClient | undefined;
   /** Seconds until the deadline; null without a deadline. */
   readonly secondsLeft: number | null;
-  /** Whether a hold keeps the device while the client runs nothing. */
+  /** True if a hold keeps the device while the client runs nothing. */
   readonly isHeld: boolean;
 }
 

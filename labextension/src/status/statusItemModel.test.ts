@@ -56,7 +56,7 @@ describe('the text of the status item', () => {
       'GPU: turn overrun',
       {
         phase: 'overrun',
-        state_text: 'turn overrun · it has not left the GPU'
+        state_text: 'turn overrun · work or memory has not left the GPU'
       },
       [device()]
     ],

@@ -42,7 +42,7 @@ export class StatusItemModel extends Toggleable {
   announcement = '';
 
   /**
-   * Whether the kernel shares the GPU. Without a coordinator, a kernel counts
+   * True if the kernel shares the GPU. Without a coordinator, a kernel counts
    * as shared only if it was shared before.
    */
   isShared = false;

@@ -74,7 +74,7 @@ export namespace ToolbarChip {
   export interface IOptions {
     model: StatusItemModel;
     /**
-     * Whether the chip announces changes, because the page has no status item.
+     * True if the chip announces changes, because the page has no status item.
      */
     announces: boolean;
     /** Function for a click or a key press. */

@@ -82,7 +82,7 @@ export namespace DocumentWaits {
   export interface IOptions {
     document: Widget & { readonly sessionContext: ISessionContext };
     /**
-     * Whether the document is the current one, regardless of the page's
+     * True if the document is the current one, regardless of the page's
      * visibility.
      */
     isInSight: () => boolean;

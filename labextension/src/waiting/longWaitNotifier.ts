@@ -96,6 +96,6 @@ interface IWait<T> {
   readonly at: number;
   readonly client: IClient;
   readonly cell: T;
-  /** Whether the page was hidden during a part of the wait. */
+  /** True if the page was hidden during a part of the wait. */
   wasHidden: boolean;
 }

@@ -194,7 +194,7 @@ export namespace WaitModel {
   export interface IState<T> {
     readonly cell: T;
     readonly client: string;
-    /** Whether the cell waits for a resume and not for a turn. */
+    /** True if the cell waits for a resume and not for a turn. */
     readonly isSuspended: boolean;
     /** Text that changes every second. */
     readonly text: string;

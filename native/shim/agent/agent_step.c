@@ -35,7 +35,7 @@
 #define AGENT_MUTANT 0 /* a test builds this file with a planted mistake, which another test must find */
 #endif
 
-/* What holds at this moment: the permit, or the rule without a coordinator. */
+/* The terms of a turn at this moment: those of the permit, or those of the rule without a coordinator. */
 struct rule {
     uint64_t turn, devices;
     uint64_t deadline; /* of the turn that the process is in, or would enter now */

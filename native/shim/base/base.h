@@ -1,4 +1,4 @@
-/* What every folder of the shim uses: the process-wide state, the page, time, the log, descriptors. No CUDA call, no protocol.
+/* Basis of every folder of the shim: the process-wide state, the page, time, the log, descriptors. No CUDA call, no protocol.
  *
  * Folders, from the lowest: base, driver, channel, memory, gate, coordinator, agent, hooks. A file calls its own folder and
  * lower ones; tests/native/test_layering.py holds that. Each folder has one header for the folders above.

@@ -63,15 +63,16 @@ struct gpushare_page_header {
     uint32_t pid;
 };
 
-/* What the coordinator allows a process; written by the coordinator. A reader that finds `check` wrong keeps its
+/* Permission of the coordinator for a process to have its devices. The coordinator writes it. A reader that finds `check` wrong keeps its
  * copy and reads again after a millisecond, so the order of the stores does not matter. */
 struct gpushare_permit {
     uint64_t turn;        /* the number of the turn; colocated clients have the same one */
     uint64_t devices;     /* bits of the client page's device table: the process enters the turn on all of them */
     uint64_t deadline_ns; /* when the turn ends; 0 = unknown */
     uint32_t epoch;       /* the number of this permit; 0 = the coordinator has written none yet */
-    /* MAY: the process may enter, or stay; RELIEVED: another client follows without the coordinator, so the turn
-     * ends at its deadline; CONTENDED: another client waits, so an idle turn ends early */
+    /* MAY: the process may enter, or stay.
+     * RELIEVED: another client follows without the coordinator, so the turn ends at its deadline.
+     * CONTENDED: another client waits, so an idle turn ends early. */
     uint32_t flags;
     uint64_t check;
 };
@@ -104,14 +105,15 @@ struct gpushare_control {
      * turn */
     uint64_t prefetch_limit;
     uint64_t expected_wait_ns; /* 0 = unknown or not waiting */
-    uint64_t budget_rate;      /* what may be launched while colocated, units per second; 0 = no bound */
+    uint64_t budget_rate;      /* bound of launches while colocated, units per second; 0 = none */
     uint64_t exempt_ns;        /* launches of functions that take less pass by a budget of blocks; 0 = none */
     uint64_t window_ns;        /* bound of unfinished GPU work while contended; 0 = none */
     uint32_t budget_unit;      /* BLOCKS of launches, or TIME: nanoseconds of work on the device */
     uint32_t share_ppm;        /* quota: guaranteed fraction of time, parts per million */
     uint32_t limit_ppm;        /* quota: largest fraction of time, parts per million */
-    /* bits: 1 the quota fields hold a quota, for a later coordinator; 2 memory_limit was asked for; 4 service class
-     * offline; 8 resident_quota was asked for; 16 the client is suspended by a user; 32 for being idle */
+    /* Bits. 1: the quota fields hold a quota, for a later coordinator. 2: memory_limit was asked for.
+     * 4: service class offline. 8: resident_quota was asked for.
+     * 16: a user has suspended the client. 32: the idle policy has suspended the client. */
     uint32_t quota_flags;
     uint32_t queue_position; /* 1 = next; 0 = not queued */
     uint32_t slot;           /* the index of this process in the client page's tables */

@@ -100,7 +100,7 @@ static int send_line(const char *line, size_t length) {
     return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
 }
 
-/* What could not be sent goes back to the outbox. Without a connection nothing stays there, because the answer to
+/* Messages that could not be sent go back to the outbox. Without a connection nothing stays there, because the answer to
  * hello posts a change. */
 void connection_flush(uint64_t now) {
     static char line[16384];

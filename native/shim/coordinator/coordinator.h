@@ -17,7 +17,7 @@
 
 uint64_t connection_poll(uint64_t now);  /* the time of the next call */
 void connection_flush(uint64_t now);     /* send what is in the outbox */
-int connection_fd(bool *wants_to_write); /* what to poll, or -1 */
+int connection_fd(bool *wants_to_write); /* to poll; -1: none */
 uint64_t connection_away_since(void);    /* 0: connected */
 uint32_t connection_count(void);         /* connections that the coordinator has welcomed */
 void connection_reopen(void);            /* the program has closed the descriptor, or is about to */

@@ -1,4 +1,4 @@
-/* What the shim keeps of a thread of the program. */
+/* The shim's record of a thread of the program. */
 #ifndef GPUSHARE_THREAD_H
 #define GPUSHARE_THREAD_H
 

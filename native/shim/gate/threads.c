@@ -111,8 +111,8 @@ void threads_sum(struct counters *sum) {
     pthread_mutex_unlock(&threads.lock);
 }
 
-/* A depth of 0 after the membarrier is enough for each thread: it cannot pass the closed gate any more, and a later
- * depth above 0 is only a call on its way to waiting. */
+/* A depth of 0 after the membarrier is enough for each thread, because the thread cannot pass the closed gate any more.
+ * A later depth above 0 is only a call on its way to waiting. */
 bool all_threads_left_gate(uint32_t scan) {
     bool is_outside = true;
     pthread_mutex_lock(&threads.lock);

@@ -1,6 +1,6 @@
 /* The throttle: how much work an open gate lets in. THROTTLED in the gate word turns it on, while other clients wait or
- * a budget is set. Then every call comes here, and the fast path costs what it always does. The agent sets the bit, and
- * so does the first call of a turn, which takes the slow path anyway, so that no call of a turn comes before the bit.
+ * a budget is set. Then every call comes here, and the fast path costs what it always does. The agent sets the bit. The
+ * first call of a turn, which takes the slow path anyway, sets the bit too, so that no call of a turn comes before it.
  *
  * The in-flight window: for each stream, events divide the calls into batches. The device time of a batch determines
  * how many calls the next one may have, so that each batch lasts about an eighth of the window. Only as many batches

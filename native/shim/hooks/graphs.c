@@ -7,7 +7,7 @@
 
 #define MAX_DEPTH 16 /* of graphs within graphs */
 
-/* What one launch of a graph does. */
+/* The work of one launch of a graph. */
 struct graph_work {
     uint64_t launches, blocks, bytes;
 };

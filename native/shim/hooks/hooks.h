@@ -1,4 +1,4 @@
-/* What the files of the hooks use of each other. Nothing below this folder includes it. */
+/* Interface between the files of the hooks. Nothing below this folder includes it. */
 #ifndef GPUSHARE_HOOKS_H
 #define GPUSHARE_HOOKS_H
 

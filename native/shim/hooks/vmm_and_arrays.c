@@ -4,8 +4,9 @@
 #include "memory/memory.h"
 
 /* --- virtual-memory management -------------------------------------------------------------------------------------
- * Physical memory lives as long as a handle or a mapping of it, and the driver may give a handle's number to another
- * memory while mappings of the first live on. So each memory has a number of its own here, above all handles. */
+ *
+ * Physical memory lives as long as a handle or a mapping of it. The driver may give a handle's number to another memory
+ * while mappings of the first live on. So each memory has a number of its own here, above all handles. */
 
 #define PHYSICAL (1ull << 63)
 

@@ -29,7 +29,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
 }
 
-/* What the throttle needs before the call. */
+/* Inputs of the throttle before the call. */
 #define NOTE_LAUNCH(launched, ...) (thread->function = (launched))
 #define NOTE_LAUNCH_GRAPH(...)
 #define NOTE_COPY(...)

@@ -1,4 +1,4 @@
-/* What the program has allocated, what counts against its limits, and where memory is. */
+/* The program's allocations, their use of its limits, and the places of its memory. */
 #ifndef GPUSHARE_MEMORY_H
 #define GPUSHARE_MEMORY_H
 

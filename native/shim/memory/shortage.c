@@ -6,7 +6,7 @@
 #define SHORTAGE_RETRY_NS (100 * NS_PER_MS) /* another thread may have taken the room that was made */
 
 static struct shortage *current_shortage; /* the request in the page, under residency_lock; NULL: none */
-static struct shortage turn_shortage;     /* what this turn's first call waits for */
+static struct shortage turn_shortage;     /* the request of this turn's first call */
 static const struct shortage_gate *gate;
 
 void shortage_set_gate(const struct shortage_gate *functions) {
@@ -35,8 +35,8 @@ static bool check_refused(struct shortage *shortage, uint64_t now) {
     return answered || (!is_connected() && now > shortage->began + MAX_SHORTAGE_NS);
 }
 
-/* Wait at the gate, so that all memory of the program is on the device at the next try. What has no room then, after
- * a refusal, has none at all. */
+/* Wait at the gate, so that all memory of the program is on the device at the next try. Memory that has no room even
+ * then, after a refusal, never has room. */
 CUresult shortage_next_turn(struct shortage *shortage) {
     shortage_end(shortage);
     pthread_mutex_unlock(&residency_lock);

@@ -1,4 +1,4 @@
-"""Hosts to place clients on."""
+"""Placements with devices, on which tests place clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MEMORY = 80 * GIB
 
 
 def make_placement(devices: int, settings: PlacementSettings | None = None, memory: int = MEMORY) -> Placement:
-    """Devices d0, d1, … of `memory` bytes."""
+    """Return a placement with the devices d0, d1, … of `memory` bytes."""
     placement = Placement(settings)
     for number in range(devices):
         placement.add_device(f"d{number}", f"Device {number}", memory)
@@ -24,7 +24,7 @@ def make_tenant_placement(devices: int, topology: Any = None, **cells: dict[str,
 
 
 def place_client(placement: Placement, client: str, tenant: str = "", **request: Any) -> tuple[str, ...]:
-    """Places a client and says where it went."""
+    """Place a client, and return its devices."""
     return placement.place(client, PlacementRequest(**request), tenant)
 
 

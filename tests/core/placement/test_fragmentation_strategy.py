@@ -1,4 +1,4 @@
-"""Fragmentation gradient descent: as the paper defines it, learnt from what is asked for."""
+"""Fragmentation gradient descent as the paper defines it, with typical requests learnt from placed clients."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FGD = PlacementSettings(strategy="fgd")
 
 
 def free_of(placement: Placement) -> dict[str, list[int]]:
-    """Thousandths left on the devices of each node."""
+    """Return the thousandths left on the devices of each node."""
     nodes: dict[str, list[int]] = {}
-    for book in placement.allocations.values():
-        nodes.setdefault(book.node, []).append(book.free_thousandths)
+    for device in placement.allocations.values():
+        nodes.setdefault(device.node, []).append(device.free_thousandths)
     return nodes
 
 
-def test_what_a_request_cannot_use_is_fragmented() -> None:
+def test_room_that_a_request_cannot_use_is_fragmented() -> None:
     assert fragmentation([1000, 400], [((500, 1), 1.0)]) == 400
-    assert fragmentation([1000, 400], [((500, 2), 1.0)]) == 1400, "no place for two: all of it"
+    assert fragmentation([1000, 400], [((500, 2), 1.0)]) == 1400, "all of it, since no two devices have room"
     assert fragmentation([1000, 400], [((500, 1), 0.5), ((300, 1), 0.5)]) == 200
 
 
@@ -38,7 +38,7 @@ def test_placement_avoids_an_unusable_rest() -> None:
         place_client(placement, f"t{number}", share=0.6 if number % 2 else 0.4)
         placement.remove(f"t{number}")
     place_client(placement, "a", share=0.4)
-    assert place_client(placement, "b", share=0.3) == ("d1",), "beside a it would leave 0.3, which nobody asks for"
+    assert place_client(placement, "b", share=0.3) == ("d1",), "beside a, an unusable 0.3 would be left"
 
 
 @settings(deadline=None, max_examples=tier.strength(30, 600))
@@ -84,7 +84,7 @@ def test_each_client_goes_where_fragmentation_grows_least(
         assert grown == pytest.approx(min(options))
 
 
-def test_what_is_typical_follows_what_is_asked_for() -> None:
+def test_typical_requests_follow_the_placed_requests() -> None:
     typical = TypicalRequests(window=300)
     before = typical.version
     for _ in range(300):
@@ -100,7 +100,7 @@ def test_what_is_typical_follows_what_is_asked_for() -> None:
     for _ in range(300):
         typical.add(1000, 8)
     typical.add(0, 1)
-    assert typical.version == version, "nothing new, nothing to compute again"
+    assert typical.version == version, "without new requests, the weights stay"
 
 
 def test_clients_that_ask_for_nothing_are_spread() -> None:

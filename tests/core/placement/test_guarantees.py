@@ -1,4 +1,4 @@
-"""What a tenant is guaranteed it gets, whatever others do and whatever breaks (HiveD)."""
+"""Guarantees of tenants (HiveD), which hold whatever other clients do and whatever fails."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_idle_cells_are_lent_and_given_back_at_once() -> None:
     guest = place_client(placement, "guest")
     assert placement.guests_to_preempt == set()
     place_client(placement, "of-a", "a")
-    assert placement.guests_to_preempt == set(), "the other one was to be had without disturbing anybody"
+    assert placement.guests_to_preempt == set(), "another cell was free without a guest that must give way"
     place_client(placement, "of-b", "b")
     assert placement.placed["of-b"].devices == guest
     assert placement.guests_to_preempt == {"guest"}
     with pytest.raises(Refused, match="is in use by tenant 'a', which is guaranteed it"):
         place_client(placement, "late")
     placement.remove("of-b")
-    assert placement.guests_to_preempt == set(), "idle again, it may go on"
+    assert placement.guests_to_preempt == set(), "the owner is idle again, so the guest may run"
 
 
 def test_offline_clients_use_whatever_is_least_used() -> None:
@@ -78,7 +78,7 @@ def test_tenants_change_live_and_clients_stay() -> None:
 
 @st.composite
 def guaranteed(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
-    """A host, and cells for three tenants that fit it: some disjoint cells are given away."""
+    """Draw a topology, and disjoint cells of it for three tenants."""
     nodes = draw(trees())
     tree = TopologyTree(nodes)
     taken: list[Any] = []
@@ -117,29 +117,31 @@ class Hive(RuleBasedStateMachine):
     @rule(data=st.data(), service=st.sampled_from(["online", "online", "offline"]))
     def ask_within_the_guarantee(self, data: st.DataObject, service: str) -> None:
         tenant = data.draw(st.sampled_from(self.names))
-        bad = {uuid for uuid, book in self.placement.allocations.items() if book.failure}
-        # Within a cell any number of good devices is to be had: a gang across cells may find them in two nodes.
-        most = max((len(set(slot.cell.devices) - bad) for slot in self.slots(tenant)), default=0)
+        failed = {uuid for uuid, device in self.placement.allocations.items() if device.failure}
+        # Within a cell any number of working devices is available. A gang across cells may find them in two nodes.
+        most = max((len(set(slot.cell.devices) - failed) for slot in self.slots(tenant)), default=0)
         if not most:
             return
         self.number += 1
         gpus = data.draw(st.integers(1, most))
         devices = self.placement.place(f"c{self.number}", PlacementRequest(gpus=gpus, service=service), tenant)
         assert len(devices) == gpus
-        assert not bad & set(devices)
+        assert not failed & set(devices)
         if service == "online":
             assert all(self.placement.owner(uuid) == tenant for uuid in devices)
             assert f"c{self.number}" not in self.placement.guests_to_preempt
 
     @rule()
-    def a_stranger_asks(self) -> None:
+    def a_client_without_a_tenant_asks(self) -> None:
         self.number += 1
         try:
             (uuid,) = self.placement.place(f"c{self.number}", PlacementRequest())
         except Refused:
             assert all(
-                book.failure or (self.placement.owner(uuid) and book.clients) or self.guarantees.owners[uuid].is_bound
-                for uuid, book in self.placement.allocations.items()
+                device.failure
+                or (self.placement.owner(uuid) and device.clients)
+                or self.guarantees.owners[uuid].is_bound
+                for uuid, device in self.placement.allocations.items()
             )
             return
         assert f"c{self.number}" not in self.placement.guests_to_preempt
@@ -161,7 +163,7 @@ class Hive(RuleBasedStateMachine):
         self.placement.recover(data.draw(st.sampled_from(sorted(self.placement.allocations))))
 
     @invariant()
-    def every_tenant_has_its_cells_and_nobody_elses(self) -> None:
+    def every_tenant_has_its_own_cells_only(self) -> None:
         guarantees = self.guarantees
         cells = [slot.cell for slot in guarantees.slots]
         assert not any(a is not b and a.overlaps(b) for a in cells for b in cells)
@@ -174,7 +176,7 @@ class Hive(RuleBasedStateMachine):
             assert counts == dict(self.placement.tenants.tenants[tenant].cells)
 
     @invariant()
-    def whoever_is_on_claimed_devices_of_others_must_go(self) -> None:
+    def guests_on_claimed_devices_must_give_way(self) -> None:
         guarantees = self.guarantees
         for client, placed in self.placement.placed.items():
             claimed = [
@@ -190,24 +192,24 @@ class Hive(RuleBasedStateMachine):
     def slots_are_bound_exactly_while_their_tenant_is_there(self) -> None:
         for tenant in self.names:
             for slot in self.slots(tenant):
-                there = {
+                clients = {
                     client
                     for client, placed in self.placement.placed.items()
                     if placed.tenant == tenant and set(placed.devices) & set(slot.cell.devices)
                 }
-                assert slot.clients == there
+                assert slot.clients == clients
 
     @invariant()
-    def no_idle_cell_is_on_a_bad_device_if_there_is_a_good_one(self) -> None:
+    def no_idle_cell_has_a_failed_device_if_a_working_cell_is_free(self) -> None:
         guarantees = self.guarantees
-        bad = {uuid for uuid, book in self.placement.allocations.items() if book.failure}
+        failed = {uuid for uuid, device in self.placement.allocations.items() if device.failure}
         taken = {uuid for slot in guarantees.slots for uuid in slot.cell.devices}
         for slot in guarantees.slots:
-            if not slot.is_bound and bad & set(slot.cell.devices):
-                least = len(set(slot.cell.devices) - bad)
+            if not slot.is_bound and failed & set(slot.cell.devices):
+                least = len(set(slot.cell.devices) - failed)
                 cells = guarantees.tree.levels[slot.level]
-                good = [c for c in cells if len(c.devices) >= least and not (bad | taken) & set(c.devices)]
-                assert not good, f"{slot.cell.path} is bad, {good[0].path} is free"
+                working = [c for c in cells if len(c.devices) >= least and not (failed | taken) & set(c.devices)]
+                assert not working, f"{slot.cell.path} has a failed device, and {working[0].path} is free"
 
 
 TestHive = Hive.TestCase
@@ -224,13 +226,13 @@ def test_guaranteed_cells_avoid_failed_devices_without_clients(
     nodes, cells = made
     tree = TopologyTree(nodes)
     placement = make_tenant_placement(len(tree.leaves), nodes, **cells)
-    bad = data.draw(st.sets(st.sampled_from(sorted(tree.leaves))))
-    for uuid in bad:
+    failed = data.draw(st.sets(st.sampled_from(sorted(tree.leaves))))
+    for uuid in failed:
         placement.fail(uuid, "test")
     wanted = [sum(levels.get(name, 0) for levels in cells.values()) for name in LEVELS]
     assert placement.guarantees
-    # On lopsided hosts, a tenant with a large cell keeps it for its good devices rather than have a small one.
-    on_bad = [slot for slot in placement.guarantees.slots if bad & set(slot.cell.devices)]
+    # On asymmetric hosts, a tenant with a large cell keeps it for its working devices, and gets no smaller cell.
+    on_bad = [slot for slot in placement.guarantees.slots if failed & set(slot.cell.devices)]
     alike = all(len({len(cell.devices) for cell in cells}) == 1 for cells in tree.levels)
-    if alike and pack_cells(tree.roots, wanted, bad) is not None:
+    if alike and pack_cells(tree.roots, wanted, failed) is not None:
         assert not on_bad

@@ -1,4 +1,4 @@
-"""What clients ask for, and what they are told when that is nonsense."""
+"""Placement requests, and the errors for invalid requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_words_become_a_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "known", "said"),
+    ("words", "fields", "message"),
     [
         ({"afinity": "x"}, {}, "unknown placement word 'afinity': allowed are device, affinity, anti_affinity"),
         ({"affinity": "a b"}, {}, "affinity='a b' is no label: allowed are 1 to 64 letters"),
@@ -35,9 +35,9 @@ def test_words_become_a_request() -> None:
         ({}, {"service": "later"}, "service='later' is unknown: allowed are online, offline"),
     ],
 )
-def test_nonsense_is_named(words: dict[str, str], known: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
-        PlacementRequest.from_options(words, **known)
+def test_nonsense_is_named(words: dict[str, str], fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        PlacementRequest.from_options(words, **fields)
 
 
 def test_a_fraction_is_of_each_device_and_bytes_are_of_all() -> None:
@@ -50,4 +50,4 @@ def test_a_fraction_is_of_each_device_and_bytes_are_of_all() -> None:
 def test_a_client_takes_of_a_device_what_it_asks_most_of() -> None:
     assert PlacementRequest(share=0.3, memory=40).size_on(80) == 0.5
     assert PlacementRequest(share=0.7, memory=40).size_on(80) == 0.7
-    assert PlacementRequest(memory=200).size_on(80) == 1.0, "more than the device is all of it"
+    assert PlacementRequest(memory=200).size_on(80) == 1.0, "more than the device counts as all of it"

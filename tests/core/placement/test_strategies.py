@@ -1,4 +1,4 @@
-"""Where clients go, by labels, fit and strategy."""
+"""Choice of devices by labels, fit and strategy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_packing_leaves_whole_devices() -> None:
     for name, share in (("a", 0.5), ("b", 0.6), ("c", 0.3), ("d", 0.1)):
         place_client(placement, name, share=share)
     assert [len(placement.clients_on(uuid)) for uuid in ("d0", "d1", "d2")] == [1, 3, 0]
-    assert placement.placed["c"].devices == ("d1",), "0.4 are left there, 0.5 on d0"
+    assert placement.placed["c"].devices == ("d1",), "d1 has 0.4 left, d0 has 0.5"
     assert place_client(placement, "whole", share=1.0) == ("d2",)
 
 
@@ -45,7 +45,7 @@ def test_guaranteed_shares_never_exceed_a_device() -> None:
         "device 1 (Device 1) has 0.4 of its share left"
     )
     assert place_client(placement, "c", share=0.4) == ("d1",)
-    assert place_client(placement, "d") == ("d0",), "whoever asks for no share takes none"
+    assert place_client(placement, "d") == ("d0",), "a client without a share takes none"
 
 
 def test_a_share_can_be_raised_up_to_what_is_left() -> None:
@@ -62,8 +62,8 @@ def test_memory_goes_where_it_fits_and_may_exceed_the_device() -> None:
     placement = make_placement(2)
     place_client(placement, "a", fraction=0.6)
     assert place_client(placement, "b", fraction=0.5) == ("d1",)
-    assert place_client(placement, "c", fraction=0.5) == ("d1",), "it fits there; on d0 it would not"
-    assert place_client(placement, "d", fraction=0.5) == ("d0",), "it fits nowhere: the fewest clients"
+    assert place_client(placement, "c", fraction=0.5) == ("d1",), "its memory fits on d1, and not on d0"
+    assert place_client(placement, "d", fraction=0.5) == ("d0",), "its memory fits nowhere, and d0 has fewest clients"
 
 
 def test_memory_is_promised_up_to_the_bound() -> None:
@@ -92,11 +92,11 @@ def test_affinity_is_the_same_device() -> None:
     placement.remove("c")
     place_client(placement, "x")
     assert place_client(placement, "d", affinity="pair") != place_client(placement, "e", affinity="none"), (
-        "it is free again"
+        "the device is free again"
     )
 
 
-def test_affinity_that_cannot_be_is_refused() -> None:
+def test_impossible_affinity_is_refused() -> None:
     placement = make_placement(2)
     place_client(placement, "a", affinity="pair", share=0.8)
     with pytest.raises(Refused, match=r"device 0 .* has 0.2 of its share left; device 1 .* no client with affinity"):
@@ -130,9 +130,9 @@ def test_exclusion_shares_only_with_its_own() -> None:
         place_client(placement, "f", devices=team)
 
 
-@pytest.mark.parametrize(("wanted", "got"), [("d2", "d2"), ("1", "d1"), ("device 0", "d0")])
-def test_a_device_can_be_named(wanted: str, got: str) -> None:
-    assert place_client(make_placement(3), "a", devices=(wanted,)) == (got,)
+@pytest.mark.parametrize(("name", "got"), [("d2", "d2"), ("1", "d1"), ("device 0", "d0")])
+def test_a_device_can_be_named(name: str, got: str) -> None:
+    assert place_client(make_placement(3), "a", devices=(name,)) == (got,)
 
 
 def test_several_can_be_named_to_choose_from() -> None:
@@ -209,12 +209,12 @@ def test_strategies_change_live() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"strategy": "best"}, "strategy='best' is unknown: allowed are spread, pack, fgd"),
         ({"oversubscription": 0.5}, "oversubscription=0.5 is out of range: allowed is 1 or more"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(Refused, match=message):
         PlacementSettings(**wrong)  # type: ignore[arg-type]

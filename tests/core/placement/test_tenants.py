@@ -23,28 +23,30 @@ def placement() -> Placement:
 
 
 def come(placement: Placement, client: str, tenant: str = "students", gpus: int = 1, **quota: Any) -> None:
-    wanted = Quota(**{"limit": 0.8, "memory": 20 * GIB, **quota})
-    placement.place(client, PlacementRequest(gpus=gpus, share=wanted.share, memory=wanted.memory), tenant, wanted)
+    full_quota = Quota(**{"limit": 0.8, "memory": 20 * GIB, **quota})
+    placement.place(
+        client, PlacementRequest(gpus=gpus, share=full_quota.share, memory=full_quota.memory), tenant, full_quota
+    )
 
 
-def test_what_is_not_asked_for_is_within_the_ceiling() -> None:
+def test_defaults_are_within_the_ceiling() -> None:
     assert Tenants([STUDENTS]).with_ceilings(Quota(), "students") == FITTING
     assert Tenants([STUDENTS]).with_ceilings(Quota(), "others") == Quota()
 
 
 @pytest.mark.parametrize(
-    ("quota", "said"),
+    ("quota", "message"),
     [
         ({"limit": 0.9}, "limit=0.9 is above that of tenant 'students': allowed is up to 0.8"),
         ({"memory": 21 * GIB}, "memory=21GiB is above that of tenant 'students': allowed is up to 20 GiB"),
         ({"memory": None}, "all of the device's memory is above"),
     ],
 )
-def test_no_client_is_above_its_tenants_ceiling(placement: Placement, quota: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+def test_no_client_is_above_its_tenants_ceiling(placement: Placement, quota: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message):
         come(placement, "a", **quota)
     come(placement, "a")
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(Refused, match=message):
         placement.change("a", PlacementRequest(), Quota(**{"limit": 0.8, "memory": 20 * GIB, **quota}))
 
 
@@ -68,7 +70,7 @@ def test_the_number_of_clients_is_bounded(placement: Placement) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"shares": 1}, "unknown key 'shares': allowed are users, groups, share, limit, memory, max_clients, cells"),
         ({"share": "much"}, "share='much' is no number"),
@@ -82,8 +84,8 @@ def test_the_number_of_clients_is_bounded(placement: Placement) -> None:
         ({"cells": 3}, "cells=3 is no object"),
     ],
 )
-def test_a_tenant_that_makes_no_sense_is_refused(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=f"tenant 'x'.*{said}"):
+def test_invalid_tenant_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=f"tenant 'x'.*{message}"):
         tenant_from_mapping("x", values)
 
 

@@ -1,4 +1,4 @@
-"""Buddy allocation of topology cells: split as little as possible, merge all that can be."""
+"""Buddy allocation of topology cells, which splits as few cells as possible and merges free cells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .placements import TWO_SOCKETS
 
 @st.composite
 def trees(draw: st.DrawFn, most: int = 3) -> dict[str, Any]:
-    """Hosts of any shape, also lopsided ones."""
+    """Draw hosts of any shape, even asymmetric hosts."""
     sizes = st.integers(1, most)
     numbers = iter(range(1000))
     return {
@@ -43,12 +43,12 @@ def test_the_smallest_larger_cell_is_split_and_merged_again() -> None:
     assert sorted(cell.path for cell in buddy.free) == ["n/s0/w0/d1", "n/s0/w1", "n/s1"]
     second = buddy.find_free(1)
     assert second is not None
-    assert second.path == "n/s0/w1", "it is a switch already: the other socket stays whole"
+    assert second.path == "n/s0/w1", "the switch of a split socket, so that the other socket stays whole"
     buddy.release(first)
     assert sorted(cell.path for cell in buddy.free) == ["n"]
 
 
-def test_what_is_not_free_cannot_be_taken() -> None:
+def test_cell_that_is_not_free_cannot_be_taken() -> None:
     tree = TopologyTree(TWO_SOCKETS)
     buddy = BuddyAllocator(tree)
     buddy.allocate(tree.levels[1][0])
@@ -58,7 +58,7 @@ def test_what_is_not_free_cannot_be_taken() -> None:
         buddy.release(tree.levels[2][1])
 
 
-def test_bad_devices_are_left_aside_and_whole_cells_stay_whole() -> None:
+def test_failed_devices_are_left_aside_and_whole_cells_stay_whole() -> None:
     tree = TopologyTree(TWO_SOCKETS)
     buddy = BuddyAllocator(tree)
     assert getattr(buddy.find_free(2, {"d0"}), "path", "") == "n/s1"
@@ -97,31 +97,31 @@ def test_any_sequence_leaves_free_cells_disjoint_and_as_large_as_they_can_be(
     assert set(buddy.free) == set(tree.roots)
 
 
-def exists(tree: TopologyTree, free: set[str], wanted: list[int], bad: set[str]) -> bool:
-    """By trying everything."""
-    level = max((level for level, count in enumerate(wanted) if count), default=None)
+def exists(tree: TopologyTree, free: set[str], counts: list[int], failed: set[str]) -> bool:
+    """Return whether places exist, by trying all of them."""
+    level = max((level for level, count in enumerate(counts) if count), default=None)
     if level is None:
         return True
-    rest = [count - (other == level) for other, count in enumerate(wanted)]
+    rest = [count - (other == level) for other, count in enumerate(counts)]
     cells = [set(cell.devices) for cell in tree.levels[level]]
-    return any(exists(tree, free - cell, rest, bad) for cell in cells if cell <= free and not cell & bad)
+    return any(exists(tree, free - cell, rest, failed) for cell in cells if cell <= free and not cell & failed)
 
 
 @given(nodes=trees(most=2), data=st.data())
 def test_packing_finds_places_exactly_when_there_are_some(nodes: dict[str, Any], data: st.DataObject) -> None:
     tree = TopologyTree(nodes)
-    bad = data.draw(st.sets(st.sampled_from(sorted(tree.leaves)), max_size=2))
-    wanted = [data.draw(st.integers(0, 2)) for _ in LEVELS]
-    found = pack_cells(tree.roots, wanted, bad)
-    assert (found is not None) == exists(tree, set(tree.leaves), wanted, bad)
+    failed = data.draw(st.sets(st.sampled_from(sorted(tree.leaves)), max_size=2))
+    counts = [data.draw(st.integers(0, 2)) for _ in LEVELS]
+    found = pack_cells(tree.roots, counts, failed)
+    assert (found is not None) == exists(tree, set(tree.leaves), counts, failed)
     if found:
-        assert [len(cells) for cells in found] == wanted
+        assert [len(cells) for cells in found] == counts
         assert disjoint(list(chain(*found)))
-        assert not bad & {uuid for cells in found for cell in cells for uuid in cell.devices}
+        assert not failed & {uuid for cells in found for cell in cells for uuid in cell.devices}
 
 
 @pytest.mark.parametrize(
-    ("nodes", "said"),
+    ("nodes", "message"),
     [
         ({"n": {"s": {"w": ["d0", "d0"]}}}, "switch n/s/w has device d0, which is at n/s/w/d0 already"),
         ({"n": {"s": {"w": []}}}, "switch n/s/w is empty: allowed are one device or more"),
@@ -129,6 +129,6 @@ def test_packing_finds_places_exactly_when_there_are_some(nodes: dict[str, Any],
         ({"n": {"s": {"w": "d0"}}}, "switch n/s/w is no list: allowed is a list of device UUIDs"),
     ],
 )
-def test_a_topology_that_is_none_is_refused(nodes: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+def test_invalid_topology_is_refused(nodes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message):
         TopologyTree(nodes)

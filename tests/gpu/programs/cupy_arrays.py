@@ -1,4 +1,4 @@
-"""CuPy: arrays from its own pool and from the driver's, a function of one's own, streams, pinned memory."""
+"""Program with CuPy: arrays from its own pool and from the driver's, a raw function, streams, pinned memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The driver itself by NVIDIA's cuda-bindings: launches, copies, a graph, mapped and stream-ordered memory.
+"""Program with driver calls by NVIDIA's cuda-bindings: launches, copies, a graph, mapped and stream-ordered memory.
 
-It also runs on the simulated driver."""
+The program also runs on the simulated driver.
+"""
 
 from __future__ import annotations
 

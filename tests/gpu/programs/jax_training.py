@@ -1,4 +1,4 @@
-"""JAX: a compiled training step."""
+"""Program with a compiled training step in JAX."""
 
 from __future__ import annotations
 

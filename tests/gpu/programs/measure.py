@@ -1,6 +1,6 @@
-"""What every program here does at its end: say its results and its speed. Standard library only.
+"""Measurement and report of the results and the speed of a program in this folder, with the standard library only.
 
-A program gives the same results each time, and says `SKIP reason` where it can't run.
+A program has the same results each time, and prints `SKIP reason` if it cannot run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-SECONDS = 1.5  # of measuring, after as long a time without
+SECONDS = 1.5  # of the measurement, after a third of it as warm-up
 
 
 def skip(reason: str) -> NoReturn:
@@ -21,7 +21,7 @@ def skip(reason: str) -> NoReturn:
 
 
 def need(*names: str) -> list[Any]:
-    """The modules, or the end of the program with a reason."""
+    """Return modules, or end the program with `SKIP` if one is missing."""
     found = []
     for name in names:
         try:
@@ -32,7 +32,7 @@ def need(*names: str) -> list[Any]:
 
 
 def rate(step: Callable[[], object], synchronise: Callable[[], object], batch: int = 20) -> float:
-    """Steps per second, the device kept busy: synchronised every `batch` steps only."""
+    """Return the steps per second, with a synchronisation after each `batch` steps, so that the device stays busy."""
     for seconds in (SECONDS / 3, SECONDS):
         synchronise()
         steps, began = 0, time.monotonic()

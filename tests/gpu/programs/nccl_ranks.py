@@ -1,4 +1,4 @@
-"""PyTorch: two ranks, each a process with a GPU, that reduce a tensor by NCCL and wait for each other at every step."""
+"""Program with two ranks in PyTorch, each a process with a GPU, that reduce a tensor by NCCL at every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch: a compiled model (torch.compile, which makes Triton code and a launcher in C)."""
+"""Program with a compiled model in PyTorch (torch.compile, which makes Triton code and a launcher in C)."""
 
 from __future__ import annotations
 

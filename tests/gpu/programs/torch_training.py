@@ -1,6 +1,7 @@
-"""PyTorch: a training step with mixed precision, convolutions (cuDNN) and matrix products (cuBLAS).
+"""Program with a training step in PyTorch: mixed precision, convolutions (cuDNN) and matrix products (cuBLAS).
 
-First by itself, with data from worker processes, then as a CUDA graph, and beside work on another stream."""
+The step runs with data from worker processes, then as a CUDA graph, and with work on another stream.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import torch.nn as nn  # noqa: E402
 
 
 class Numbers(torch.utils.data.Dataset):
-    """Made from their index, so that every run sees the same."""
+    """Data set with numbers computed from their index, so that every run has the same data."""
 
     def __len__(self) -> int:
         return 256
@@ -87,5 +88,5 @@ def main() -> None:
     report(results, rate(replay, torch.cuda.synchronize))
 
 
-if __name__ == "__main__":  # its data's workers import this file
+if __name__ == "__main__":  # the workers of the data loader import this file
     main()

@@ -1,4 +1,4 @@
-"""Triton: a function compiled at its first launch, and launched by Triton's own launcher."""
+"""Program with a Triton function, which is compiled at its first launch and launched by Triton's own launcher."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ class Policy:
         """Return the seconds that a turn of `client` lasts while another client waits; `turn_end` may override it."""
         settings = self.settings
         if settings.time_quantum == AUTO:
-            pays = client.switch_cost.total / settings.switch_overhead
-            return min(max(pays, settings.min_quantum), MAX_QUANTUM_SECONDS)
+            paying_seconds = client.switch_cost.total / settings.switch_overhead
+            return min(max(paying_seconds, settings.min_quantum), MAX_QUANTUM_SECONDS)
         return float(settings.time_quantum)
 
     def turn_end(self, grant: Grant, head: Client, starvation_deadline: float) -> float:
@@ -60,8 +60,8 @@ class Policy:
         et al., 1988).
         """
         if self.settings.idle_release == AUTO:
-            pays = client.switch_cost.total * self.settings.idle_factor
-            return min(max(pays, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
+            paying_seconds = client.switch_cost.total * self.settings.idle_factor
+            return min(max(paying_seconds, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
         return float(self.settings.idle_release)
 
     # --- usage

@@ -25,7 +25,7 @@ class Fair(VirtualClocks):
     name: ClassVar[str] = "fair"
 
     def weight(self, client: Client) -> float:
-        """Return the fraction of time that the client gets if all present contenders go on to want the device."""
+        """Return the fraction of time that the client gets if all present contenders go on to contend."""
         share = self.share(client)
         contention = max(
             (device.contention for device in client.device_bindings),

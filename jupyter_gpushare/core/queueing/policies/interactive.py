@@ -7,7 +7,7 @@ Clients are ordered by a sum of two terms, both in seconds over the client's wei
   foreground-background scheduling, least attained service first (Rai et al., SIGMETRICS'03; for clusters
   Tiresias, Gu et al., NSDI'19).
 
-Use of a device that no other client wants is free. The clock of a client that comes later begins where the first
+Use of a device without other contenders is free. The clock of a client that comes later begins where the first
 client's is. Other work, such as the next cell, starts from zero. Only time for which other clients waited is
 carried over to other work, less the pause before it. So cutting long work into many cells gains nothing. Time for which
 another user waited is carried over to the work of all clients of the user. So dividing work among many clients gains
@@ -17,7 +17,7 @@ A client with a smaller sum preempts a turn after the turn has paid for its swit
 the time that the preempting work has had already, up to a quantum. So new work starts at once, while two long cells
 take turns of a quantum.
 
-A user's clients that want the same device divide the user's part of it: five notebooks get no more than one.
+A user's clients that contend for the same device divide the user's part of it: five notebooks get no more than one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _WorkAtHand:
 
 @dataclass
 class _UserWork:
-    """Time that all clients of a user have had on a device while another user wanted it, less pauses since."""
+    """Time that all clients of a user have had on a device while another user contended for it, less pauses since."""
 
     contended: float = 0.0
     ended: float = 0.0  # the end of the time that was counted last
@@ -79,9 +79,9 @@ class Interactive(VirtualClocks):
         ahead = self.key(head) + min(quantum / weight, self._work_of(head).seconds) - self.clock(client)
         work = self._work_of(client).seconds - grant.earlier_work / weight
         overtaken = grant.work_starts_at + weight * _time_to_advance(ahead, work)
-        pays = grant.work_starts_at + max(self.settings.min_quantum, client.switch_cost.total)
+        paying_at = grant.work_starts_at + max(self.settings.min_quantum, client.switch_cost.total)
         if overtaken < base:
-            return max(overtaken, min(pays, base))
+            return max(overtaken, min(paying_at, base))
         return max(base, min(overtaken, starvation_deadline))
 
     def on_new_work(self, client: Client, pause: float, now: float) -> None:
@@ -89,7 +89,7 @@ class Interactive(VirtualClocks):
         carried = max(0.0, work.contended - pause)
         for device in client.device_bindings:
             user_work = self._user_work_of(device, client)
-            # While another client of the user wants the device, there is no pause.
+            # While another client of the user contends for the device, there is no pause.
             if device.contention.count_of_user(client.user) == (client.contending_share is not None):
                 user_work.contended = max(0.0, user_work.contended - (now - user_work.ended))
                 user_work.ended = now

@@ -11,8 +11,8 @@
 
 #pragma GCC visibility push(hidden)
 
-#define GRANULE_BYTES (2ull << 20) /* of the driver, for every device so far */
-/* of a block of a large allocation, so that evicted blocks soon make room for other clients */
+#define GRANULE_BYTES (2ull << 20) /* the driver's granularity, for every device so far */
+/* A block of a large allocation has at most this size, so that evicted blocks soon make room for other clients. */
 #define MAX_BLOCK_BYTES (64ull << 20)
 #define MAX_ACCESSES 4
 

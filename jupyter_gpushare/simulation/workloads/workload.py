@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
 
-from ..core.base.quota import Quota
+from ...core.base.quota import Quota
 
 REPAIR_SECONDS = 600.0  # duration of a device's failure
 

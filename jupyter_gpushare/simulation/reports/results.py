@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
-from .event_queue import SimClient
-
-if TYPE_CHECKING:
-    from .simulation import Simulation
+from ..entities import SimClient, SimDevice
 
 SHORT_SECONDS, MEDIUM_SECONDS = 10.0, 60.0  # seconds of GPU time
 LENGTH_CLASSES = ("short", "medium", "long")
@@ -48,30 +45,17 @@ class Results:
         if exclusive_seconds > 0:
             self.slowdowns[name].append((now - client.cell_started_at) / exclusive_seconds)
 
-    def finish(self, simulation: Simulation, seconds: float) -> None:
-        """Add the results of a simulation at its end; cells, turns and waits that go on count up to now."""
-        now = simulation.now
-        for client in simulation.all_clients:
-            simulation.end_work(client)
-            simulation.end_wait(client)
-            if client.has_open_work:
-                simulation.end_turn(client)
+    def finish(self, clients: Iterable[SimClient], devices: Collection[SimDevice], seconds: float) -> None:
+        """Add the totals of clients and devices at the end of a simulation that has lasted `seconds`."""
+        for client in clients:
             if client.cell_started_at >= 0:
                 self.unfinished[length_class(client.cell_gpu)] += 1
             self.work += client.gpu_seconds
             if client.gpu_seconds or client.wait_seconds:
                 self.gpu_time_ratios.append(client.gpu_seconds / (client.gpu_seconds + client.wait_seconds))
         self.seconds += seconds
-        self.device_seconds += seconds * len(simulation.devices)
-        self.busy += sum(device.busy_seconds for device in simulation.devices.values())
-        simulation.free_capacity.advance(now)
-        self.free += simulation.free_capacity.free
-        self.lost += simulation.free_capacity.unusable
-        self.switches += simulation.switches
-        self.bytes_moved += simulation.bytes_in + simulation.bytes_out
-        self.bytes_faulted += simulation.bytes_faulted
-        self.events += simulation.handled_timers
-        self.decisions += simulation.decisions
+        self.device_seconds += seconds * len(devices)
+        self.busy += sum(device.busy_seconds for device in devices)
 
     def __iadd__(self, other: Results) -> Results:
         for name in LENGTH_CLASSES:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from ..core.base.quota import Quota
+from ...core.base.quota import Quota
 from .traces import InvalidTrace, Trace
 from .workload import Cell, Participant
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..core.base.errors import Refused
-from ..core.base.quota import Quota
+from ...core.base.errors import Refused
+from ...core.base.quota import Quota
 from .workload import Cell, Participant
 
 VERSION = 1

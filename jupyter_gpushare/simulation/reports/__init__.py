@@ -1,0 +1,1 @@
+"""Results of a simulation, as figures, text and HTML."""

@@ -1,0 +1,1 @@
+"""Workloads: made, recorded or converted from a trace."""
