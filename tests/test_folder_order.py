@@ -34,12 +34,6 @@ ORDER = {
 MAX_FILES = 12  # in a folder, without __init__.py
 LARGE_FOLDERS = {"bench": "one file for each bench", "server": "one file for each service of the server"}
 
-CIRCLES = {
-    frozenset({"coordinator.engine." + name for name in ("client_registry", "coordinator", "periodic_tasks")}): (
-        "the registry and the tasks take the coordinator"
-    ),
-}
-
 ROOT = "jupyter_gpushare."
 
 
@@ -133,7 +127,7 @@ def test_imports_follow_the_order_of_folders() -> None:
 
 
 def test_there_is_no_circle_of_files() -> None:
-    assert [sorted(circle) for circle in circles(GRAPH) if not any(circle <= known for known in CIRCLES)] == []
+    assert [sorted(circle) for circle in circles(GRAPH)] == []
 
 
 def test_there_is_no_circle_of_folders() -> None:
