@@ -14,10 +14,10 @@ from ..config.traits import GpuShare
 from ..wire.client import default_coordinator_argv
 from . import handlers, metrics
 from .event_emitter import EventEmitter
-from .iopub_cells import CellReporter
-from .kernels import KERNEL_ACTIONS, KernelEvents, Kernels
-from .label_sync import CONTENTS_ACTIONS, LabelSync
-from .overrun_interrupts import OverrunInterrupter
+from .kernel_services.iopub_cells import CellReporter
+from .kernel_services.kernels import KERNEL_ACTIONS, KernelEvents, Kernels
+from .kernel_services.label_sync import CONTENTS_ACTIONS, LabelSync
+from .kernel_services.overrun_interrupts import OverrunInterrupter
 from .settings_drift import SettingsDrift
 from .supervisor import Supervisor
 from .websocket import EventsHandler

@@ -17,7 +17,7 @@ from ..settings.table import PUBLIC
 from ..wire import messages
 from ..wire.client import CoordinatorError
 from . import errors
-from .kernels import Kernels, UnknownKernel
+from .kernel_services.kernels import Kernels, UnknownKernel
 from .supervisor import Supervisor
 
 AUTH_RESOURCE = "gpushare"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.server import kernels as module
-from jupyter_gpushare.server.kernels import Kernels, UnknownKernel
+from jupyter_gpushare.server.kernel_services import kernels as module
+from jupyter_gpushare.server.kernel_services.kernels import Kernels, UnknownKernel
 
 from ..support.listener import Listener, reply
 

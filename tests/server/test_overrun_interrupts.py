@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.launch import kernel_env
-from jupyter_gpushare.server.overrun_interrupts import OverrunInterrupter
+from jupyter_gpushare.server.kernel_services.overrun_interrupts import OverrunInterrupter
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import default_coordinator_argv, ensure_coordinator_async
 

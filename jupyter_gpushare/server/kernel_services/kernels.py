@@ -11,10 +11,10 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
-from .. import launcher
-from ..provisioner import GpuShareProvisioner
-from ..wire.client import CoordinatorError
-from ..wire.messages import Interrupt
+from ... import launcher
+from ...provisioner import GpuShareProvisioner
+from ...wire.client import CoordinatorError
+from ...wire.messages import Interrupt
 
 PROVISIONER = "gpushare-provisioner"
 KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"

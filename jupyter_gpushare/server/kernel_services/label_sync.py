@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..launch.kernel_env import label_of
-from ..wire.client import AsyncClient, CoordinatorError
-from ..wire.messages import Attach
+from ...launch.kernel_env import label_of
+from ...wire.client import AsyncClient, CoordinatorError
+from ...wire.messages import Attach
 from .kernels import Kernels, UnknownKernel
 
 CONTENTS_ACTIONS = "https://events.jupyter.org/jupyter_server/contents_service/v1"

@@ -15,8 +15,8 @@ from typing import Any
 
 from jupyter_client.session import Session
 
-from ..wire.client import AsyncClient, Unreachable
-from ..wire.messages import Attach, Cell
+from ...wire.client import AsyncClient, Unreachable
+from ...wire.messages import Attach, Cell
 from .kernels import Kernels, UnknownKernel
 
 START_TIMEOUT_SECONDS = 10.0
