@@ -32,7 +32,7 @@ ORDER = {
 }
 
 MAX_FILES = 12  # in a folder, without __init__.py
-LARGE_FOLDERS = {"bench": "one file for each bench", "server": "one file for each service of the server"}
+LARGE_FOLDERS = {"bench": "one file for each bench"}
 
 ROOT = "jupyter_gpushare."
 

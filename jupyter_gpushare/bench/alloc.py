@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from . import harness, progress
+from .support import harness, progress
 
 _ROUNDS = 5
 _BATCHES = "2000"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import memory_holders, progress
+from .support import memory_holders, progress
 
 _BURST_SECONDS = 0.05
 _SECONDS = 4.0

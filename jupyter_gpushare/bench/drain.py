@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from . import harness, progress
+from .support import harness, progress
 
 _QUANTUM = 0.1  # seconds
 _SECONDS = 10.0

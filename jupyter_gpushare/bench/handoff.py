@@ -9,7 +9,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from . import harness
+from .support import harness
 
 _QUANTUM_SECONDS = 0.02
 _SECONDS = 10.0

@@ -18,8 +18,8 @@ from typing import Any
 
 from ..wire import messages, program
 from ..wire.client import Client
-from . import harness, progress
-from .synthetic_processes import MEMORY_FRACTION, Turn
+from .support import harness, progress
+from .support.synthetic_processes import MEMORY_FRACTION, Turn
 
 PROCESSES = 4
 SUBSCRIBERS = 10
@@ -71,7 +71,7 @@ def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seco
 
 def _start_workers(environment: dict[str, str], clients: int, memory: int) -> list[subprocess.Popen[str]]:
     bounds = [clients * number // PROCESSES for number in range(PROCESSES + 1)]
-    argv = program.argv("jupyter_gpushare.bench.synthetic_processes", environment["GPUSHARE_SOCKET"])
+    argv = program.argv("jupyter_gpushare.bench.support.synthetic_processes", environment["GPUSHARE_SOCKET"])
     loads = [(first, end - first, 0) for first, end in itertools.pairwise(bounds)]
     loads.append((0, 0, SUBSCRIBERS))  # in a process of their own, because snapshots would delay notebooks in theirs
     workers = []

@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from ..wire import program
-from . import harness, progress
+from .support import harness, progress
 
 _ROUNDS = 5
 _SECONDS = {"sim": 2.0, "gpu": 15.0}
@@ -43,7 +43,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
 def _speed(device: str, environment: dict[str, str], shared: bool) -> float:
     seconds = str(_SECONDS[device])
     if device == "gpu":
-        command = program.argv("jupyter_gpushare.bench.training", seconds)
+        command = program.argv("jupyter_gpushare.bench.support.training", seconds)
         result = harness.read_result(harness.start_program(command, environment, shared=shared))
         return float(result["steps"] / result["seconds"])
     result = harness.read_result(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from . import memory_holders, progress
+from .support import memory_holders, progress
 
 _JOB_SECONDS = 30.0  # device time of each client's job on a whole card: six quanta of 5 s, or three sweeps of 10 s
 _QUANTA_SECONDS = (5, 30)

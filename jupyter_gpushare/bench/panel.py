@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .synthetic_host import SNAPSHOTS_PER_SECOND, SyntheticHost, serving
+from .support.synthetic_host import SNAPSHOTS_PER_SECOND, SyntheticHost, serving
 
 CLIENTS, DEVICES, UPDATES = 50, 4, 200
 _ROOT = Path(__file__).resolve().parent.parent.parent

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..simulation import fragmentation
-from . import progress
+from .support import progress
 
 TRACES_VARIABLE = "GPUSHARE_TRACES"
 

@@ -11,7 +11,7 @@ from typing import Any
 from jupyter_client.manager import KernelManager
 
 from ..launch.kernel_env import SHIM
-from . import harness, progress
+from .support import harness, progress
 
 _ROUNDS = 7
 _PROGRAMS = 300

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import memory_holders, progress
+from .support import memory_holders, progress
 
 _ROUNDS = 4
 _MEMORY_KINDS = {"swap_pinned": "swap", "swap_pageable": "swap", "unified": "unified"}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.bench import progress
-from jupyter_gpushare.bench.synthetic_host import SyntheticHost, serving
+from jupyter_gpushare.bench.support import progress
+from jupyter_gpushare.bench.support.synthetic_host import SyntheticHost, serving
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.bench import memory_holders
+from jupyter_gpushare.bench.support import memory_holders
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workloads import traces

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..launch.kernel_env import SIMULATED_DRIVER, native_part
-from ..wire import messages, program
-from ..wire.client import Client, ensure_coordinator
+from ...launch.kernel_env import SIMULATED_DRIVER, native_part
+from ...wire import messages, program
+from ...wire.client import Client, ensure_coordinator
 
 # Turns of one client at a time, which most benches measure.
 EXCLUSIVE_TURNS = ("--policy", "fcfs", "--sharing", "exclusive", "--idle-release", "0.25")

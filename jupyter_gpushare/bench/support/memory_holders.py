@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..launch.kernel_env import SIMULATED_DRIVER
-from ..wire import messages, program
-from ..wire.client import Client
+from ...launch.kernel_env import SIMULATED_DRIVER
+from ...wire import messages, program
+from ...wire.client import Client
 from . import harness
 
 CARD_NAME = "A100 40GB PCIe 4.0 x16"  # its link: 25 GB/s each way (field figures), pageable copies about half
@@ -39,7 +39,7 @@ class MemoryHolder:
     """Process with `memory_program`, with `shared` as a client that has `options` of `jupyter gpushare run`."""
 
     def __init__(self, environment: dict[str, str], name: str, *options: str, shared: bool = True) -> None:
-        command = program.argv("jupyter_gpushare.bench.memory_program")
+        command = program.argv("jupyter_gpushare.bench.support.memory_program")
         if shared:
             command = program.argv("jupyter_gpushare", "run", "--label", name, *options, "--", *command)
         elif environment.get("GPUSHARE_SIMULATE") == "1":

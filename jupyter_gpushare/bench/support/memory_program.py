@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..launch.kernel_env import native_part
+from ...launch.kernel_env import native_part
 
 
 class MemoryProgram:

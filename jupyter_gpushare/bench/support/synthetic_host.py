@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from ..wire import messages
-from ..wire.client import encode
+from ...wire import messages
+from ...wire.client import encode
 
 SNAPSHOTS_PER_SECOND = 8.0  # below ten, the most that servers send to front ends
 _GIB = 1 << 30

@@ -15,11 +15,11 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from ..agent import link, process
-from ..agent.rule import CLOSED_GATE
-from ..wire import messages
-from ..wire.client import AsyncClient
-from ..wire.page import IN, OUT, RELIEVED
+from ...agent import link, process
+from ...agent.rule import CLOSED_GATE
+from ...wire import messages
+from ...wire.client import AsyncClient
+from ...wire.page import IN, OUT, RELIEVED
 
 # Means of exponential distributions: work of a cell, and time from a cell's end to the next cell.
 MEAN_WORK_SECONDS, MEAN_THINK_SECONDS = 0.5, 10.0

@@ -1,0 +1,1 @@
+"""Harness, programs and synthetic clients of the benches."""
