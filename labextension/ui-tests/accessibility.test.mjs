@@ -92,9 +92,8 @@ for (const [name, open] of [
   stage.test(`the ${name}`, async () => {
     const { page } = lab;
     void open();
-    const form = page.getByRole('dialog').locator('.gpushare-Form');
+    const form = (await panel.dialog()).locator('.gpushare-Form');
     const text = form.getByRole('textbox').first();
-    await form.waitFor();
     await assertRingsFit(form);
     if (await text.count()) {
       await text.fill('nonsense');

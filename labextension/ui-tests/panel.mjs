@@ -1,5 +1,7 @@
 /** The side panel and the dialogs of its actions, for tests. */
 
+import { waitUntil } from './jupyter.mjs';
+
 /** All elements are found by role and name, as assistive technology does. */
 export class Panel {
   constructor(lab) {
@@ -37,6 +39,19 @@ export class Panel {
   async act(name, label) {
     await this.menu(name).click();
     await this.page.getByRole('menuitem', { name: label }).click();
+  }
+
+  /**
+   * Return the dialog of an action once its first field has the focus.
+   *
+   * JupyterLab sets this focus in an idle period after it has drawn the dialog.
+   * Text that is typed earlier may go to the wrong field.
+   */
+  async dialog() {
+    const dialog = this.page.getByRole('dialog');
+    const field = dialog.locator('input, select').first();
+    await waitUntil(() => hasFocus(field), 'focus on the first field');
+    return dialog;
   }
 
   get timeline() {

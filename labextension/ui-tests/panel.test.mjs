@@ -72,7 +72,7 @@ stage.test('cells reach their end', async () => {
 
 stage.test('a refused quota can be corrected in the dialog', async () => {
   await panel.act(MINE, /^Change GPU Quota/);
-  const dialog = lab.page.getByRole('dialog');
+  const dialog = await panel.dialog();
   const share = dialog.getByLabel('Share');
   await dialog.getByLabel('Memory').fill('700MiB');
   await dialog.getByLabel('Limit').fill('80%');
@@ -98,7 +98,7 @@ stage.test('%gpushare shows the new quota', async () => {
 
 stage.test('an admin changes the quantum', async () => {
   await panel.node.getByRole('button', { name: /^Change/ }).click();
-  const dialog = lab.page.getByRole('dialog');
+  const dialog = await panel.dialog();
   await dialog.getByText('until the coordinator stops').waitFor();
   await dialog.getByLabel('Time quantum').fill('7');
   await lab.screenshot('settings-dialog');
@@ -120,12 +120,8 @@ stage.test('by keyboard: status item, panel, dialog, and back', async () => {
   await page.getByRole('menuitem', { name: /^Change GPU Quota/ }).waitFor();
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('Enter');
-  const dialog = page.getByRole('dialog');
-  await dialog.getByLabel('Share').waitFor();
-  await waitUntil(
-    () => hasFocus(dialog.getByLabel('Share')),
-    'focus on the first field'
-  );
+  const dialog = await panel.dialog();
+  assert.ok(await hasFocus(dialog.getByLabel('Share')));
   await page.keyboard.press('Escape');
   await dialog.waitFor({ state: 'detached' });
   await waitUntil(() => hasFocus(menu), 'focus on the button of the menu');
