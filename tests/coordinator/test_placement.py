@@ -185,7 +185,7 @@ def test_unverified_device_of_another_user_is_never_assigned(
     assert {
         register(two, client, words)[0] for client, words in zip("abcdef", ["affinity=pair", *5 * [""]], strict=True)
     } == {A, B}
-    assert "is not here" in refused(two, "h", "device=GPU-made-up")[1]
+    assert "does not exist" in refused(two, "h", "device=GPU-made-up")[1]
     assert refused(two, "i", gpus=3)[0] == "too_many_devices"
     liar.run_turn()  # the process may use the device that it has reported
     assert device(two, "GPU-made-up")["grants"][0]["client"] == "liar"

@@ -154,7 +154,7 @@ def test_failed_device_notifies_its_clients_and_gets_no_new_ones() -> None:
     come(host, "b")
     host.handle_event(ev.DeviceFailed("d0", "Xid 79"))
     host.handle_event(ev.DeviceFailed("d0", "Xid 79"))
-    assert notices(host) == [("a", "device d0 has failed: Xid 79; a restarted kernel gets another one")]
+    assert notices(host) == [("a", "device d0 has failed: Xid 79; restart the kernel to get another device")]
     assert come(host, "c") == ("d1",)
     host.handle_event(ev.DeviceRecovered("d0"))
     host.handle_event(ev.DeviceRecovered("d0"))

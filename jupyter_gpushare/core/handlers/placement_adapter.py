@@ -39,7 +39,7 @@ class PlacementAdapter:
             return
         for client in self.placement.fail(uuid, reason):
             self._notify(
-                client, f"device {device.name or uuid} has failed: {reason}; a restarted kernel gets another one"
+                client, f"device {device.name or uuid} has failed: {reason}; restart the kernel to get another device"
             )
         self.update_guests(now)
 
@@ -54,7 +54,7 @@ class PlacementAdapter:
 
     def _allocations_of(self, uuid: str) -> DeviceAllocations:
         if uuid not in self.placement.allocations:
-            raise IllegalEvent(f"no device {uuid} is known here")
+            raise IllegalEvent(f"there is no device {uuid}")
         return self.placement.allocations[uuid]
 
     def _notify(self, client: str, message: str) -> None:

@@ -208,7 +208,9 @@ class PlacementSearch:
             ]
             if not match:
                 known = "; ".join(map(self.display_name, self.schedulable_devices))
-                raise PlacementFailed(f"device={name!r} is not here: allowed are UUIDs, indexes and names of {known}")
+                raise PlacementFailed(
+                    f"device={name!r} does not exist: allowed are UUIDs, indexes and names of {known}"
+                )
             found.update(match)
         if len(found) < request.gpus:
             names = "+".join(request.devices)

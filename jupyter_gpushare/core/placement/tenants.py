@@ -175,7 +175,7 @@ def tenant_from_mapping(name: str, values: Mapping[str, Any]) -> Tenant:
             raise Refused(f"tenant {name!r}: {key}={values[key]!r} is no whole number")
     if not isinstance(values.get("cells", {}), Mapping):
         raise Refused(
-            f"tenant {name!r}: cells={values['cells']!r} is no object: allowed is for example {{'socket': 1}}"
+            f"tenant {name!r}: cells={values['cells']!r} is not an object: allowed is for example {{'socket': 1}}"
         )
     for level, count in values.get("cells", {}).items():
         if isinstance(count, bool) or not isinstance(count, int):

@@ -86,7 +86,9 @@ class TopologyTree:
             children = [self._add_leaf(uuid, cell, where) for uuid in parts]
         else:
             if not isinstance(parts, Mapping):
-                raise Refused(f"{where} is no object: allowed is an object with a member for each {LEVELS[level - 1]}")
+                raise Refused(
+                    f"{where} is not an object: allowed is an object with a member for each {LEVELS[level - 1]}"
+                )
             children = [self._build(level - 1, key, value, cell) for key, value in parts.items()]
         if not children:
             raise Refused(f"{where} is empty: allowed are one {LEVELS[level - 1]} or more")

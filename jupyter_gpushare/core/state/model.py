@@ -328,7 +328,7 @@ class EntityRegistry:
         try:
             return self.clients[identity]
         except KeyError:
-            raise UnknownClient(f"no client {identity!r} is known here") from None
+            raise UnknownClient(f"there is no client {identity!r}") from None
 
     def process(self, number: int) -> Process:
         try:

@@ -145,7 +145,7 @@ def test_several_can_be_named_to_choose_from() -> None:
 
 
 def test_unknown_device_is_refused_with_the_available_ones() -> None:
-    with pytest.raises(Refused, match=r"device='H100' is not here: .* device 0 \(Device 0\); device 1 \(Device 1\)"):
+    with pytest.raises(Refused, match=r"device='H100' does not exist: .* device 0 \(Device 0\); device 1 \(Device 1\)"):
         place_client(make_placement(2), "a", devices=("H100",))
 
 

@@ -81,7 +81,7 @@ def test_the_number_of_clients_is_bounded(placement: Placement) -> None:
         ({"cells": {"rack": 1}}, "unknown cell level 'rack': allowed are device, switch, socket, node"),
         ({"cells": {"node": -1}}, "cells node=-1 is out of range"),
         ({"cells": {"node": "1"}}, "cells node='1' is no whole number"),
-        ({"cells": 3}, "cells=3 is no object"),
+        ({"cells": 3}, "cells=3 is not an object"),
     ],
 )
 def test_invalid_tenant_is_refused(values: dict[str, Any], message: str) -> None:

@@ -125,7 +125,7 @@ def test_packing_finds_places_exactly_when_there_are_some(nodes: dict[str, Any],
     [
         ({"n": {"s": {"w": ["d0", "d0"]}}}, "switch n/s/w has device d0, which is at n/s/w/d0 already"),
         ({"n": {"s": {"w": []}}}, "switch n/s/w is empty: allowed are one device or more"),
-        ({"n": {"s": ["d0"]}}, "socket n/s is no object: allowed is an object with a member for each switch"),
+        ({"n": {"s": ["d0"]}}, "socket n/s is not an object: allowed is an object with a member for each switch"),
         ({"n": {"s": {"w": "d0"}}}, "switch n/s/w is no list: allowed is a list of device UUIDs"),
     ],
 )

@@ -71,7 +71,7 @@ class ClientHandlers:
         runtime = client_owned_by(self._state, connection, request.client)
         # A user's own clients are unregistered with each kernel, which is no change to audit.
         if self._state.scheduler.clients[request.client].user != connection.user:
-            self._audit.record(connection, "forget", request.client, "known", "forgotten")
+            self._audit.record(connection, "unregister", request.client, "registered", "unregistered")
         runtime.is_unregistered = True
         self._registry.remove_if_unconnected(runtime)
         return {}
