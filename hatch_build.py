@@ -197,6 +197,8 @@ def build_labextension(target_name: str, version: str, **kwargs: Any) -> None:
     An unpacked sdist, which has a PKG-INFO, contains the built extension and must not need Node.js.
     Its modification times cannot be compared, because not every tool restores them.
     """
+    # pip writes this file through the link that `make env` and `jupyter labextension develop` make.
+    (LABEXTENSION / "install.json").unlink(missing_ok=True)
     if Path("PKG-INFO").exists() and LABEXTENSION.is_dir():
         return
     from hatch_jupyter_builder.utils import npm_builder

@@ -127,6 +127,18 @@ def test_native_build_makes_only_what_changed(native_tree: Path) -> None:
     assert (native_tree / "jupyter_gpushare/native/page.h").read_text() == "#define ONE 2\n"
 
 
+def test_labextension_build_removes_the_file_that_pip_wrote_through_a_link(native_tree: Path) -> None:
+    """The wheel has this file from another folder, and hatchling refuses a second one."""
+    (native_tree / "PKG-INFO").touch()
+    extension = native_tree / "jupyter_gpushare/labextension"
+    extension.mkdir(parents=True)
+    for name in ("install.json", "package.json"):
+        (extension / name).write_text("{}")
+    program = "import hatch_build; hatch_build.build_labextension('wheel', 'standard')"
+    subprocess.run([sys.executable, "-c", program], cwd=native_tree, check=True)
+    assert [path.name for path in extension.iterdir()] == ["package.json"]
+
+
 def test_native_build_without_a_compiler_reports_the_remedy(native_tree: Path) -> None:
     result = _native(native_tree, CC="no-such-compiler")
     assert result.returncode == 1

@@ -118,7 +118,8 @@ def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> N
     for mine in programs["ada"]:
         assert executions(bare_host, [mine])
     assert re.search("coordinators of [2-9] users run on this host", output), output
-    assert "without sharing it" not in output, output  # bob's program shares the device by another coordinator
+    # bob's program shares the device by another coordinator.
+    assert "programs use the GPU without sharing it" not in output, output
     assert "coordinator --system" in output
 
 
