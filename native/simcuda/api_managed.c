@@ -59,6 +59,17 @@ CUresult sim_cuMemPrefetchAsync(CUstream fallback, CUdeviceptr address, size_t b
     return sim_cuMemPrefetchAsync_v2(fallback, address, bytes, location_of(device), 0, stream);
 }
 
+/* Advice has "standard default stream semantics" (documentation of cuMemAdvise), and no twin for the per-thread default
+ * stream. So an empty command takes its place in the legacy stream, although the advice itself holds at once. */
+static CUresult take_place_in_legacy_stream(struct sim_context *context) {
+    struct sim_command *command;
+    CUresult result = engine_begin(context->legacy, &command);
+    if (result)
+        return result;
+    command->kind = COMMAND_EMPTY;
+    return engine_commit(context->legacy);
+}
+
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation location) {
     struct sim_context *context;
     CUresult result = context_current(&context);
@@ -72,6 +83,10 @@ CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLoca
     struct sim_alloc *alloc = pin_managed(address, bytes);
     if (!alloc)
         return CUDA_ERROR_INVALID_VALUE;
+    if ((result = take_place_in_legacy_stream(context))) {
+        alloc_unpin(alloc);
+        return result;
+    }
     int on_device = location.type == CU_MEM_LOCATION_DEVICE;
     uint32_t bit = 1u << (on_device ? location.id & 15 : 31);
     pthread_mutex_lock(&alloc->lock);

@@ -1,9 +1,16 @@
 /* Stream capture: which calls are allowed meanwhile.
  *
  * Source of the rules: the driver's documentation of cuStreamBeginCapture, cuStreamIsCapturing and
- * cuThreadExchangeStreamCaptureMode. Source of the errors: measurements on NVIDIA hardware in ROCm/rocm-systems #4508
- * and #8338. Use of the legacy stream returns 906, and synchronising the context returns 900. Both end the capture in
- * any mode and thread. A thread's relaxed mode allows only "potentially unsafe" calls. */
+ * cuThreadExchangeStreamCaptureMode, and the CUDA programming guide, "Prohibited and unhandled operations". Source of
+ * the errors: measurements on NVIDIA hardware in ROCm/rocm-systems #4508 and #8338. Use of the legacy stream returns
+ * 906, synchronising the context returns 900, and a query of a captured event returns 907. All of them end the capture
+ * in any mode and thread.
+ *
+ * A thread's relaxed mode allows only "potentially unsafe" calls, of which no document has a list. Allocation and
+ * release are unsafe (documentation of cuThreadExchangeStreamCaptureMode). Queries of events and waits for events are
+ * unsafe (pytorch/pytorch #104555). Attributes of pools are unsafe (NVIDIA/cccl #11360), and here those of graph memory
+ * too. The end of a module is unsafe (NVIDIA/warp #401). Functions of the virtual-memory interface are safe, because
+ * PyTorch's expandable segments grow during captures. */
 #include <stdlib.h>
 
 #include "api.h"
@@ -79,6 +86,17 @@ CUresult capture_refuse(struct sim_stream *stream) {
     }
     pthread_mutex_unlock(&sim.capture_lock);
     return result;
+}
+
+CUresult capture_check_event(const struct sim_event *event) {
+    if (!event->capture_id)
+        return CUDA_SUCCESS;
+    pthread_mutex_lock(&sim.capture_lock);
+    struct sim_capture *capture = find_capture(event->capture_id);
+    if (capture)
+        capture->invalid = 1;
+    pthread_mutex_unlock(&sim.capture_lock);
+    return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 CUresult capture_append(struct sim_stream *stream, struct sim_command **out) {

@@ -139,9 +139,8 @@ static CUresult check_look(CUevent event) {
     SIM_ENTER();
     if (!is_valid(event))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (event->capture_id)
-        return CUDA_ERROR_CAPTURED_EVENT;
-    return capture_check_unsafe();
+    CUresult result = capture_check_event(event);
+    return result ? result : capture_check_unsafe();
 }
 
 CUresult cuEventQuery(CUevent event) {

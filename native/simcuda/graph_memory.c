@@ -212,9 +212,10 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal) {
 
 static CUresult check(CUdevice ordinal, int attribute, const void *value, int *device) {
     SIM_ENTER();
-    return !value || attribute < CU_GRAPH_MEM_USED || attribute > CU_GRAPH_MEM_RESERVED_HIGH
-               ? CUDA_ERROR_INVALID_VALUE
-               : device_of(ordinal, device);
+    if (!value || attribute < CU_GRAPH_MEM_USED || attribute > CU_GRAPH_MEM_RESERVED_HIGH)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = device_of(ordinal, device);
+    return result ? result : capture_check_unsafe();
 }
 
 CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, int attribute, void *value) {

@@ -153,7 +153,9 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 
 static CUresult check(CUmemoryPool pool, int attribute, const void *value) {
     SIM_ENTER();
-    return is_pool(pool) && value && attribute >= 1 && attribute <= USED_HIGH ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!is_pool(pool) || !value || attribute < 1 || attribute > USED_HIGH)
+        return CUDA_ERROR_INVALID_VALUE;
+    return capture_check_unsafe();
 }
 
 /* Attributes 1 to 3 are ints, the other attributes 64-bit numbers. */

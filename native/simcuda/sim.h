@@ -40,8 +40,8 @@ enum sim_command_kind {
     COMMAND_WRITE_VALUE,
     COMMAND_GRAPH,
     COMMAND_FREE,
-    COMMAND_EMPTY, /* from here on in graphs only */
-    COMMAND_CHILD,
+    COMMAND_EMPTY,
+    COMMAND_CHILD, /* from here on in graphs only */
     COMMAND_RECORD_NODE,
     COMMAND_WAIT_NODE,
     COMMAND_ALLOC_NODE,
@@ -279,6 +279,8 @@ CUresult capture_check_unsafe(void);
 CUresult capture_check_context(struct sim_context *context);
 /* returns 900 and invalidates the capture if the stream is capturing */
 CUresult capture_refuse(struct sim_stream *stream);
+/* returns 907 and invalidates the capture if the event was last recorded in one */
+CUresult capture_check_event(const struct sim_event *event);
 CUresult capture_append(struct sim_stream *stream,
                         struct sim_command **out); /* keeps sim.capture_lock if it succeeds */
 void capture_forget(struct sim_stream *stream);    /* the stream is being destroyed */

@@ -7,16 +7,7 @@ import threading
 from typing import Any
 
 from .harness import MIB, NON_BLOCKING, Cuda, on_driver
-from .test_facts import (
-    GLOBAL,
-    INVALIDATED,
-    RELAXED,
-    THREAD_LOCAL,
-    UNSUPPORTED,
-    capturing,
-    exchange_mode,
-    in_thread,
-)
+from .test_facts import RELAXED, THREAD_LOCAL, capturing, in_thread
 
 AT_LEAST, EQUAL = 0, 1
 
@@ -106,40 +97,6 @@ def test_default_streams_of_threads_are_independent(cuda: Cuda) -> None:
     word.value = 1
     cuda.cuStreamSynchronize(legacy)
     assert cuda.read_f32(memory, 0) == 7.0
-
-
-@on_driver()
-def test_unsafe_calls_in_the_capturing_thread(cuda: Cuda) -> None:
-    """cuMemAlloc in the thread that captures is refused with 900 and ends the capture, in global and thread-local mode;
-    in relaxed mode it is allowed.
-
-    Source: documentation of cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
-    """
-    for mode in (GLOBAL, THREAD_LOCAL):
-        with capturing(cuda, mode=mode) as (_, end):
-            assert cuda.code("cuMemAlloc", 4096) == UNSUPPORTED
-            assert end() == INVALIDATED
-    with capturing(cuda, mode=RELAXED) as (_, end):
-        assert cuda.code("cuMemAlloc", 4096) == 0
-        assert end() == 0
-
-
-@on_driver()
-def test_unsafe_calls_in_another_thread(cuda: Cuda) -> None:
-    """cuMemAlloc in another thread is refused with 900 only if the capture and the thread are both in global mode.
-
-    Source: documentation of cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
-    """
-
-    def allocate(mode: int) -> int:
-        cuda.cuCtxSetCurrent(cuda.context)
-        exchange_mode(cuda, mode)
-        return cuda.code("cuMemAlloc", 4096)
-
-    for own, other, expected in ((GLOBAL, GLOBAL, UNSUPPORTED), (GLOBAL, THREAD_LOCAL, 0), (THREAD_LOCAL, GLOBAL, 0)):
-        with capturing(cuda, mode=own) as (_, end):
-            assert in_thread(lambda other=other: allocate(other)) == expected
-            assert end() == (INVALIDATED if expected else 0)
 
 
 @on_driver()

@@ -1,0 +1,123 @@
+"""Facts about calls during a capture: unsafe ones, and those that use the legacy stream (see test_facts.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .harness import MIB, NON_BLOCKING, Cuda, on_driver
+from .test_facts import (
+    CAPTURED_EVENT,
+    GLOBAL,
+    IMPLICIT,
+    INVALIDATED,
+    RELAXED,
+    THREAD_LOCAL,
+    UNSUPPORTED,
+    capturing,
+    exchange_mode,
+    in_thread,
+)
+from .test_memory import location
+
+
+@on_driver()
+def test_unsafe_calls_in_the_capturing_thread(cuda: Cuda) -> None:
+    """cuMemAlloc in the thread that captures is refused with 900 and ends the capture, in global and thread-local mode;
+    in relaxed mode it is allowed.
+
+    Source: documentation of cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
+    """
+    for mode in (GLOBAL, THREAD_LOCAL):
+        with capturing(cuda, mode=mode) as (_, end):
+            assert cuda.code("cuMemAlloc", 4096) == UNSUPPORTED
+            assert end() == INVALIDATED
+    with capturing(cuda, mode=RELAXED) as (_, end):
+        assert cuda.code("cuMemAlloc", 4096) == 0
+        assert end() == 0
+
+
+@on_driver()
+def test_unsafe_calls_in_another_thread(cuda: Cuda) -> None:
+    """cuMemAlloc in another thread is refused with 900 only if the capture and the thread are both in global mode.
+
+    Source: documentation of cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
+    """
+
+    def allocate(mode: int) -> int:
+        cuda.cuCtxSetCurrent(cuda.context)
+        exchange_mode(cuda, mode)
+        return cuda.code("cuMemAlloc", 4096)
+
+    for own, other, expected in ((GLOBAL, GLOBAL, UNSUPPORTED), (GLOBAL, THREAD_LOCAL, 0), (THREAD_LOCAL, GLOBAL, 0)):
+        with capturing(cuda, mode=own) as (_, end):
+            assert in_thread(lambda other=other: allocate(other)) == expected
+            assert end() == (INVALIDATED if expected else 0)
+
+
+@on_driver()
+def test_attributes_of_pools_are_unsafe(cuda: Cuda) -> None:
+    """cuMemPoolGetAttribute in the thread that captures is refused with 900 and ends the capture.
+
+    Source: NVIDIA/cccl #11360 (measured by others). Not yet seen on a GPU.
+    """
+    pool = cuda.cuDeviceGetDefaultMemPool(cuda.device)
+    threshold = cuda.driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    with capturing(cuda, mode=THREAD_LOCAL) as (_, end):
+        assert cuda.code("cuMemPoolGetAttribute", pool, threshold) == UNSUPPORTED
+        assert end() == INVALIDATED
+
+
+@on_driver()
+def test_a_query_of_a_captured_event_ends_the_capture(cuda: Cuda) -> None:
+    """cuEventQuery of an event that a capture has recorded returns 907, also in relaxed mode, and the capture is lost.
+
+    Source: CUDA programming guide, "Prohibited and unhandled operations" and "Invalidation". Not yet seen on a GPU.
+    """
+    event = cuda.cuEventCreate(2)
+    exchange_mode(cuda, RELAXED)
+    for call in ("cuEventQuery", "cuEventSynchronize"):
+        with capturing(cuda, mode=RELAXED) as (stream, end):
+            cuda.cuEventRecord(event, stream)
+            assert cuda.code(call, event) == CAPTURED_EVENT
+            assert end() == INVALIDATED
+
+
+def advise(cuda: Cuda, memory: Any) -> int:
+    """Return the status of the advice that memory belongs on the device."""
+    advice = cuda.driver.CUmem_advise.CU_MEM_ADVISE_SET_PREFERRED_LOCATION
+    return cuda.code("cuMemAdvise", memory, MIB, advice, location(cuda, True))
+
+
+@on_driver()
+def test_advice_while_a_blocking_stream_captures(cuda: Cuda) -> None:
+    """cuMemAdvise returns 906 while a blocking stream captures, also in relaxed mode, and the capture is lost.
+
+    Source: documentation of cuMemAdvise ("uses standard default stream semantics"); CUDA programming guide, "Prohibited
+    and unhandled operations". Not yet seen on a GPU.
+    """
+    memory = cuda.cuMemAllocManaged(MIB, 1)
+    exchange_mode(cuda, RELAXED)
+    with capturing(cuda, mode=RELAXED) as (_, end):
+        assert advise(cuda, memory) == IMPLICIT
+        assert end() == INVALIDATED
+    with capturing(cuda, flags=NON_BLOCKING, mode=RELAXED) as (_, end):
+        assert advise(cuda, memory) == 0
+        assert end() == 0
+
+
+@on_driver()
+def test_advice_holds_back_later_work_of_blocking_streams(cuda: Cuda) -> None:
+    """Work of a blocking stream waits for advice that was given before, and the advice waits for earlier work.
+
+    Source: documentation of cuMemAdvise ("uses standard default stream semantics"); CUDA programming guide, "Implicit
+    synchronization". Not yet seen on a GPU.
+    """
+    early, late = cuda.cuStreamCreate(0), cuda.cuStreamCreate(0)
+    memory = cuda.cuMemAllocManaged(MIB, 1)
+    word, flag = cuda.host_flag()
+    cuda.launch("wait_flag", flag, 1, stream=early)
+    assert advise(cuda, memory) == 0
+    cuda.launch("spin", 1, stream=late)
+    assert not cuda.is_done(late)
+    word.value = 1
+    cuda.cuStreamSynchronize(late)
