@@ -55,13 +55,17 @@ def test_closed_gate_holds_and_open_gate_permits(client: CudaClient, process: Pr
     assert client.run_at_the_gate(process, 2) == 0
 
 
-def test_a_step_lets_each_thread_make_one_call(client: CudaClient, process: ProcessConnection) -> None:
-    """A thread that has made its call waits for the next step, so only the work that the device waits for comes."""
+@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+def test_a_step_lets_each_thread_make_one_call(client: CudaClient, process: ProcessConnection, flags: int) -> None:
+    """A thread that has made its call waits for the next step, so only the work that the device waits for comes.
+
+    Work of blocking streams would wait for anything that the drain submits to the legacy stream.
+    """
     process.open(1)
     client.run(
         "word = cuda.alloc(4096)[1]; cuda.cuMemsetD32_v2(c_uint64(word), 0, c_size_t(1)); cuda.spin(); done = []"
     )
-    client.run("waiting, setting = cuda.stream(1), cuda.stream(1)")
+    client.run(f"waiting, setting = cuda.stream({flags}), cuda.stream({flags})")
     assert client.run("cuda.launch('wait_flag', word, 7, stream=waiting), cuda.function('set_flag') and 0") == [0, 0]
     process.close_gate(1)
     wait_until(lambda: process.phase == CLOSING)

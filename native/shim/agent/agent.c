@@ -32,7 +32,6 @@ static struct {
     struct gpushare_permit permit; /* the last whole permit of the latest welcomed connection */
     struct counters counters;
     uint64_t submitted_at, submissions; /* when the last sum of the counters changed, and that sum */
-    uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
     uint64_t report_at;                 /* when to ring the coordinator; NEVER: no ring is due */
     uint32_t interrupts;
     uint32_t connections; /* welcomed connections that the rule has taken account of */
@@ -81,9 +80,7 @@ static uint32_t poll_work(uint64_t now, uint64_t *next) {
         return drain_poll(now, next) ? AGENT_QUIET : AGENT_BUSY;
     if (!(agent.out.acts & AGENT_POLL))
         return AGENT_NOT_POLLED;
-    bool inside = any_thread_in_gate(), anew = agent.finished_of != agent.submissions;
-    agent.finished_of = inside ? NEVER : agent.submissions;
-    return !inside && streams_poll(anew) ? AGENT_QUIET : AGENT_BUSY;
+    return !any_thread_in_gate() && streams_poll() ? AGENT_QUIET : AGENT_BUSY;
 }
 
 /* The slot of a process that has ended may stay for ever where there is no coordinator. So the device's lock must
@@ -165,7 +162,6 @@ static void set_gate(const struct agent_outputs *out, uint64_t now) {
     __atomic_store_n(&shim.gate, word, __ATOMIC_SEQ_CST);
     if (!is_open(word))
         return;
-    agent.finished_of = NEVER;
     busy_time_gate_opened(now);
     log_message(LOG_DEBUG, "opened the gate%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
 }
@@ -327,10 +323,9 @@ static void sleep_until(uint64_t next) {
 }
 
 static void *run(void *unused) {
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    RELAXED_MODE;
     pthread_setname_np(pthread_self(), "gpushare");
     prctl(PR_SET_TIMERSLACK, 1ul); /* so that short pauses during a drain are short */
-    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     while (atomic_load(&shim.state) != SHIM_DISABLED)
         sleep_until(poll_all());
     locks_close();

@@ -71,6 +71,7 @@ static void after_fork(void) {
     pages_after_fork();
     fds_after_fork();
     state_after_fork();
+    captures_after_fork();
     pthread_mutex_init(&start_lock, NULL);
     threads_after_fork();
     streams_after_fork();

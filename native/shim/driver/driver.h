@@ -92,6 +92,21 @@ static inline bool is_capturing(CUstream stream) {
     return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* --- captures.c: the program's captures, which no call of the shim may end or join --- */
+
+int relaxed_mode_begin(void);
+void relaxed_mode_end(const int *mode);
+/* The calling thread is in the relaxed capture mode until the end of the block. */
+#define RELAXED_MODE __attribute__((cleanup(relaxed_mode_end), unused)) const int mode_before = relaxed_mode_begin()
+
+void queries_lock(void);   /* no stream begins to capture, and no thread of the shim queries a stream, until … */
+void queries_unlock(void); /* … here */
+bool touches_capture(CUstream stream); /* a query of the stream would end a capture, and an event be part of it */
+/* Return true if no blocking stream of the current context, and no default stream, has unfinished work or captures. The
+ * lock is held. */
+bool blocking_streams_are_idle(void);
+void captures_after_fork(void);
+
 /* No function of another library, because lookups run before some libraries are ready for calls. */
 static inline bool names_are_equal(const char *a, const char *b) {
     while (*a && *a == *b)

@@ -14,7 +14,6 @@
 
 static struct {
     bool outside; /* all threads have been seen outside */
-    bool record;
     uint32_t scan;
     uint64_t pause;
     uint64_t began;    /* the first poll after the gate closed; 0: none yet */
@@ -27,7 +26,6 @@ void drain_start(void) {
         log_message(LOG_INFO, "take a full fence in each call, because membarrier is refused");
 }
 
-/* Earlier events do not count: the drain records new ones. */
 void drain_begin(void) {
     drain.outside = false;
     drain.pause = MIN_PAUSE_NS;
@@ -39,14 +37,13 @@ void drain_begin(void) {
 
 bool drain_poll(uint64_t now, uint64_t *next) {
     if (!drain.outside && all_threads_left_gate(drain.scan)) {
-        drain.outside = drain.record = true;
+        drain.outside = true;
         drain.pause = MIN_PAUSE_NS;
     }
-    if (drain.outside && streams_poll(drain.record)) {
+    if (drain.outside && streams_poll()) {
         drain.finished = now;
         return true;
     }
-    drain.record = false;
     drain.began = drain.began ? drain.began : now;
     if (now < drain.began + MAX_SPIN_NS) {
         sched_yield();

@@ -82,17 +82,14 @@ static void collect(void) {
 
 bool function_is_short(CUfunction function) {
     uint64_t exempt = PAGE_LOAD(the_page()->control.exempt_ns);
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a query of an event does not harm another thread's capture */
     if (!exempt || !function)
         return false;
-    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    RELAXED_MODE;
     pthread_mutex_lock(&function_times.lock);
     collect();
     const struct function_time *entry = find_entry(function);
     bool is_short = entry && entry->samples >= MIN_SAMPLES && entry->ns < exempt;
     pthread_mutex_unlock(&function_times.lock);
-    if (exchanged)
-        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     return is_short;
 }
 
@@ -149,15 +146,11 @@ static bool prepare(struct timer *timer) {
 }
 
 static bool record(CUevent event, CUstream stream) {
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
-    bool recorded = !is_capturing(stream) && REAL(cuEventRecord)(event, stream) == CUDA_SUCCESS;
-    if (exchanged)
-        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    return recorded;
+    return !touches_capture(stream) && REAL(cuEventRecord)(event, stream) == CUDA_SUCCESS;
 }
 
 void function_timing_begin(struct thread *thread, CUstream stream) {
+    RELAXED_MODE;
     struct timer *timer = &function_times.timers[thread->timer_number - 1];
     if (prepare(timer) && record(timer->from, stream))
         return;
@@ -166,6 +159,7 @@ void function_timing_begin(struct thread *thread, CUstream stream) {
 }
 
 void function_timing_end(uint32_t timer_number, CUstream stream, CUresult launched) {
+    RELAXED_MODE;
     struct timer *timer = &function_times.timers[timer_number - 1];
     finish_timer(timer, launched == CUDA_SUCCESS && timer->to && record(timer->to, stream));
 }

@@ -28,16 +28,17 @@ void gate_publish_waiting(void); /* in the page */
 
 /* --- streams.c: which streams carry work, and whether it has finished --- */
 
-bool streams_mark(CUstream stream);      /* false: not marked (no context, or capturing), so do not cache the stream */
-void streams_untrack(CUstream stream);   /* before its end or capture: an orphan event stands for its work */
-void streams_lock_all(CUstream stream);  /* keeps the agent off all streams, and untracks this one */
-void streams_unlock_all(CUcontext gone); /* NULL: no context has ended */
+bool streams_mark(CUstream stream); /* false: not marked (no context, or capturing), so do not cache the stream */
+/* Before the stream ends or captures: an orphan event stands for its work. The lock of captures.c is held. */
+void streams_untrack(CUstream stream);
 /* True: the context carried work, and `streams_context_destroyed` must follow its end. */
 bool streams_untrack_context(CUcontext context);
 void streams_context_destroyed(void);
-bool streams_poll(bool record_anew); /* agent: records events where needed; true: all marked work has finished */
-void streams_clear(void);            /* agent: all work has finished and the gate is closed */
-bool streams_have_work(void);        /* agent: some marked work has not finished */
+bool streams_poll(void);      /* agent: all marked work has finished */
+void streams_clear(void);     /* agent: all work has finished and the gate is closed */
+bool streams_have_work(void); /* agent: some marked work has not finished */
+/* Wait until the work of the context has finished. False: a capture prevents queries of the default streams. */
+bool streams_wait(CUcontext context);
 void streams_after_fork(void);
 
 /* --- drain.c --- */

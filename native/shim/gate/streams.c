@@ -1,28 +1,33 @@
 /* Streams that carry work of the present turn, and whether that work has finished.
  *
- * The table has an entry for each stream in use. All default streams of a context share one entry, because an event
- * on the context's legacy stream follows the work of all of them. Draining records an event for each entry and polls
- * it. An orphan event stands for the work of a stream that is destroyed or begins to capture. Contexts are never
- * synchronised, because that would invalidate another thread's capture. */
+ * The table has an entry for each stream in use. All default streams of a context share one entry, because a query of
+ * the context's legacy stream covers the work of all of them. An orphan event stands for the work of a stream that is
+ * destroyed or becomes part of a capture. The rules of driver/captures.c hold: no context is synchronised, no stream is
+ * queried that captures, and the legacy stream gets no event. Work behind such an event would wait for all work before
+ * it, which may need a call that a step lets in. */
 #include "gate/gate.h"
 
 #include <stdlib.h>
+#include <unistd.h>
+
+#define MIN_PAUSE_NS 20000
+#define MAX_PAUSE_NS 500000
 
 struct stream_state {
     CUcontext context;
     CUstream stream; /* DEFAULT for all default streams of the context */
-    CUevent event;   /* made when first needed */
-    bool has_work, is_recorded;
-    bool is_finished;   /* the stream had finished at the query, so there is no event to wait for */
-    bool is_per_thread; /* the default streams include one that only its own thread can name */
+    CUevent event;   /* of an orphan only */
+    bool has_work;
+    bool is_finished; /* at the last poll */
 };
 
 static struct {
     pthread_mutex_t lock;
     struct stream_state *states, *orphans;
     unsigned count, room, orphan_count, orphan_room;
-    unsigned contexts_ending; /* with work in them: their destruction waits for it */
 } streams = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Atomic unsigned contexts_ending; /* with work in them: their destruction waits for it */
 
 static bool is_default(CUstream stream) {
     return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
@@ -69,8 +74,7 @@ bool streams_mark(CUstream stream) {
     }
     if (state) {
         state->has_work = true;
-        state->is_recorded = false; /* an earlier event does not cover this work */
-        state->is_per_thread = state->is_per_thread || stream == CU_STREAM_PER_THREAD;
+        state->is_finished = false; /* an earlier query does not cover this work */
     }
     pthread_mutex_unlock(&streams.lock);
     return state != NULL;
@@ -100,144 +104,120 @@ static void visit_end(struct visit *visit) {
     visit->pushed = false;
 }
 
-enum recording { RECORDED, LATER, UNRECORDABLE };
-
-/* The context is current. */
-static enum recording record(struct stream_state *state) {
-    CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
-    int status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = REAL(cuStreamIsCapturing)(stream, &status);
-    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || status != CU_STREAM_CAPTURE_STATUS_NONE)
-        return LATER; /* the stream joined another stream's capture; its earlier work has no event yet */
-    state->is_finished = !state->is_per_thread && REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
-    if (state->is_finished) /* the usual case: no event has to pass through the device */
-        return RECORDED;
-    if (!state->event && REAL(cuEventCreate)(&state->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        state->event = NULL;
-        return UNRECORDABLE;
-    }
-    result = REAL(cuEventRecord)(state->event, stream);
-    if (result >= 900 && result <= 908) /* a capture began meanwhile */
-        return LATER;
-    return result == CUDA_SUCCESS ? RECORDED : UNRECORDABLE;
-}
+enum progress {
+    FINISHED,
+    UNKNOWN, /* no query is possible before a capture has ended */
+    UNFINISHED,
+};
 
 /* A context with an error, or one that has ended, has nothing left to wait for. */
-static bool has_finished(struct stream_state *state) {
-    if (state->is_finished)
-        return true;
-    CUresult result = REAL(cuEventQuery)(state->event);
+static enum progress progress_of(CUresult result) {
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
         log_once(LOG_INFO, "count the work of a failed context as finished (CUDA error %d)", result);
-    return result != CUDA_ERROR_NOT_READY;
+    return result == CUDA_ERROR_NOT_READY ? UNFINISHED : FINISHED;
 }
 
-bool streams_poll(bool record_anew) {
-    bool done = true;
+/* The lock of captures.c is held. */
+static enum progress query(struct visit *guest, const struct stream_state *state) {
+    CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
+    if (!visit(guest, state->context))
+        return FINISHED;
+    return touches_capture(stream) ? UNKNOWN : progress_of(REAL(cuStreamQuery)(stream));
+}
+
+/* Return the slowest progress of a context's work, or of all work if `context` is NULL. */
+static enum progress query_all(CUcontext context) {
+    enum progress slowest = FINISHED;
     struct visit guest = {0};
+    queries_lock();
     pthread_mutex_lock(&streams.lock);
     for (unsigned i = 0; i < streams.count; i++) {
         struct stream_state *state = &streams.states[i];
-        if (record_anew)
-            state->is_recorded = false;
-        if (!state->has_work || state->is_recorded)
+        if (!state->has_work || (context && state->context != context))
             continue;
-        enum recording outcome = visit(&guest, state->context) ? record(state) : UNRECORDABLE;
-        state->is_recorded = outcome == RECORDED;
-        if (outcome == LATER)
-            done = false;
-        if (outcome == UNRECORDABLE) {
-            log_once(LOG_INFO, "count the work of a stream without queries as finished");
-            state->has_work = false;
-        }
-    }
-    for (unsigned i = 0; i < streams.count; i++) {
-        struct stream_state *state = &streams.states[i];
-        if (state->has_work && state->is_recorded && !has_finished(state))
-            done = false;
+        enum progress progress = query(&guest, state);
+        state->is_finished = progress == FINISHED;
+        slowest = progress > slowest ? progress : slowest;
     }
     for (unsigned i = 0; i < streams.orphan_count;) {
-        struct stream_state *state = &streams.orphans[i];
-        if (!has_finished(state)) {
-            done = false;
+        struct stream_state *orphan = &streams.orphans[i];
+        if (progress_of(REAL(cuEventQuery)(orphan->event)) != FINISHED) {
+            slowest = !context || orphan->context == context ? UNFINISHED : slowest;
             i++;
             continue;
         }
-        if (visit(&guest, state->context))
-            REAL(cuEventDestroy_v2)(state->event);
-        *state = streams.orphans[--streams.orphan_count];
+        if (visit(&guest, orphan->context))
+            REAL(cuEventDestroy_v2)(orphan->event);
+        *orphan = streams.orphans[--streams.orphan_count];
     }
-    done = done && streams.contexts_ending == 0;
     visit_end(&guest);
     pthread_mutex_unlock(&streams.lock);
-    return done;
+    queries_unlock();
+    return slowest;
+}
+
+bool streams_poll(void) {
+    return query_all(NULL) == FINISHED && atomic_load(&contexts_ending) == 0;
+}
+
+bool streams_have_work(void) {
+    return query_all(NULL) == UNFINISHED;
+}
+
+bool streams_wait(CUcontext context) {
+    RELAXED_MODE;
+    uint64_t pause = MIN_PAUSE_NS;
+    enum progress progress;
+    while ((progress = query_all(context)) == UNFINISHED) {
+        usleep((useconds_t)(pause / 1000));
+        pause = min_u64(pause * 3 / 2, MAX_PAUSE_NS);
+    }
+    return progress == FINISHED;
 }
 
 /* A thread may be marking again already, if the gate has been opened since. */
 void streams_clear(void) {
     pthread_mutex_lock(&streams.lock);
     for (unsigned i = 0; i < streams.count; i++)
-        if (streams.states[i].is_recorded)
-            streams.states[i].has_work = streams.states[i].is_recorded = false;
+        if (streams.states[i].is_finished)
+            streams.states[i].has_work = streams.states[i].is_finished = false;
     pthread_mutex_unlock(&streams.lock);
 }
 
-/* Query the stream without an event where that is enough. */
-static bool is_unfinished(struct stream_state *state) {
-    CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
-    if (state->is_per_thread)
-        return record(state) == RECORDED && !has_finished(state);
-    int status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE &&
-           REAL(cuStreamQuery)(stream) == CUDA_ERROR_NOT_READY;
-}
-
-bool streams_have_work(void) {
-    bool busy = false;
-    struct visit guest = {0};
-    pthread_mutex_lock(&streams.lock);
-    for (unsigned i = 0; i < streams.count && !busy; i++) {
-        struct stream_state *state = &streams.states[i];
-        if (state->has_work && visit(&guest, state->context))
-            busy = is_unfinished(state);
-    }
-    visit_end(&guest);
-    pthread_mutex_unlock(&streams.lock);
-    return busy;
-}
-
-static void drop_locked(CUstream stream) {
-    struct stream_state *state = is_default(stream) ? NULL : find(NULL, stream);
-    if (state) {
-        struct visit guest = {0};
-        int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a query of a stream does not harm another thread's capture */
-        bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
-        if (visit(&guest, state->context)) {
-            struct stream_state *orphan = NULL;
-            if (state->has_work && record(state) == RECORDED && !state->is_finished)
-                orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room);
-            if (orphan)
-                *orphan = *state;
-            else if (state->event)
-                REAL(cuEventDestroy_v2)(state->event);
-            visit_end(&guest);
-        }
-        if (exchanged)
-            REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-        *state = streams.states[--streams.count];
-    }
-    threads_drop_stream(stream);
-    throttle_drop_stream(stream);
+/* Record an orphan for unfinished work of the stream. */
+static void make_orphan(struct visit *guest, const struct stream_state *state) {
+    struct stream_state orphan = {.context = state->context};
+    if (query(guest, state) != UNFINISHED ||
+        REAL(cuEventCreate)(&orphan.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return;
+    struct stream_state *place = NULL;
+    if (REAL(cuEventRecord)(orphan.event, state->stream) == CUDA_SUCCESS)
+        place = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room);
+    if (place)
+        *place = orphan;
+    else
+        REAL(cuEventDestroy_v2)(orphan.event);
 }
 
 void streams_untrack(CUstream stream) {
+    RELAXED_MODE;
+    struct visit guest = {0};
     pthread_mutex_lock(&streams.lock);
-    drop_locked(stream);
+    struct stream_state *state = is_default(stream) ? NULL : find(NULL, stream);
+    if (state) {
+        if (state->has_work)
+            make_orphan(&guest, state);
+        *state = streams.states[--streams.count];
+    }
+    visit_end(&guest);
+    threads_drop_stream(stream);
+    throttle_drop_stream(stream);
     pthread_mutex_unlock(&streams.lock);
 }
 
-static bool drop_context_locked(CUcontext context) {
+bool streams_untrack_context(CUcontext context) {
     bool busy = false;
+    pthread_mutex_lock(&streams.lock);
     throttle_drop_context(context);
     for (unsigned i = 0; i < streams.count;) {
         struct stream_state *state = &streams.states[i];
@@ -249,7 +229,7 @@ static bool drop_context_locked(CUcontext context) {
         for (uintptr_t stream = 0; state->stream == DEFAULT && stream <= (uintptr_t)CU_STREAM_PER_THREAD; stream++)
             threads_drop_stream((CUstream)stream);
         threads_drop_stream(state->stream);
-        *state = streams.states[--streams.count]; /* its event ends with the context */
+        *state = streams.states[--streams.count];
     }
     for (unsigned i = 0; i < streams.orphan_count;) {
         if (streams.orphans[i].context != context) {
@@ -257,36 +237,15 @@ static bool drop_context_locked(CUcontext context) {
             continue;
         }
         busy = true;
-        streams.orphans[i] = streams.orphans[--streams.orphan_count];
+        streams.orphans[i] = streams.orphans[--streams.orphan_count]; /* its event ends with the context */
     }
-    return busy;
-}
-
-bool streams_untrack_context(CUcontext context) {
-    pthread_mutex_lock(&streams.lock);
-    bool busy = drop_context_locked(context);
-    streams.contexts_ending += busy;
+    atomic_fetch_add(&contexts_ending, busy);
     pthread_mutex_unlock(&streams.lock);
     return busy;
-}
-
-/* Between lock and unlock the agent queries no stream and no context. So no event of the shim gets into a capture
- * that is about to begin, and no ending context is used. */
-void streams_lock_all(CUstream stream) {
-    pthread_mutex_lock(&streams.lock);
-    drop_locked(stream);
-}
-
-void streams_unlock_all(CUcontext gone) {
-    if (gone)
-        drop_context_locked(gone);
-    pthread_mutex_unlock(&streams.lock);
 }
 
 void streams_context_destroyed(void) {
-    pthread_mutex_lock(&streams.lock);
-    streams.contexts_ending--;
-    pthread_mutex_unlock(&streams.lock);
+    atomic_fetch_sub(&contexts_ending, 1);
 }
 
 void streams_after_fork(void) {
@@ -294,5 +253,5 @@ void streams_after_fork(void) {
     streams.states = streams.orphans =
         NULL; /* left to the parent's heap image, because the allocator's state is unknown here */
     streams.count = streams.room = streams.orphan_count = streams.orphan_room = 0;
-    streams.contexts_ending = 0;
+    atomic_store(&contexts_ending, 0);
 }

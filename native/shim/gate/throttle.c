@@ -250,7 +250,7 @@ static uint64_t delay_until_room(struct stream_state **found, CUstream stream, u
                                  bool ends) {
     struct stream_state *state = *found;
     uint64_t goal = window / BATCHES_PER_WINDOW;
-    if (is_capturing(stream)) /* the stream has joined another stream's capture */
+    if (touches_capture(stream)) /* the stream has joined another stream's capture */
         return 0;
     collect(state, now, goal);
     if (state->is_recording)
@@ -273,7 +273,6 @@ static uint64_t delay_until_room(struct stream_state **found, CUstream stream, u
 
 uint64_t throttle_admit(struct thread *thread, CUstream stream) {
     uint64_t now = now_ns(), window = window_in_force(budget_in_force()), pause = 0;
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a query of an event does not harm another thread's capture */
     pthread_mutex_lock(&throttle.lock);
     uint32_t generation = atomic_load(&throttle.generation);
     struct stream_state *state = NULL;
@@ -283,10 +282,8 @@ uint64_t throttle_admit(struct thread *thread, CUstream stream) {
         reset(state, generation, now);
     bool ends;
     if (state && !state->is_unbounded && is_batch_boundary(state, now, window / BATCHES_PER_WINDOW, &ends)) {
-        bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+        RELAXED_MODE;
         pause = delay_until_room(&state, stream, now, window, ends);
-        if (exchanged)
-            REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     }
     pause = max_u64(pause, budget_delay(thread, generation, now));
     if (!pause && state) {

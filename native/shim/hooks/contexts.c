@@ -19,48 +19,45 @@ static void drop_default_stream(void) {
         atomic_store_explicit(&this_thread.last_stream, NO_STREAM, memory_order_relaxed);
 }
 
-CUresult hook_cuStreamDestroy(CUstream stream) {
-    if (is_active())
-        streams_untrack(stream);
-    return REAL(cuStreamDestroy)(stream);
-}
-
-CUresult hook_cuStreamDestroy_v2(CUstream stream) {
-    if (is_active())
-        streams_untrack(stream);
-    return REAL(cuStreamDestroy_v2)(stream);
-}
-
-#define CAPTURE(call)                                                                                                  \
+/* The stream ends or captures, and no query of the shim comes between the orphan and the call. */
+#define UNTRACK(call)                                                                                                  \
     do {                                                                                                               \
-        bool watched = is_active();                                                                                    \
-        if (watched)                                                                                                   \
-            streams_lock_all(stream);                                                                                  \
+        if (!is_active())                                                                                              \
+            return (call);                                                                                             \
+        queries_lock();                                                                                                \
+        streams_untrack(stream);                                                                                       \
         CUresult result = (call);                                                                                      \
-        if (watched)                                                                                                   \
-            streams_unlock_all(NULL);                                                                                  \
+        queries_unlock();                                                                                              \
         return result;                                                                                                 \
     } while (0)
 
+CUresult hook_cuStreamDestroy(CUstream stream) {
+    UNTRACK(REAL(cuStreamDestroy)(stream));
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream stream) {
+    UNTRACK(REAL(cuStreamDestroy_v2)(stream));
+}
+
 CUresult hook_cuStreamBeginCapture(bool twin, CUstream stream) {
-    CAPTURE(REAL_TWIN(cuStreamBeginCapture, twin)(stream));
+    UNTRACK(REAL_TWIN(cuStreamBeginCapture, twin)(stream));
 }
 
 CUresult hook_cuStreamBeginCapture_v2(bool twin, CUstream stream, int mode) {
-    CAPTURE(REAL_TWIN(cuStreamBeginCapture_v2, twin)(stream, mode));
+    UNTRACK(REAL_TWIN(cuStreamBeginCapture_v2, twin)(stream, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph(bool twin, CUstream stream, CUgraph graph, const CUgraphNode *nodes,
                                           const void *edges, size_t count, int mode) {
-    CAPTURE(REAL_TWIN(cuStreamBeginCaptureToGraph, twin)(stream, graph, nodes, edges, count, mode));
+    UNTRACK(REAL_TWIN(cuStreamBeginCaptureToGraph, twin)(stream, graph, nodes, edges, count, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToCig(bool twin, CUstream stream, void *parameters) {
-    CAPTURE(REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
+    UNTRACK(REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
 }
 
 CUresult hook_cuStreamBeginRecaptureToGraph(bool twin, CUstream stream, int mode, CUgraph graph, void *f, void *data) {
-    CAPTURE(REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
+    UNTRACK(REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
 }
 
 #define SWITCH(call)                                                                                                   \
@@ -164,12 +161,14 @@ static CUcontext primary(CUdevice device) {
         if (!context)                                                                                                  \
             return (call);                                                                                             \
         residency_pause();                                                                                             \
-        streams_lock_all(DEFAULT);                                                                                     \
+        queries_lock();                                                                                                \
         CUresult result = (call);                                                                                      \
         unsigned flags;                                                                                                \
         int active = 1;                                                                                                \
         bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;              \
-        streams_unlock_all(gone ? context : NULL);                                                                     \
+        if (gone && streams_untrack_context(context))                                                                  \
+            streams_context_destroyed();                                                                               \
+        queries_unlock();                                                                                              \
         residency_resume(gone ? context : NULL);                                                                       \
         if (gone)                                                                                                      \
             release_context_memory(context);                                                                           \
@@ -212,12 +211,14 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
         REAL(cuCtxPopCurrent_v2)(&left);
     CUcontext whole = known ? primary(device) : NULL;
     bool busy = streams_untrack_context(context);
-    streams_lock_all(DEFAULT);
+    queries_lock();
     CUresult result = REAL(cuGreenCtxDestroy)(green);
     unsigned flags;
     int active = 1;
     bool gone = whole && REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
-    streams_unlock_all(gone ? whole : NULL);
+    if (gone && streams_untrack_context(whole))
+        streams_context_destroyed();
+    queries_unlock();
     if (busy)
         streams_context_destroyed();
     if (gone) {
