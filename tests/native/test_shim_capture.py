@@ -1,17 +1,37 @@
-"""Stream capture: captured calls pass a closed gate, and draining leaves captures valid."""
+"""Stream capture: captured calls pass a closed gate, and no call of the shim's own ends a capture."""
 
 from __future__ import annotations
+
+import pytest
 
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED
 
 from .conftest import CudaClient, NativeHost
-from .fake_coordinator import ProcessConnection, wait_until
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 CAPTURE = "cuda.cuStreamBeginCapture_v2(c_void_p(one), {})"
 END = "cuda.cuStreamEndCapture(c_void_p(one), byref(graph))"
 INSTANTIATE = "cuda.cuGraphInstantiateWithFlags(byref(graph_exec), graph, ctypes.c_ulonglong(0))"
 SETUP = "one = cuda.stream(1); two = cuda.stream(1); graph = c_void_p(); graph_exec = c_void_p()"
+MIB = 1 << 20
+PREFERRED_LOCATION = 2
+TOOLS = """
+def in_other_thread(function, relaxed=False):
+    found = []
+    def run():
+        cuda.make_current()
+        if relaxed:
+            cuda.cuThreadExchangeStreamCaptureMode(byref(c_int(2)))
+        found.append(function())
+    in_thread(run).join()
+    return found[0]
+
+def preferred_location(memory):
+    place = c_int()
+    size = c_size_t(1 << 20)
+    return cuda.cuMemRangeGetAttribute(byref(place), c_size_t(4), 2, c_uint64(memory), size) or place.value
+"""
 
 
 def test_captured_calls_pass_and_the_graph_waits_at_the_gate(client: CudaClient, process: ProcessConnection) -> None:
@@ -117,3 +137,85 @@ def test_a_graph_cannot_free_memory_that_no_graph_has_allocated(client: CudaClie
     assert process.page.report.allocated == 1 << 20
     assert client.run("cuda.cuMemsetD8_v2(c_uint64(memory), 1, c_size_t(1 << 20)), cuda.free(memory)") == [0, 0]
     assert process.page.report.allocated == 0
+
+
+@pytest.mark.parametrize("mode", ["unified", "swap", "plain"])
+def test_stream_ordered_memory_of_another_thread_leaves_a_global_capture_valid(
+    machine: NativeHost, coordinator: ScriptedCoordinator, mode: str
+) -> None:
+    """The second allocation finds the limit reached, so it waits for the stream that frees the first one."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode)
+    process.page.control.memory_limit = 3 * MIB
+    process.open(1)
+    client.run(SETUP + TOOLS)
+    client.run(
+        "allocate = lambda: cuda.alloc(2 << 20, 'cuMemAllocAsync', c_void_p(two))\n"
+        "free = lambda: cuda.cuMemFreeAsync(c_uint64(memory), c_void_p(two))"
+    )
+    assert client.run(CAPTURE.format(GLOBAL)) == 0
+    client.run("code, memory = in_other_thread(allocate)")
+    assert client.run("code, cuda.spin(50, two), in_other_thread(free)") == [0, 0, 0]
+    client.run("code, memory = in_other_thread(allocate)")
+    assert client.run("code, in_other_thread(free)") == [0, 0]
+    assert client.run(END) == 0
+    client.run("cuda.cuStreamSynchronize(c_void_p(two))")
+    wait_until(lambda: process.page.report.allocated == 0)
+
+
+@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+def test_a_release_in_mode_swap_leaves_captures_valid(
+    machine: NativeHost, coordinator: ScriptedCoordinator, flags: int
+) -> None:
+    """The release waits for work that may use the memory."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
+    process.open(1)
+    client.run(SETUP + TOOLS)
+    client.run(f"one = cuda.stream({flags}); memory = cuda.alloc(3 << 20)[1]")
+    assert client.run("cuda.launch('work_f32', memory, 16, 100_000_000, 0, stream=two)") == 0
+    assert client.run(CAPTURE.format(GLOBAL)) == 0
+    assert client.run("in_other_thread(lambda: cuda.free(memory), relaxed=True)") == 0
+    assert machine.executions_are_over(1)
+    assert client.run(END) == 0
+    assert process.page.report.allocated == 0
+
+
+def test_a_release_in_mode_swap_spares_work_that_no_query_may_name(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """While a blocking stream captures, no call may find out whether the default stream has finished."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
+    process.open(1)
+    client.run(SETUP)
+    client.run("one = cuda.stream(0); memory = cuda.alloc(3 << 20)[1]")
+    assert client.run("cuda.launch('work_f32', memory, 16, 100_000_000, 0)") == 0
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run("cuda.free(memory)") == 0
+    assert client.run(END) == 0
+    assert client.run("cuda.cuCtxSynchronize()") == 0  # the work has found its memory
+    wait_until(lambda: process.page.report.allocated == 0)
+
+
+@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+def test_an_allocation_in_a_relaxed_capture_leaves_the_capture_valid(
+    client: CudaClient, process: ProcessConnection, flags: int
+) -> None:
+    """The driver gets its advice about the place of the memory with the end of the turn at the latest."""
+    process.open(1)
+    client.run(SETUP + TOOLS)
+    client.run(f"one = cuda.stream({flags}); cuda.spin()")
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    client.run("code, memory = cuda.alloc(1 << 20)")
+    assert client.run("code") == 0
+    assert client.run(END) == 0
+    process.drain(1)
+    wait_until(lambda: client.run("preferred_location(memory)") == 0)
+
+
+def test_an_allocation_between_two_streams_that_need_each_other(client: CudaClient, process: ProcessConnection) -> None:
+    """Work of one blocking stream waits for work that another blocking stream gets after an allocation."""
+    process.open(1)
+    client.run(SETUP + "; one = cuda.stream(0); two = cuda.stream(0); flag = cuda.alloc(1 << 20)[1]")
+    assert client.run("cuda.cuMemsetD8_v2(c_uint64(flag), 0, c_size_t(4)), cuda.cuCtxSynchronize()") == [0, 0]
+    assert client.run("cuda.launch('wait_flag', flag, 1, stream=one)") == 0
+    assert client.run("cuda.alloc(1 << 20)[0], cuda.launch('set_flag', flag, 1, stream=two)") == [0, 0]
+    assert client.run("cuda.cuStreamSynchronize(c_void_p(one))") == 0

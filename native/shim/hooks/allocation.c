@@ -37,19 +37,6 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes) {
     return result;
 }
 
-/* cuMemFree waits, because work in flight may still use the memory. */
-static void wait_for_work(CUcontext context) {
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUcontext left;
-    if (!is_running() || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
-        return;
-    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
-    REAL(cuCtxSynchronize)();
-    if (exchanged)
-        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    REAL(cuCtxPopCurrent_v2)(&left);
-}
-
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAlloc_v2)(address, bytes);
@@ -87,24 +74,31 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
     struct entry entry;
     if (!ledger_remove(LEDGER_ADDRESSES, address, &entry))
         return REAL(cuMemFree_v2)(address);
-    if (entry.kind == MEMORY_SWAPPED)
-        wait_for_work(entry.context);
-    CUresult result = entry.kind == MEMORY_POOLED ? REAL(cuMemFree_v2)(address) : memory_release(&entry);
-    if (result == CUDA_SUCCESS)
-        memory_unaccount(&entry);
-    else
+    /* Work in flight may still use memory that the shim unmaps. */
+    bool later = entry.kind == MEMORY_SWAPPED && is_running() && !streams_wait(entry.context);
+    CUresult result = later                         ? deferred_add_until_idle(&entry)
+                      : entry.kind == MEMORY_POOLED ? REAL(cuMemFree_v2)(address)
+                                                    : memory_release(&entry);
+    if (result != CUDA_SUCCESS)
         ledger_add(LEDGER_ADDRESSES, &entry);
+    else if (!later)
+        memory_unaccount(&entry);
     return result;
 }
 
-/* Pools allocate device memory only, so a request to a pool is served like any other allocation. Inside a capture
- * the allocation becomes part of the graph, which only the driver can do. */
+/* Pools allocate device memory only, so a request to a pool is served like any other allocation. The driver never takes
+ * such a request for unsafe. Inside a capture the allocation becomes part of the graph, which only the driver can do. */
+static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes) {
+    RELAXED_MODE;
+    return allocate(address, bytes);
+}
+
 #define ALLOCATE_ASYNC(call)                                                                                           \
     do {                                                                                                               \
         if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
             return (call);                                                                                             \
         if (!shim.mode->is_unmovable)                                                                                  \
-            return allocate(address, bytes);                                                                           \
+            return allocate_relaxed(address, bytes);                                                                   \
         if (!reserve_memory(bytes, true))                                                                              \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \

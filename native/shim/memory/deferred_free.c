@@ -1,13 +1,15 @@
 /* Releases that wait for a stream: cuMemFreeAsync of memory that does not come from the driver's pool. An event
- * marks the place in the stream. When the stream has passed it, the next thread that polls frees the memory. */
+ * marks the place in the stream. When the stream has passed it, the next thread that polls frees the memory.
+ *
+ * A release without an event waits until the default streams are idle. A capture has kept cuMemFree from waiting. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
 
 struct release {
     struct entry entry;
-    CUcontext context; /* of the event */
-    CUevent event;
+    CUcontext context; /* of the event, or of the default streams */
+    CUevent event;     /* NULL: none */
     struct release *next;
 };
 
@@ -20,7 +22,8 @@ static _Atomic uint32_t count_waiting; /* and not freed yet */
 static void free_now(struct release *release) {
     CUcontext left;
     bool pushed = REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
-    REAL(cuEventDestroy_v2)(release->event);
+    if (release->event)
+        REAL(cuEventDestroy_v2)(release->event);
     CUresult result = memory_release(&release->entry);
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
@@ -31,7 +34,17 @@ static void free_now(struct release *release) {
     free(release);
 }
 
+static void add(struct release *release) {
+    pthread_mutex_lock(&lock);
+    release->next = waiting;
+    waiting = release;
+    pthread_mutex_unlock(&lock);
+    if (atomic_fetch_add(&count_waiting, 1) == 0)
+        agent_wake(); /* the agent polls from now on, because the program may not allocate again */
+}
+
 CUresult deferred_add(const struct entry *entry, CUstream stream) {
+    RELAXED_MODE;
     struct release *release = calloc(1, sizeof *release);
     CUcontext left;
     if (!release)
@@ -53,12 +66,17 @@ CUresult deferred_add(const struct entry *entry, CUstream stream) {
         free(release);
         return result;
     }
-    pthread_mutex_lock(&lock);
-    release->next = waiting;
-    waiting = release;
-    pthread_mutex_unlock(&lock);
-    if (atomic_fetch_add(&count_waiting, 1) == 0)
-        agent_wake(); /* the agent polls from now on, because the program may not allocate again */
+    add(release);
+    return CUDA_SUCCESS;
+}
+
+CUresult deferred_add_until_idle(const struct entry *entry) {
+    struct release *release = calloc(1, sizeof *release);
+    if (!release)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    release->entry = *entry;
+    release->context = entry->context;
+    add(release);
     return CUDA_SUCCESS;
 }
 
@@ -87,27 +105,35 @@ static void free_all(struct release *taken) {
     }
 }
 
-static bool has_completed(struct release *release, void *data) {
-    (void)data;
-    return REAL(cuEventQuery)(release->event) != CUDA_ERROR_NOT_READY;
+/* Memory of a context that has ended is gone already. */
+static bool is_idle(CUcontext context) {
+    CUcontext left;
+    if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return true;
+    queries_lock();
+    bool idle = blocking_streams_are_idle();
+    queries_unlock();
+    REAL(cuCtxPopCurrent_v2)(&left);
+    return idle;
 }
 
-static bool is_any(struct release *release, void *data) {
-    (void)release, (void)data;
-    return true;
+static bool has_completed(struct release *release, void *data) {
+    (void)data;
+    return release->event ? REAL(cuEventQuery)(release->event) != CUDA_ERROR_NOT_READY : is_idle(release->context);
+}
+
+static bool has_event(struct release *release, void *data) {
+    (void)data;
+    return release->event != NULL;
 }
 
 bool deferred_any(void) {
     return atomic_load_explicit(&count_waiting, memory_order_relaxed) != 0;
 }
 
-/* A query of an event counts as unsafe while the thread captures, unless the capture mode is relaxed. */
 static void free_completed(void) {
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    RELAXED_MODE;
     free_all(take(has_completed, NULL));
-    if (exchanged)
-        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     pthread_mutex_unlock(&freeing);
 }
 
@@ -124,7 +150,8 @@ void deferred_free_completed(void) {
 }
 
 bool deferred_drain(void) {
-    struct release *taken = take(is_any, NULL);
+    RELAXED_MODE;
+    struct release *taken = take(has_event, NULL);
     for (struct release *release = taken; release; release = release->next)
         REAL(cuEventSynchronize)(release->event);
     bool some = taken != NULL;

@@ -29,13 +29,14 @@ struct entry {
     uint64_t bytes;
     CUcontext context;
     uint32_t kind;
-    uint32_t references; /* HANDLE: owners and mappings; REDIRECTED, MANAGED: ENTRY_EVICTED or 0; GRAPH: launches */
+    uint32_t references; /* HANDLE: owners and mappings; REDIRECTED, MANAGED: ENTRY_… or 0; GRAPH: launches */
     /* HANDLE: the physical memory of a handle or mapping; SWAPPED: the allocation or block; GRAPH: blocks of threads; other
      * kinds: a number that differs between two uses of one address. */
     uint64_t physical_or_generation;
 };
 
-#define ENTRY_EVICTED 1 /* evicted, and not restored since */
+#define ENTRY_EVICTED 1   /* evicted, and not restored since */
+#define ENTRY_UNADVISED 2 /* the driver has no advice about its place yet */
 
 enum ledger_table { LEDGER_ADDRESSES, LEDGER_HANDLES, LEDGER_ARRAYS, LEDGER_MAPPINGS, LEDGER_GRAPHS, LEDGER_TABLES };
 

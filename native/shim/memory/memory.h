@@ -17,9 +17,10 @@ void memory_unaccount(const struct entry *entry); /* it is no longer allocated *
 /* --- deferred_free.c: memory that is freed when its stream has reached a place --- */
 
 CUresult deferred_add(const struct entry *entry, CUstream stream);
+CUresult deferred_add_until_idle(const struct entry *entry); /* until the default streams of its context are idle */
 void deferred_try_free(void);       /* free what has completed, unless another thread does that at this moment */
 void deferred_free_completed(void); /* likewise, and wait for that thread */
-bool deferred_drain(void);          /* wait for all of it; false: there was none */
+bool deferred_drain(void);          /* wait for all that has an event; false: there was none */
 bool deferred_any(void);
 uint64_t deferred_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted); /* as ledger_drop_context */
 void deferred_after_fork(void);

@@ -18,29 +18,58 @@ static struct {
     bool evicting; /* under residency_lock, as all fields here */
     uint64_t began, bytes;
     _Atomic bool may_be_evicted;           /* some entries may be ENTRY_EVICTED */
+    _Atomic uint32_t unadvised;            /* entries that are ENTRY_UNADVISED, or soon will be */
     uint64_t restore_began, restore_bytes; /* of what is prefetched */
 } transfers;
 
 /* --- allocating ------------------------------------------------------------------------------------------------------ */
 
 /* TGS: pages of guaranteed clients stay on the device, and pages of opportunistic ones are evicted and accessed
- * where they are. */
-static void advise(CUdeviceptr address, size_t bytes) {
+ * where they are. Advice is an operation of the legacy stream, so it waits until blocking streams are idle and capture
+ * nothing. The context is current. False: it must wait. */
+static bool advise(CUdeviceptr address, size_t bytes) {
+    RELAXED_MODE;
     CUdevice device;
     bool offline = PAGE_LOAD(the_page()->control.quota_flags) & 4;
     if (bytes < MIN_ADVISED_BYTES || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
-        return;
+        return true;
     int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
-    if (REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
+    queries_lock();
+    bool is_due = blocking_streams_are_idle();
+    if (is_due && REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
         log_once(LOG_INFO, "could not advise the driver where memory belongs");
+    queries_unlock();
+    return is_due;
+}
+
+static bool is_unadvised(const struct entry *entry) {
+    return entry->kind == MEMORY_REDIRECTED && entry->references == ENTRY_UNADVISED;
+}
+
+/* Agent, outside of a turn: no work is in flight. */
+static void advise_late(void) {
+    struct entry *list;
+    if (!atomic_load(&transfers.unadvised))
+        return;
+    size_t count = ledger_list(LEDGER_ADDRESSES, is_unadvised, &list);
+    for (size_t i = 0; i < count; i++) {
+        if (!transfer_begin(list[i].context))
+            continue;
+        if (advise((CUdeviceptr)list[i].key, list[i].bytes) && ledger_set_flag(&list[i], 0))
+            atomic_fetch_sub(&transfers.unadvised, 1);
+        transfer_end();
+    }
+    free(list);
 }
 
 /* Allocate unified memory, or device memory where the driver refuses. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
     entry->kind = MEMORY_REDIRECTED;
-    if (result == CUDA_SUCCESS)
-        advise(*address, bytes);
+    if (result == CUDA_SUCCESS && !advise(*address, bytes)) {
+        entry->references = ENTRY_UNADVISED;
+        atomic_fetch_add(&transfers.unadvised, 1);
+    }
     if (result != CUDA_ERROR_NOT_SUPPORTED)
         return result;
     log_once(LOG_INFO, "allocate device memory, because the driver refuses unified memory");
@@ -49,7 +78,10 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
 }
 
 static CUresult release(const struct entry *entry) {
-    return REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
+    CUresult result = REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
+    if (result == CUDA_SUCCESS && is_unadvised(entry))
+        atomic_fetch_sub(&transfers.unadvised, 1);
+    return result;
 }
 
 /* --- moving ---------------------------------------------------------------------------------------------------------- */
@@ -67,6 +99,8 @@ static bool move(const struct entry *entry, bool to_device) {
      * moved in vain. */
     if (!is_requested || !ledger_set_flag(entry, to_device ? 0 : ENTRY_EVICTED))
         return false;
+    if (is_unadvised(entry)) /* a capture has kept the advice away */
+        atomic_fetch_sub(&transfers.unadvised, 1);
     account_note_evicted(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
     if (!to_device)
         atomic_store(&transfers.may_be_evicted, true);
@@ -112,6 +146,7 @@ static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
     uint64_t resident = account_resident();
     pthread_mutex_lock(&residency_lock);
     if (!transfers.evicting && resident > target) {
+        advise_late();
         transfers.began = now;
         transfers.bytes = 0;
         begin_eviction(resident - target);
@@ -172,6 +207,7 @@ static uint64_t prefetch(uint64_t max_bytes, uint64_t now) {
     uint64_t next = NEVER;
     size_t evicted = 0;
     pthread_mutex_lock(&residency_lock);
+    advise_late();
     bool arrived = !transfers.restore_bytes || transfers_are_complete();
     if (arrived)
         finish_prefetch();
@@ -192,9 +228,7 @@ static bool restore(uint32_t word) {
     if (!atomic_load_explicit(&transfers.may_be_evicted, memory_order_acquire) ||
         is_step(word)) /* a single call: page by page */
         return true;
-    /* waiting for the shim's own event does not harm another thread's capture */
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    RELAXED_MODE;
     uint64_t apparent_total = PAGE_LOAD(the_page()->control.memory_total),
              total = apparent_total ? apparent_total : shim.devices[0].memory;
     size_t evicted;
@@ -208,8 +242,6 @@ static bool restore(uint32_t word) {
     transfers_sync();
     transfers_report_restored(bytes, began);
     pthread_mutex_unlock(&residency_lock);
-    if (exchanged)
-        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     return true;
 }
 
@@ -217,6 +249,7 @@ void unified_after_fork(void) {
     transfers.evicting = false;
     transfers.restore_bytes = 0;
     atomic_store(&transfers.may_be_evicted, false);
+    atomic_store(&transfers.unadvised, 0);
 }
 
 const struct memory_mode mode_unified = {

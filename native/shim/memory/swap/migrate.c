@@ -136,13 +136,12 @@ uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
 
 bool swap_restore(uint32_t word) {
     (void)word;
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* none of this belongs to a capture */
+    RELAXED_MODE;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&residency_lock);
     bool all = !swap_missing_bytes();
     if (!all) {
         uint64_t began = now_ns();
-        bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
         bool requested = page_in_all(&result);
         transfers_report_restored(finish_copies(), began);
         all = requested && !swap_missing_bytes();
@@ -151,8 +150,6 @@ bool swap_restore(uint32_t word) {
                      result);
             all = is_unrecoverable();
         }
-        if (exchanged)
-            REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     }
     pthread_mutex_unlock(&residency_lock);
     return all;

@@ -3,6 +3,7 @@
 #include "memory/swap/swap.h"
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
+    RELAXED_MODE;
     struct swap_allocation *allocation = NULL;
     pthread_mutex_lock(&residency_lock);
     CUresult result = bytes <= GRANULE_BYTES / 2 ? slab_allocate(bytes, address, &allocation)
@@ -19,6 +20,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
 
 /* Work may still use the memory. The hook on cuMemFree has waited for that work. */
 static CUresult release(const struct entry *entry) {
+    RELAXED_MODE;
     struct swap_allocation *allocation = (struct swap_allocation *)(uintptr_t)entry->physical_or_generation;
     pthread_mutex_lock(&residency_lock);
     CUresult result =
