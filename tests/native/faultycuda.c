@@ -1,9 +1,12 @@
-/* Simulated driver whose functions fail on demand of a test. This file is linked with the objects of the driver, in
+/* Simulated driver whose functions fail, or hold their caller, on demand of a test. This file is linked with the objects of the driver, in
  * which these functions are renamed to real_…. The driver's own lookup (cuGetProcAddress) finds the renamed functions. */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -63,3 +66,29 @@ FAULTY(cuEventSynchronize, (void *event), (event))
 FAULTY(cuStreamCreate, (void **stream, unsigned flags), (stream, flags))
 FAULTY(cuStreamQuery, (void *stream), (stream))
 FAULTY(cuCtxPushCurrent_v2, (void *context), (context))
+
+#define HELD(name, parameters, arguments)                                                                              \
+    int real_##name parameters;                                                                                        \
+    EXPORT int name parameters {                                                                                       \
+        int code = real_##name arguments;                                                                              \
+        hold_caller();                                                                                                 \
+        return code;                                                                                                   \
+    }
+
+/* 1: the next caller is held. 2: it is. */
+static _Atomic int held;
+
+/* Set and return the state of the hold, or only return it if the argument is below 0. */
+EXPORT int faulty_hold(int wanted) {
+    return wanted < 0 ? atomic_load(&held) : (atomic_store(&held, wanted), wanted);
+}
+
+/* Not for ever, because the test may wait for the caller. */
+static void hold_caller(void) {
+    int next = 1;
+    bool is_next = atomic_compare_exchange_strong(&held, &next, 2);
+    for (int i = 0; i < 1000 && is_next && atomic_load(&held) == 2; i++)
+        usleep(1000);
+}
+
+HELD(cuStreamIsCapturing, (void *stream, int *status), (stream, status))

@@ -8,6 +8,7 @@ from jupyter_gpushare.wire.page import CLOSING, CONTENDED
 
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .test_shim_transfer_failures import faulty_driver
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 CAPTURE = "cuda.cuStreamBeginCapture_v2(c_void_p(one), {})"
@@ -77,23 +78,45 @@ def test_a_capture_that_the_default_stream_would_break_delays_the_drain(
     assert client.run(INSTANTIATE) == 0
 
 
-def test_a_stream_that_joins_a_capture_delays_the_drain(
-    machine: NativeHost, client: CudaClient, process: ProcessConnection
-) -> None:
-    """The drain waits for work that a stream had before the stream joined the capture of another stream."""
-    process.open(1)
+JOIN = "cuda.cuStreamWaitEvent(c_void_p(two), event, 0)"
+JOIN_BACK = "cuda.cuEventRecord(event, c_void_p(two)), cuda.cuStreamWaitEvent(c_void_p(one), event, 0)"
+
+
+def begin_with_an_event(client: CudaClient) -> None:
+    """Begin a capture that a stream with work can join by waiting for an event."""
     client.run(SETUP + "; event = c_void_p(); cuda.cuEventCreate(byref(event), 2)")
-    client.run("cuda.spin(200, two)")
+    assert client.run("cuda.spin(200, two)") == 0
     assert client.run(CAPTURE.format(RELAXED)) == 0
     assert client.run("cuda.cuEventRecord(event, c_void_p(one))") == 0
-    assert client.run("cuda.cuStreamWaitEvent(c_void_p(two), event, 0)") == 0
-    assert client.run("[cuda.spin(0, two), cuda.cuEventRecord(event, c_void_p(two))]") == [0, 0]
-    assert client.run("cuda.cuStreamWaitEvent(c_void_p(one), event, 0)") == 0
-    process.close_gate(1)
-    wait_until(lambda: process.phase == CLOSING)
-    assert client.run(END) == 0
-    process.wait_until_left(1)
+
+
+def test_a_drain_waits_for_work_of_a_stream_before_it_has_joined_a_capture(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    """The drain waits for that work and not for the capture."""
+    process.open(1)
+    begin_with_an_event(client)
+    assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
+    process.drain(1)
     assert machine.executions_are_over(1)
+    assert client.run(JOIN_BACK) == [0, 0]
+    assert client.run(END) == 0
+
+
+def test_a_stream_that_joins_a_capture_is_not_queried_meanwhile(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """The drain has found that the stream does not capture, and would end the capture by its query."""
+    client, process = machine.new_client(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent))
+    process.open(1)
+    begin_with_an_event(client)
+    client.run("cuda.library.faulty_hold(1)")
+    process.close_gate(1)
+    client.run("while cuda.library.faulty_hold(-1) == 1: pass")
+    assert client.run(f"{JOIN}, cuda.library.faulty_hold(0) and 0") == [0, 0]
+    process.wait_until_left(1)
+    assert client.run(JOIN_BACK) == [0, 0]
+    assert client.run(END) == 0
 
 
 def test_idle_probe_leaves_captures_valid(client: CudaClient, process: ProcessConnection) -> None:

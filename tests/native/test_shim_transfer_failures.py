@@ -48,7 +48,7 @@ SIZES = [3 * MIB, 20 * MIB, 1000]
 def faulty_driver() -> Path:
     """Return the simulated driver with the functions of faultycuda.c before its own, built."""
     source = HERE / "faultycuda.c"
-    names = re.findall(r"^FAULTY\((\w+),", source.read_text(), re.MULTILINE)
+    names = re.findall(r"^(?:FAULTY|HELD)\((\w+),", source.read_text(), re.MULTILINE)
 
     def commands(out: Path) -> list[list[str]]:
         whole = f"{out}.o"

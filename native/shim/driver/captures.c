@@ -4,12 +4,24 @@
  * 1. The shim's calls in a thread of the program run in the relaxed mode. In other modes the driver refuses calls that
  *    it takes for unsafe, and ends captures.
  * 2. The shim queries a stream, or records an event in it, only while it holds the lock below and the stream does not
- *    capture. The hooks hold the lock while a stream begins to capture, and while a context ends.
+ *    capture. The hooks hold the lock while a stream begins to capture or joins a capture, and while a context ends.
  * 3. The shim submits nothing to the legacy stream while work is in flight: that would order the work of all blocking
  *    streams, and end their captures. */
 #include "driver/driver.h"
 
+#include <stdlib.h>
+
+/* A capture, by the stream in which it began and must end. */
+struct capture {
+    CUstream stream;
+    pthread_t thread; /* the name of a per-thread default stream means another stream in another thread */
+    CUcontext context;
+};
+
 static pthread_mutex_t queries = PTHREAD_MUTEX_INITIALIZER;
+static struct capture *captures; /* under the lock */
+static unsigned room;
+static _Atomic unsigned count;
 
 #define NO_MODE (-1)
 
@@ -44,6 +56,40 @@ bool blocking_streams_are_idle(void) {
     return !touches_capture(CU_STREAM_LEGACY) && REAL(cuStreamQuery)(CU_STREAM_LEGACY) != CUDA_ERROR_NOT_READY;
 }
 
+void captures_add(CUstream stream) {
+    struct capture capture = {.stream = stream, .thread = pthread_self()};
+    if (count == room) {
+        unsigned wanted = room ? 2 * room : 8;
+        struct capture *grown = realloc(captures, wanted * sizeof *grown);
+        if (!grown)
+            return;
+        captures = grown;
+        room = wanted;
+    }
+    if (stream == CU_STREAM_PER_THREAD || REAL(cuStreamGetCtx)(stream, &capture.context) != CUDA_SUCCESS)
+        REAL(cuCtxGetCurrent)(&capture.context);
+    captures[count++] = capture;
+}
+
+void captures_remove(CUstream stream) {
+    for (unsigned i = 0; i < count; i++)
+        if (captures[i].stream == stream &&
+            (stream != CU_STREAM_PER_THREAD || pthread_equal(captures[i].thread, pthread_self())))
+            captures[i--] = captures[--count];
+}
+
+void captures_remove_context(CUcontext context) {
+    for (unsigned i = 0; i < count; i++)
+        if (captures[i].context == context)
+            captures[i--] = captures[--count];
+}
+
+bool captures_any(void) {
+    return atomic_load_explicit(&count, memory_order_relaxed) != 0;
+}
+
 void captures_after_fork(void) {
     pthread_mutex_init(&queries, NULL);
+    captures = NULL; /* left to the parent's heap image */
+    room = count = 0;
 }

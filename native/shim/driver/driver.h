@@ -99,12 +99,17 @@ void relaxed_mode_end(const int *mode);
 /* The calling thread is in the relaxed capture mode until the end of the block. */
 #define RELAXED_MODE __attribute__((cleanup(relaxed_mode_end), unused)) const int mode_before = relaxed_mode_begin()
 
-void queries_lock(void);   /* no stream begins to capture, and no thread of the shim queries a stream, until … */
-void queries_unlock(void); /* … here */
+/* No stream begins to capture or joins a capture, and no other thread of the shim queries a stream, between these. */
+void queries_lock(void);
+void queries_unlock(void);
+/* The lock is held during all functions below but one. */
 bool touches_capture(CUstream stream); /* a query of the stream would end a capture, and an event be part of it */
-/* Return true if no blocking stream of the current context, and no default stream, has unfinished work or captures. The
- * lock is held. */
+/* Return true if no blocking stream of the current context, and no default stream, has unfinished work or captures. */
 bool blocking_streams_are_idle(void);
+void captures_add(CUstream stream);    /* the calling thread has begun a capture in the stream */
+void captures_remove(CUstream stream); /* the capture or the stream has ended */
+void captures_remove_context(CUcontext context);
+bool captures_any(void); /* some stream captures; no lock is needed */
 void captures_after_fork(void);
 
 /* No function of another library, because lookups run before some libraries are ready for calls. */

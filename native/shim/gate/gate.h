@@ -30,8 +30,8 @@ void gate_publish_waiting(void); /* in the page */
 
 bool streams_mark(CUstream stream); /* false: not marked (no context, or capturing), so do not cache the stream */
 /* Before the stream ends or captures: an orphan event stands for its work. The lock of captures.c is held. */
-void streams_untrack(CUstream stream);
-/* True: the context carried work, and `streams_context_destroyed` must follow its end. */
+void streams_untrack(CUstream stream, bool ends);
+/* Likewise. True: the context carried work, and `streams_context_destroyed` must follow its end. */
 bool streams_untrack_context(CUcontext context);
 void streams_context_destroyed(void);
 bool streams_poll(void);      /* agent: all marked work has finished */

@@ -15,7 +15,7 @@
 
 struct stream_state {
     CUcontext context;
-    CUstream stream; /* DEFAULT for all default streams of the context */
+    CUstream stream; /* DEFAULT for all default streams of the context; of an orphan: NULL once the stream has ended */
     CUevent event;   /* of an orphan only */
     bool has_work;
     bool is_finished; /* at the last poll */
@@ -184,22 +184,26 @@ void streams_clear(void) {
     pthread_mutex_unlock(&streams.lock);
 }
 
-/* Record an orphan for unfinished work of the stream. */
+/* Record an orphan for unfinished work of the stream. A later event of a stream covers its earlier work too. */
 static void make_orphan(struct visit *guest, const struct stream_state *state) {
-    struct stream_state orphan = {.context = state->context};
-    if (query(guest, state) != UNFINISHED ||
-        REAL(cuEventCreate)(&orphan.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+    struct stream_state *orphan = NULL;
+    if (query(guest, state) != UNFINISHED)
         return;
-    struct stream_state *place = NULL;
-    if (REAL(cuEventRecord)(orphan.event, state->stream) == CUDA_SUCCESS)
-        place = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room);
-    if (place)
-        *place = orphan;
-    else
-        REAL(cuEventDestroy_v2)(orphan.event);
+    for (unsigned i = 0; i < streams.orphan_count && !orphan; i++)
+        orphan = streams.orphans[i].stream == state->stream ? &streams.orphans[i] : NULL;
+    if (!orphan && (orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room))) {
+        orphan->context = state->context;
+        orphan->stream = state->stream;
+        if (REAL(cuEventCreate)(&orphan->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+            streams.orphan_count--;
+            return;
+        }
+    }
+    if (orphan && REAL(cuEventRecord)(orphan->event, state->stream) != CUDA_SUCCESS)
+        log_once(LOG_INFO, "could not record an event, so a turn may end before the work of one stream has finished");
 }
 
-void streams_untrack(CUstream stream) {
+void streams_untrack(CUstream stream, bool ends) {
     RELAXED_MODE;
     struct visit guest = {0};
     pthread_mutex_lock(&streams.lock);
@@ -209,6 +213,9 @@ void streams_untrack(CUstream stream) {
             make_orphan(&guest, state);
         *state = streams.states[--streams.count];
     }
+    for (unsigned i = 0; ends && i < streams.orphan_count; i++)
+        if (streams.orphans[i].stream == stream) /* another stream may get the handle */
+            streams.orphans[i].stream = NULL;
     visit_end(&guest);
     threads_drop_stream(stream);
     throttle_drop_stream(stream);
@@ -218,6 +225,7 @@ void streams_untrack(CUstream stream) {
 bool streams_untrack_context(CUcontext context) {
     bool busy = false;
     pthread_mutex_lock(&streams.lock);
+    captures_remove_context(context);
     throttle_drop_context(context);
     for (unsigned i = 0; i < streams.count;) {
         struct stream_state *state = &streams.states[i];

@@ -19,45 +19,91 @@ static void drop_default_stream(void) {
         atomic_store_explicit(&this_thread.last_stream, NO_STREAM, memory_order_relaxed);
 }
 
-/* The stream ends or captures, and no query of the shim comes between the orphan and the call. */
-#define UNTRACK(call)                                                                                                  \
+/* Between the orphan event and the call, no other thread of the shim queries the stream. */
+#define END_STREAM(call)                                                                                               \
     do {                                                                                                               \
         if (!is_active())                                                                                              \
             return (call);                                                                                             \
         queries_lock();                                                                                                \
-        streams_untrack(stream);                                                                                       \
+        streams_untrack(stream, true);                                                                                 \
+        captures_remove(stream);                                                                                       \
         CUresult result = (call);                                                                                      \
         queries_unlock();                                                                                              \
         return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuStreamDestroy(CUstream stream) {
-    UNTRACK(REAL(cuStreamDestroy)(stream));
+    END_STREAM(REAL(cuStreamDestroy)(stream));
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream stream) {
-    UNTRACK(REAL(cuStreamDestroy_v2)(stream));
+    END_STREAM(REAL(cuStreamDestroy_v2)(stream));
 }
 
+#define BEGIN_CAPTURE(call)                                                                                            \
+    do {                                                                                                               \
+        if (!is_active())                                                                                              \
+            return (call);                                                                                             \
+        queries_lock();                                                                                                \
+        streams_untrack(stream, false);                                                                                \
+        CUresult result = (call);                                                                                      \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            captures_add(twin ? per_thread(stream) : stream);                                                          \
+        queries_unlock();                                                                                              \
+        return result;                                                                                                 \
+    } while (0)
+
 CUresult hook_cuStreamBeginCapture(bool twin, CUstream stream) {
-    UNTRACK(REAL_TWIN(cuStreamBeginCapture, twin)(stream));
+    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginCapture, twin)(stream));
 }
 
 CUresult hook_cuStreamBeginCapture_v2(bool twin, CUstream stream, int mode) {
-    UNTRACK(REAL_TWIN(cuStreamBeginCapture_v2, twin)(stream, mode));
+    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginCapture_v2, twin)(stream, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph(bool twin, CUstream stream, CUgraph graph, const CUgraphNode *nodes,
                                           const void *edges, size_t count, int mode) {
-    UNTRACK(REAL_TWIN(cuStreamBeginCaptureToGraph, twin)(stream, graph, nodes, edges, count, mode));
+    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginCaptureToGraph, twin)(stream, graph, nodes, edges, count, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToCig(bool twin, CUstream stream, void *parameters) {
-    UNTRACK(REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
+    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
 }
 
 CUresult hook_cuStreamBeginRecaptureToGraph(bool twin, CUstream stream, int mode, CUgraph graph, void *f, void *data) {
-    UNTRACK(REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
+    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
+}
+
+/* A capture goes on after some errors, such as a call for another stream of it. */
+#define END_CAPTURE(call)                                                                                              \
+    do {                                                                                                               \
+        if (!captures_any())                                                                                           \
+            return (call);                                                                                             \
+        queries_lock();                                                                                                \
+        CUresult result = (call);                                                                                      \
+        if (!is_capturing(twin ? per_thread(stream) : stream))                                                         \
+            captures_remove(twin ? per_thread(stream) : stream);                                                       \
+        queries_unlock();                                                                                              \
+        return result;                                                                                                 \
+    } while (0)
+
+CUresult hook_cuStreamEndCapture(bool twin, CUstream stream, CUgraph *graph) {
+    END_CAPTURE(REAL_TWIN(cuStreamEndCapture, twin)(stream, graph));
+}
+
+CUresult hook_cuStreamEndCaptureToCig(bool twin, CUstream stream) {
+    END_CAPTURE(REAL_TWIN(cuStreamEndCaptureToCig, twin)(stream));
+}
+
+/* The stream joins a capture if the event was recorded in one. No query can show that beforehand. */
+CUresult hook_cuStreamWaitEvent(bool twin, CUstream stream, CUevent event, unsigned flags) {
+    if (!captures_any())
+        return REAL_TWIN(cuStreamWaitEvent, twin)(stream, event, flags);
+    queries_lock();
+    streams_untrack(stream, false);
+    CUresult result = REAL_TWIN(cuStreamWaitEvent, twin)(stream, event, flags);
+    queries_unlock();
+    return result;
 }
 
 #define SWITCH(call)                                                                                                   \
@@ -117,7 +163,9 @@ static void release_context_memory(CUcontext context) {
     do {                                                                                                               \
         if (!is_active())                                                                                              \
             return (call);                                                                                             \
+        queries_lock();                                                                                                \
         bool busy = streams_untrack_context(context);                                                                  \
+        queries_unlock();                                                                                              \
         residency_pause();                                                                                             \
         CUresult result = (call);                                                                                      \
         residency_resume(result == CUDA_SUCCESS ? context : NULL);                                                     \
@@ -210,8 +258,8 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
     CUcontext whole = known ? primary(device) : NULL;
-    bool busy = streams_untrack_context(context);
     queries_lock();
+    bool busy = streams_untrack_context(context);
     CUresult result = REAL(cuGreenCtxDestroy)(green);
     unsigned flags;
     int active = 1;
