@@ -242,3 +242,18 @@ def test_an_allocation_between_two_streams_that_need_each_other(client: CudaClie
     assert client.run("cuda.launch('wait_flag', flag, 1, stream=one)") == 0
     assert client.run("cuda.alloc(1 << 20)[0], cuda.launch('set_flag', flag, 1, stream=two)") == [0, 0]
     assert client.run("cuda.cuStreamSynchronize(c_void_p(one))") == 0
+
+
+def test_the_end_of_a_graph_leaves_captures_of_other_threads_valid(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    """The shim asks how much memory the driver still keeps for graphs."""
+    process.open(1)
+    client.run(SETUP + TOOLS)
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run("cuda.alloc(1 << 20, 'cuMemAllocAsync', c_void_p(one))[0]") == 0
+    assert client.run(END) == 0
+    assert client.run(INSTANTIATE) == 0
+    assert client.run(CAPTURE.format(GLOBAL)) == 0
+    assert client.run("in_other_thread(lambda: cuda.cuGraphExecDestroy(graph_exec))") == 0
+    assert client.run(END) == 0
