@@ -18,6 +18,7 @@ from .test_facts import (
     in_thread,
 )
 from .test_memory import location
+from .vmm import GRANULE, create, map_at, mapped
 
 
 @on_driver()
@@ -121,3 +122,41 @@ def test_advice_holds_back_later_work_of_blocking_streams(cuda: Cuda) -> None:
     assert not cuda.is_done(late)
     word.value = 1
     cuda.cuStreamSynchronize(late)
+
+
+@on_driver()
+def test_a_captured_copy_of_unmapped_memory_is_refused(cuda: Cuda) -> None:
+    """A copy from an address without mapping is refused with 1 when it is captured. (So memory stays meanwhile.)
+
+    Source: documentation of cuMemcpyDtoDAsync (the addresses are looked up by the call). Not yet seen on a GPU.
+    """
+    address, _ = mapped(cuda)
+    memory = cuda.cuMemAlloc(MIB)
+    cuda.cuMemUnmap(address, GRANULE)
+    with capturing(cuda, flags=NON_BLOCKING, mode=RELAXED) as (stream, end):
+        assert cuda.code("cuMemcpyDtoDAsync", memory, address, MIB, stream) == 1
+        end()
+
+
+@on_driver()
+def test_a_graph_uses_what_is_mapped_at_its_addresses(cuda: Cuda) -> None:
+    """Copies, sets and launches of a graph use memory that was mapped at their addresses after the instantiation.
+
+    Source: fzyzcjy/torch_memory_saver #22 (seen by others, for launches). Not yet seen on a GPU by us.
+    """
+    address, first = mapped(cuda)
+    memory = cuda.cuMemAlloc(MIB)
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(RELAXED))
+    cuda.launch("work_f32", address, 16, 0, 0, stream=stream)
+    cuda.cuMemcpyDtoDAsync(memory, address, MIB, stream)
+    cuda.cuMemsetD8Async(address + MIB, 0, 64, stream)
+    run = cuda.cuGraphInstantiate(cuda.cuStreamEndCapture(stream), 0)
+    cuda.cuMemUnmap(address, GRANULE)
+    cuda.cuMemRelease(first)
+    map_at(cuda, address, create(cuda, GRANULE))
+    cuda.launch("fill_f32", address, 5.0, GRANULE // 4)
+    cuda.cuCtxSynchronize()
+    cuda.cuGraphLaunch(run, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert [cuda.read_f32(memory, 15), cuda.read_f32(address, MIB // 4)] == [6.0, 0.0]

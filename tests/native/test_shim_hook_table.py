@@ -33,12 +33,17 @@ def table() -> list[Row]:
     return rows
 
 
+def work() -> list[Row]:
+    """Return the rows of calls that submit work."""
+    return [row for row in table() if row.stream != "NO_STREAM"]
+
+
 def test_arguments_are_the_parameters_in_their_order() -> None:
     assert [row.symbol for row in table() if row.names() != row.arguments.split(", ")] == []
 
 
 def test_work_is_marked_for_the_stream_that_gets_it() -> None:
-    for row in table():
+    for row in work():
         names = row.names()
         expected = "stream" if "stream" in names else "config->stream" if "config" in names else "DEFAULT"
         assert row.stream == expected, row
@@ -46,7 +51,7 @@ def test_work_is_marked_for_the_stream_that_gets_it() -> None:
 
 
 def test_each_gated_function_waits_at_the_gate(stub: Any) -> None:
-    symbols = [symbol for row in table() for symbol in row.symbols()]
+    symbols = [symbol for row in work() for symbol in row.symbols()]
     client, process = stub(symbols)
     client.run("nothing = [c_uint64(0)] * 12; block = (c_uint64 * 64)()")
     assert len(symbols) > 160
@@ -58,3 +63,29 @@ def test_each_gated_function_waits_at_the_gate(stub: Any) -> None:
         client.result()
         process.drain(epoch)
     assert process.page.report.gate_waits == len(symbols)
+
+
+def test_each_call_that_needs_mapped_memory_waits_at_the_gate_while_memory_is_evicted(stub: Any) -> None:
+    """Memory that is created outside of the turn is evicted until the turn. Without such memory no call waits."""
+    symbols = [row.symbol for row in table() if row.stream == "NO_STREAM"]
+    client, process = stub(symbols, GPUSHARE_MEMORY_MODE="swap")
+    client.run("nothing = [c_uint64(0)] * 18")
+    assert len(symbols) >= 30
+    for epoch, symbol in enumerate(symbols, start=1):
+        call = f"cuda.{symbol}(*nothing)"
+        assert client.run(call) == 0
+        assert client.run("create(2 << 20)") == 0
+        assert client.run_at_the_gate(process, epoch, call) == 0, symbol
+        assert client.run("release()") == 0
+        process.drain(epoch)
+    assert process.page.report.gate_waits == len(symbols)
+    assert process.page.report.launches == process.page.report.copies == 0
+
+
+def test_no_call_for_mapped_memory_waits_where_memory_is_never_unmapped(stub: Any) -> None:
+    symbols = [row.symbol for row in table() if row.stream == "NO_STREAM"]
+    client, process = stub(symbols, STUB_MANAGED="1")
+    assert client.run("cuda.alloc(1 << 20)[0]") == 0
+    for symbol in symbols:
+        assert client.run(f"cuda.{symbol}(*[c_uint64(0)] * 18)") == 0
+    assert process.page.report.gate_waits == 0

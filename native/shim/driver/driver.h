@@ -8,6 +8,7 @@
 #pragma GCC visibility push(hidden)
 
 #define DEFAULT ((CUstream)0) /* the default stream */
+#define NO_STREAM ((CUstream)UINTPTR_MAX)
 
 /* --- symbols.c --- */
 

@@ -114,10 +114,15 @@ static bool is_interrupted(struct thread *thread, uint64_t *since) {
     return interrupted;
 }
 
+/* The call has no work for the device now, and its memory is on the device and stays there while it is in the gate. */
+static bool needs_no_turn(CUstream stream) {
+    return (stream == NO_STREAM || is_capturing(stream)) && residency_is_mapped();
+}
+
 CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
     if (enter_marked_stream(thread, stream))
         return CUDA_SUCCESS;
-    bool nested = thread->depth > 0;
+    bool nested = thread->depth > 0, has_work = stream != NO_STREAM;
     struct throttling throttling = {0};
     uint64_t shortage_since = 0;
     for (;;) {
@@ -147,8 +152,8 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
                     return CUDA_ERROR_OPERATING_SYSTEM;
                 continue;
             }
-            bool marked = has_cached_stream(thread, stream, word) || streams_mark(stream);
-            if (is_step(word))
+            bool marked = has_work && (has_cached_stream(thread, stream, word) || streams_mark(stream));
+            if (is_step(word) && has_work)
                 thread->stepped = word; /* so that the next call takes the slow path again */
             else if (marked && is_registered && !shim.fences)
                 cache_stream(thread, stream, word);
@@ -164,10 +169,11 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
             continue;
         }
         if (nested) { /* the outer call holds the drain off */
-            streams_mark(stream);
+            if (has_work)
+                streams_mark(stream);
             return CUDA_SUCCESS;
         }
-        if (is_capturing(stream))
+        if (needs_no_turn(stream))
             return CUDA_SUCCESS;
         gate_leave(thread);
         throttling_ends(&throttling);
@@ -199,6 +205,7 @@ static CUresult wait_for_turn(void) {
 }
 
 void gate_start(void) {
-    static const struct shortage_gate gate = {begin_shortage, shortage_is_interrupted, wait_for_turn};
-    shortage_set_gate(&gate);
+    static const struct gate_functions functions = {begin_shortage, shortage_is_interrupted, wait_for_turn,
+                                                    any_thread_in_gate};
+    memory_set_gate(&functions);
 }

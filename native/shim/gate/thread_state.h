@@ -5,7 +5,6 @@
 #include "driver/driver.h"
 
 #define MARKED_STREAMS 8
-#define NO_STREAM ((CUstream)UINTPTR_MAX)
 #define NO_WORD UINT32_MAX
 
 struct counters {

@@ -59,15 +59,18 @@ static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
         graph_memory_add(graph, entry.context, sum->bytes);
 }
 
-#define INSTANTIATE(call)                                                                                              \
+/* `stream`: of the work that the call submits, or NO_STREAM. */
+#define INSTANTIATE(stream, call)                                                                                      \
     do {                                                                                                               \
         struct graph_work sum = {0};                                                                                   \
         if (!exec || !graph || !shim_is_active())                                                                      \
             return (call);                                                                                             \
         add_graph(graph, &sum, 0);                                                                                     \
-        if (sum.bytes && !graph_memory_reserve(sum.bytes))                                                             \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
-        CUresult result = (call);                                                                                      \
+        CUresult result = begin_instantiation((stream), &sum);                                                         \
+        if (result != CUDA_SUCCESS)                                                                                    \
+            return result;                                                                                             \
+        result = (call);                                                                                               \
+        gate_leave(&this_thread);                                                                                      \
         if (result == CUDA_SUCCESS)                                                                                    \
             add_graph_exec(*exec, &sum);                                                                               \
         else if (sum.bytes)                                                                                            \
@@ -75,36 +78,37 @@ static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
         return result;                                                                                                 \
     } while (0)
 
-CUresult hook_cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *text, size_t room) {
-    INSTANTIATE(REAL(cuGraphInstantiate)(exec, graph, failed, text, room));
-}
-
-CUresult hook_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *text, size_t room) {
-    INSTANTIATE(REAL(cuGraphInstantiate_v2)(exec, graph, failed, text, room));
-}
-
-CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
-    INSTANTIATE(REAL(cuGraphInstantiateWithFlags)(exec, graph, flags));
-}
-
-/* The call may upload the graph at once, which is work for the device. */
-static CUresult instantiate_with(bool twin, CUgraphExec *exec, CUgraph graph,
-                                 CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
-    if (!parameters || !(parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD))
-        return REAL_TWIN(cuGraphInstantiateWithParams, twin)(exec, graph, parameters);
-    struct thread *thread = &this_thread;
-    CUresult result = hook_enter(thread, twin ? per_thread(parameters->stream) : parameters->stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    COUNTER_ADD(thread->counters.others, 1);
-    result = REAL_TWIN(cuGraphInstantiateWithParams, twin)(exec, graph, parameters);
-    gate_leave(thread);
+/* Reserve the graph's memory, and enter the gate. */
+static CUresult begin_instantiation(CUstream stream, const struct graph_work *sum) {
+    if (sum->bytes && !graph_memory_reserve(sum->bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = hook_enter(&this_thread, stream);
+    if (result != CUDA_SUCCESS && sum->bytes)
+        graph_memory_update(sum->bytes);
+    if (result == CUDA_SUCCESS && stream != NO_STREAM)
+        COUNTER_ADD(this_thread.counters.others, 1);
     return result;
 }
 
+CUresult hook_cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *text, size_t room) {
+    INSTANTIATE(NO_STREAM, REAL(cuGraphInstantiate)(exec, graph, failed, text, room));
+}
+
+CUresult hook_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *text, size_t room) {
+    INSTANTIATE(NO_STREAM, REAL(cuGraphInstantiate_v2)(exec, graph, failed, text, room));
+}
+
+CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+    INSTANTIATE(NO_STREAM, REAL(cuGraphInstantiateWithFlags)(exec, graph, flags));
+}
+
+/* The call may upload the graph at once, which is work for the device. */
 CUresult hook_cuGraphInstantiateWithParams(bool twin, CUgraphExec *exec, CUgraph graph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
-    INSTANTIATE(instantiate_with(twin, exec, graph, parameters));
+    bool uploads = parameters && (parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+    CUstream stream = uploads ? parameters->stream : NO_STREAM;
+    INSTANTIATE(twin ? per_thread(stream) : stream,
+                REAL_TWIN(cuGraphInstantiateWithParams, twin)(exec, graph, parameters));
 }
 
 CUresult hook_cuGraphExecDestroy(CUgraphExec graph) {

@@ -20,21 +20,41 @@ bool is_redirected(CUdeviceptr address) {
 
 /* Memory of the mode "swap" consists of blocks, and is unmapped while evicted. Its size is what the program asked
  * for. */
-static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident) {
+static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes) {
     struct entry entry;
-    if (shim.mode != &mode_swap || !swap_find_allocation(address, base, bytes, is_resident))
+    if (shim.mode != &mode_swap || !swap_find_allocation(address, base, bytes))
         return false;
     if (ledger_find(LEDGER_ADDRESSES, *base, &entry))
         *bytes = entry.bytes;
     return true;
 }
 
+/* Enter the gate for a query that only the driver can answer, if the memory may be evicted. */
+static CUresult enter_for_query(CUdeviceptr address, bool *entered) {
+    CUdeviceptr base;
+    size_t bytes;
+    *entered = shim.mode == &mode_swap && (swap_owns_mapping(address) || is_swapped(address, &base, &bytes));
+    CUresult result = *entered ? hook_enter(&this_thread, NO_STREAM) : CUDA_SUCCESS;
+    *entered = *entered && result == CUDA_SUCCESS;
+    return result;
+}
+
+#define QUERY(address, call)                                                                                           \
+    ({                                                                                                                 \
+        bool entered;                                                                                                  \
+        CUresult answer = enter_for_query(address, &entered);                                                          \
+        if (answer == CUDA_SUCCESS)                                                                                    \
+            answer = (call);                                                                                           \
+        if (entered)                                                                                                   \
+            gate_leave(&this_thread);                                                                                  \
+        answer;                                                                                                        \
+    })
+
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUdeviceptr begin;
     size_t length;
-    bool is_resident;
-    if (!is_swapped(address, &begin, &length, &is_resident))
-        return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
+    if (!is_swapped(address, &begin, &length))
+        return QUERY(address, REAL(cuMemGetAddressRange_v2)(base, bytes, address));
     if (base)
         *base = begin;
     if (bytes)
@@ -42,9 +62,24 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevice
     return CUDA_SUCCESS;
 }
 
-/* Return what the driver returns for device memory, for an address that has nothing mapped at this moment. */
-static CUresult get_evicted_attribute(void *data, int attribute, CUdeviceptr address, CUdeviceptr base, size_t bytes) {
+static int device_of(CUcontext context) {
+    CUcontext left;
+    CUdevice device = 0;
+    if (context && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
+        REAL(cuCtxGetDevice)(&device);
+        REAL(cuCtxPopCurrent_v2)(&left);
+    }
+    return device;
+}
+
+/* Return what the driver returns for device memory, also while the memory is evicted. NOT_FOUND: only the driver can
+ * answer. */
+static CUresult get_swapped_attribute(void *data, int attribute, CUdeviceptr address) {
+    CUdeviceptr base;
+    size_t bytes;
     struct entry entry = {0};
+    if (!is_swapped(address, &base, &bytes))
+        return CUDA_ERROR_NOT_FOUND;
     ledger_find(LEDGER_ADDRESSES, base, &entry);
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -56,16 +91,9 @@ static CUresult get_evicted_attribute(void *data, int attribute, CUdeviceptr add
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         *(CUdeviceptr *)data = address;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: {
-        CUcontext left;
-        CUdevice device = 0;
-        if (entry.context && REAL(cuCtxPushCurrent_v2)(entry.context) == CUDA_SUCCESS) {
-            REAL(cuCtxGetDevice)(&device);
-            REAL(cuCtxPopCurrent_v2)(&left);
-        }
-        *(int *)data = device;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = device_of(entry.context);
         return CUDA_SUCCESS;
-    }
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         *(CUdeviceptr *)data = base;
         return CUDA_SUCCESS;
@@ -78,8 +106,10 @@ static CUresult get_evicted_attribute(void *data, int attribute, CUdeviceptr add
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *(unsigned char *)data = 0;
         return CUDA_SUCCESS;
-    default:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         return CUDA_ERROR_INVALID_VALUE;
+    default:
+        return CUDA_ERROR_NOT_FOUND;
     }
 }
 
@@ -109,12 +139,10 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 }
 
 CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
-    CUdeviceptr base;
-    size_t bytes;
-    bool is_resident;
-    if (data && is_swapped(address, &base, &bytes, &is_resident) && !is_resident)
-        return get_evicted_attribute(data, attribute, address, base, bytes);
-    CUresult result = REAL(cuPointerGetAttribute)(data, attribute, address);
+    CUresult result = data ? get_swapped_attribute(data, attribute, address) : CUDA_ERROR_NOT_FOUND;
+    if (result != CUDA_ERROR_NOT_FOUND)
+        return result;
+    result = QUERY(address, REAL(cuPointerGetAttribute)(data, attribute, address));
     if (result != CUDA_SUCCESS || !data || !is_redirected(address))
         return result;
     switch (attribute) {
@@ -130,18 +158,26 @@ CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr addre
     return result;
 }
 
-CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address) {
-    CUdeviceptr base;
-    size_t bytes;
-    bool is_resident;
-    if (attributes && data && is_swapped(address, &base, &bytes, &is_resident) && !is_resident) {
-        for (unsigned i = 0; i < count; i++)
-            if (data[i] && get_evicted_attribute(data[i], attributes[i], address, base, bytes) != CUDA_SUCCESS)
-                *(char *)data[i] = 0; /* as for an attribute that does not apply */
-        return CUDA_SUCCESS;
+/* Return true if the driver need not be asked. */
+static bool get_swapped_attributes(unsigned count, const int *attributes, void **data, CUdeviceptr address) {
+    bool all = true;
+    for (unsigned i = 0; i < count; i++) {
+        CUresult result = data[i] ? get_swapped_attribute(data[i], attributes[i], address) : CUDA_ERROR_NOT_FOUND;
+        if (result == CUDA_ERROR_INVALID_VALUE)
+            *(void **)data[i] = NULL; /* unlike the singular form, this one clears what does not apply */
+        all = all && result != CUDA_ERROR_NOT_FOUND;
     }
-    CUresult result = REAL(cuPointerGetAttributes)(count, attributes, data, address);
-    if (result != CUDA_SUCCESS || !attributes || !data || !is_redirected(address))
+    return all;
+}
+
+CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address) {
+    if (attributes && data && count && get_swapped_attributes(count, attributes, data, address))
+        return CUDA_SUCCESS;
+    CUresult result = QUERY(address, REAL(cuPointerGetAttributes)(count, attributes, data, address));
+    if (result != CUDA_SUCCESS || !attributes || !data)
+        return result;
+    get_swapped_attributes(count, attributes, data, address);
+    if (!is_redirected(address))
         return result;
     for (unsigned i = 0; i < count; i++) {
         if (!data[i])

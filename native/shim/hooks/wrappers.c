@@ -11,6 +11,7 @@
 #define COPIES(n, sizes) count_copies((n), (sizes))
 #define COPIES3D(n, operations) count_copies3d((n), (operations))
 #define OTHER COUNTER_ADD(this_thread.counters.others, 1)
+#define NOTHING
 
 static void count_copies(size_t copies, const size_t *sizes) {
     uint64_t bytes = 0;
@@ -38,6 +39,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #define NOTE_COPIES(...)
 #define NOTE_COPIES3D(...)
 #define NOTE_OTHER
+#define NOTE_NOTHING
 
 /* Two functions for each hook. The exported one is the fast path. Where that does not apply, it calls the other one
  * in place of the driver's function, and the other one always returns inside the gate. There is only one call, so

@@ -8,6 +8,10 @@
 /* how long other clients' memory may take to begin to leave after their turn */
 #define MIN_SHORTAGE_NS (20 * NS_PER_MS)
 
+/* An idle process may keep a capture open for ever. */
+#define MAX_CAPTURE_NS (10000 * NS_PER_MS)
+#define CAPTURE_POLL_NS (5 * NS_PER_MS)
+
 static _Atomic bool was_restored;    /* memory was restored since the last turn began */
 static _Atomic uint64_t short_since; /* since when memory has had no room; 0: it has */
 static bool is_evicting;             /* agent: an eviction is under way */
@@ -17,12 +21,28 @@ static struct { /* used by the agent */
     uint32_t interrupts; /* interrupt_seq when prefetching began */
 } prefetching;
 
+/* Captured memory stays mapped until the capture has ended, although each call that needs it would restore it. A thread
+ * at the gate goes on only after other clients have had their turns, which may need the room. */
+static bool is_captured(uint64_t now) {
+    static uint64_t since;
+    if (!captures_any() || atomic_load(&shim.waiting)) {
+        since = 0;
+        return false;
+    }
+    since = since ? since : now;
+    return now < since + MAX_CAPTURE_NS;
+}
+
 static bool evict(uint64_t now, uint64_t *next) {
     /* Without a coordinator no level shows what the next client needs. */
     bool all = atomic_load(&shim.without_coordinator) && shim.mode->number == GPUSHARE_MEMORY_SWAP;
     uint64_t target = all ? 0 : PAGE_LOAD(the_page()->control.resident_target);
     if (!shim.mode->evict || (!is_evicting && PAGE_LOAD(the_page()->report.resident) <= target))
         return true;
+    if (shim.mode->is_mapped && is_captured(now)) {
+        *next = now + CAPTURE_POLL_NS;
+        return false;
+    }
     is_evicting = !shim.mode->evict(target, now, next);
     return !is_evicting;
 }
@@ -54,6 +74,10 @@ uint64_t residency_poll(uint64_t now) {
     if (shim.mode->number == GPUSHARE_MEMORY_UNIFIED && !PAGE_LOAD(the_page()->report.last_submission_ns))
         return NEVER;
     return evict(now, &next) ? prefetch(now) : next;
+}
+
+bool residency_is_mapped(void) {
+    return !shim.mode || !shim.mode->is_mapped || shim.mode->is_mapped();
 }
 
 /* Memory that does not fit yet will fit later: other clients' memory leaves, now or after a request to the

@@ -11,6 +11,8 @@
 bool residency_is_evicting(uint64_t now, uint64_t *next); /* agent, after a drain: memory that must leave is leaving */
 uint64_t residency_poll(uint64_t now);                    /* agent, while not running: the time of the next call */
 bool residency_restore(uint32_t word); /* a thread at the open gate; false: some memory cannot be restored yet */
+/* A thread inside the closed gate: all memory is mapped, and stays mapped until the thread is outside. */
+bool residency_is_mapped(void);
 void residency_pause(void);            /* no context is used for moving memory until … */
 void residency_resume(CUcontext gone); /* … here; NULL: no context has ended */
 void residency_after_fork(void);
@@ -27,14 +29,16 @@ struct shortage {
     bool is_refused;
 };
 
-/* How a waiting thread uses the gate, whose folder lies above this one. */
-struct shortage_gate {
+/* The gate, whose folder lies above this one. */
+struct gate_functions {
     void (*begin_wait)(uint64_t now);
     bool (*is_interrupted)(void);
     CUresult (*wait_for_turn)(void);
+    bool (*has_threads)(void); /* some thread is inside */
 };
 
-void shortage_set_gate(const struct shortage_gate *gate); /* once, before the shim is active */
+extern const struct gate_functions *the_gate;
+void memory_set_gate(const struct gate_functions *gate); /* once, before the shim is active */
 /* Request room from the other clients; residency_lock is released meanwhile. CUDA_SUCCESS: the caller tries again.
  * Anything else is the result for the program. */
 CUresult shortage_wait(struct shortage *shortage, uint64_t bytes);
@@ -68,7 +72,7 @@ void transfers_after_fork(void);
 
 /* --- swap/: the program's virtual-memory management in the mode "swap" --- */
 
-bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident);
+bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
 void swap_drop_context(CUcontext context); /* under residency_lock */
 void swap_after_fork(void);
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* the shim moves such memory */

@@ -7,10 +7,10 @@
 
 static struct shortage *current_shortage; /* the request in the page, under residency_lock; NULL: none */
 static struct shortage turn_shortage;     /* the request of this turn's first call */
-static const struct shortage_gate *gate;
+const struct gate_functions *the_gate;
 
-void shortage_set_gate(const struct shortage_gate *functions) {
-    gate = functions;
+void memory_set_gate(const struct gate_functions *gate) {
+    the_gate = gate;
 }
 
 /* The bytes come first: a reader that reads the number before the bytes gets those of this request or of a later
@@ -40,7 +40,7 @@ static bool check_refused(struct shortage *shortage, uint64_t now) {
 CUresult shortage_next_turn(struct shortage *shortage) {
     shortage_end(shortage);
     pthread_mutex_unlock(&residency_lock);
-    CUresult result = gate->wait_for_turn();
+    CUresult result = the_gate->wait_for_turn();
     pthread_mutex_lock(&residency_lock);
     *shortage = (struct shortage){.began = now_ns()};
     return result;
@@ -52,7 +52,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!shortage->began) {
         shortage->began = now;
-        gate->begin_wait(now);
+        the_gate->begin_wait(now);
     }
     if (!current_shortage || current_shortage == &turn_shortage ||
         (current_shortage == shortage && now > shortage->posted_at + SHORTAGE_RETRY_NS)) {
@@ -64,7 +64,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
     pthread_mutex_unlock(&residency_lock);
     if (!shortage->is_refused)
         futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
-    bool interrupted = gate->is_interrupted();
+    bool interrupted = the_gate->is_interrupted();
     pthread_mutex_lock(&residency_lock);
     if (interrupted)
         log_message(LOG_INFO, "interrupted an allocation that waited for room on the device");

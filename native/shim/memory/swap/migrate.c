@@ -5,6 +5,7 @@
 #define MAX_PREFETCH_BYTES (256ull << 20)    /* paged in under one hold of the lock */
 #define MAX_PREFETCH_NS (20 * NS_PER_MS)     /* likewise, where the link is slow */
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
+#define USE_POLL_NS (1 * NS_PER_MS)          /* between polls of threads that use mapped memory without a turn */
 
 static struct {
     uint64_t bytes, nanoseconds;
@@ -42,7 +43,8 @@ bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t bytes = 0, resident = account_resident();
     pthread_mutex_lock(&residency_lock);
-    if (resident > target && !is_open(gate_word())) {
+    bool is_due = resident > target && !is_open(gate_word()), is_used = is_due && the_gate->has_threads();
+    if (is_due && !is_used) {
         uint64_t began = now_ns();
         bytes = page_out_some(resident - target);
         uint64_t took = now_ns() - began;
@@ -54,8 +56,17 @@ bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     if (!bytes)
         log_evicted();
     pthread_mutex_unlock(&residency_lock);
-    *next = now;
-    return !bytes;
+    *next = is_used ? now + USE_POLL_NS : now;
+    return !bytes && !is_used;
+}
+
+/* A thread that finds all memory mapped has entered the gate before it takes the lock. So the agent finds the thread
+ * there before it evicts more. */
+bool swap_is_mapped(void) {
+    pthread_mutex_lock(&residency_lock);
+    bool all = !swap_missing_bytes();
+    pthread_mutex_unlock(&residency_lock);
+    return all;
 }
 
 /* False, with an error in *result: the block cannot be paged in (yet). */

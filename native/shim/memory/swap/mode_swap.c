@@ -29,14 +29,13 @@ static CUresult release(const struct entry *entry) {
     return result;
 }
 
-bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident) {
+bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes) {
     bool known = false;
     pthread_mutex_lock(&residency_lock);
     struct swap_allocation *allocation = swap_allocation_at(address);
     if (allocation) {
         *base = allocation->base;
         *bytes = allocation->bytes;
-        *is_resident = allocation->blocks[(address - allocation->base) / MAX_BLOCK_BYTES]->is_resident;
         if (allocation->slab)
             slab_find(allocation, address, base, bytes);
         known = *bytes != 0;
@@ -78,6 +77,7 @@ const struct memory_mode mode_swap = {
     .allocate = allocate,
     .release = release,
     .evict = swap_evict,
+    .is_mapped = swap_is_mapped,
     .restore = swap_restore,
     .prefetch = swap_prefetch,
     .capacity = swap_capacity,

@@ -94,6 +94,7 @@ void slabs_after_fork(void);
 /* --- migrate.c --- */
 
 bool swap_evict(uint64_t target, uint64_t now, uint64_t *next);
+bool swap_is_mapped(void);
 bool swap_restore(uint32_t word);
 uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now);
 

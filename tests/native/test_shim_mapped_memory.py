@@ -1,0 +1,125 @@
+"""Tests of calls that need mapped memory in mode "swap": they wait for evicted memory, and memory stays meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import CudaClient, NativeHost, StartedClient
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .test_shim_capture import CAPTURE, END, INSTANTIATE, RELAXED, SETUP, THREAD_LOCAL
+from .test_shim_swap import EVERYTHING, MIB, swapping
+
+BUFFER_ID, MEMORY_TYPE = 7, 2
+CAPTURED = "cuda.cuMemcpyDtoDAsync_v2(c_uint64(copy), c_uint64(array), c_size_t(3 << 20), c_void_p(one))"
+SET = "cuda.cuMemsetD8Async(c_uint64(array), 7, c_size_t(1000), c_void_p(one))"
+LAUNCH = "cuda.cuGraphLaunch(graph_exec, c_void_p(one)), cuda.cuStreamSynchronize(c_void_p(one))"
+
+
+@pytest.fixture
+def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
+    """Return a client with two arrays of 3 MiB, in its first turn."""
+    client, process = swapping(machine, coordinator)
+    process.open(1)
+    client.run(f"{SETUP}; import os; data = os.urandom(3 << 20)")
+    client.run("array, copy = cuda.alloc(3 << 20)[1], cuda.alloc(3 << 20)[1]")
+    assert client.run("write(array, data)") == 0
+    return client, process
+
+
+def end_turn(process: ProcessConnection, epoch: int) -> None:
+    """End the turn, after which all memory must leave the device."""
+    process.page.control.resident_target = 0
+    process.drain(epoch)
+
+
+def wait_until_evicted(process: ProcessConnection) -> None:
+    wait_until(lambda: process.page.report.resident == 0, what="the eviction of all memory")
+
+
+def test_captured_copies_wait_for_evicted_memory(client: CudaClient, process: ProcessConnection) -> None:
+    end_turn(process, 1)
+    wait_until_evicted(process)
+    assert client.run(CAPTURE.format(THREAD_LOCAL)) == 0
+    assert client.run_at_the_gate(process, 2, CAPTURED) == 0
+    assert client.run(f"{SET}, {END}") == [0, 0]
+    assert client.run(INSTANTIATE) == 0
+    assert client.run(LAUNCH) == [0, 0]
+    assert client.run("has_data(copy, data)")
+
+
+def test_memory_stays_until_a_capture_has_ended(client: CudaClient, process: ProcessConnection) -> None:
+    """Captured calls need no turn meanwhile."""
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    end_turn(process, 1)
+    assert client.run(f"[({CAPTURED}, {SET}) for _ in range(50)]") == [[0, 0]] * 50
+    assert process.page.report.resident == 6 * MIB
+    assert client.run(END) == 0
+    wait_until_evicted(process)
+    assert client.run_at_the_gate(process, 2, INSTANTIATE) == 0
+    assert client.run(LAUNCH) == [0, 0]
+
+
+def test_a_thread_at_the_gate_does_not_hold_memory_by_its_capture(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    """Other clients have their turns before the thread goes on, and may need the room."""
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run(CAPTURED) == 0
+    end_turn(process, 1)
+    client.start("cuda.spin()")
+    process.wait_for_waiting_thread()
+    wait_until_evicted(process)
+    process.page.control.resident_target = EVERYTHING
+    process.open(2)
+    assert client.result() == 0
+    assert client.run(f"{SET}, {END}") == [0, 0]
+    assert client.run(INSTANTIATE) == 0
+    assert client.run(LAUNCH) == [0, 0]
+
+
+def test_an_allocation_in_a_capture_outside_of_the_turn(client: CudaClient, process: ProcessConnection) -> None:
+    """The first captured call that could use the memory waits for the turn, which gives the memory its place."""
+    process.drain(1)
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    client.run("code, copy = cuda.alloc(3 << 20)")
+    assert client.run("code") == 0
+    assert client.run_at_the_gate(process, 2, CAPTURED) == 0
+    assert client.run(END) == 0
+
+
+def test_instantiation_waits_for_evicted_memory(client: CudaClient, process: ProcessConnection) -> None:
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run(f"{CAPTURED}, {END}") == [0, 0]
+    end_turn(process, 1)
+    wait_until_evicted(process)
+    assert client.run_at_the_gate(process, 2, INSTANTIATE) == 0
+
+
+def test_only_attributes_that_the_shim_does_not_know_wait_for_evicted_memory(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    client.run(
+        "address = reserve(2 << 20); handle = create(2 << 20)[1]; map_at(address, 2 << 20, handle)\n"
+        "def several(*numbers):\n"
+        "    values = (c_uint64 * 8)()\n"
+        "    places = (c_void_p * 8)(*[ctypes.addressof(values) + 8 * i for i in range(8)])\n"
+        "    kinds = (c_int * 8)(*numbers)\n"
+        "    status = cuda.cuPointerGetAttributes(len(numbers), kinds, places, c_uint64(array))\n"
+        "    return [status, *values[:len(numbers)]]"
+    )
+    before = client.run(f"several({MEMORY_TYPE}, 3, 4, 12), several({BUFFER_ID}, 12)")
+    assert before[0][2:] == [client.run("array"), 0, 3 * MIB] and before[1][1] != 0
+    end_turn(process, 1)
+    wait_until_evicted(process)
+    assert client.run(f"several({MEMORY_TYPE}, 3, 4, 12)") == before[0]
+    for epoch, query in enumerate(
+        (
+            f"cuda.attribute({BUFFER_ID}, array)[0]",
+            f"several({BUFFER_ID}, 12)[2]",
+            f"cuda.attribute({MEMORY_TYPE}, address)[0]",
+        ),
+        start=2,
+    ):
+        assert client.run_at_the_gate(process, epoch, query) in (0, 3 * MIB)
+        end_turn(process, epoch)
+        wait_until_evicted(process)
