@@ -8,6 +8,7 @@ import pytest
 
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ScriptedCoordinator
+from .test_shim_swap import TOOLS
 
 
 def start(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> CudaClient:
@@ -40,3 +41,15 @@ def test_other_exports_of_movable_memory_are_refused(machine: NativeHost, stub: 
     client.run("address = c_uint64(); cuda.cuMemAlloc_v2(byref(address), c_size_t(4096))")
     assert client.run("cuda.cuMemPoolExportPointer((c_uint64 * 8)(), address)") == 801
     assert "cuMemPoolExportPointer cannot pass device memory on" in machine.log_text()
+
+
+def test_the_driver_is_not_asked_for_handles_of_memory_that_may_be_evicted(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """Another process or device would go on with the memory's former place."""
+    client = start(machine, coordinator, "swap")
+    client.run(TOOLS)
+    client.run("mapped = reserve(2 << 20); own = create(2 << 20)[1]; map_at(mapped, 2 << 20, own)")
+    for address in ("small", "large", "mapped"):
+        assert client.run(f"cuda.cuIpcGetMemHandle(handle, c_uint64({address}))") == 801
+    assert client.run("cuda.cuMemExportToShareableHandle(handle, c_uint64(own), 1, c_uint64(0))") == 1

@@ -113,6 +113,13 @@ CUresult hook_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAcces
                                                          : REAL(cuMemSetAccess)(address, bytes, access, count);
 }
 
+/* The shim makes a handle only for memory that the program does not ask to share. */
+CUresult hook_cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle, int type,
+                                           unsigned long long flags) {
+    return swap_owns_handle(handle) ? CUDA_ERROR_INVALID_VALUE
+                                    : REAL(cuMemExportToShareableHandle)(shared, handle, type, flags);
+}
+
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
                                                      CUmemGenericAllocationHandle handle) {
     return swap_owns_handle(handle) ? swap_properties(properties, handle)
