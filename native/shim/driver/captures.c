@@ -6,7 +6,7 @@
  * 2. The shim queries a stream, or records an event in it, only while it holds the lock below and the stream does not
  *    capture. The hooks hold the lock while a stream begins to capture or joins a capture, and while a context ends.
  * 3. The shim submits nothing to the legacy stream while work is in flight: that would order the work of all blocking
- *    streams, and end their captures. */
+ *    streams, and end their captures. The exceptions are events next to a call of the program's own in that stream. */
 #include "driver/driver.h"
 
 #include <stdlib.h>
