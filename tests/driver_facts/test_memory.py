@@ -16,14 +16,14 @@ from .vmm import free_bytes
 SIZE = 256 * MIB
 
 
-def place(cuda: Cuda, on_device: bool) -> Any:
+def location(cuda: Cuda, on_device: bool) -> Any:
     made, kinds = cuda.driver.CUmemLocation(), cuda.driver.CUmemLocationType
     made.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE if on_device else kinds.CU_MEM_LOCATION_TYPE_HOST
     return made
 
 
 def prefetch(cuda: Cuda, memory: Any, size: int, on_device: bool) -> None:
-    cuda.cuMemPrefetchAsync(memory, size, place(cuda, on_device), 0, 0)
+    cuda.cuMemPrefetchAsync(memory, size, location(cuda, on_device), 0, 0)
     cuda.cuCtxSynchronize()
 
 
@@ -80,9 +80,9 @@ def test_only_unified_memory_is_prefetched(cuda: Cuda) -> None:
     Source: documentation of cuMemPrefetchAsync ("must be … cuMemAllocManaged"). Not yet seen on a GPU.
     """
     plain = cuda.cuMemAlloc(MIB)
-    assert cuda.code("cuMemPrefetchAsync", plain, MIB, place(cuda, True), 0, 0) == 1
+    assert cuda.code("cuMemPrefetchAsync", plain, MIB, location(cuda, True), 0, 0) == 1
     advice = cuda.driver.CUmem_advise(5)
-    assert cuda.code("cuMemAdvise", plain, MIB, advice, place(cuda, True)) == 1
+    assert cuda.code("cuMemAdvise", plain, MIB, advice, location(cuda, True)) == 1
 
 
 @on_driver()
@@ -95,7 +95,7 @@ def test_memory_the_device_only_maps_is_not_migrated(cuda: Cuda) -> None:
     """
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     ctypes.memset(int(memory), 0, SIZE)
-    cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(5), place(cuda, True))
+    cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(5), location(cuda, True))
     before = free_bytes(cuda)
     cuda.launch("work_f32", memory, SIZE // 4, 0, 0)
     cuda.cuCtxSynchronize()
