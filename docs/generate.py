@@ -1,4 +1,7 @@
-"""Generated pages of the reference: `make reference` writes them from the package's own tables and parsers."""
+"""Generator of the reference pages on configuration and commands, from the package's own tables and parsers.
+
+`make reference` runs this file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of a decision by the number of clients, while the devices are always contended.
+"""Cost of a decision by the number of clients, while the devices are always contended, and speed of a simulated day.
 
 Times are processor time, so that other work on the machine does not count.
 """

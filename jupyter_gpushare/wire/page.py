@@ -1,4 +1,4 @@
-"""Page in Python: the structs of `native/shim/base/page.h`, which cffi reads, over a mapped memfd."""
+"""Page and client page in Python: the structs of `native/shim/base/page.h`, which cffi reads, over mapped memfds."""
 
 from __future__ import annotations
 

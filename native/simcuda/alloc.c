@@ -1,4 +1,5 @@
-/* The table of allocations: an array in address order. */
+/* Allocation and release of memory: its mapping, its charge to the machine, and the table of allocations, an array in
+ * address order, with pins that hold an allocation in place. */
 #define _GNU_SOURCE
 #include "alloc.h"
 

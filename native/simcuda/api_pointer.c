@@ -1,4 +1,4 @@
-/* Queries of addresses. */
+/* Queries of addresses: ranges, flags, attributes. */
 #include <string.h>
 
 #include "api.h"

@@ -83,7 +83,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct sim_physical *physical = physical_of(handle), *list = NULL;
     if (physical) {
         physical->handles--;
-        vmm_forget(physical, &list);
+        vmm_remove_unused(physical, &list);
     }
     alloc_unlock();
     vmm_destroy(list);

@@ -1,4 +1,5 @@
-/* Contexts: the calling thread's stack of them, their creation and destruction. */
+/* Contexts, primary ones too: creation and destruction, the calling thread's stack of them, synchronisation, and the
+ * error that a context keeps. */
 #include <stdlib.h>
 #include <string.h>
 

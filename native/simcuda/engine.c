@@ -198,7 +198,7 @@ void engine_wait(struct sim_stream *stream, uint64_t position) {
     }
 }
 
-/* Return what a command submitted now to this stream would wait for. */
+/* Wait for what a command submitted now to this stream would wait for. Return the context's error. */
 CUresult engine_synchronize(struct sim_stream *stream) {
     if (stream->is_legacy) {
         struct sim_context *context = stream->context;

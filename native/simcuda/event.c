@@ -1,4 +1,5 @@
-/* Events. A record is a command; its generation identifies the record that a wait is for. */
+/* Events: records, waits, queries, elapsed time. A record is a command; its generation identifies the record that a
+ * wait is for. */
 #include <string.h>
 
 #include "api.h"
@@ -135,7 +136,7 @@ CUresult sim_cuStreamWaitEvent(CUstream fallback, CUstream handle, CUevent event
 
 /* A query of an event is "potentially unsafe" during another thread's global capture
  * (cuThreadExchangeStreamCaptureMode). */
-static CUresult check_look(CUevent event) {
+static CUresult check_query(CUevent event) {
     SIM_ENTER();
     if (!is_valid(event))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -145,7 +146,7 @@ static CUresult check_look(CUevent event) {
 }
 
 CUresult cuEventQuery(CUevent event) {
-    CUresult result = check_look(event);
+    CUresult result = check_query(event);
     if (result)
         return result;
     if ((result = atomic_load(&event->context->error)))
@@ -154,7 +155,7 @@ CUresult cuEventQuery(CUevent event) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-    CUresult result = check_look(event);
+    CUresult result = check_query(event);
     if (result)
         return result;
     atomic_fetch_add(&event->pending, 1);

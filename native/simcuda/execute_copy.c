@@ -1,4 +1,4 @@
-/* Copies, sets and prefetches. */
+/* Execution of copies, sets and prefetches. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Launches, and the page faults they cause. */
+/* Execution of launches, with the page faults that they cause. */
 #include "builtin_kernels.h"
 #include "execute.h"
 #include "simlog.h"

@@ -1,4 +1,5 @@
-/* Execution of a graph's launches: its nodes and those of its child graphs in one row, one after the other. */
+/* Copies of graphs, and the execution of a graph's launches: its nodes and those of its child graphs in one row, one
+ * after the other. */
 #include <stdlib.h>
 
 #include "sim.h"

@@ -1,4 +1,5 @@
-/* Modules and libraries, made from PTX text. Its entry points are matched with the built-in functions by name. */
+/* Modules and libraries, made from PTX text. The entry points of the text are matched with the built-in functions by
+ * name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>

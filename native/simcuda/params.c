@@ -1,3 +1,5 @@
+/* Reading of the parameters: the defaults, the parameter file with its units, the environment; and the devices'
+ * UUIDs. */
 #include "params.h"
 
 #include <ctype.h>

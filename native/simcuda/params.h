@@ -1,5 +1,4 @@
-/* Parameters of the simulated machine: compiled-in defaults, then the parameter file, then the environment.
- */
+/* Parameters of the simulated machine: compiled-in defaults, then the parameter file, then the environment. */
 #ifndef SIMCUDA_PARAMS_H
 #define SIMCUDA_PARAMS_H
 

@@ -1,8 +1,8 @@
 /* The places of the blocks of an allocation of unified memory.
  *
  * The machine has only the number of resident bytes of a range, so that any process can evict some by lowering the
- * number. The owner decides which blocks that were when it next updates the range: those after the blocks that it lost
- * last.
+ * number. The owner decides which blocks were evicted when the owner next updates the range: the blocks after those
+ * that it lost last.
  *
  * Advice works as in the CUDA programming guide ("Unified Memory Programming", data usage hints). Faults leave pages
  * on the host if the device has a mapping of them (accessed by) or if the host is their preferred location. A prefetch
@@ -54,7 +54,7 @@ static int is_touched_by_host(const struct sim_alloc *alloc, uint64_t block) {
     return 0;
 }
 
-static void look_whether_touched(struct sim_alloc *alloc, uint64_t block) {
+static void update_touched(struct sim_alloc *alloc, uint64_t block) {
     if (alloc->place[block] == PLACE_NOWHERE && is_touched_by_host(alloc, block))
         alloc->place[block] = PLACE_HOST;
 }
@@ -92,7 +92,7 @@ uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t byte
     while (at < end && movement->moved + movement->populated < limit) {
         uint64_t block = at / MACHINE_BLOCK,
                  next = (block + 1) * MACHINE_BLOCK < end ? (block + 1) * MACHINE_BLOCK : end;
-        look_whether_touched(alloc, block);
+        update_touched(alloc, block);
         if (alloc->place[block] != PLACE_DEVICE && how == BRING_FAULT && stays_on_host(alloc, block)) {
             alloc->place[block] = PLACE_HOST;
             movement->remote += next - at;
@@ -112,7 +112,7 @@ uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes
     pthread_mutex_lock(&alloc->lock);
     reconcile(alloc);
     for (uint64_t block = offset / MACHINE_BLOCK; block <= (offset + bytes - 1) / MACHINE_BLOCK; block++) {
-        look_whether_touched(alloc, block);
+        update_touched(alloc, block);
         if (alloc->place[block] == PLACE_DEVICE)
             dropped += block_bytes(alloc, block);
         else if (alloc->place[block] == PLACE_NOWHERE)

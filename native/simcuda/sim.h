@@ -130,10 +130,10 @@ struct sim_stream {
     _Atomic int holders; /* the worker and the closing thread: the last one retires the stream */
     pthread_t worker;
 
-    int on_device;                           /* worker: has entered the device's time slices */
-    uint64_t device_target;                  /* worker: device time at which the last command ends */
-    uint64_t device_looked, device_consumed; /* worker: time of the last sample, and device time then */
-    uint64_t transferred;                    /* worker: when the last transfer ended; 0: another command came since */
+    int on_device;                               /* worker: has entered the device's time slices */
+    uint64_t device_target;                      /* worker: device time at which the last command ends */
+    uint64_t device_sampled_at, device_consumed; /* worker: time of the last sample, and device time then */
+    uint64_t transferred; /* worker: when the last transfer ended; 0: another command came since */
 
     _Atomic(struct sim_capture *) capture; /* set with both locks held, cleared with sim.capture_lock */
     struct sim_stream *next_member;

@@ -1,4 +1,4 @@
-/* Streams: finding the stream of a handle, opening and closing. */
+/* Streams: opening and closing, the stream of a handle, and the default stream of each thread. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -250,3 +250,4 @@ def test_plain_python_is_unchanged(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("1 [")
     assert "gpushare" not in done.stdout and "Traceback" not in done.stderr
+    assert "contextlib" not in done.stdout

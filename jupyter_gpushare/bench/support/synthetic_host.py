@@ -1,4 +1,4 @@
-"""Busy host that exists only on the wire: snapshots and history of many notebooks that share some devices."""
+"""Busy host that exists only on the wire: snapshots and history of many notebooks, and a coordinator for both."""
 
 from __future__ import annotations
 

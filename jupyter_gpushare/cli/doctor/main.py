@@ -1,4 +1,7 @@
-"""Command `jupyter gpushare doctor`, which checks GPU sharing on this machine and suggests remedies."""
+"""Command `jupyter gpushare doctor`, which checks GPU sharing on this machine and suggests remedies.
+
+The checks of the driver, the shim, the coordinator, the locks, the host memory and Jupyter are here.
+"""
 
 from __future__ import annotations
 

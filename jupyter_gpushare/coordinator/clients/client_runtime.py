@@ -1,4 +1,7 @@
-"""State of one client in the coordinator, and the control blocks of its processes."""
+"""State of one client in the coordinator: its client page, processes, kernels, cell quotas and sums of counters.
+
+`ClientRuntime` also writes the control blocks of the client's processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry of the clients of a coordinator and of their processes."""
+"""Registry that adds and removes the clients of a coordinator and their processes, within the limits per user."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class EventDispatcher:
             self._timer.cancel()
 
     def dispatch(self, event: ev.Event) -> None:
-        """Pass an event to the scheduler and execute its commands, and so with all events that follow from these.
+        """Pass an event to the scheduler and execute its commands; do the same with events that follow from these.
 
         Raises GpuShareError for a refused request, without a change.
         """

@@ -1,4 +1,7 @@
-"""Transfer of memory use from pages to the scheduler, and of quotas, memory limits and wait estimates to pages."""
+"""Transfer of memory use from pages to the scheduler, and of quotas, prefetch limits and estimates to pages.
+
+It also refuses requests for room on a full device if no memory can be evicted.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class PageSync:
                 handle.page.control.refused_request_seq = number
 
     def _must_refuse(self, handle: ProcessHandle) -> bool:
-        """Return whether no more memory can be evicted for the process, or none has been evicted for long.
+        """Return whether no memory can be evicted for the process, or none has been for `_REFUSAL_DELAY_SECONDS`.
 
         A process repeats in its next turn a request that it makes while a turn ends.
         """

@@ -1,6 +1,7 @@
 """Identification of a peer's user and admin rights by uid, socket or cgroup.
 
-No message of the peer counts for that. An admin may change all clients and settings, another user only its own clients.
+No message of the peer counts for the identification. An admin may change all clients and settings, another user only
+its own clients.
 """
 
 from __future__ import annotations

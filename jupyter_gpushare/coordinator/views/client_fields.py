@@ -35,14 +35,14 @@ _WORK_REMAINS = "its turn is over, and its work on the GPU has not ended"
 _MEMORY_REMAINS = "its turn is over, and its memory has not left the GPU"
 
 
-def state_fields(client: Client, position: int | None, prospect: IdleForecast | None, now: float) -> dict[str, str]:
+def state_fields(client: Client, position: int | None, forecast: IdleForecast | None, now: float) -> dict[str, str]:
     """Return the fields `state` and `state_text` of a client in the snapshot."""
-    state = _state(client, prospect, now)
+    state = _state(client, forecast, now)
     text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
     return {"state": state, "state_text": text}
 
 
-def _state(client: Client, prospect: IdleForecast | None, now: float) -> str:
+def _state(client: Client, forecast: IdleForecast | None, now: float) -> str:
     if client.phase == SUSPENDED:
         return "idle_suspended" if client.suspended_by_policy else SUSPENDED
     if client.phase == RUNNING and client.grant and is_holding(client.grant, now):
@@ -51,47 +51,47 @@ def _state(client: Client, prospect: IdleForecast | None, now: float) -> str:
         return client.phase
     if not client.devices:
         return "unused"
-    warned = prospect is not None and prospect.is_warning_due
-    if warned and prospect and (prospect.evict_in_seconds is not None or prospect.suspend_in_seconds is not None):
+    warned = forecast is not None and forecast.is_warning_due
+    if warned and forecast and (forecast.evict_in_seconds is not None or forecast.suspend_in_seconds is not None):
         return "idle_warned"
     if client.evicted_by_policy:
         return "idle_evicted"
     return "idle_warned" if warned and client.memory_use.resident else IDLE
 
 
-def idle_fields(client: Client, prospect: IdleForecast | None) -> dict[str, Any]:
+def idle_fields(client: Client, forecast: IdleForecast | None) -> dict[str, Any]:
     """Return fields of a client in the snapshot.
 
     `idle_seconds` is null for a client that is not idle. `evicted_in` and `suspended_in` are seconds, or null if the
     idle policy would not evict or suspend the client.
     """
     return {
-        "idle_seconds": None if prospect is None else round(prospect.idle_seconds, 3),
-        "idle_warned": prospect is not None and prospect.is_warning_due,
-        "evicted_in": _rounded(prospect.evict_in_seconds if prospect else None),
-        "suspended_in": _rounded(prospect.suspend_in_seconds if prospect else None),
+        "idle_seconds": None if forecast is None else round(forecast.idle_seconds, 3),
+        "idle_warned": forecast is not None and forecast.is_warning_due,
+        "evicted_in": _rounded(forecast.evict_in_seconds if forecast else None),
+        "suspended_in": _rounded(forecast.suspend_in_seconds if forecast else None),
         "evicted_by_policy": client.evicted_by_policy,
         "suspended_by_policy": client.suspended_by_policy,
     }
 
 
-def idle_notes(client: Client, prospect: IdleForecast | None) -> list[str]:
+def idle_notes(client: Client, forecast: IdleForecast | None) -> list[str]:
     """Return notes about a client that has been idle for long."""
-    note = _idle_note(client, prospect) if prospect else ""
+    note = _idle_note(client, forecast) if forecast else ""
     return [f"not used for long{note}"] if note else []
 
 
-def _idle_note(client: Client, prospect: IdleForecast) -> str:
+def _idle_note(client: Client, forecast: IdleForecast) -> str:
     if client.suspended_by_policy:
         return " and therefore suspended; its next cell or GPU call resumes it, and nothing is lost"
-    evicted, suspended = prospect.evict_in_seconds, prospect.suspend_in_seconds
-    if prospect.is_warning_due and evicted is not None and (suspended is None or evicted < suspended):
+    evicted, suspended = forecast.evict_in_seconds, forecast.suspend_in_seconds
+    if forecast.is_warning_due and evicted is not None and (suspended is None or evicted < suspended):
         return ": its memory is about to leave the GPU, until its next turn"
-    if prospect.is_warning_due and suspended is not None:
+    if forecast.is_warning_due and suspended is not None:
         return ": it is about to be suspended, until its next cell or GPU call"
     if client.evicted_by_policy:
         return ": its memory has left the GPU and comes back with its next turn"
-    if prospect.is_warning_due and client.memory_use.resident:
+    if forecast.is_warning_due and client.memory_use.resident:
         return f", with {format_size(client.memory_use.resident)} of the GPU's memory: free what is not needed"
     return ""
 

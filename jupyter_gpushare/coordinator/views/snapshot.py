@@ -147,7 +147,7 @@ def _client(
 ) -> dict[str, Any]:
     """Return a client of the snapshot, without its position in the queue and its state."""
     quota, hold = client.quota, client.hold_seconds_left(now)
-    prospect = scheduler.idle_policy.forecast(client, now)
+    forecast = scheduler.idle_policy.forecast(client, now)
     processes = []
     for handle in runtime.processes.values():
         report = handle.page.report
@@ -194,14 +194,14 @@ def _client(
         "cell_ids": [cell for requests in runtime.kernels.values() for cell in requests.values() if cell],
         "processes": processes,
         "kernel_pids": [connection.pid for connection in runtime.kernels],
-        **client_fields.idle_fields(client, prospect),
+        **client_fields.idle_fields(client, forecast),
         **client_fields.placement_fields(scheduler, client),
         **client_fields.overrun_fields(client),
         "notes": [
             *client_fields.placement_notes(scheduler, client),
             *client_fields.share_notes(scheduler, client),
             *client_fields.overrun_notes(scheduler, client, now),
-            *client_fields.idle_notes(client, prospect),
+            *client_fields.idle_notes(client, forecast),
         ],
     }
 

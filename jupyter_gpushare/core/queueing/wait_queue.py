@@ -1,8 +1,9 @@
 """Queue of the clients that wait for one device, in the policy's order.
 
 Online clients come before offline clients. Within a class, a client that has waited for longer than `max_wait` comes
-first, then the client with the smallest key of the policy. Keys of waiting clients do not change, so a heap suffices.
-Outdated entries of the heap are dropped when they come up.
+first, then the client with the smallest key of the policy. A client that has used up its limit is deferred: it comes
+last, until it may run again. Keys of waiting clients do not change, so a heap suffices. Outdated entries of the heap
+are dropped when they come up.
 """
 
 from __future__ import annotations

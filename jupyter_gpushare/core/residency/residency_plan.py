@@ -86,7 +86,7 @@ class ResidencyPlanner:
         self._targets: dict[str, int] = {}
 
     def plan(self, uuids: Iterable[str], now: float) -> Iterator[SetResident | Prefetch]:
-        """Return the commands for the changes on these devices."""
+        """Yield the commands for the changes on these devices."""
         for uuid in uuids:
             device = self._devices[uuid]
             head = device.queue.head(now)

@@ -1,4 +1,7 @@
-"""State of the scheduler. Only the scheduler changes the state; all other code may read it."""
+"""State of the scheduler: processes, grants, pending permits, clients, contenders and devices.
+
+Only the core changes the state; all other code may read it.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +188,7 @@ class Client:
 
     @property
     def suspended_by_user(self) -> bool:
-        """True until a person resumes the client."""
+        """True if the client is suspended and no policy has suspended it."""
         return self.suspended and not self.suspended_by_policy
 
     @property

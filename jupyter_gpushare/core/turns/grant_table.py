@@ -1,4 +1,8 @@
-"""Tables of waiting clients and of grants, which change in consistent steps; `TurnScheduler` decides on the steps."""
+"""Table of waiting clients and grants, in which each method is one consistent change.
+
+A change updates what depends on it: contenders, memory use, eviction order, charged time and pending permits.
+`TurnScheduler` decides on the changes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class GrantTable:
         self.permits = Permits()
         self.waited_seconds = 0.0  # of all clients together
         self.deadlines = DeadlineQueue()
-        self.dirty_devices: dict[str, None] = {}  # devices that the scheduler has to look at again
+        self.dirty_devices: dict[str, None] = {}  # devices that the scheduler has to review
         self.clients_to_review: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
         self.commands = commands
         self._queue_sequence = 0
@@ -214,7 +218,7 @@ class GrantTable:
         self.mark_device_dirty(device)
 
     def mark_device_dirty(self, device: Device) -> None:
-        """Mark the device, and the permits of its running and next clients, to be looked at again."""
+        """Mark the device, and the permits of its running and next clients, for review."""
         self.dirty_devices[device.info.uuid] = None
         for grant in device.grants:
             self.permits.mark_dirty(grant.client)

@@ -1,4 +1,4 @@
-"""Scheduler of turns, which chooses the next client and ends turns whenever something may have changed."""
+"""Scheduler of turns, which after each event chooses next clients and backfills, ends turns and publishes permits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .turn_start import TurnStarter
 
 
 class TurnScheduler:
-    """Scheduler of the grants in a table, which looks at the devices one by one after each event."""
+    """Scheduler of the grants in a table, which reviews the touched devices one by one after each event."""
 
     def __init__(
         self, settings: Settings, devices: dict[str, Device], commands: list[Command], first_turn: int = FIRST_TURN
@@ -33,7 +33,7 @@ class TurnScheduler:
         )
         self._colocation_rules = ColocationRules(table, self.colocation)
         self._deadlines = TurnDeadlines(table, self.closer)
-        self._heads: dict[str, Client] = {}  # by device: the head of its queue at the last look
+        self._heads: dict[str, Client] = {}  # by device: the head of its queue at the last review
 
     def configure(self, settings: Settings, now: float) -> None:
         """Apply other settings. Raises Refused, and then changes nothing."""

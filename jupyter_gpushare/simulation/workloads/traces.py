@@ -1,5 +1,6 @@
-"""Traces with the arrival, the departure and the cells of clients, one JSON object a line.
+"""Reader and writer of traces, which have the devices, the clients and the cells of a workload.
 
+A line of a trace is one JSON object.
 docs/explanation/simulator.md describes the format.
 """
 

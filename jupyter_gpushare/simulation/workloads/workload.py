@@ -1,4 +1,4 @@
-"""Workload of a simulation: devices and participants. Times are in seconds, sizes in bytes."""
+"""Workload of a simulation: devices with outages, participants with cells, and costs. In seconds and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-/* The agent thread, the start of the shim, and the turn locks. */
+/* The agent thread, the start of the shim, the reading of the environment, and the devices' lock files. */
 #ifndef GPUSHARE_AGENT_H
 #define GPUSHARE_AGENT_H
 

@@ -1,4 +1,5 @@
-/* The start of the shim at the first CUDA call, and the reset of a fork's child. */
+/* The start of the shim at the first CUDA call, with the search for the devices; the reset of a fork's child; and the
+ * shim's version. */
 #include "agent/agent.h"
 #include "coordinator/coordinator.h"
 #include "gate/gate.h"

@@ -50,7 +50,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b) {
 /* --- log.c --- */
 
 enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
-/* A size as people write it, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
+/* A size in the form that users read, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
 struct size_text {
     char text[24];
 };

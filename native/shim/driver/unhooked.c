@@ -55,7 +55,7 @@ static bool is_listed(const char *name) {
     return false;
 }
 
-static void remember(enum level level, const char *name, const char *what) {
+static void record_name(enum level level, const char *name, const char *what) {
     bool known = false;
     pthread_mutex_lock(&unhooked.lock);
     for (int i = 0; i < unhooked.count; i++)
@@ -71,13 +71,13 @@ static void remember(enum level level, const char *name, const char *what) {
 
 void note_unhooked(const char *name) {
     if (is_driver_name(name) && !is_listed(name))
-        remember(LOG_DEBUG, name, "an entry point that this shim does not know");
+        record_name(LOG_DEBUG, name, "an entry point that this shim does not know");
 }
 
 void note_newer_version(const char *name, int version) {
     char text[MAX_UNHOOKED_BYTES];
     snprintf(text, sizeof text, "%.40s of CUDA %d.%d", name, version / 1000, version % 1000 / 10);
-    remember(LOG_INFO, text, "newer than this shim");
+    record_name(LOG_INFO, text, "newer than this shim");
 }
 
 int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {

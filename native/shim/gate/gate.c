@@ -1,4 +1,5 @@
-/* The gate's slow path: registering threads, marking streams, waiting for the turn or for the throttle. */
+/* The gate's slow path: registration of threads, marks of streams, restored memory, and waits for the turn or for the
+ * throttle. */
 #include "gate/gate.h"
 #include "memory/memory.h"
 

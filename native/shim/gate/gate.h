@@ -1,4 +1,4 @@
-/* The gate: which calls may go ahead, which work is unfinished, and how a waiting call is interrupted. */
+/* The gate: admission of calls, the throttle, drains of unfinished work, and interrupts of waiting calls. */
 #ifndef GPUSHARE_GATE_H
 #define GPUSHARE_GATE_H
 

@@ -1,6 +1,6 @@
-/* Every way to a driver function and to two of NVML's: exported symbols, dlsym and dlvsym, cuGetProcAddress. The real
- * lookup runs first, and its result is replaced if it is a hooked function. cuGetExportTable passes, because its tables
- * hold no public calls.
+/* The interception of each way to a driver function and to two of NVML's: exported symbols, dlsym and dlvsym,
+ * cuGetProcAddress. The real lookup runs first, and its result is replaced if it is a hooked function. cuGetExportTable
+ * passes, because its tables hold no public calls.
  *
  * This file is built without sanitizers, because lookups run while a sanitizer itself starts. */
 #include "hooks/hooks.h"

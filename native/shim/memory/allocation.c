@@ -1,4 +1,4 @@
-/* Release of allocations. */
+/* Release of allocations: of the memory, and of its part of the account. */
 #include "memory/memory.h"
 
 CUresult memory_release(const struct entry *entry) {
