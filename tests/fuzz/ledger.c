@@ -144,7 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (uint64_t key = 1; key <= ADDRESSES_USED; key++)
         take(key);
     check();
-    munmap(shim.client, GPUSHARE_PAGE_BYTES);
+    munmap(shim.client, GPUSHARE_CLIENT_BYTES);
     for (int i = 0; i < LEDGER_TABLES * SHARDS; i++)
         free(tables[i / SHARDS][i % SHARDS].entries);
     ledger_after_fork();
