@@ -1,4 +1,4 @@
-"""Invariants that hold between two events, and invariants that hold after all faults."""
+"""Checks of invariants after each event, and of leaks and idle devices after the faults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
 
 
 def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
-    """Yield the requests for room that this event has refused although another client's memory could be evicted."""
+    """Yield the requests for room that the last event refused although another client's memory could be evicted."""
     inodes = {handle.page.inode for handle in coordinator.daemon.state.process_handles.values()}
     if inodes - {agent.page.inode for agent in host.agents()}:
         return  # the coordinator has to accept the memory that a hostile process reports
@@ -64,7 +64,10 @@ def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterat
 
 
 def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: int) -> Iterator[str]:
-    """Yield descriptors and records of the coordinator that belong to no living process, without lines on their way."""
+    """Yield descriptors and records of the coordinator that belong to no living process.
+
+    The caller ensures that no message is in flight.
+    """
     daemon = coordinator.daemon
     agents = [agent for client in host.clients.values() for agent in client.agents]
     if len(daemon.state.process_handles) != len(agents):
@@ -86,7 +89,10 @@ def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: i
 
 
 class IdleWatch:
-    """Checker that the devices are not all idle for long while a client with a bounded wait waits."""
+    """Checker that some device works while a client waits.
+
+    `excused` has the clients whose waits have no bound.
+    """
 
     def __init__(self, host: FaultHost, excused: set[FaultyClient]) -> None:
         self._host, self._excused = host, excused
