@@ -21,7 +21,7 @@ MAX_LATE_SECONDS = 0.5  # above the delays of the simulation's timers
 
 def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
     """Yield the contradictions between the scheduler, the coordinator, the locks and the connections."""
-    state = coordinator.daemon.state
+    state = coordinator.engine.state
     scheduler = state.scheduler
     try:
         of_the_core.check(scheduler, scheduler.turns.table.now)
@@ -44,7 +44,7 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
 
 def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
     """Yield the requests for room that the last event refused although another client's memory could be evicted."""
-    inodes = {handle.page.inode for handle in coordinator.daemon.state.process_handles.values()}
+    inodes = {handle.page.inode for handle in coordinator.engine.state.process_handles.values()}
     if inodes - {agent.page.inode for agent in host.agents()}:
         return  # the coordinator has to accept the memory that a hostile process reports
     for agent in host.agents():
@@ -68,23 +68,23 @@ def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: i
 
     The caller ensures that no message is in flight.
     """
-    daemon = coordinator.daemon
+    engine = coordinator.engine
     agents = [agent for client in host.clients.values() for agent in client.agents]
-    if len(daemon.state.process_handles) != len(agents):
-        yield f"{len(agents)} processes live, the coordinator has {len(daemon.state.process_handles)}"
+    if len(engine.state.process_handles) != len(agents):
+        yield f"{len(agents)} processes live, the coordinator has {len(engine.state.process_handles)}"
     expected = before + host.descriptors()
     for client in host.clients.values():
         if client.agents:
             expected += 2 * len(client.agents) + 2
-    expected += len(daemon.registry.exit_watcher._watched) + len(daemon.lock_contention._files)
+    expected += len(engine.registry.exit_watcher._watched) + len(engine.lock_contention._files)
     found = len(os.listdir("/proc/self/fd"))
     if found != expected:
         yield f"{found} descriptors are open, {expected} are expected"
-    if len(coordinator.sockets) != len(coordinator.peers):
-        yield f"{len(coordinator.sockets)} sockets, {len(coordinator.peers)} connections"
-    if len(coordinator.service._sessions._sessions) != len(coordinator.peers):
-        yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.peers)} connections"
-    if removed := set(daemon.history._present) - set(daemon.state.runtimes):
+    if len(coordinator.sockets) != len(coordinator.connections):
+        yield f"{len(coordinator.sockets)} sockets, {len(coordinator.connections)} connections"
+    if len(coordinator.service._sessions._sessions) != len(coordinator.connections):
+        yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.connections)} connections"
+    if removed := set(engine.history._present) - set(engine.state.runtimes):
         yield f"the history has the removed clients {sorted(removed)}"
 
 
