@@ -1,4 +1,4 @@
-"""Stand-ins for coordinators. They write random permits, whole or torn, even to pages of ended connections."""
+"""Coordinators in virtual time that write random permits, whole or torn, even to pages of ended connections."""
 
 from __future__ import annotations
 

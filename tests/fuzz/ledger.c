@@ -56,7 +56,8 @@ static void check(void) {
 }
 
 static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) {
-    struct entry *mine = &expected[key - 1], entry = {.key = key << 9, .bytes = bytes, .kind = kind, .context = context};
+    struct entry *mine = &expected[key - 1],
+                 entry = {.key = key << 9, .bytes = bytes, .kind = kind, .context = context};
     uint64_t limit = page.control.memory_limit, backing = page.control.memory_backing;
     uint64_t before = client_sum();
     if (mine->key)

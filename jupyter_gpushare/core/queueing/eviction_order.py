@@ -11,7 +11,8 @@ from ..state.model import Client, Device
 class EvictionOrder:
     """Eviction order of one device: idle clients, the longest idle first, then waiting clients from the queue's end.
 
-    A query removes the outdated entries that it meets. An event costs O(log n), and a query O(results log n), amortised.
+    A query removes the outdated entries that it meets.
+    An event costs O(log n), and a query O(results log n), amortised.
     """
 
     def __init__(self, device: Device) -> None:

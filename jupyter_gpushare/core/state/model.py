@@ -185,7 +185,7 @@ class Client:
 
     @property
     def suspended_by_user(self) -> bool:
-        """True until a person resumes the client."""
+        """True until a user resumes the client."""
         return self.suspended and not self.suspended_by_policy
 
     @property
