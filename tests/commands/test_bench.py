@@ -1,4 +1,4 @@
-"""Tests of the arguments and the output of `jupyter gpushare bench`, but not of its figures."""
+"""Tests of `jupyter gpushare bench`: arguments, progress, the load, the synthetic host, and the length of a handoff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `jupyter gpushare demo`: three real notebooks on one device, and the figures of its report."""
+"""Tests of `jupyter gpushare demo`: a run with three notebooks, the overlap of their work, and the timeline."""
 
 from __future__ import annotations
 

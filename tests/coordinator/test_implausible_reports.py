@@ -1,4 +1,4 @@
-"""Processes that report impossible values, which the coordinator bounds without an effect on other clients."""
+"""Tests of processes that report impossible values: the coordinator bounds them, and other clients are unaffected."""
 
 from __future__ import annotations
 

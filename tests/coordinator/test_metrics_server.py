@@ -1,4 +1,4 @@
-"""Metrics server of the coordinator, and the documentation of all metrics."""
+"""Tests of the metrics of a coordinator: the server, the values, and the documentation of each metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overruns with a real coordinator and fake processes: notes to users, interrupts and audit records."""
+"""Tests of overruns with a real coordinator and fake processes: notes to users, interrupts and audit records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resident memory by device and client, exact or estimated from the reports of processes."""
+"""Tests of resident memory by device and client, exact or estimated from the reports of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of usage: sums, restarts, visibility and the command."""
+"""Tests of queries of usage: sums, restarts, visibility, limits, deletion, and the command `jupyter gpushare usage`."""
 
 from __future__ import annotations
 

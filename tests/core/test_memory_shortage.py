@@ -1,4 +1,4 @@
-"""Colocated clients that ask for more than the device has: one client leaves, and then they take turns."""
+"""Tests of colocated clients that need more memory than the device has: one client leaves, and then they take turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gandiva's packing by trial, on a device that clients share in virtual time, a millisecond at a time."""
+"""Tests of packing by trial (Gandiva), on a device that clients share in virtual time."""
 
 from __future__ import annotations
 

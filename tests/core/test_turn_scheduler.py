@@ -1,4 +1,4 @@
-"""Scheduler of turns: the running client, and the start and end of turns."""
+"""Tests of the scheduler of turns: the running client, and the start and end of turns."""
 
 from __future__ import annotations
 

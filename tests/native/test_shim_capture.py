@@ -1,4 +1,4 @@
-"""Stream capture: captured calls pass a closed gate, and draining leaves captures valid."""
+"""Tests of stream capture: captured calls pass a closed gate, and a drain leaves captures valid."""
 
 from __future__ import annotations
 

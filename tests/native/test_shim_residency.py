@@ -1,4 +1,4 @@
-"""Tests of memory that moves at a change of turns: it leaves before the turn ends and is back before the first call."""
+"""Tests of memory that moves at a change of turns: eviction with the end of a turn, restore before the first call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tests of memory that stays on the device and is only counted, and of devices without paging, on stubcuda.c."""
+"""Tests of memory that stays on the device and is only counted, and of devices that cannot page unified memory.
+
+The driver is stubcuda.c.
+"""
 
 from __future__ import annotations
 

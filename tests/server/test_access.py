@@ -1,4 +1,4 @@
-"""Tests of access: authentication, and an authorizer that refuses."""
+"""Tests of access to the REST API: a missing token, and an authorizer that permits a part or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the description of the REST interface against its routes, docs/reference/rest.md and a real server."""
+"""Tests that openapi.yaml describes the routes, docs/reference/rest.md and the replies of a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agreement of the simulated driver with the simulator: a scenario takes as long live as in virtual time."""
+"""Tests that a scenario takes as long on the simulated driver as in the simulator, and of a recorded trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory requests of a process in mode swap for room on the device, as in native/shim/memory/residency.c."""
+"""Model of memory requests of a process in mode swap, as in native/shim/memory/shortage.c."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attacks of one user on another with real uids: each attempt is refused, and the other user's programs run on."""
+"""Tests of attacks of one user on another with real uids.
+
+Each attempt is refused, and the other user's programs run on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of the coordinator's socket, and addresses that are refused."""
+"""Tests of the paths of the coordinator's socket and of lock files, and of folders that are refused."""
 
 from __future__ import annotations
 
