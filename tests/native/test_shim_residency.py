@@ -79,7 +79,7 @@ def test_a_preallocation_is_left_to_the_driver(machine: NativeHost, coordinator:
     assert process.page.report.evicted_bytes == ARRAY
 
 
-def test_memory_of_a_destroyed_context(client: CudaClient, process: ProcessConnection) -> None:
+def test_evicted_memory_ends_with_its_context(client: CudaClient, process: ProcessConnection) -> None:
     control, report = process.page.control, process.page.report
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
