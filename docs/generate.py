@@ -102,7 +102,7 @@ def _command(name: str, parser: argparse.ArgumentParser, level: int) -> str:
 
 
 def _usage(action: argparse.Action) -> str:
-    """Return a positional argument as in the line of usage; for an option return an empty text."""
+    """Return a positional argument as the usage line shows it, or "" for an option."""
     if action.option_strings:
         return ""
     word = str(action.metavar or action.dest.upper())

@@ -1,4 +1,4 @@
-"""Tables of settings: their names are those of other folders."""
+"""Tests of the tables of settings: choices that equal the implementations, and explanations for admins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installed package with a clone of the sources as the current folder: programs use the installed package.
+"""Tests of programs whose current folder is a clone of the sources: they use the installed package.
 
 The clone has no native parts, so a program that imports the package from the clone fails.
 Each test runs with the shipped defaults.

@@ -71,5 +71,5 @@ def _run(device: str, run: Run, mode: str, job: float) -> float:
         memory_holders.two_holders(environment, size, piece, "--memory-mode", mode) as programs,
     ):
         if run.quantum:
-            return memory_holders.elapsed_seconds(memory_holders.run_together(programs, *command))
+            return memory_holders.elapsed_seconds(memory_holders.run_concurrently(programs, *command))
         return memory_holders.elapsed_seconds([program.run_command(*command) for program in programs])

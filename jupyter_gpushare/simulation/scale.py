@@ -80,7 +80,7 @@ def contended_workload(clients: int, devices: int, seed: int = 1) -> Workload:
             _CellSequence(seed, number),
             min(memory, DEVICE.memory // 2),
             arrives=number * 1e-4,
-            tenant=str(number % 50),
+            user=str(number % 50),
         )
         for number in range(clients)
     )

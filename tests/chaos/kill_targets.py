@@ -1,4 +1,4 @@
-"""Clients that work until they are killed and then start again, as with real users."""
+"""Busy programs and kernels, which the chaos tests kill and start again."""
 
 from __future__ import annotations
 

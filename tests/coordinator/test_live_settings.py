@@ -1,4 +1,4 @@
-"""Changes of settings by admins while a coordinator runs, and the refusal of invalid changes."""
+"""Tests of settings: values that are read, changes while a coordinator runs, and refusals of invalid values."""
 
 from __future__ import annotations
 

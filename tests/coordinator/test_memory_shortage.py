@@ -1,4 +1,7 @@
-"""Requests for room on a full device, which are answered by number and refused only if no memory can be evicted."""
+"""Tests of requests for room on a full device.
+
+A request is refused by its number if no memory can be evicted, or if an eviction is stuck.
+"""
 
 from __future__ import annotations
 

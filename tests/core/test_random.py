@@ -1,5 +1,6 @@
-"""Any sequence of events under any policy: every client gets its turn, sums of time hold, and illegal events raise.
+"""Tests of random sequences of events under any policy.
 
+Every client gets its turn, sums of time hold, and illegal events raise.
 The host checks the core's invariants after every event, and that no process runs without the locks of its devices.
 """
 

@@ -1,4 +1,7 @@
-"""Plan of device memory: the memory that is needed latest leaves, and only as much as the next client needs."""
+"""Tests of the plan of device memory: evictions, resident targets and prefetches.
+
+The memory that will be needed last leaves, and only as much as the next client needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of service: online clients preempt offline clients, and within a class the policy in force decides."""
+"""Tests of the classes of service: online clients preempt offline clients, and within a class the policy decides."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-/* Ledger and memory account against a simple table, with random steps and a page with random values of the coordinator.
- * A step is four bytes: operation, address, size, owner. */
+/* Fuzz target that compares the ledger and account.c with a plain array, while the control block has random values.
+ * A step is four bytes: operation; address or slot; mantissa of the size; exponent (5 bits), flag (1 bit) and context
+ * (2 bits). */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,7 +33,7 @@ static void must(bool condition) {
         abort();
 }
 
-static struct entry simple[ADDRESSES_USED]; /* an entry with key 0 is free */
+static struct entry expected[ADDRESSES_USED]; /* an entry with key 0 is free */
 
 static struct gpushare_client *new_client(void) {
     struct gpushare_client *client =
@@ -44,8 +45,8 @@ static struct gpushare_client *new_client(void) {
 static void check(void) {
     uint64_t bytes = 0, unmovable = 0, total, free_bytes;
     for (int i = 0; i < ADDRESSES_USED; i++) {
-        bytes += simple[i].key ? simple[i].bytes : 0;
-        unmovable += simple[i].key && is_unmovable(simple[i].kind) ? simple[i].bytes : 0;
+        bytes += expected[i].key ? expected[i].bytes : 0;
+        unmovable += expected[i].key && is_unmovable(expected[i].kind) ? expected[i].bytes : 0;
     }
     must(page.report.allocated == bytes && page.report.unmovable == unmovable);
     must(shim.client->slots[page.control.slot % GPUSHARE_SLOTS].allocated == bytes ||
@@ -55,7 +56,8 @@ static void check(void) {
 }
 
 static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) {
-    struct entry *mine = &simple[key - 1], entry = {.key = key << 9, .bytes = bytes, .kind = kind, .context = context};
+    struct entry *mine = &expected[key - 1],
+                 entry = {.key = key << 9, .bytes = bytes, .kind = kind, .context = context};
     uint64_t limit = page.control.memory_limit, backing = page.control.memory_backing;
     uint64_t before = client_sum();
     if (mine->key)
@@ -70,7 +72,7 @@ static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) 
 }
 
 static void take(uint64_t key) {
-    struct entry entry, *mine = &simple[key - 1];
+    struct entry entry, *mine = &expected[key - 1];
     must(ledger_find(LEDGER_ADDRESSES, key << 9, &entry) == (mine->key != 0));
     if (!ledger_remove(LEDGER_ADDRESSES, key << 9, &entry)) {
         must(!mine->key);
@@ -86,10 +88,10 @@ static void end_context(CUcontext context) {
     uint64_t unmovable = 0, evicted = 0, unmovable_of_mine = 0, of_mine = 0;
     uint64_t bytes = ledger_drop_context(context, &unmovable, &evicted);
     for (int i = 0; i < ADDRESSES_USED; i++)
-        if (simple[i].key && simple[i].context == context) {
-            of_mine += simple[i].bytes;
-            unmovable_of_mine += is_unmovable(simple[i].kind) ? simple[i].bytes : 0;
-            simple[i].key = 0;
+        if (expected[i].key && expected[i].context == context) {
+            of_mine += expected[i].bytes;
+            unmovable_of_mine += is_unmovable(expected[i].kind) ? expected[i].bytes : 0;
+            expected[i].key = 0;
         }
     must(bytes == of_mine && unmovable == unmovable_of_mine && evicted == 0);
     account_release(bytes - unmovable, false);
@@ -97,7 +99,7 @@ static void end_context(CUcontext context) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    memset(simple, 0, sizeof simple);
+    memset(expected, 0, sizeof expected);
     memset(&page, 0, sizeof page);
     page.control.memory_backing = UINT64_MAX;
     shim.client = new_client();
@@ -144,7 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (uint64_t key = 1; key <= ADDRESSES_USED; key++)
         take(key);
     check();
-    munmap(shim.client, GPUSHARE_PAGE_BYTES);
+    munmap(shim.client, GPUSHARE_CLIENT_BYTES);
     for (int i = 0; i < LEDGER_TABLES * SHARDS; i++)
         free(tables[i / SHARDS][i % SHARDS].entries);
     ledger_after_fork();

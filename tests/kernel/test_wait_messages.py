@@ -1,4 +1,4 @@
-"""Tests of the polls of the wait display, and of the messages for the coordinator's answers."""
+"""Tests of the polls of the wait display, and of its texts for the coordinator's replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of the shim's tables with the driver API of two CUDA toolkits: the tables are complete."""
+"""Tests that the shim's tables are complete, by the driver API of two CUDA toolkits."""
 
 from __future__ import annotations
 

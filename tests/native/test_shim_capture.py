@@ -1,4 +1,4 @@
-"""Stream capture: captured calls pass a closed gate, and draining leaves captures valid."""
+"""Tests of stream capture: captured calls pass a closed gate, and a drain leaves captures valid."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def test_idle_probe_leaves_captures_valid(client: CudaClient, process: ProcessCo
     assert client.run(INSTANTIATE) == 0
 
 
-def test_contexts_come_and_go(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
+def test_drain_waits_for_other_contexts_after_one_was_destroyed(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     """The drain waits for the default stream of a context although another context was destroyed with work in it."""
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")

@@ -45,7 +45,9 @@ def test_memory_limit_refuses_with_a_reason(
     assert client.end().count("\n") == 1, "more than one line on standard error"
 
 
-def test_backing_refuses(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
+def test_allocation_beyond_the_backing_is_refused(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     process.page.control.memory_backing = 10 * MIB
     assert client.run("cuda.alloc(11 << 20)[0]") == 2
     assert client.run("cuda.alloc(10 << 20)[0]") == 0
@@ -134,7 +136,7 @@ def test_allocation_waits_for_memory_that_another_thread_frees(client: CudaClien
     assert client.result() == [100 * MIB, 100 * MIB]
 
 
-def test_pitch(client: CudaClient, process: ProcessConnection) -> None:
+def test_pitched_allocations_are_counted_with_their_pitch(client: CudaClient, process: ProcessConnection) -> None:
     client.run("address, pitch = c_uint64(), c_size_t()")
     call = "cuda.cuMemAllocPitch_v2(byref(address), byref(pitch), c_size_t({}), c_size_t(10), {})"
     assert client.run(call.format(700, 4)) == 0

@@ -1,4 +1,4 @@
-"""Tests of memory that moves at a change of turns: it leaves before the turn ends and is back before the first call."""
+"""Tests of memory that moves at a change of turns: eviction with the end of a turn, restore before the first call."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_preallocation_is_left_to_the_driver(machine: NativeHost, coordinator:
     assert process.page.report.evicted_bytes == ARRAY
 
 
-def test_memory_of_a_destroyed_context(client: CudaClient, process: ProcessConnection) -> None:
+def test_evicted_memory_ends_with_its_context(client: CudaClient, process: ProcessConnection) -> None:
     control, report = process.page.control, process.page.report
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")

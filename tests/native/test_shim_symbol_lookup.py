@@ -103,7 +103,7 @@ def test_next_means_what_it_means_to_the_caller(machine: NativeHost, tmp_path: P
     assert done.stdout == "2 0 1"
 
 
-def test_dlvsym(machine: NativeHost, tmp_path: Path) -> None:
+def test_dlvsym_finds_only_existing_versions(machine: NativeHost, tmp_path: Path) -> None:
     """The lookup of an existing version returns the shim's function; a missing version stays unknown."""
     (tmp_path / "cuda.c").write_text("int cuInit(unsigned flags) { return 34 + (int)flags; }\n")
     (tmp_path / "versions").write_text("V1 { global: cuInit; };\n")

@@ -57,7 +57,10 @@ class ClientRuntime:
         )
 
     def set_permit(self, permit: Permit) -> None:
-        """Write a permit to the page of each process; MAY is set only for processes whose devices the permit covers."""
+        """Write a permit to the page of each process.
+
+        MAY is set only if the permit covers the devices of the process.
+        """
         self._permit = permit
         for handle in self.processes.values():
             self.write_permit(handle)
@@ -130,13 +133,13 @@ class ClientRuntime:
         return sum_work([self._ended_work, *(handle.work for handle in self.processes.values())])
 
     @property
-    def has_unmovable_memory(self) -> bool:
+    def uses_plain_mode(self) -> bool:
         """Return whether a process of the client has memory mode `plain`, whose memory cannot be evicted."""
         return any(handle.memory_mode == "plain" for handle in self.processes.values())
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether a process of the client is stopped, because a stopped process could not end a turn."""
+        """Return whether a process of the client is stopped. A stopped process cannot end a turn."""
         return any(handle.is_stopped for handle in self.processes.values())
 
     def was_refused_entry(self) -> bool:
@@ -207,7 +210,7 @@ class ClientRuntime:
     def write_quota(
         self, client: Client, device_memory: int, quantum: float, idle_release: float, traits: GpuShare
     ) -> None:
-        """Write the quota and the levels that do not change with turns to every page of the client."""
+        """Write the quota, the settings, the resident target and the launch budget to every page of the client."""
         memory = client.quota.memory or device_memory
         self.set_resident_target(self._resident_target)  # for a process that has just joined
         self.set_budget(self.budget)

@@ -41,7 +41,7 @@ class PageSync:
         devices = [self._scheduler.devices[uuid] for uuid in self._scheduler.clients[runtime.client_id].devices]
         running = {grant.client.id for device in devices for grant in device.grants}
         allowed = runtime.may_prefetch and not any(
-            other.has_unmovable_memory for other in self._runtimes.values() if other.client_id in running
+            other.uses_plain_mode for other in self._runtimes.values() if other.client_id in running
         )
         free = [free_bytes(device) for device in devices] if allowed else []
         runtime.set_prefetch_limit(min(free, default=0) * len(free))

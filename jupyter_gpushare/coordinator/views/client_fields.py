@@ -98,7 +98,7 @@ def _idle_note(client: Client, forecast: IdleForecast) -> str:
 
 def overrun_fields(client: Client) -> dict[str, Any]:
     """Return a field of a client in the snapshot: whether the Jupyter server must interrupt the kernel in this turn."""
-    return {"interrupt_asked": client.grant is not None and client.grant.is_interrupted}
+    return {"interrupt_requested": client.grant is not None and client.grant.is_interrupted}
 
 
 def overrun_notes(scheduler: Scheduler, client: Client, now: float) -> list[str]:

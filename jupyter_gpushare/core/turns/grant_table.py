@@ -135,7 +135,7 @@ class GrantTable:
         self._remove_from_contention(client)
         for device in client.device_bindings:
             device.queue.remove(client)
-            device.eviction_candidates.remove(client)
+            device.eviction_candidates.remove_idle(client)
             del device.clients[client.id]
             device.forced_evictions.pop(client.id, None)
         client.devices = devices

@@ -1,3 +1,5 @@
+/** Tests of the user's settings: defaults equal to the schema, and changes. */
+
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 

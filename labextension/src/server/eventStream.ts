@@ -1,3 +1,5 @@
+/** Lasting stream of the server's messages, by a socket or else by GET. */
+
 import { Signal } from '@lumino/signaling';
 
 import { Disposable } from '../base/disposable';

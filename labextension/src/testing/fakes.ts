@@ -1,4 +1,4 @@
-/** Fakes of the server, the page and the shell. */
+/** Fakes of the server, the page and the shell, and examples of snapshots. */
 import type { ReadonlyJSONValue } from '@lumino/coreutils';
 import { Signal } from '@lumino/signaling';
 

@@ -1,3 +1,5 @@
+/** Tests of WaitModel and its view: text, progress, outages and the setting. */
+
 import type { IClient, IGrant } from '../base/protocol';
 import { formatDuration } from '../base/units';
 import type { IClientView } from '../sharing/sharingModel';

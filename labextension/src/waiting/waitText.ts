@@ -1,3 +1,5 @@
+/** Texts and times of a wait, for the text below a cell. */
+
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
 import { displayName } from '../sharing/clientLabels';

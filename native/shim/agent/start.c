@@ -110,7 +110,7 @@ static bool initialise(void) {
         return shim_disable(
                    "the devices' lock files could not be opened; check the folder that GPUSHARE_LOCK_DIR names"),
                false;
-    drain_start();
+    drain_init();
     gate_start();
     if (!agent_start())
         return shim_disable("a thread could not be started"), false;

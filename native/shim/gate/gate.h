@@ -42,7 +42,7 @@ void streams_after_fork(void);
 
 /* --- drain.c --- */
 
-void drain_start(void);
+void drain_init(void);
 void drain_begin(void);                        /* agent: the gate has closed */
 bool drain_poll(uint64_t now, uint64_t *next); /* agent; false: not drained, call again at *next */
 void drain_done(uint64_t closed);              /* agent: clears the marks; `closed`: when the gate closed first */

@@ -1,4 +1,4 @@
-/* Blocks of the mode "swap": physical memory that is paged in and out, and its mappings. */
+/* Blocks of the mode "swap": physical memory that is evicted and restored, and its mappings. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
@@ -197,9 +197,9 @@ static bool map_all(struct block *block, CUresult *result) {
     return *result == CUDA_SUCCESS;
 }
 
-/* A block that is stuck halfway keeps its physical memory and counts as missing: it can be paged in or out from
- * there. */
-void block_page_out(struct block *block) {
+/* A block that is stuck halfway keeps its physical memory and counts as missing: from there it can be restored
+ * or evicted. */
+void block_evict(struct block *block) {
     CUresult result = CUDA_SUCCESS;
     for (struct mapping *mapping = block->mappings; mapping && result == CUDA_SUCCESS; mapping = mapping->next)
         result = unmap_real(mapping);
@@ -213,7 +213,7 @@ void block_page_out(struct block *block) {
         set_resident(block, false);
 }
 
-bool block_page_in(struct block *block, CUresult *result) {
+bool block_begin_restore(struct block *block, CUresult *result) {
     if (!block->handle &&
         (*result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0)) != CUDA_SUCCESS) {
         block->handle = 0;
@@ -222,7 +222,7 @@ bool block_page_in(struct block *block, CUresult *result) {
     return map_all(block, result);
 }
 
-void block_loaded(struct block *block) {
+void block_end_restore(struct block *block) {
     set_resident(block, true);
 }
 

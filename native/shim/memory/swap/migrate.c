@@ -1,22 +1,23 @@
-/* Paging of blocks: out in the agent, a few at a time; in before the turn's first call. */
+/* Eviction, prefetch and restore of swap blocks. The agent evicts and prefetches in batches; a thread restores the rest
+ * at the open gate. */
 #include "memory/swap/swap.h"
 
-#define MAX_BATCH_BYTES (1ull << 30)         /* paged out under one hold of the lock */
-#define MAX_PREFETCH_BYTES (256ull << 20)    /* paged in under one hold of the lock */
+#define MAX_BATCH_BYTES (1ull << 30)         /* evicted under one hold of the lock */
+#define MAX_PREFETCH_BYTES (256ull << 20)    /* prefetched under one hold of the lock */
 #define MAX_PREFETCH_NS (20 * NS_PER_MS)     /* likewise, where the link is slow */
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 
 static struct {
     uint64_t bytes, nanoseconds;
-} out;
+} eviction_log;
 
-/* No block is paged out before its copy is complete. */
-static uint64_t page_out_some(uint64_t surplus) {
+/* A block is evicted only after its copy is complete. */
+static uint64_t evict_batch(uint64_t surplus) {
     uint64_t requested = 0;
     for (struct block *block = swap_blocks; block && requested < surplus && requested < MAX_BATCH_BYTES;
          block = block->next) {
-        if (block->handle && !block->is_resident) /* stuck halfway, so that its copy is on the host already */
-            block_page_out(block);
+        if (block->handle && !block->is_resident) /* an earlier eviction stopped after the copy */
+            block_evict(block);
         struct transfer_stream *stream = swap_is_movable(block) ? transfer_begin(block->context) : NULL;
         if (!stream)
             continue;
@@ -31,25 +32,27 @@ static uint64_t page_out_some(uint64_t surplus) {
 }
 
 static void log_evicted(void) {
-    if (out.bytes)
-        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(out.bytes).text, (double)out.nanoseconds / NS_PER_MS);
-    out.bytes = out.nanoseconds = 0;
+    if (eviction_log.bytes)
+        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(eviction_log.bytes).text,
+                    (double)eviction_log.nanoseconds / NS_PER_MS);
+    eviction_log.bytes = eviction_log.nanoseconds = 0;
 }
 
-/* The lock is released between batches. A gate that opens meanwhile waits for one batch at most. Nothing leaves once
- * the gate is open, because a thread that passes it has held the lock after the agent. */
+/* The lock is released between batches. A thread that passes the gate meanwhile waits for one batch at most.
+ * No block is evicted while the gate is open: a thread takes residency_lock after it passes the gate, and the agent
+ * checks the gate under that lock. */
 bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t bytes = 0, resident = account_resident();
     pthread_mutex_lock(&residency_lock);
     if (resident > target && !is_open(gate_word())) {
         uint64_t began = now_ns();
-        bytes = page_out_some(resident - target);
+        bytes = evict_batch(resident - target);
         uint64_t took = now_ns() - began;
         PAGE_ADD(report->evicted_bytes, bytes);
         PAGE_ADD(report->evicted_ns, bytes ? took : 0);
-        out.bytes += bytes;
-        out.nanoseconds += took;
+        eviction_log.bytes += bytes;
+        eviction_log.nanoseconds += took;
     }
     if (!bytes)
         log_evicted();
@@ -58,12 +61,12 @@ bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     return !bytes;
 }
 
-/* False, with an error in *result: the block cannot be paged in (yet). */
-static bool page_in(struct block *block, CUcontext context, CUresult *result) {
-    if (!block_page_in(block, result))
+/* False, with an error in *result: the block cannot be restored (yet). */
+static bool restore_block(struct block *block, CUcontext context, CUresult *result) {
+    if (!block_begin_restore(block, result))
         return false;
     if (!block->copy) {
-        block_loaded(block);
+        block_end_restore(block);
         return true;
     }
     struct transfer_stream *stream = transfer_begin(context);
@@ -74,17 +77,17 @@ static bool page_in(struct block *block, CUcontext context, CUresult *result) {
     return is_ok;
 }
 
-static bool page_in_all(CUresult *result) {
+static bool restore_all(CUresult *result) {
     CUcontext current = NULL;
     bool is_ok = true;
     REAL(cuCtxGetCurrent)(&current);
     for (struct block *block = swap_blocks; block && is_ok; block = block->next)
         if (!block->is_resident)
-            is_ok = page_in(block, block->context ? block->context : current, result);
+            is_ok = restore_block(block, block->context ? block->context : current, result);
     return is_ok;
 }
 
-/* Nothing arrives in a context that has failed, and the program's own call must return that error. */
+/* A failed context accepts no copy, so the program's own call must return the error. */
 static bool is_unrecoverable(void) {
     CUcontext current = NULL;
     REAL(cuCtxGetCurrent)(&current);
@@ -104,8 +107,8 @@ static uint64_t free_bytes_for(const struct block *block) {
     return room;
 }
 
-/* A part of the blocks at a time: a thread that opens the gate meanwhile waits for that part, and pages in the rest. */
-static uint64_t page_in_some(uint64_t max_bytes, uint64_t end) {
+/* Restore one batch. A thread that passes the gate meanwhile waits for this batch and restores the rest. */
+static uint64_t restore_batch(uint64_t max_bytes, uint64_t end) {
     uint64_t requested = 0, charged_bytes = account_resident(), room = 0;
     CUresult result;
     for (struct block *block = swap_blocks; block && requested < MAX_PREFETCH_BYTES; block = block->next) {
@@ -114,7 +117,7 @@ static uint64_t page_in_some(uint64_t max_bytes, uint64_t end) {
         if (!requested)
             room = free_bytes_for(block);
         if (now_ns() > end || requested + block->bytes > room || charged_bytes + block->charged_bytes > max_bytes ||
-            !page_in(block, block->context, &result))
+            !restore_block(block, block->context, &result))
             break;
         requested += block->bytes;
         charged_bytes += block->charged_bytes;
@@ -127,7 +130,7 @@ uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
     pthread_mutex_lock(&residency_lock);
     if (max_bytes && swap_missing_bytes() && !is_open(gate_word())) {
         uint64_t began = now_ns();
-        next = page_in_some(max_bytes, began + MAX_PREFETCH_NS) ? now : now + FREE_MEMORY_POLL_NS;
+        next = restore_batch(max_bytes, began + MAX_PREFETCH_NS) ? now : now + FREE_MEMORY_POLL_NS;
         transfers_report_restored(finish_copies(), began);
     }
     pthread_mutex_unlock(&residency_lock);
@@ -143,7 +146,7 @@ bool swap_restore(uint32_t word) {
     if (!all) {
         uint64_t began = now_ns();
         bool exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
-        bool requested = page_in_all(&result);
+        bool requested = restore_all(&result);
         transfers_report_restored(finish_copies(), began);
         all = requested && !swap_missing_bytes();
         if (!all && result != CUDA_ERROR_OUT_OF_MEMORY) {

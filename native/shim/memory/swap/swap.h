@@ -72,9 +72,9 @@ void block_charge(struct block *block, int64_t bytes);
 CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made);
 CUresult block_unmap(struct mapping *mapping);
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count);
-bool block_page_in(struct block *block, CUresult *result); /* gets physical memory, mapped, without contents */
-void block_loaded(struct block *block);                    /* the contents are there too */
-void block_page_out(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
+bool block_begin_restore(struct block *block, CUresult *result); /* gets physical memory, mapped, without contents */
+void block_end_restore(struct block *block);                     /* the contents are there too */
+void block_evict(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
 bool swap_is_movable(const struct block *block);
 uint64_t swap_missing_bytes(void);
 
@@ -100,7 +100,7 @@ uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now);
 /* --- copy.c --- */
 
 /* Begin to copy the contents of a block to `copy` or from it. False: no copy of it is under way. When all copies
- * have finished the block is paged out, or loaded. */
+ * have finished, the block is evicted or resident. */
 bool copy_begin(struct transfer_stream *stream, struct block *block, bool out);
 uint64_t finish_copies(void); /* waits for all copies; the bytes of blocks that have finished since the last call */
 void copies_drop_context(CUcontext context);
