@@ -30,6 +30,7 @@ CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_
                                    unsigned flags, CUstream handle) {
     struct sim_stream *stream;
     struct sim_command *command;
+    int to_device = location.type == CU_MEM_LOCATION_DEVICE;
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
         return result;
@@ -50,8 +51,11 @@ CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_
     command->kind = COMMAND_PREFETCH;
     command->prefetch.address = address;
     command->prefetch.bytes = bytes;
-    command->prefetch.to_device = location.type == CU_MEM_LOCATION_DEVICE;
-    return engine_commit(stream);
+    command->prefetch.to_device = to_device;
+    result = engine_commit(stream);
+    /* The driver maps pages on the host before it returns, so the caller waits for the copies (uvm_api_migrate in
+     * uvm_migrate.c of NVIDIA's open kernel modules). */
+    return result || to_device ? result : engine_synchronize(stream);
 }
 
 CUresult sim_cuMemPrefetchAsync(CUstream fallback, CUdeviceptr address, size_t bytes, CUdevice device,

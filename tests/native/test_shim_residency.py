@@ -99,9 +99,10 @@ def test_evicted_memory_ends_with_its_context(client: CudaClient, process: Proce
 def test_a_process_reports_that_only_its_memory_is_leaving(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
+    """The agent moves one part after the other, because the driver blocks the agent while a part moves."""
     client, process = machine.new_client(coordinator)
     process.open(1)
-    fill(client, 4)
+    fill(client, 12)
     process.page.control.resident_target = 0
     process.close_gate(1)
     wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)

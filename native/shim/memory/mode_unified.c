@@ -11,12 +11,15 @@
 #define MAX_MOVABLE_BYTES (1ull << 30) /* larger ones move only below a quarter of the device */
 #define MIN_ADVISED_BYTES 65536
 #define EVICTION_POLL_NS 200000
+#define MAX_EVICTED_BYTES (64ull << 20)      /* requested at a time, because the driver blocks its caller */
 #define PREFETCH_BYTES (1ull << 30)          /* restored at a time before the turn */
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 
 static struct {
     bool evicting; /* under residency_lock, as all fields here */
     uint64_t began, bytes;
+    struct entry leaving;                  /* allocation that is evicted in parts */
+    uint64_t left;                         /* bytes of it that have been requested */
     _Atomic bool may_be_evicted;           /* some entries may be ENTRY_EVICTED */
     uint64_t restore_began, restore_bytes; /* of what is prefetched */
 } transfers;
@@ -52,20 +55,28 @@ static CUresult release(const struct entry *entry) {
     return REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
 }
 
+static uint64_t subtract(uint64_t from, uint64_t bytes) {
+    return from > bytes ? from - bytes : 0;
+}
+
 /* --- moving ---------------------------------------------------------------------------------------------------------- */
 
-static bool move(const struct entry *entry, bool to_device) {
+static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, bool to_device) {
     struct transfer_stream *stream = transfer_begin(entry->context);
     if (!stream)
         return false;
-    bool is_requested =
-        REAL(cuMemPrefetchAsync)((CUdeviceptr)entry->key, entry->bytes, to_device ? stream->device : CU_DEVICE_CPU,
-                                 stream->stream) == CUDA_SUCCESS;
+    CUdeviceptr address = (CUdeviceptr)entry->key + offset;
+    bool is_requested = REAL(cuMemPrefetchAsync)(address, bytes, to_device ? stream->device : CU_DEVICE_CPU,
+                                                 stream->stream) == CUDA_SUCCESS;
     stream->is_busy = stream->is_busy || is_requested;
     transfer_end();
-    /* If the allocation has ended, or its address is another's by now, then the ledger is right and a page or two
-     * moved in vain. */
-    if (!is_requested || !ledger_set_flag(entry, to_device ? 0 : ENTRY_EVICTED))
+    return is_requested;
+}
+
+/* Move the first `bytes` of an allocation, which counts as moved as a whole. If the allocation has ended, or its
+ * address is another's by now, then the ledger is right and a page or two moved in vain. */
+static bool move(const struct entry *entry, uint64_t bytes, bool to_device) {
+    if (!request(entry, 0, bytes, to_device) || !ledger_set_flag(entry, to_device ? 0 : ENTRY_EVICTED))
         return false;
     account_note_evicted(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
     if (!to_device)
@@ -91,43 +102,68 @@ static int largest_first(const void *a, const void *b) {
     return one < two ? 1 : one > two ? -1 : 0;
 }
 
-/* No query shows the last use; a few large allocations move faster than many small ones. */
-static void begin_eviction(uint64_t surplus) {
-    struct entry *list;
-    size_t count = ledger_list(LEDGER_ADDRESSES, is_on_device, &list);
-    qsort(list, count, sizeof *list, largest_first);
-    for (size_t i = 0; i < count && surplus; i++) {
-        while (i + 1 < count && list[i + 1].bytes >= surplus)
-            i++; /* a smaller one is enough */
-        if (!move(&list[i], false))
-            continue;
-        transfers.bytes += list[i].bytes;
-        surplus -= list[i].bytes < surplus ? list[i].bytes : surplus;
-    }
-    free(list);
-    transfers_record();
+/* Evict at most `max_bytes` of the rest of the allocation that is leaving. */
+static uint64_t evict_rest(uint64_t max_bytes) {
+    uint64_t bytes = min_u64(transfers.leaving.bytes - transfers.left, max_bytes);
+    bool is_requested = bytes && request(&transfers.leaving, transfers.left, bytes, false);
+    /* A refusal means that the program has freed the allocation. */
+    transfers.left = is_requested ? transfers.left + bytes : transfers.leaving.bytes;
+    return is_requested ? bytes : 0;
 }
 
+/* Evict one part of `surplus` bytes, and return the part's bytes. No query shows the last use; a few large allocations
+ * move faster than many small ones. */
+static uint64_t evict_part(uint64_t surplus) {
+    struct entry *list;
+    uint64_t bytes = evict_rest(MAX_EVICTED_BYTES);
+    size_t count = surplus && bytes < MAX_EVICTED_BYTES ? ledger_list(LEDGER_ADDRESSES, is_on_device, &list) : 0;
+    if (count)
+        qsort(list, count, sizeof *list, largest_first);
+    for (size_t i = 0; i < count && surplus && bytes < MAX_EVICTED_BYTES; i++) {
+        while (i + 1 < count && list[i + 1].bytes >= surplus)
+            i++; /* a smaller one is enough */
+        uint64_t part = min_u64(list[i].bytes, MAX_EVICTED_BYTES - bytes);
+        if (!move(&list[i], part, false))
+            continue;
+        transfers.leaving = list[i];
+        transfers.left = part;
+        bytes += part;
+        surplus = subtract(surplus, list[i].bytes);
+    }
+    if (count)
+        free(list);
+    transfers_record();
+    return bytes;
+}
+
+/* The first call moves nothing, so that the page shows the end of the drain before the driver blocks the agent. */
 static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
-    uint64_t resident = account_resident();
+    uint64_t surplus = subtract(account_resident(), target);
     pthread_mutex_lock(&residency_lock);
-    if (!transfers.evicting && resident > target) {
+    bool done = !transfers.evicting && !surplus;
+    if (!transfers.evicting && surplus) {
+        transfers.evicting = true;
         transfers.began = now;
         transfers.bytes = 0;
-        begin_eviction(resident - target);
-        transfers.evicting = transfers.bytes > 0;
+        *next = now;
+    } else if (transfers.evicting && transfers_are_complete()) {
+        uint64_t bytes = evict_part(surplus);
+        transfers.bytes += bytes;
+        done = !bytes;
+        *next = now + EVICTION_POLL_NS;
+    } else {
+        *next = now + EVICTION_POLL_NS;
     }
-    bool done = !transfers.evicting || transfers_are_complete();
-    if (transfers.evicting && done) {
+    if (done && transfers.bytes) {
         struct gpushare_report *report = &the_page()->report;
         uint64_t took = now_ns() - transfers.began;
         PAGE_ADD(report->evicted_bytes, transfers.bytes);
         PAGE_ADD(report->evicted_ns, took);
         log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(transfers.bytes).text, (double)took / NS_PER_MS);
+        transfers.bytes = 0;
     }
     transfers.evicting = !done;
     pthread_mutex_unlock(&residency_lock);
-    *next = now + EVICTION_POLL_NS;
     return done;
 }
 
@@ -137,17 +173,13 @@ static uint64_t request_restore(uint64_t room, uint64_t max_bytes, size_t *evict
     uint64_t bytes = 0;
     *evicted = ledger_list(LEDGER_ADDRESSES, is_evicted, &list);
     for (size_t i = 0; i < *evicted && bytes < max_bytes; i++) {
-        if (bytes + list[i].bytes > room || !move(&list[i], true))
+        if (bytes + list[i].bytes > room || !move(&list[i], list[i].bytes, true))
             continue;
         bytes += list[i].bytes;
     }
     free(list);
     transfers_record();
     return bytes;
-}
-
-static uint64_t subtract(uint64_t from, uint64_t bytes) {
-    return from > bytes ? from - bytes : 0;
 }
 
 static void finish_prefetch(void) {
@@ -203,6 +235,7 @@ static bool restore(uint32_t word) {
     uint64_t bytes =
         transfers.restore_bytes + request_restore(subtract(total, account_resident()), UINT64_MAX, &evicted);
     transfers.restore_bytes = 0;
+    transfers.left = transfers.leaving.bytes; /* no rest of an allocation leaves after the whole came back */
     if (!evicted)
         atomic_store(&transfers.may_be_evicted, false);
     transfers_sync();
@@ -215,6 +248,7 @@ static bool restore(uint32_t word) {
 
 void unified_after_fork(void) {
     transfers.evicting = false;
+    transfers.leaving.bytes = transfers.left = 0;
     transfers.restore_bytes = 0;
     atomic_store(&transfers.may_be_evicted, false);
 }
