@@ -174,7 +174,7 @@ def test_other_fields_change_though_more_is_allocated_than_the_limit(host: Simul
         ({"time_quantum": float("nan")}, "time_quantum=nan is out of range: allowed are"),
         ({"overrun_after": 0.0}, "overrun_after=0 is out of range: allowed are"),
         ({"idle_suspend": "auto"}, "idle_suspend='auto' is not a number: allowed are"),
-        ({"policy": "lottery"}, "policy='lottery' is unknown: allowed are interactive, fair"),
+        ({"policy": "no such policy"}, "policy='no such policy' is unknown: allowed are interactive, fair"),
     ],
 )
 def test_invalid_settings_are_refused(values: dict[str, Any], message: str) -> None:
