@@ -2,8 +2,9 @@
 
 The order of the coming turns is known, so the memory that is needed latest leaves, by Belady's rule. First comes the
 memory of idle clients, the longest idle first. Then come the clients whose turn ends, which go to the end of the queue.
-Then comes the queue from its end. Only as much leaves as the next client needs. If all memory fits, none leaves. If
-there is room, the next client's memory is restored while the client waits.
+Then comes the queue from its end. Only as much leaves as the running clients and the next client need. Apart from that,
+the memory of suspended or evicted clients leaves even if there is room. So does memory above the quota `resident` while
+other clients wait. If there is room, the next client's memory is restored while the client waits.
 """
 
 from __future__ import annotations
@@ -163,8 +164,7 @@ class ResidencyPlanner:
         for client in device.forced_evictions.values():
             leaves = client.suspended or client.evicted
             bound = 0 if leaves else client.quota.resident
-            others = len(device.queue) - (client in device.queue)
-            if bound is not None and (leaves or others):
+            if bound is not None and (leaves or device.queue.has_others(client)):
                 bound = max(bound // len(client.devices), client.memory_per_device.unmovable)
                 plan[client.id] = min(plan.get(client.id, bound), bound)
         return plan
