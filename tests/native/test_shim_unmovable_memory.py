@@ -1,6 +1,6 @@
-"""Tests of memory that stays on the device and is only counted, and of devices that cannot page unified memory.
+"""Tests with the driver stubcuda.c: unmovable memory is counted, and a device without paging gets plain memory.
 
-The driver is stubcuda.c.
+Also the UUID of a MIG instance in hello, and batch calls, which wait at the gate and count as copies.
 """
 
 from __future__ import annotations

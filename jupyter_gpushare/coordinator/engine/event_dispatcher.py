@@ -1,4 +1,7 @@
-"""Dispatcher of events to the scheduler, of the scheduler's commands, and of the deadlines of turns."""
+"""Dispatcher of events to the scheduler, of its commands to the executor, and of a tick at its next deadline.
+
+After each dispatch, observers receive the clients concerned.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _state(client: Client, forecast: IdleForecast | None, now: float) -> str:
 
 
 def idle_fields(client: Client, forecast: IdleForecast | None) -> dict[str, Any]:
-    """Return fields of a client in the snapshot.
+    """Return the fields of the snapshot about a client's idle time and its consequences.
 
     `idle_seconds` is null for a client that is not idle. `evicted_in` and `suspended_in` are seconds, or null if the
     idle policy would not evict or suspend the client.
@@ -156,7 +156,7 @@ def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:
 
 
 def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
-    """Return a note for the client's user if turns, or all decisions, ignore the share."""
+    """Return a note for the client's user if turns ignore the share, with the decisions in which the share counts."""
     settings, policy = scheduler.settings, scheduler.turns.table.policy
     policy_share = policy.share(client)
     if not client.quota.share or (policy_share and isinstance(policy, Fair)):

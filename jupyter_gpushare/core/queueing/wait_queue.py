@@ -152,7 +152,7 @@ class _ClassQueue:
         heapq.heappush(self._entries, entry)
 
     def oldest(self) -> float:
-        """Return since when a client waits; infinity: no client does."""
+        """Return since when the longest waiting client of the class waits; infinity: no client does."""
         while self._oldest and not self._queue._is_valid(self._service_rank, self._oldest[0][2]):
             heapq.heappop(self._oldest)
         return self._oldest[0][0] if self._oldest else math.inf

@@ -198,9 +198,9 @@ class TurnScheduler:
         return None
 
     def _is_start_unbounded(self, device: Device, head: Client) -> bool:
-        """Return whether another device of the head is taken for a time without bound.
+        """Return whether a device of the head is taken for a time without bound.
 
-        A client of a better class, a client unknown to this coordinator, or an overrun takes it.
+        On this device, only an overrun and a client of a better class count.
         """
         return any(
             (other is not device and (other.taken_by_other_since is not None or other.yielded_until is not None))

@@ -1,4 +1,4 @@
-/** Lasting stream of the server's messages, by a socket or else by GET. */
+/** Stream of the server's messages by a WebSocket, or by polling with GET while no socket gives messages. */
 
 import { Signal } from '@lumino/signaling';
 

@@ -1,9 +1,9 @@
 /* The mode "unified": device memory is allocated as unified memory, which the driver moves by page faults and the shim
- * in bulk, by prefetching it.
+ * in bulk, by prefetching it to the host or to the device.
  *
- * No query shows which pages exist. A prefetch makes those that do not exist, on the host too. So an allocation
- * whose touched part is unknown, such as a framework's preallocation, is never prefetched. Its pages move by the
- * driver's own eviction. */
+ * No query shows which pages exist, and a prefetch makes pages that do not exist. So an allocation above 1 GiB and above
+ * a quarter of the device, such as a framework's preallocation, is never prefetched. The driver's own eviction moves its
+ * pages. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static struct {
     bool evicting; /* under residency_lock, as all fields here */
     uint64_t began, bytes;
     struct entry leaving;                  /* allocation that is evicted in parts */
-    uint64_t left;                         /* bytes of it that have been requested */
+    uint64_t requested;                    /* bytes of it that are leaving or have left */
     _Atomic bool may_be_evicted;           /* some entries may be ENTRY_EVICTED */
     uint64_t restore_began, restore_bytes; /* of what is prefetched */
 } transfers;
@@ -104,10 +104,10 @@ static int largest_first(const void *a, const void *b) {
 
 /* Evict at most `max_bytes` of the rest of the allocation that is leaving. */
 static uint64_t evict_rest(uint64_t max_bytes) {
-    uint64_t bytes = min_u64(transfers.leaving.bytes - transfers.left, max_bytes);
-    bool is_requested = bytes && request(&transfers.leaving, transfers.left, bytes, false);
+    uint64_t bytes = min_u64(transfers.leaving.bytes - transfers.requested, max_bytes);
+    bool is_requested = bytes && request(&transfers.leaving, transfers.requested, bytes, false);
     /* A refusal means that the program has freed the allocation. */
-    transfers.left = is_requested ? transfers.left + bytes : transfers.leaving.bytes;
+    transfers.requested = is_requested ? transfers.requested + bytes : transfers.leaving.bytes;
     return is_requested ? bytes : 0;
 }
 
@@ -126,7 +126,7 @@ static uint64_t evict_part(uint64_t surplus) {
         if (!move(&list[i], part, false))
             continue;
         transfers.leaving = list[i];
-        transfers.left = part;
+        transfers.requested = part;
         bytes += part;
         surplus = subtract(surplus, list[i].bytes);
     }
@@ -167,7 +167,8 @@ static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
     return done;
 }
 
-/* Restore as much of `max_bytes` as there is room for. *evicted: the number of evicted entries. */
+/* Restore evicted allocations that fit into `room`, until at least `max_bytes` are requested. *evicted: the number of
+ * evicted entries before. */
 static uint64_t request_restore(uint64_t room, uint64_t max_bytes, size_t *evicted) {
     struct entry *list;
     uint64_t bytes = 0;
@@ -235,7 +236,7 @@ static bool restore(uint32_t word) {
     uint64_t bytes =
         transfers.restore_bytes + request_restore(subtract(total, account_resident()), UINT64_MAX, &evicted);
     transfers.restore_bytes = 0;
-    transfers.left = transfers.leaving.bytes; /* no rest of an allocation leaves after the whole came back */
+    transfers.requested = transfers.leaving.bytes; /* no rest of an allocation leaves after the whole came back */
     if (!evicted)
         atomic_store(&transfers.may_be_evicted, false);
     transfers_sync();
@@ -248,7 +249,7 @@ static bool restore(uint32_t word) {
 
 void unified_after_fork(void) {
     transfers.evicting = false;
-    transfers.leaving.bytes = transfers.left = 0;
+    transfers.leaving.bytes = transfers.requested = 0;
     transfers.restore_bytes = 0;
     atomic_store(&transfers.may_be_evicted, false);
 }
