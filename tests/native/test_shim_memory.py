@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .ptrace_stop import stopped_thread, thread_named
@@ -67,6 +69,18 @@ def test_every_view_of_the_memory_agrees(client: CudaClient, process: ProcessCon
     assert client.run("cuda.free(memory)") == 0
     control.memory_backing = (1 << 64) - 1
     assert client.run("cuda.info()") == [3 * GIB, 4 * GIB]
+
+
+@pytest.mark.parametrize(("mode", "total"), [("unified", 6), ("swap", 4)])
+def test_a_limit_above_the_device_is_the_total_where_it_can_be_used(
+    machine: NativeHost, coordinator: ScriptedCoordinator, mode: str, total: int
+) -> None:
+    """Memory pools divide the total, so the total and the free bytes must not contradict each other."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode)
+    process.page.control.memory_total = 4 * GIB
+    process.page.control.memory_limit = 6 * GIB
+    client.run("total = c_size_t(); cuda.cuDeviceTotalMem_v2(byref(total), 0)")
+    assert client.run("cuda.info()")[1] == client.run("total.value") == total * GIB
 
 
 def test_redirected_memory_has_attributes_of_device_memory(client: CudaClient) -> None:

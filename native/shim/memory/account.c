@@ -156,7 +156,8 @@ void account_update_slot(void) {
     pthread_mutex_unlock(&account_lock);
 }
 
-/* Return one answer for every query: the smallest total that is promised, and what can still be allocated of it. */
+/* Return one answer for every query: the total, and what can still be allocated of it. The total is the limit where a
+ * client may have more memory than the device. */
 void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
     struct gpushare_control *control = &the_page()->control;
     uint64_t limit = PAGE_LOAD(control->memory_limit), apparent_total = PAGE_LOAD(control->memory_total),
@@ -167,6 +168,8 @@ void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *
     *total = apparent_total ? apparent_total : limit ? limit : real_total;
     uint64_t bound = limit ? limit : *total;
     uint64_t capacity = shim.mode->capacity ? shim.mode->capacity() : UINT64_MAX;
+    if (!shim.mode->is_unmovable && capacity == UINT64_MAX && limit > *total)
+        *total = limit;
     bound = bound < capacity ? bound : capacity;
     uint64_t rest = bound > sum ? bound - sum : 0;
     rest = rest < backing ? rest : backing;
