@@ -9,7 +9,9 @@ describe('the settings', () => {
   it('have the names and the defaults of the schema', () => {
     const file = join(__dirname, '../../schema/plugin.json');
     const { properties } = JSON.parse(readFileSync(file, 'utf8'));
-    expect(Object.keys(DEFAULTS).sort()).toEqual(Object.keys(properties).sort());
+    expect(Object.keys(DEFAULTS).sort()).toEqual(
+      Object.keys(properties).sort()
+    );
     for (const [name, value] of Object.entries(DEFAULTS)) {
       expect([name, properties[name]?.default]).toEqual([name, value]);
     }

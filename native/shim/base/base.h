@@ -8,7 +8,7 @@
  * signal handlers while it waits (gate/python.c); a helper thread tries the interpreter lock for it. The child of a fork
  * starts from the uninitialised state (agent/start.c).
  *
- * Locks, in the order in which they may nest: start_lock, the lock `freeing` of deferred_free.c, residency_lock, the locks of streams.c, throttle.c,
+ * Locks nest in this order: start_lock, the lock `freeing` of deferred_free.c, residency_lock, the locks of streams.c, throttle.c,
  * function_times.c and the ledger's shards, account_lock, the locks of threads.c and owned_fds.c. A thread holds none of
  * them at the gate or in a driver call that may wait for the device. Exceptions are the recording of an event, and
  * `freeing` and residency_lock while memory is freed or moves. */

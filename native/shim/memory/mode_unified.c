@@ -1,4 +1,4 @@
-/* The mode "unified": device memory is allocated as unified memory, which the driver moves by page faults and the shim
+/* The mode "unified": device memory is allocated as unified memory. The driver moves it by page faults, and the shim
  * in bulk, by prefetching it to the host or to the device.
  *
  * No query shows which pages exist, and a prefetch makes pages that do not exist. So an allocation above 1 GiB and above
