@@ -158,7 +158,9 @@ CUresult cuEventSynchronize(CUevent event) {
     if (result)
         return result;
     atomic_fetch_add(&event->pending, 1);
+    atomic_fetch_add(&sim.waits, 1);
     await(event, atomic_load(&event->recorded));
+    atomic_fetch_sub(&sim.waits, 1);
     result = atomic_load(&event->context->error);
     event_unpin(event);
     return result;

@@ -205,6 +205,10 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
         snprintf(problem, size, "GPUSHARE_SIM_SHARED=%s: 0 or 1 is needed", text);
         return -1;
     }
+    if ((text = getenv("GPUSHARE_SIM_STRICT_EXIT")) && *text && set_flag(&params->strict_exit, text)) {
+        snprintf(problem, size, "GPUSHARE_SIM_STRICT_EXIT=%s: 0 or 1 is needed", text);
+        return -1;
+    }
     if ((text = getenv("GPUSHARE_SIM_DEVICES")) && *text) {
         char *end;
         long count = strtol(text, &end, 10);

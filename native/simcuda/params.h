@@ -28,6 +28,7 @@ struct sim_device_params {
 struct sim_params {
     int devices;
     int shared;             /* 1: every user of the machine shares the devices */
+    int strict_exit;        /* 1: abort if another thread uses the driver while the process ends */
     double time_scale;      /* real time per modelled time */
     uint64_t slice_ns;      /* time slice between processes that have work */
     uint64_t recharge_ns;   /* how often a long launch checks whether its pages were evicted */

@@ -24,7 +24,7 @@ enum {
     MAGIC_ARRAY,
     MAGIC_POOL /* the last one, which handles.c relies on */
 };
-enum { SIM_FRESH, SIM_READY, SIM_FORKED };
+enum { SIM_FRESH, SIM_READY, SIM_FORKED, SIM_ENDED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };
 
 enum sim_command_kind {
@@ -212,7 +212,9 @@ struct sim_thread {
 
 struct sim_state {
     _Atomic int state;
-    pthread_mutex_t lock; /* initialisation, contexts, modules */
+    _Atomic uint32_t waits; /* threads of the program that wait inside a call */
+    pthread_t ending;       /* the thread that ends the process, from SIM_ENDED on */
+    pthread_mutex_t lock;   /* initialisation, contexts, modules */
     struct machine *machine;
     int slot;
     struct sim_params params;
@@ -247,6 +249,7 @@ struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
 
 /* context.c */
 CUresult sim_ready(void);                           /* the driver is initialised, and this thread may call it */
+void sim_end(void);                                 /* the process ends */
 CUresult context_current(struct sim_context **out); /* the calling thread's, if usable */
 int context_is_valid(const struct sim_context *context);
 CUresult context_synchronize(struct sim_context *context);
