@@ -86,6 +86,7 @@ static void after_fork(void) {
     client_page_after_fork();
     locks_after_fork();
     agent_after_fork();
+    exit_after_fork();
     interrupt_after_fork();
 }
 
@@ -111,6 +112,8 @@ static bool initialise(void) {
                false;
     drain_start();
     gate_start();
+    if (!exit_watch())
+        return shim_disable("atexit has failed"), false;
     if (!agent_start())
         return shim_disable("a thread could not be started"), false;
     interrupt_start();
