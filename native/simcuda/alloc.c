@@ -197,7 +197,7 @@ static CUresult allocate(struct sim_context *context, enum sim_alloc_kind kind, 
     alloc->kind = kind;
     alloc->size = bytes;
     alloc->mapped = round_size(kind, bytes);
-    alloc->context = context;
+    alloc->context = context_of_memory(context);
     alloc->device = context->device;
     alloc->flags = flags;
     alloc->pool = pool;
@@ -253,7 +253,7 @@ CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, u
     alloc->kind = ALLOC_REGISTERED;
     alloc->base = base;
     alloc->size = alloc->mapped = bytes;
-    alloc->context = context;
+    alloc->context = context_of_memory(context);
     alloc->device = context->device;
     alloc->flags = flags;
     alloc->id = atomic_fetch_add(&sim.next_id, 1) + 1;

@@ -199,9 +199,10 @@ CUresult engine_commit(struct sim_stream *stream) {
 }
 
 void engine_wait(struct sim_stream *stream, uint64_t position) {
-    atomic_fetch_add(&sim.waits, 1);
+    int is_program = !sim_thread.in_callback;
+    atomic_fetch_add(&sim.waits, is_program);
     await_position(stream, position);
-    atomic_fetch_sub(&sim.waits, 1);
+    atomic_fetch_sub(&sim.waits, is_program);
 }
 
 /* Return what a command submitted now to this stream would wait for. */
