@@ -5,18 +5,12 @@
 
 #define ROW_ALIGNMENT_BYTES 512 /* the driver's alignment of rows, enough for every texture */
 
-static CUcontext current(void) {
-    CUcontext context = NULL;
-    REAL(cuCtxGetCurrent)(&context);
-    return context;
-}
-
 static void add_allocation(CUdeviceptr address, struct entry *entry) {
     static _Atomic uint64_t generations;
     entry->key = address;
     if (entry->kind != MEMORY_SWAPPED)
         entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);
-    entry->context = current();
+    entry->context = memory_context();
     if (!ledger_add(LEDGER_ADDRESSES, entry))
         account_release(entry->bytes, is_unmovable(entry->kind)); /* its release will not find an entry either */
 }

@@ -75,9 +75,8 @@ static bool page_in(struct block *block, CUcontext context, CUresult *result) {
 }
 
 static bool page_in_all(CUresult *result) {
-    CUcontext current = NULL;
+    CUcontext current = memory_context();
     bool is_ok = true;
-    REAL(cuCtxGetCurrent)(&current);
     for (struct block *block = swap_blocks; block && is_ok; block = block->next)
         if (!block->is_resident)
             is_ok = page_in(block, block->context ? block->context : current, result);
@@ -86,8 +85,7 @@ static bool page_in_all(CUresult *result) {
 
 /* Nothing arrives in a context that has failed, and the program's own call must return that error. */
 static bool is_unrecoverable(void) {
-    CUcontext current = NULL;
-    REAL(cuCtxGetCurrent)(&current);
+    CUcontext current = memory_context();
     struct transfer_stream *stream = current ? transfer_begin(current) : NULL;
     if (!stream)
         return false;
