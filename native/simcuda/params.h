@@ -23,6 +23,7 @@ struct sim_device_params {
     uint64_t launch_ns;                /* minimal device time of a launch */
     int multiprocessors;
     int compute_major, compute_minor;
+    int concurrent_managed_access; /* 0: unified memory takes room on the device like ordinary memory */
 };
 
 struct sim_params {
