@@ -33,6 +33,14 @@ def test_doctor_reports_no_errors_on_a_simulated_host(own_host: Path) -> None:
     assert "python3-gpushare" in about(findings, "kernels")["message"]
 
 
+def test_a_device_that_cannot_page_unified_memory(own_host: Path, tmp_path: Path) -> None:
+    (tmp_path / "devices.conf").write_text("[device]\nconcurrent_managed_access = 0\n")
+    _, findings = doctor("--simulate", GPUSHARE_SIM_CONFIG=str(tmp_path / "devices.conf"))
+    found = about(findings, "device 0")
+    assert found["level"] == "warning"
+    assert "clients of memory mode unified use mode swap" in found["message"]
+
+
 def test_a_missing_driver_is_an_error_with_a_remedy(own_host: Path) -> None:
     if any(
         Path(folder, "libcuda.so.1").exists()

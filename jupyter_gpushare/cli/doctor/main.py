@@ -22,7 +22,7 @@ from .. import without_coordinator
 from . import clients, other_coordinators
 from .finding import Finding
 
-_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS = 83, 89  # CUdevice_attribute
+_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT = 83, 89, 102  # CUdevice_attribute
 _MIN_HOST_MEMORY_BYTES = 4 << 30
 
 
@@ -124,18 +124,19 @@ def _device(driver: Any, index: int) -> Finding:
     driver.cuDeviceGet(ctypes.byref(device), index)
     driver.cuDeviceGetName(name, len(name), device)
     driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
-    supported = []
-    for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS):
+    supported = {}
+    for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT):
         driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-        supported.append(bool(value.value))
+        supported[attribute] = bool(value.value)
     title = f"{name.value.decode()}, {units.format_size(total.value)}"
-    if all(supported):
+    if supported[_MANAGED_MEMORY] and supported[_CONCURRENT_MANAGED_ACCESS]:
         return Finding("ok", f"device {index}", f"{title}, unified memory may exceed the device")
     return Finding(
         "warning",
         f"device {index}",
-        f"{title}, unified memory cannot exceed the device",
-        "use memory mode swap, or keep the memory of all clients together within the device",
+        f"{title}, unified memory cannot exceed the device, so clients of memory mode unified use mode "
+        + ("swap" if supported[_VIRTUAL_MEMORY_MANAGEMENT] else "plain"),
+        "choose the mode by the setting memory_mode (docs/explanation/memory.md)",
     )
 
 

@@ -65,14 +65,15 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t wid
 CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAllocManaged)(address, bytes, flags);
-    if (!reserve_memory(bytes, false))
+    uint32_t kind = shim.pages_unified ? MEMORY_MANAGED : MEMORY_DEVICE;
+    if (!reserve_memory(bytes, is_unmovable(kind)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
     if (result == CUDA_SUCCESS) {
-        add_allocation(*address, &(struct entry){.bytes = bytes, .kind = MEMORY_MANAGED});
-        PAGE_STORE(the_page()->report.uses_managed_memory, 1);
+        add_allocation(*address, &(struct entry){.bytes = bytes, .kind = kind});
+        PAGE_STORE(the_page()->report.uses_managed_memory, shim.pages_unified);
     } else
-        account_release(bytes, false);
+        account_release(bytes, is_unmovable(kind));
     return result;
 }
 

@@ -40,7 +40,7 @@ bool swap_fits(uint64_t bytes) {
         return true;
     log_message(LOG_ERROR,
                 "An allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
-                "%s of this device. Mode unified has no such bound.",
+                "%s of this device. Mode unified has no such bound, on devices that can page unified memory.",
                 size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
     return false;
 }
