@@ -72,6 +72,7 @@ def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[
         lambda: _shim(socket),
         lambda: _coordinator(socket, status),
         lambda: clients.overruns(status) if status else iter(()),
+        lambda: clients.bypassing_libraries(status) if status else iter(()),
         lambda: other_coordinators.coordinators(socket),
         lambda: other_coordinators.lock_holders(status) if status else iter(()),
         _locks,

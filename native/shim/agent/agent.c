@@ -17,8 +17,9 @@
 
 #define MAX_SLEEP_NS (1000 * NS_PER_MS)
 #define PERMIT_REREAD_NS (1 * NS_PER_MS) /* after a permit that the coordinator was writing */
-#define FREE_POLL_NS (10 * NS_PER_MS)    /* between polls of memory that waits for its stream */
-#define MAX_SLOT_AGE_S 2                 /* a sibling with an older slot has ended or is stopped */
+#define LIBRARIES_POLL_NS (1000 * NS_PER_MS)
+#define FREE_POLL_NS (10 * NS_PER_MS) /* between polls of memory that waits for its stream */
+#define MAX_SLOT_AGE_S 2              /* a sibling with an older slot has ended or is stopped */
 /* after a handoff, because the coordinator would take the next program's processor */
 #define REPORT_DELAY_NS (1 * NS_PER_MS)
 #define MAX_ROUNDS 64 /* steps in a row without a poll of the socket */
@@ -34,6 +35,7 @@ static struct {
     uint64_t submitted_at, submissions; /* when the last sum of the counters changed, and that sum */
     uint64_t finished_of;               /* submissions that the recorded events cover; NEVER: none */
     uint64_t report_at;                 /* when to ring the coordinator; NEVER: no ring is due */
+    uint64_t libraries_polled_at;
     uint32_t interrupts;
     uint32_t connections; /* welcomed connections that the rule has taken account of */
     int bell;             /* the bell that the agent polls, or -1 */
@@ -291,6 +293,10 @@ static uint64_t poll_all(void) {
         outbox_put(OUTBOX_DETAILS);
     connection_flush(now_ns());
     wake_interrupted();
+    if (now >= agent.libraries_polled_at + LIBRARIES_POLL_NS) {
+        agent.libraries_polled_at = now;
+        bypassing_libraries();
+    }
     next = min_u64(next, take_turns());
     if (agent.report_at != NEVER)
         ring_coordinator(agent.report_at, now_ns());

@@ -115,6 +115,10 @@ CUcontext memory_context(void);                  /* of memory that this thread a
 CUcontext primary_context(CUdevice device);      /* NULL: it is not active */
 bool primary_context_has_ended(CUdevice device);
 
+/* --- libraries.c: the agent calls it, seldom because it takes a lock of the C library --- */
+
+uint32_t bypassing_libraries(void); /* bits GPUSHARE_LIBRARY_… of those loaded so far, which the page gets too */
+
 /* --- unhooked.c: entry points that the program has looked up and that the shim does not know --- */
 
 #define MAX_UNHOOKED 32 /* names */
