@@ -75,6 +75,8 @@ static CUresult start(void) {
     if (sim.params.log[0] && simlog_open(sim.params.log, problem, sizeof problem))
         fprintf(stderr, "simulated GPU: %s\n", problem);
     pthread_atfork(NULL, NULL, mark_forked);
+    /* As with the real driver, an exit handler that is older than cuInit finds the driver gone (openucx/ucx #11275). */
+    atexit(sim_end);
     return sim.visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
@@ -84,8 +86,8 @@ CUresult cuInit(unsigned flags) {
     int state = atomic_load(&sim.state);
     if (state == SIM_READY)
         return CUDA_SUCCESS;
-    if (state == SIM_FORKED)
-        return CUDA_ERROR_NOT_INITIALIZED;
+    if (state == SIM_FORKED || state == SIM_ENDED)
+        return sim_ready();
     static CUresult refused;
     pthread_mutex_lock(&sim.lock);
     CUresult result = atomic_load(&sim.state) == SIM_READY ? CUDA_SUCCESS : sim.machine ? refused : start();

@@ -60,6 +60,10 @@ CUresult sim_cuStreamGetCtx(CUstream fallback, CUstream handle, CUcontext *out) 
     OF_STREAM(*out = stream->context);
 }
 
+CUresult sim_cuStreamGetCtx_v2(CUstream fallback, CUstream handle, CUcontext *out, CUgreenCtx *green) {
+    OF_STREAM((*out = context_of_memory(stream->context), *green = stream->context->green));
+}
+
 CUresult sim_cuStreamGetFlags(CUstream fallback, CUstream handle, unsigned *out) {
     OF_STREAM(*out = stream->flags);
 }

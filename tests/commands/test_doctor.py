@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.cli.doctor.clients import bypassing_libraries
 from jupyter_gpushare.cli.doctor.main import _shim
 from jupyter_gpushare.launch import kernel_env
 
@@ -31,6 +32,23 @@ def test_doctor_reports_no_errors_on_a_simulated_host(own_host: Path) -> None:
     assert "unified memory may exceed" in about(findings, "device 0")["message"]
     assert "can be preloaded" in about(findings, "shim")["message"]
     assert "python3-gpushare" in about(findings, "kernels")["message"]
+
+
+def test_a_device_that_cannot_page_unified_memory(own_host: Path, tmp_path: Path) -> None:
+    (tmp_path / "devices.conf").write_text("[device]\nconcurrent_managed_access = 0\n")
+    _, findings = doctor("--simulate", GPUSHARE_SIM_CONFIG=str(tmp_path / "devices.conf"))
+    found = about(findings, "device 0")
+    assert found["level"] == "warning"
+    assert "clients of memory mode unified use mode swap" in found["message"]
+
+
+def test_clients_with_bypassing_libraries() -> None:
+    loaded = {"pid": 7, "bypassing_libraries": ["OptiX", "NVDEC"]}
+    client = {"id": "c1", "label": "render.ipynb", "processes": [loaded, {"pid": 8, "bypassing_libraries": []}]}
+    other = {"id": "c2", "label": "", "processes": [{"pid": 9, "bypassing_libraries": []}]}
+    (finding,) = bypassing_libraries({"clients": [client, other]})
+    assert finding.message.startswith("render.ipynb has loaded NVDEC, OptiX, ")
+    assert "jupyter gpushare hold c1" in finding.remedy
 
 
 def test_a_missing_driver_is_an_error_with_a_remedy(own_host: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process
+from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process, start_test
 from .test_facts import run
 from .vmm import free_bytes
 
@@ -83,6 +83,29 @@ def test_only_unified_memory_is_prefetched(cuda: Cuda) -> None:
     assert cuda.code("cuMemPrefetchAsync", plain, MIB, location(cuda, True), 0, 0) == 1
     advice = cuda.driver.CUmem_advise(5)
     assert cuda.code("cuMemAdvise", plain, MIB, advice, location(cuda, True)) == 1
+
+
+def unpaged(cuda: Cuda) -> None:
+    attribute = cuda.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
+    if cuda.cuDeviceGetAttribute(attribute, cuda.device):
+        return  # a GPU that pages unified memory
+    memory = cuda.cuMemAllocManaged(MIB, 1)
+    cuda.launch("fill_f32", memory, 7.0, 16)
+    cuda.cuCtxSynchronize()
+    for on_device in (True, False):
+        assert cuda.code("cuMemPrefetchAsync", memory, MIB, place(cuda, on_device), 0, 0) == 101
+    assert cuda.code("cuMemAllocManaged", 2 * cuda.cuDeviceTotalMem(cuda.device), 1) == 2
+
+
+def test_a_device_without_concurrent_managed_access_does_not_page(tmp_path: Path) -> None:
+    """Without concurrent managed access, unified memory cannot exceed the device, and prefetches return 101.
+
+    Source: documentation of cuMemPrefetchAsync (the stream's device needs the attribute); CUDA programming guide,
+    unified memory without concurrent access. Not yet seen on a GPU.
+    """
+    (tmp_path / "config").write_text("[device]\nconcurrent_managed_access = 0\n")
+    process = start_test(unpaged, environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "config")))
+    assert process.communicate(timeout=90)[0] == "" and process.returncode == 0
 
 
 @on_driver()

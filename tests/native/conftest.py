@@ -132,6 +132,7 @@ class NativeHost:
                 "GPUSHARE_LOG_FILE": str(self.log),
                 "GPUSHARE_SIM_STATE": str(self.root / "simulated"),
                 "GPUSHARE_SIM_LOG": str(self.simlog),
+                "GPUSHARE_SIM_STRICT_EXIT": "1",
             }
             | more
         )

@@ -42,6 +42,19 @@ def _overrun(client: dict[str, Any], devices: list[dict[str, Any]]) -> Finding:
     )
 
 
+def bypassing_libraries(status: dict[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each client of a snapshot with libraries whose work may pass the gate."""
+    for client in status["clients"]:
+        names = sorted({name for process in client["processes"] for name in process.get("bypassing_libraries", ())})
+        if names:
+            message = (
+                f"{_client_label(client)} has loaded {', '.join(names)}, whose work may run during other clients' "
+                "turns; in memory mode swap its memory stays on the device"
+            )
+            remedy = f"reserve the GPU while such work runs: 'jupyter gpushare hold {client['id']}'"
+            yield Finding("warning", "libraries", message, remedy)
+
+
 def foreign_programs(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:
     """Yield a finding for GPU processes that belong to no client, because they use memory and time outside turns."""
     listed = (status or {"clients": []})["clients"]

@@ -25,7 +25,7 @@ from .. import without_coordinator
 from . import clients, other_coordinators
 from .finding import Finding
 
-_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS = 83, 89  # CUdevice_attribute
+_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT = 83, 89, 102  # CUdevice_attribute
 _MIN_HOST_MEMORY_BYTES = 4 << 30
 
 
@@ -75,6 +75,7 @@ def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[
         lambda: _shim(socket),
         lambda: _coordinator(socket, status),
         lambda: clients.overruns(status) if status else iter(()),
+        lambda: clients.bypassing_libraries(status) if status else iter(()),
         lambda: other_coordinators.coordinators(socket),
         lambda: other_coordinators.lock_holders(status) if status else iter(()),
         _locks,
@@ -127,18 +128,19 @@ def _device(driver: Any, index: int) -> Finding:
     driver.cuDeviceGet(ctypes.byref(device), index)
     driver.cuDeviceGetName(name, len(name), device)
     driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
-    supported = []
-    for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS):
+    supported = {}
+    for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT):
         driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-        supported.append(bool(value.value))
+        supported[attribute] = bool(value.value)
     title = f"{name.value.decode()}, {units.format_size(total.value)}"
-    if all(supported):
+    if supported[_MANAGED_MEMORY] and supported[_CONCURRENT_MANAGED_ACCESS]:
         return Finding("ok", f"device {index}", f"{title}, unified memory may exceed the device")
     return Finding(
         "warning",
         f"device {index}",
-        f"{title}, unified memory cannot exceed the device",
-        "use memory mode swap, or keep the memory of all clients together within the device",
+        f"{title}, unified memory cannot exceed the device, so clients of memory mode unified use mode "
+        + ("swap" if supported[_VIRTUAL_MEMORY_MANAGEMENT] else "plain"),
+        "choose the mode by the setting memory_mode (docs/explanation/memory.md)",
     )
 
 

@@ -67,6 +67,11 @@ class ProcessHandle:
         return pages.memory_mode(int(self.page.report.memory_mode))
 
     @property
+    def bypassing_libraries(self) -> list[str]:
+        """Names of the loaded libraries whose work may pass the gate."""
+        return pages.bypassing_libraries(int(self.page.report.bypassing_libraries))
+
+    @property
     def is_resident_exact(self) -> bool:
         """Return whether the process knows how much of its memory is on the device."""
         report = self.page.report

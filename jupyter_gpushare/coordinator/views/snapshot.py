@@ -162,6 +162,7 @@ def _client(
                 "host_pageable": handle.host_pageable,
                 "launches": min(report.launches, MAX_BYTES),
                 "refused_allocations": min(report.refused_allocations, MAX_BYTES),
+                "bypassing_libraries": handle.bypassing_libraries,
                 "evicted": _transfer_fields(report.evicted_bytes, report.evicted_ns),
                 "restored": _transfer_fields(report.restored_bytes, report.restored_ns),
             }

@@ -26,6 +26,13 @@ const char *memory_mode_from_environment(void);
 bool agent_start(void);
 void agent_after_fork(void);
 
+/* --- exit.c --- */
+
+bool exit_watch(void);         /* after the driver has been initialised; false: no exit handler is left */
+bool driver_calls_begin(void); /* agent; false: the process ends, and the driver must not be called any more */
+void driver_calls_end(void);
+void exit_after_fork(void);
+
 /* --- lock_files.c: the agent calls it; `devices` are bits of the client page's table --- */
 
 bool locks_open(uint64_t devices);                            /* false: logged */

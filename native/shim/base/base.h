@@ -133,6 +133,7 @@ struct shim {
     struct device devices[MAX_DEVICES];
     int device_count;
     bool simulated;
+    bool pages_unified; /* unified memory moves by pages, so that it may exceed the device */
     const struct memory_mode *mode;
     struct environment environment;
 };

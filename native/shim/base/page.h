@@ -51,6 +51,11 @@
 #define GPUSHARE_MEMORY_SWAP 2
 #define GPUSHARE_MEMORY_PLAIN 3
 
+/* report.bypassing_libraries: libraries of NVIDIA whose work may pass the gate. */
+#define GPUSHARE_LIBRARY_NVDEC 1
+#define GPUSHARE_LIBRARY_NVENC 2
+#define GPUSHARE_LIBRARY_OPTIX 4
+
 #define GPUSHARE_SLOTS 64
 #define GPUSHARE_DEVICES 64
 #define GPUSHARE_UUID_BYTES 48
@@ -162,7 +167,7 @@ struct gpushare_report {
     uint32_t memory_mode;       /* GPUSHARE_MEMORY_… */
     /* not 0: the program itself has asked for unified memory, so `resident` is an estimate in every mode */
     uint32_t uses_managed_memory;
-    uint32_t unused;
+    uint32_t bypassing_libraries; /* bits GPUSHARE_LIBRARY_… that the process has loaded */
 };
 
 struct gpushare_page {

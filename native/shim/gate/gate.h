@@ -33,7 +33,7 @@ void streams_untrack(CUstream stream);   /* before its end or capture: an orphan
 void streams_lock_all(CUstream stream);  /* keeps the agent off all streams, and untracks this one */
 void streams_unlock_all(CUcontext gone); /* NULL: no context has ended */
 /* True: the context carried work, and `streams_context_destroyed` must follow its end. */
-bool streams_untrack_context(CUcontext context);
+bool streams_untrack_context(CUcontext context, CUgreenCtx green); /* NULL: it is no green context */
 void streams_context_destroyed(void);
 bool streams_poll(bool record_anew); /* agent: records events where needed; true: all marked work has finished */
 void streams_clear(void);            /* agent: all work has finished and the gate is closed */

@@ -3,18 +3,23 @@
  * The table has an entry for each stream in use. All default streams of a context share one entry, because an event
  * on the context's legacy stream follows the work of all of them. Draining records an event for each entry and polls
  * it. An orphan event stands for the work of a stream that is destroyed or begins to capture. Contexts are never
- * synchronised, because that would invalidate another thread's capture. */
+ * synchronised, because that would invalidate another thread's capture.
+ *
+ * An event of a green context follows all of its work. It is recorded from the primary context, and only while no
+ * stream of the green context captures, because it would invalidate the capture. */
 #include "gate/gate.h"
 
 #include <stdlib.h>
 
 struct stream_state {
-    CUcontext context;
-    CUstream stream; /* DEFAULT for all default streams of the context */
-    CUevent event;   /* made when first needed */
+    CUcontext context; /* in which the event is made */
+    CUgreenCtx green;  /* NULL: none */
+    CUstream stream;   /* DEFAULT for all default streams of the context, or of the green context */
+    CUevent event;     /* made when first needed */
     bool has_work, is_recorded;
     bool is_finished;   /* the stream had finished at the query, so there is no event to wait for */
     bool is_per_thread; /* the default streams include one that only its own thread can name */
+    bool may_capture;   /* a capture has begun in this stream of a green context */
 };
 
 static struct {
@@ -45,28 +50,32 @@ static struct stream_state *append(struct stream_state **states, unsigned *count
     return state;
 }
 
-static struct stream_state *find(CUcontext context, CUstream stream) {
-    for (unsigned i = 0; i < streams.count; i++) /* an explicit stream is of one context, whatever `context` is */
-        if (streams.states[i].stream == stream && (stream || streams.states[i].context == context))
+static bool is_of(const struct stream_state *state, struct stream_home home) {
+    return state->context == home.context && state->green == home.green;
+}
+
+/* Return the state of the stream, a new one if there was none. NULL: the host is out of memory. */
+static struct stream_state *find_or_add(struct stream_home home, CUstream stream) {
+    for (unsigned i = 0; i < streams.count; i++) /* a stream that the program has made is of one context */
+        if (streams.states[i].stream == stream && (stream || is_of(&streams.states[i], home)))
             return &streams.states[i];
-    return NULL;
+    struct stream_state *state = append(&streams.states, &streams.count, &streams.room);
+    if (state) {
+        state->context = home.context;
+        state->green = home.green;
+        state->stream = stream;
+    }
+    return state;
 }
 
 bool streams_mark(CUstream stream) {
-    CUcontext context = NULL;
-    CUstream key = is_default(stream) ? DEFAULT : stream;
     if (stream != DEFAULT && stream != CU_STREAM_LEGACY && is_capturing(stream))
         return false;
-    if (key == DEFAULT || REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS)
-        REAL(cuCtxGetCurrent)(&context);
-    if (!context)
+    struct stream_home home = stream_home(stream);
+    if (!home.context)
         return false;
     pthread_mutex_lock(&streams.lock);
-    struct stream_state *state = find(context, key);
-    if (!state && (state = append(&streams.states, &streams.count, &streams.room))) {
-        state->context = context;
-        state->stream = key;
-    }
+    struct stream_state *state = find_or_add(home, is_default(stream) ? DEFAULT : stream);
     if (state) {
         state->has_work = true;
         state->is_recorded = false; /* an earlier event does not cover this work */
@@ -102,21 +111,41 @@ static void visit_end(struct visit *visit) {
 
 enum recording { RECORDED, LATER, UNRECORDABLE };
 
+/* Return true if the stream itself can be queried for all of the work. The default streams of a green context have
+ * names only where that is current. */
+static bool is_queryable(const struct stream_state *state) {
+    return !state->is_per_thread && !(state->green && state->stream == DEFAULT);
+}
+
+static bool is_green_capturing(CUgreenCtx green) {
+    for (unsigned i = 0; i < streams.count; i++) {
+        struct stream_state *state = &streams.states[i];
+        if (state->green == green && state->may_capture && (state->may_capture = is_capturing(state->stream)))
+            return true;
+    }
+    return false;
+}
+
 /* The context is current. */
 static enum recording record(struct stream_state *state) {
     CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = REAL(cuStreamIsCapturing)(stream, &status);
+    CUresult result = CUDA_SUCCESS;
+    if (!state->green || state->stream != DEFAULT)
+        result = REAL(cuStreamIsCapturing)(stream, &status);
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || status != CU_STREAM_CAPTURE_STATUS_NONE)
         return LATER; /* the stream joined another stream's capture; its earlier work has no event yet */
-    state->is_finished = !state->is_per_thread && REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
+    state->is_finished = is_queryable(state) && REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
     if (state->is_finished) /* the usual case: no event has to pass through the device */
         return RECORDED;
+    if (state->green && is_green_capturing(state->green))
+        return LATER;
     if (!state->event && REAL(cuEventCreate)(&state->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
         state->event = NULL;
         return UNRECORDABLE;
     }
-    result = REAL(cuEventRecord)(state->event, stream);
+    result = state->green ? REAL(cuGreenCtxRecordEvent)(state->green, state->event)
+                          : REAL(cuEventRecord)(state->event, stream);
     if (result >= 900 && result <= 908) /* a capture began meanwhile */
         return LATER;
     return result == CUDA_SUCCESS ? RECORDED : UNRECORDABLE;
@@ -185,7 +214,7 @@ void streams_clear(void) {
 /* Query the stream without an event where that is enough. */
 static bool is_unfinished(struct stream_state *state) {
     CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
-    if (state->is_per_thread)
+    if (!is_queryable(state))
         return record(state) == RECORDED && !has_finished(state);
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
     return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE &&
@@ -207,7 +236,9 @@ bool streams_have_work(void) {
 }
 
 static void drop_locked(CUstream stream) {
-    struct stream_state *state = is_default(stream) ? NULL : find(NULL, stream);
+    struct stream_state *state = NULL;
+    for (unsigned i = 0; i < streams.count && !is_default(stream) && !state; i++)
+        state = streams.states[i].stream == stream ? &streams.states[i] : NULL;
     if (state) {
         struct visit guest = {0};
         int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a query of a stream does not harm another thread's capture */
@@ -236,12 +267,12 @@ void streams_untrack(CUstream stream) {
     pthread_mutex_unlock(&streams.lock);
 }
 
-static bool drop_context_locked(CUcontext context) {
+/* Also drop the streams of `green`, whose events are those of the primary context. */
+static bool drop_context_locked(CUcontext context, CUgreenCtx green) {
     bool busy = false;
-    throttle_drop_context(context);
     for (unsigned i = 0; i < streams.count;) {
         struct stream_state *state = &streams.states[i];
-        if (state->context != context) {
+        if (state->context != context && !(green && state->green == green)) {
             i++;
             continue;
         }
@@ -249,6 +280,8 @@ static bool drop_context_locked(CUcontext context) {
         for (uintptr_t stream = 0; state->stream == DEFAULT && stream <= (uintptr_t)CU_STREAM_PER_THREAD; stream++)
             threads_drop_stream((CUstream)stream);
         threads_drop_stream(state->stream);
+        if (state->green && state->event && state->context != context)
+            REAL(cuEventDestroy_v2)(state->event);
         *state = streams.states[--streams.count]; /* its event ends with the context */
     }
     for (unsigned i = 0; i < streams.orphan_count;) {
@@ -262,9 +295,10 @@ static bool drop_context_locked(CUcontext context) {
     return busy;
 }
 
-bool streams_untrack_context(CUcontext context) {
+bool streams_untrack_context(CUcontext context, CUgreenCtx green) {
     pthread_mutex_lock(&streams.lock);
-    bool busy = drop_context_locked(context);
+    throttle_drop_context(context);
+    bool busy = drop_context_locked(context, green);
     streams.contexts_ending += busy;
     pthread_mutex_unlock(&streams.lock);
     return busy;
@@ -273,13 +307,19 @@ bool streams_untrack_context(CUcontext context) {
 /* Between lock and unlock the agent queries no stream and no context. So no event of the shim gets into a capture
  * that is about to begin, and no ending context is used. */
 void streams_lock_all(CUstream stream) {
+    struct stream_home home = is_default(stream) ? (struct stream_home){NULL, NULL} : stream_home(stream);
     pthread_mutex_lock(&streams.lock);
     drop_locked(stream);
+    struct stream_state *state = home.green ? find_or_add(home, stream) : NULL;
+    if (state)
+        state->may_capture = true;
 }
 
 void streams_unlock_all(CUcontext gone) {
-    if (gone)
-        drop_context_locked(gone);
+    if (gone) {
+        throttle_drop_context(gone);
+        drop_context_locked(gone, NULL);
+    }
     pthread_mutex_unlock(&streams.lock);
 }
 

@@ -5,18 +5,12 @@
 
 #define ROW_ALIGNMENT_BYTES 512 /* the driver's alignment of rows, enough for every texture */
 
-static CUcontext current(void) {
-    CUcontext context = NULL;
-    REAL(cuCtxGetCurrent)(&context);
-    return context;
-}
-
 static void add_allocation(CUdeviceptr address, struct entry *entry) {
     static _Atomic uint64_t generations;
     entry->key = address;
     if (entry->kind != MEMORY_SWAPPED)
         entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);
-    entry->context = current();
+    entry->context = memory_context();
     if (!ledger_add(LEDGER_ADDRESSES, entry))
         account_release(entry->bytes, is_unmovable(entry->kind)); /* its release will not find an entry either */
 }
@@ -71,14 +65,15 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t wid
 CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAllocManaged)(address, bytes, flags);
-    if (!reserve_memory(bytes, false))
+    uint32_t kind = shim.pages_unified ? MEMORY_MANAGED : MEMORY_DEVICE;
+    if (!reserve_memory(bytes, is_unmovable(kind)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
     if (result == CUDA_SUCCESS) {
-        add_allocation(*address, &(struct entry){.bytes = bytes, .kind = MEMORY_MANAGED});
-        PAGE_STORE(the_page()->report.uses_managed_memory, 1);
+        add_allocation(*address, &(struct entry){.bytes = bytes, .kind = kind});
+        PAGE_STORE(the_page()->report.uses_managed_memory, shim.pages_unified);
     } else
-        account_release(bytes, false);
+        account_release(bytes, is_unmovable(kind));
     return result;
 }
 

@@ -161,7 +161,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
         struct entry entry = {.key = (uint64_t)(uintptr_t)*array, .bytes = bytes, .kind = MEMORY_ARRAY};               \
-        REAL(cuCtxGetCurrent)(&entry.context);                                                                         \
+        entry.context = memory_context();                                                                              \
         if (result != CUDA_SUCCESS || !ledger_add(LEDGER_ARRAYS, &entry))                                              \
             account_release(bytes, true);                                                                              \
         return result;                                                                                                 \

@@ -11,6 +11,7 @@ pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t own, own_unmovable;
 static int64_t own_evicted; /* below 0 for the moment in which a release overtakes the entry of the eviction */
 static uint32_t own_slot;
+static bool is_pinned;
 
 static uint64_t client_sum(void) {
     uint64_t sum = 0;
@@ -29,7 +30,7 @@ static void publish(void) {
     if (shim.client)
         __atomic_store_n(&shim.client->slots[own_slot].allocated, own, __ATOMIC_SEQ_CST);
     PAGE_STORE(report->allocated, own);
-    PAGE_STORE(report->unmovable, own_unmovable);
+    PAGE_STORE(report->unmovable, is_pinned ? own : own_unmovable);
     PAGE_STORE(report->resident, resident_bytes());
 }
 
@@ -64,7 +65,7 @@ bool account_reserve(uint64_t bytes, bool unmovable) {
         publish();
     } else if (unmovable) {
         own_unmovable += bytes;
-        PAGE_STORE(the_page()->report.unmovable, own_unmovable);
+        publish();
     }
     pthread_mutex_unlock(&account_lock);
     if (over_limit || over_backing)
@@ -84,6 +85,13 @@ bool account_would_fit(uint64_t bytes) {
 void account_mark_unmovable(uint64_t bytes) {
     pthread_mutex_lock(&account_lock);
     own_unmovable += bytes;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_pin(void) {
+    pthread_mutex_lock(&account_lock);
+    is_pinned = true;
     publish();
     pthread_mutex_unlock(&account_lock);
 }
@@ -183,4 +191,5 @@ void account_after_fork(void) {
     own = own_unmovable = 0;
     own_evicted = 0;
     own_slot = 0;
+    is_pinned = false;
 }

@@ -19,8 +19,9 @@ static _Atomic uint32_t count_waiting; /* and not freed yet */
 /* The memory is freed outside of the lock, because the driver may wait for the device. */
 static void free_now(struct release *release) {
     CUcontext left;
-    bool pushed = REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
-    REAL(cuEventDestroy_v2)(release->event);
+    bool pushed = REAL(cuCtxPushCurrent_v2)(release->entry.context) == CUDA_SUCCESS;
+    if (release->event)
+        REAL(cuEventDestroy_v2)(release->event);
     CUresult result = memory_release(&release->entry);
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
@@ -31,12 +32,9 @@ static void free_now(struct release *release) {
     free(release);
 }
 
-CUresult deferred_add(const struct entry *entry, CUstream stream) {
-    struct release *release = calloc(1, sizeof *release);
+/* The context of the stream may be a green context that is current in another thread. */
+static CUresult record_event(struct release *release, CUstream stream) {
     CUcontext left;
-    if (!release)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    release->entry = *entry;
     bool explicit = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
     if (!explicit || REAL(cuStreamGetCtx)(stream, &release->context) != CUDA_SUCCESS)
         REAL(cuCtxGetCurrent)(&release->context);
@@ -44,14 +42,31 @@ CUresult deferred_add(const struct entry *entry, CUstream stream) {
     CUresult result = REAL(cuEventCreate)(&release->event, CU_EVENT_DISABLE_TIMING);
     if (result == CUDA_SUCCESS) {
         result = REAL(cuEventRecord)(release->event, stream);
-        if (result != CUDA_SUCCESS)
+        if (result != CUDA_SUCCESS) {
             REAL(cuEventDestroy_v2)(release->event);
+            release->event = NULL;
+        }
     }
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
+    return result;
+}
+
+CUresult deferred_add(const struct entry *entry, CUstream stream) {
+    struct release *release = calloc(1, sizeof *release);
+    if (!release)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    release->entry = *entry;
+    CUresult result = record_event(release, stream);
     if (result != CUDA_SUCCESS) {
-        free(release);
-        return result;
+        result = REAL(cuStreamSynchronize)(stream);
+        if (result != CUDA_SUCCESS) {
+            free(release);
+            return result;
+        }
+        atomic_fetch_add(&count_waiting, 1);
+        free_now(release);
+        return CUDA_SUCCESS;
     }
     pthread_mutex_lock(&lock);
     release->next = waiting;

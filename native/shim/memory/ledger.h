@@ -64,6 +64,7 @@ extern pthread_mutex_t account_lock;
 bool account_reserve(uint64_t bytes, bool unmovable); /* false: a limit forbids it; logged */
 bool account_would_fit(uint64_t bytes);
 void account_mark_unmovable(uint64_t bytes); /* of what is reserved already */
+void account_pin(void);                      /* all memory of the process is unmovable from now on */
 void account_note_evicted(int64_t bytes);    /* off the device; negative: back */
 uint64_t account_resident(void);
 void account_release(uint64_t bytes, bool unmovable);

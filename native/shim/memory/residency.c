@@ -23,6 +23,11 @@ static bool evict(uint64_t now, uint64_t *next) {
     uint64_t target = all ? 0 : PAGE_LOAD(the_page()->control.resident_target);
     if (!shim.mode->evict || (!is_evicting && PAGE_LOAD(the_page()->report.resident) <= target))
         return true;
+    if (!is_evicting && shim.mode->number == GPUSHARE_MEMORY_SWAP && bypassing_libraries()) {
+        log_once(LOG_INFO, "keep memory on the device, because a library whose work passes the gate may use it");
+        account_pin();
+        return true;
+    }
     is_evicting = !shim.mode->evict(target, now, next);
     return !is_evicting;
 }

@@ -30,12 +30,6 @@ static void set_resident(struct block *block, bool here) {
     account_note_evicted(-change * (int64_t)block->charged_bytes);
 }
 
-static CUcontext current(void) {
-    CUcontext context = NULL;
-    REAL(cuCtxGetCurrent)(&context);
-    return context;
-}
-
 /* An allocation that does not fit on the device would never pass the gate. The driver itself uses the rest. */
 uint64_t swap_capacity(void) {
     return shim.devices[0].memory / 16 * 15;
@@ -46,7 +40,7 @@ bool swap_fits(uint64_t bytes) {
         return true;
     log_message(LOG_ERROR,
                 "An allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
-                "%s of this device. Mode unified has no such bound.",
+                "%s of this device. Mode unified has no such bound, on devices that can page unified memory.",
                 size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
     return false;
 }
@@ -78,7 +72,7 @@ CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uin
         return CUDA_ERROR_OUT_OF_MEMORY;
     block->bytes = bytes;
     block->properties = *properties;
-    block->context = current();
+    block->context = memory_context();
     CUresult result = create_physical(block, wanted);
     if (result != CUDA_SUCCESS) {
         free(block);

@@ -78,9 +78,8 @@ static bool restore_block(struct block *block, CUcontext context, CUresult *resu
 }
 
 static bool restore_all(CUresult *result) {
-    CUcontext current = NULL;
+    CUcontext current = memory_context();
     bool is_ok = true;
-    REAL(cuCtxGetCurrent)(&current);
     for (struct block *block = swap_blocks; block && is_ok; block = block->next)
         if (!block->is_resident)
             is_ok = restore_block(block, block->context ? block->context : current, result);
@@ -89,8 +88,7 @@ static bool restore_all(CUresult *result) {
 
 /* A failed context accepts no copy, so the program's own call must return the error. */
 static bool is_unrecoverable(void) {
-    CUcontext current = NULL;
-    REAL(cuCtxGetCurrent)(&current);
+    CUcontext current = memory_context();
     struct transfer_stream *stream = current ? transfer_begin(current) : NULL;
     if (!stream)
         return false;

@@ -60,9 +60,8 @@ static CUresult slab_create(struct slab **made) {
 
 CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocation **allocation) {
     uint64_t units = (bytes + UNIT_BYTES - 1) / UNIT_BYTES, at = SLAB_UNITS;
-    CUcontext context = NULL;
+    CUcontext context = memory_context();
     struct slab *slab;
-    REAL(cuCtxGetCurrent)(&context);
     for (slab = slabs; slab; slab = slab->next) {
         if (slab->allocation->context != context || slab->free < units)
             continue;
