@@ -162,10 +162,13 @@ CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CU
     return result;
 }
 
+/* Mapped memory has no such setting (openucx/ucx issue 9895). Copies here are synchronous enough without it. */
 CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
     SIM_ENTER();
     struct sim_alloc *alloc = alloc_pin(address);
     CUresult result = alloc && value && attribute == CU_POINTER_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!result && alloc->kind == ALLOC_RESERVED)
+        result = CUDA_ERROR_NOT_SUPPORTED;
     alloc_unpin(alloc);
     return result;
 }

@@ -1,0 +1,83 @@
+"""Facts about queries and settings of addresses (see test_facts.py)."""
+
+from __future__ import annotations
+
+import ctypes
+
+from .harness import MIB, Cuda, on_driver
+from .vmm import GRANULE, mapped, reserve
+
+CONTEXT, MEMORY_TYPE, DEVICE_POINTER, SYNC_MEMOPS, BUFFER_ID, IS_MANAGED, MAPPING_SIZE = 1, 2, 3, 6, 7, 8, 18
+
+
+def get_one(attribute: int, address: int) -> int:
+    """Return the status of cuPointerGetAttribute."""
+    return int(
+        ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute(
+            ctypes.byref(ctypes.c_uint64()), attribute, ctypes.c_uint64(address)
+        )
+    )
+
+
+def get_all(attributes: list[int], address: int) -> tuple[int, list[int]]:
+    """Return the status of cuPointerGetAttributes, and the values in eight bytes each that were all ones before."""
+    values = [ctypes.c_uint64(2**64 - 1) for _ in attributes]
+    places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+    kinds = (ctypes.c_int * len(values))(*attributes)
+    status = ctypes.CDLL("libcuda.so.1").cuPointerGetAttributes(len(values), kinds, places, ctypes.c_uint64(address))
+    return int(status), [value.value for value in values]
+
+
+@on_driver()
+def test_an_address_without_memory_has_no_attributes(cuda: Cuda) -> None:
+    """For a reserved address without memory the query of one attribute returns 1. The query of several returns 0 and
+    stores null values, each as wide as its type. (Triton refuses an argument without a device pointer.)
+
+    Source: documentation of cuPointerGetAttribute and cuPointerGetAttributes ("assigned default NULL values").
+    Not yet seen on a GPU.
+    """
+    address = reserve(cuda, GRANULE)
+    for attribute in (MEMORY_TYPE, DEVICE_POINTER, BUFFER_ID, IS_MANAGED):
+        assert get_one(attribute, address) == 1
+    status, values = get_all([CONTEXT, DEVICE_POINTER, BUFFER_ID, MAPPING_SIZE, MEMORY_TYPE], address)
+    assert status == 0
+    assert values[:4] == [0] * 4
+    assert values[4] & 0xFFFFFFFF == 0
+
+
+@on_driver()
+def test_a_boolean_attribute_is_an_int(cuda: Cuda) -> None:
+    """The value for IS_MANAGED is four bytes wide.
+
+    Source: UCX and libfabric pass 32-bit integers that nothing has initialised. Not yet seen on a GPU.
+    """
+    _, values = get_all([IS_MANAGED], int(cuda.cuMemAllocManaged(MIB, 1)))
+    assert values[0] & 0xFFFFFFFF == 1
+
+
+@on_driver()
+def test_mapped_memory_refuses_synchronous_memory_operations(cuda: Cuda) -> None:
+    """The setting SYNC_MEMOPS of mapped memory is refused with 801. Memory of cuMemAlloc and unified memory accept the
+    setting.
+
+    Source: openucx/ucx issue 9895 (mapped memory); lupinemachines/lupine pull request 646 (unified memory).
+    Not yet seen on a GPU.
+    """
+    setting = cuda.driver.CUpointer_attribute(SYNC_MEMOPS)
+    assert cuda.code("cuPointerSetAttribute", 1, setting, cuda.cuMemAlloc(MIB)) == 0
+    assert cuda.code("cuPointerSetAttribute", 1, setting, cuda.cuMemAllocManaged(MIB, 1)) == 0
+    assert cuda.code("cuPointerSetAttribute", 1, setting, mapped(cuda)[0]) == 801
+
+
+@on_driver()
+def test_only_mapped_memory_has_a_handle(cuda: Cuda) -> None:
+    """cuMemRetainAllocationHandle fails for memory of cuMemAlloc and for unified memory. (UCX and NCCL recognise mapped
+    memory by this call.)
+
+    Source: documentation of cuMemRetainAllocationHandle ("previously mapped by cuMemMap"); uct_cuda_copy_detect_vmm
+    of UCX. Not yet seen on a GPU.
+    """
+    assert cuda.code("cuMemRetainAllocationHandle", cuda.cuMemAlloc(4 * MIB)) != 0
+    assert cuda.code("cuMemRetainAllocationHandle", cuda.cuMemAllocManaged(4 * MIB, 1)) != 0
+    address, handle = mapped(cuda)
+    assert int(cuda.cuMemRetainAllocationHandle(address)) == int(handle)
