@@ -7,7 +7,8 @@ import ctypes
 from .harness import MIB, Cuda, on_driver
 from .vmm import GRANULE, mapped, reserve
 
-CONTEXT, MEMORY_TYPE, DEVICE_POINTER, SYNC_MEMOPS, BUFFER_ID, IS_MANAGED, MAPPING_SIZE = 1, 2, 3, 6, 7, 8, 18
+CONTEXT, MEMORY_TYPE, DEVICE_POINTER, SYNC_MEMOPS, BUFFER_ID, IS_MANAGED = 1, 2, 3, 6, 7, 8
+RANGE_START, RANGE_SIZE, MAPPING_SIZE = 11, 12, 18
 
 
 def get_one(attribute: int, address: int) -> int:
@@ -43,6 +44,18 @@ def test_an_address_without_memory_has_no_attributes(cuda: Cuda) -> None:
     assert status == 0
     assert values[:4] == [0] * 4
     assert values[4] & 0xFFFFFFFF == 0
+
+
+@on_driver()
+def test_a_reserved_range_is_known_without_memory(cuda: Cuda) -> None:
+    """The range of an address is the reserved one, also where nothing is mapped. (The shim adds nothing to the driver's
+    answer while memory is evicted.)
+
+    Source: documentation of CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ("not necessarily the address of the mapped region").
+    Not yet seen on a GPU.
+    """
+    address = reserve(cuda, 4 * GRANULE)
+    assert get_all([RANGE_START, RANGE_SIZE], address + GRANULE) == (0, [address, 4 * GRANULE])
 
 
 @on_driver()

@@ -4,11 +4,8 @@
 #include "memory/memory.h"
 
 static bool is_movable_memory(CUdeviceptr address) {
-    CUdeviceptr base;
-    size_t bytes;
-    bool is_resident;
-    return is_redirected(address) ||
-           (shim.mode == &mode_swap && swap_find_allocation(address, &base, &bytes, &is_resident));
+    struct swap_pointer pointer;
+    return is_redirected(address) || swap_find_pointer(address, &pointer);
 }
 
 static CUresult log_if_movable(CUresult result, const char *call, CUdeviceptr address) {

@@ -68,8 +68,23 @@ void transfers_after_fork(void);
 
 /* --- swap/: the program's virtual-memory management in the mode "swap" --- */
 
-bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes, bool *is_resident);
-void swap_drop_context(CUcontext context); /* under residency_lock */
+#define MAX_ACCESSES 4
+
+/* The answers to queries of an address, which do not depend on the place of the memory. */
+struct swap_pointer {
+    CUdeviceptr base; /* of the allocation or mapping */
+    uint64_t bytes;
+    uint64_t buffer_id, block_id;
+    CUcontext context; /* NULL for a mapping */
+    CUdevice device;
+    uint64_t handle_types;
+    CUmemAccessDesc access[MAX_ACCESSES];
+    int access_count;
+    bool is_mapping; /* the program's own */
+};
+
+bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found); /* false: the address is not of this mode */
+void swap_drop_context(CUcontext context);                               /* under residency_lock */
 void swap_after_fork(void);
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* the shim moves such memory */
 bool swap_owns_handle(uint64_t handle);

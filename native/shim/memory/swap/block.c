@@ -73,9 +73,12 @@ static CUresult create_physical(struct block *block, uint64_t wanted) {
 }
 
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
+    static uint64_t next_id = FIRST_BLOCK_ID;
     struct block *block = swap_fits(bytes) ? calloc(1, sizeof *block) : NULL;
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    block->id = next_id;
+    next_id += BLOCK_IDS;
     block->bytes = bytes;
     block->properties = *properties;
     block->context = current();

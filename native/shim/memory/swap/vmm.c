@@ -34,7 +34,7 @@ static uint64_t above(CUdeviceptr address) {
     return low;
 }
 
-static struct mapping *around(CUdeviceptr address) {
+struct mapping *swap_mapping_at(CUdeviceptr address) {
     uint64_t at = above(address);
     return at && address - mappings[at - 1]->address < mappings[at - 1]->bytes ? mappings[at - 1] : NULL;
 }
@@ -45,7 +45,7 @@ bool swap_owns_handle(uint64_t name) {
 
 bool swap_owns_mapping(CUdeviceptr address) {
     pthread_mutex_lock(&residency_lock);
-    bool known = around(address) != NULL;
+    bool known = swap_mapping_at(address) != NULL;
     pthread_mutex_unlock(&residency_lock);
     return known;
 }
@@ -121,7 +121,7 @@ CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         }
     }
     bool free_there =
-        !around(address) && (above(address) == count || mappings[above(address)]->address >= address + bytes);
+        !swap_mapping_at(address) && (above(address) == count || mappings[above(address)]->address >= address + bytes);
     if (count == room)
         result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (block && block->program_references && bytes && offset + bytes <= block->bytes &&
@@ -185,7 +185,7 @@ CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *a
 
 CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address) {
     pthread_mutex_lock(&residency_lock);
-    struct mapping *mapping = around(address);
+    struct mapping *mapping = swap_mapping_at(address);
     if (mapping) {
         mapping->block->program_references++;
         *handle = mapping->block->program_handle;
