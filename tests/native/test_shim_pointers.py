@@ -84,6 +84,15 @@ def test_evicted_mappings_have_a_device_pointer(client: CudaClient, process: Pro
     assert client.run(f"several([{DEVICE_POINTER}], mapped + (7 << 20)) == [0, [mapped + (7 << 20)]]")
 
 
+def test_memory_of_cuMemAlloc_has_no_handle(client: CudaClient) -> None:
+    """A handle of the block would outlive an eviction, keep the device full, and name memory that has moved away."""
+    client.run("handle = c_uint64()")
+    retain = "cuda.cuMemRetainAllocationHandle(byref(handle), c_void_p({}))"
+    for address in ("large", "large + 5", "small"):
+        assert client.run(retain.format(address)) == 1
+    assert client.run(f"{retain.format('mapped')} or handle.value == handles[0]")
+
+
 def test_answers_describe_the_allocation(client: CudaClient) -> None:
     start, size = f"one({RANGE_START}, {{}})[1] - {{}}", f"one({RANGE_SIZE}, {{}})[1]"
     assert client.run(start.format("large + 5000000", "large")) == 0

@@ -58,9 +58,11 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
     return result;
 }
 
+/* Memory of cuMemAlloc has no handle, although the mode "swap" makes it of mapped blocks. */
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
-    if (handle && swap_owns_mapping((CUdeviceptr)(uintptr_t)address))
-        return swap_retain(handle, (CUdeviceptr)(uintptr_t)address);
+    struct swap_pointer pointer;
+    if (handle && swap_find_pointer((CUdeviceptr)(uintptr_t)address, &pointer))
+        return pointer.is_mapping ? swap_retain(handle, (CUdeviceptr)(uintptr_t)address) : CUDA_ERROR_INVALID_VALUE;
     CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
     struct entry mapping, name, gone;
     if (result != CUDA_SUCCESS || !ledger_find(LEDGER_MAPPINGS, (uint64_t)(uintptr_t)address, &mapping))

@@ -16,8 +16,8 @@
 #define MAX_BLOCK_BYTES (64ull << 20)
 #define SLAB_UNIT_BYTES 512ull      /* of small allocations */
 #define FIRST_BLOCK_ID (1ull << 62) /* above all numbers of the driver */
-#define BLOCK_IDS                                                                                                      \
-    (GRANULE_BYTES / SLAB_UNIT_BYTES) /* numbers for each block: one for each small allocation of a slab */
+/* Numbers for each block: one for each small allocation of a slab. */
+#define BLOCK_IDS (GRANULE_BYTES / SLAB_UNIT_BYTES)
 
 /* The contents of an evicted block. */
 struct host_buffer {
