@@ -32,7 +32,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes) {
         return result;
     }
     if (is_unmovable(entry.kind) && !unmovable)
-        account_mark_unmovable(bytes);
+        account_mark_unmovable((int64_t)bytes);
     add_allocation(*address, &entry);
     return result;
 }

@@ -81,9 +81,9 @@ bool account_would_fit(uint64_t bytes) {
     return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(control->memory_backing);
 }
 
-void account_mark_unmovable(uint64_t bytes) {
+void account_mark_unmovable(int64_t bytes) {
     pthread_mutex_lock(&account_lock);
-    own_unmovable += bytes;
+    own_unmovable += (uint64_t)bytes;
     publish();
     pthread_mutex_unlock(&account_lock);
 }

@@ -63,8 +63,8 @@ extern pthread_mutex_t account_lock;
 
 bool account_reserve(uint64_t bytes, bool unmovable); /* false: a limit forbids it; logged */
 bool account_would_fit(uint64_t bytes);
-void account_mark_unmovable(uint64_t bytes); /* of what is reserved already */
-void account_note_evicted(int64_t bytes);    /* off the device; negative: back */
+void account_mark_unmovable(int64_t bytes); /* of what is reserved already; negative: no longer */
+void account_note_evicted(int64_t bytes);   /* off the device; negative: back */
 uint64_t account_resident(void);
 void account_release(uint64_t bytes, bool unmovable);
 void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);

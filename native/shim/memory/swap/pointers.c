@@ -30,6 +30,24 @@ static void describe_mapping(const struct mapping *mapping, struct swap_pointer 
     found->access_count = mapping->access_count;
 }
 
+static struct block *block_at(CUdeviceptr address) {
+    const struct swap_allocation *allocation = swap_allocation_at(address);
+    const struct mapping *mapping = allocation ? NULL : swap_mapping_at(address);
+    return allocation ? allocation->blocks[(address - allocation->base) / MAX_BLOCK_BYTES]
+           : mapping  ? mapping->block
+                      : NULL;
+}
+
+void swap_pin_range(CUdeviceptr address, uint64_t bytes) {
+    pthread_mutex_lock(&residency_lock);
+    for (CUdeviceptr at = address / GRANULE_BYTES * GRANULE_BYTES; at < address + bytes; at += GRANULE_BYTES) {
+        struct block *block = block_at(at);
+        if (block)
+            block_pin(block);
+    }
+    pthread_mutex_unlock(&residency_lock);
+}
+
 bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found) {
     if (shim.mode != &mode_swap)
         return false;
@@ -37,9 +55,7 @@ bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found) {
     pthread_mutex_lock(&residency_lock);
     const struct swap_allocation *allocation = swap_allocation_at(address);
     const struct mapping *mapping = allocation ? NULL : swap_mapping_at(address);
-    const struct block *block = allocation ? allocation->blocks[(address - allocation->base) / MAX_BLOCK_BYTES]
-                                : mapping  ? mapping->block
-                                           : NULL;
+    const struct block *block = block_at(address);
     if (allocation)
         describe_allocation(allocation, address, found);
     else if (mapping)

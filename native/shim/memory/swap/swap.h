@@ -73,6 +73,7 @@ bool swap_fits(uint64_t bytes); /* it could be on the device together with all p
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made);
 void block_destroy(struct block *block); /* unless the program names or maps it */
 void block_charge(struct block *block, int64_t bytes);
+void block_pin(struct block *block); /* it stays on the device until its end */
 CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made);
 CUresult block_unmap(struct mapping *mapping);
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count);

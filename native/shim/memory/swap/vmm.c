@@ -1,18 +1,35 @@
 /* The program's own virtual-memory management in the mode "swap": its physical memory is blocks of the shim, which
- * have handles of the shim. Memory that other processes may share, or that is not on a device, passes: see
- * hooks/vmm_and_arrays.c. */
+ * have handles of the shim. Memory that other processes or devices use stays on the device. Memory that the shim cannot
+ * make passes: see hooks/vmm_and_arrays.c. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define OURS (1ull << 62) /* the driver's handles are addresses */
 
 static struct mapping **mappings; /* of the program, in the order of their addresses */
 static uint64_t count, room;
 
+/* These modules register memory of the device by its address, without a call to CUDA. Such memory cannot move. */
+static bool has_module_for_rdma(void) {
+    static const char *const modules[] = {"/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem",
+                                          "/sys/module/nvidia_fs", "/sys/module/gdrdrv"};
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
+        if (access(modules[i], F_OK) == 0)
+            return true;
+    return false;
+}
+
+/* Only the driver can map a pool of tiles, the usage of memory for sparse arrays. */
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags) {
-    return shim.mode->number == GPUSHARE_MEMORY_SWAP && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
-           !properties->handle_types && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !flags;
+    if (shim.mode->number != GPUSHARE_MEMORY_SWAP || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->usage || flags)
+        return false;
+    if (!properties->rdma || !has_module_for_rdma())
+        return true;
+    log_once(LOG_INFO, "keep memory for GPUDirect RDMA on its device, because a module of this host may register it");
+    return false;
 }
 
 static struct block *block_of(uint64_t name) {
@@ -105,6 +122,22 @@ CUresult swap_release(CUmemGenericAllocationHandle handle) {
     }
     pthread_mutex_unlock(&residency_lock);
     return result;
+}
+
+CUmemGenericAllocationHandle swap_driver_handle(CUmemGenericAllocationHandle handle) {
+    pthread_mutex_lock(&residency_lock);
+    struct block *block = block_of(handle);
+    CUmemGenericAllocationHandle found = block ? block->handle : 0;
+    pthread_mutex_unlock(&residency_lock);
+    return found;
+}
+
+void swap_pin_handle(CUmemGenericAllocationHandle handle) {
+    pthread_mutex_lock(&residency_lock);
+    struct block *block = block_of(handle);
+    if (block)
+        block_pin(block);
+    pthread_mutex_unlock(&residency_lock);
 }
 
 CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle) {
