@@ -51,21 +51,23 @@ def test_a_reserved_range_is_known_without_memory(cuda: Cuda) -> None:
     """The range of an address is the reserved one, also where nothing is mapped. (The shim adds nothing to the driver's
     answer while memory is evicted.)
 
-    Source: documentation of CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ("not necessarily the address of the mapped region").
-    Not yet seen on a GPU.
+    Source: documentation of CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ("not necessarily the address of the mapped region");
+    cu_vm_test.cc of NVIDIA/DALI. Not yet seen on a GPU.
     """
     address = reserve(cuda, 4 * GRANULE)
     assert get_all([RANGE_START, RANGE_SIZE], address + GRANULE) == (0, [address, 4 * GRANULE])
 
 
 @on_driver()
-def test_a_boolean_attribute_is_an_int(cuda: Cuda) -> None:
-    """The value for IS_MANAGED is four bytes wide.
+def test_unified_memory_has_a_start_and_no_address_range(cuda: Cuda) -> None:
+    """cuMemGetAddressRange fails for unified memory. The attributes have its start and its size.
 
-    Source: UCX and libfabric pass 32-bit integers that nothing has initialised. Not yet seen on a GPU.
+    Source: openucx/ucx pull request 7485 ("managed memory is not handled by cuMemGetAddressRange"); documentation of
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR. Not yet seen on a GPU.
     """
-    _, values = get_all([IS_MANAGED], int(cuda.cuMemAllocManaged(MIB, 1)))
-    assert values[0] & 0xFFFFFFFF == 1
+    address = int(cuda.cuMemAllocManaged(4 * MIB, 1))
+    assert cuda.code("cuMemGetAddressRange", address + MIB) != 0
+    assert get_all([RANGE_START, RANGE_SIZE], address + MIB) == (0, [address, 4 * MIB])
 
 
 @on_driver()

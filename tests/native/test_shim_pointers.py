@@ -11,6 +11,8 @@ from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_swap import MIB, TOOLS
 
 DEVICE_POINTER, BUFFER_ID, RANGE_START, RANGE_SIZE, MAPPING_BASE, ACCESS = 3, 7, 11, 12, 19, 16
+MEMORY_TYPE, IS_MANAGED = 2, 8
+HIGH_BITS = 0xFFFFFFFF00000000  # of a value of four bytes
 QUERIES = """
 ALL = [*range(1, 5), *range(6, 21)]
 POINTERS = ["large", "large + (65 << 20)", "small", "small + 600", "mapped", "mapped + (5 << 20)"]
@@ -45,6 +47,22 @@ def answers():
     found["access"] = [access(address) for address in addresses[4:]]
     return found
 """
+
+
+@pytest.fixture
+def unified(machine: NativeHost, coordinator: ScriptedCoordinator) -> CudaClient:
+    client, _ = machine.new_client(coordinator)
+    client.run(QUERIES)
+    client.run("memory = cuda.alloc(4 << 20)[1]; managed = cuda.alloc(4 << 20, 'cuMemAllocManaged', 1)[1]")
+    return client
+
+
+def test_redirected_memory_has_an_address_range(unified: CudaClient) -> None:
+    """The driver has none for unified memory."""
+    for address in ("memory", "memory + 4097"):
+        assert unified.run(f"address_range({address}) == [0, memory, 4 << 20]")
+        assert unified.run(f"several([{MEMORY_TYPE}, {IS_MANAGED}], {address})[1]") == [HIGH_BITS | 2, HIGH_BITS]
+    assert unified.run("address_range(managed)[0]") == 500
 
 
 @pytest.fixture

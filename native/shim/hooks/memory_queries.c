@@ -3,29 +3,33 @@
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
-bool is_redirected(CUdeviceptr address) {
-    struct entry entry;
+/* Unified memory has no address range for the driver, so an attribute leads from the middle to the start. */
+static bool find_redirected(CUdeviceptr address, struct entry *entry) {
     CUdeviceptr base;
-    size_t bytes;
     if (atomic_load_explicit(&shim.state, memory_order_relaxed) != SHIM_ACTIVE)
         return false;
-    if (!ledger_find(LEDGER_ADDRESSES, address, &entry)) { /* the address may point into the middle */
-        if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, address) != CUDA_SUCCESS)
-            return false;
-        if (!ledger_find(LEDGER_ADDRESSES, base, &entry))
-            return false;
-    }
-    return entry.kind == MEMORY_REDIRECTED;
+    bool known = ledger_find(LEDGER_ADDRESSES, address, entry) ||
+                 (REAL(cuPointerGetAttribute)(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS &&
+                  ledger_find(LEDGER_ADDRESSES, base, entry));
+    return known && entry->kind == MEMORY_REDIRECTED;
+}
+
+bool is_redirected(CUdeviceptr address) {
+    struct entry entry;
+    return find_redirected(address, &entry);
 }
 
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     struct swap_pointer pointer;
-    if (!swap_find_pointer(address, &pointer))
-        return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
+    struct entry entry;
+    bool is_swapped = swap_find_pointer(address, &pointer);
+    CUresult result = is_swapped ? CUDA_SUCCESS : REAL(cuMemGetAddressRange_v2)(base, bytes, address);
+    if (!is_swapped && (result == CUDA_SUCCESS || !find_redirected(address, &entry)))
+        return result;
     if (base)
-        *base = pointer.base;
+        *base = is_swapped ? pointer.base : entry.key;
     if (bytes)
-        *bytes = pointer.bytes;
+        *bytes = is_swapped ? pointer.bytes : entry.bytes;
     return CUDA_SUCCESS;
 }
 
