@@ -75,8 +75,10 @@ static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdev
         *(void **)data = (void *)address;
         return CUDA_SUCCESS;
     case CU_POINTER_SYNC_MEMOPS:
-    case CU_POINTER_RDMA_CAPABLE:
         *(int *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_RDMA_CAPABLE: /* for unified memory an assumption, the worse one for the shim */
+        *(int *)data = !is_host(alloc);
         return CUDA_SUCCESS;
     case CU_POINTER_BUFFER_ID:
     case CU_POINTER_BLOCK_ID:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from .harness import MIB, Cuda, on_driver
-from .vmm import GRANULE, mapped, reserve
+from .vmm import GRANULE, map_at, mapped, properties, reserve
 
 CONTEXT, MEMORY_TYPE, DEVICE_POINTER, SYNC_MEMOPS, BUFFER_ID, IS_MANAGED = 1, 2, 3, 6, 7, 8
 RANGE_START, RANGE_SIZE, MAPPING_SIZE = 11, 12, 18
@@ -82,6 +82,27 @@ def test_mapped_memory_refuses_synchronous_memory_operations(cuda: Cuda) -> None
     assert cuda.code("cuPointerSetAttribute", 1, setting, cuda.cuMemAlloc(MIB)) == 0
     assert cuda.code("cuPointerSetAttribute", 1, setting, cuda.cuMemAllocManaged(MIB, 1)) == 0
     assert cuda.code("cuPointerSetAttribute", 1, setting, mapped(cuda)[0]) == 801
+
+
+@on_driver()
+def test_memory_for_rdma_is_capable_of_it(cuda: Cuda) -> None:
+    """Where the device supports GPUDirect RDMA, memory of cuMemAlloc can be used with it, and so can mapped memory that
+    was created for it. (The answer for unified memory is unknown.)
+
+    Source: documentation of CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE and of gpuDirectRDMACapable. Not yet seen
+    on a GPU.
+    """
+    numbers = cuda.driver.CUdevice_attribute
+    supported = int(
+        cuda.cuDeviceGetAttribute(numbers.CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, cuda.device)
+    )
+    wanted = properties(cuda)
+    wanted.allocFlags.gpuDirectRDMACapable = 1
+    address = reserve(cuda, GRANULE)
+    map_at(cuda, address, cuda.cuMemCreate(GRANULE, wanted, 0))
+    capable = cuda.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
+    answers = [int(cuda.cuPointerGetAttribute(capable, pointer)) for pointer in (cuda.cuMemAlloc(MIB), address)]
+    assert answers == [supported, supported]
 
 
 @on_driver()

@@ -12,6 +12,7 @@ from .conftest import HERE, CudaClient, NativeHost, StartedClient, built_shim
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS, device_used
 
+SYNC_MEMOPS, RDMA_CAPABLE = 6, 15
 SHAREABLE = """
 FILE = 1
 SHAREABLE = (c_uint32 * 8)(1, FILE, 1, 0, 0, 0, 0x100, 0)  # pinned, on device 0, for GPUDirect RDMA
@@ -46,6 +47,24 @@ def test_movable_memory_cannot_be_exported(machine: NativeHost, coordinator: Scr
     lines = [line for line in machine.log_text().splitlines() if "cannot pass device memory on" in line]
     assert len(lines) == 1, "the log has the line once"
     assert "cuIpcGetMemHandle" in lines[0] and f"mode {mode} " in lines[0] and "GPUSHARE_MEMORY_MODE=plain" in lines[0]
+
+
+@pytest.mark.parametrize("mode", ["unified", "swap"])
+def test_movable_memory_is_not_for_rdma(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> None:
+    """A program asks for the capability, or makes the setting, before another device may access the memory."""
+    client = start(machine, coordinator, mode)
+    client.run("value = c_uint32(1); managed = cuda.alloc(4096, 'cuMemAllocManaged', 1)[1]")
+    setting = f"cuda.cuPointerSetAttribute(byref(value), {SYNC_MEMOPS}, c_uint64({{}}))"
+    assert client.run(f"cuda.attribute({RDMA_CAPABLE}, large)") == [0, 0]
+    assert [client.run(setting.format(name)) for name in ("managed", "large", "small + 5")] == [0, 801, 801]
+    lines = [line for line in machine.log_text().splitlines() if "cannot pass device memory on" in line]
+    assert len(lines) == 1 and "SYNC_MEMOPS" in lines[0] and "GPUSHARE_MEMORY_MODE=plain" in lines[0]
+
+
+def test_unmovable_memory_is_for_rdma(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    client = start(machine, coordinator, "plain")
+    assert client.run(f"cuda.cuPointerSetAttribute(byref(c_uint32(1)), {SYNC_MEMOPS}, c_uint64(large))") == 0
+    assert client.run(f"cuda.attribute({RDMA_CAPABLE}, large)") == [0, 1]
 
 
 def test_unmovable_memory_can_be_exported(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
@@ -91,6 +110,7 @@ def test_shareable_memory_moves_until_it_is_exported(
     assert device_used(machine) == used - 4 * MIB
     process.open(2)
     assert client.run("has_data(address, data)")
+    assert client.run(f"cuda.attribute({RDMA_CAPABLE}, address)") == [0, 0]
     client.run("code, file = export(handle)")
     assert client.run("code") == 0
     assert report.unmovable == 4 * MIB

@@ -12,10 +12,17 @@ static CUresult log_if_movable(CUresult result, const char *call, CUdeviceptr ad
     if (result != CUDA_SUCCESS && is_movable_memory(address))
         log_once(LOG_ERROR,
                  "%s cannot pass device memory on in memory mode %s (CUDA error %d). Programs that pass device memory "
-                 "to other "
-                 "processes or devices need the mode plain: set GPUSHARE_MEMORY_MODE=plain.",
+                 "to other processes or devices need the mode plain: set GPUSHARE_MEMORY_MODE=plain.",
                  call, shim.mode->name, result);
     return result;
+}
+
+/* A program makes this setting before another device accesses the memory directly (GPUDirect RDMA). Such a device would not
+ * follow when the memory moves. */
+CUresult hook_cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !is_movable_memory(address))
+        return REAL(cuPointerSetAttribute)(value, attribute, address);
+    return log_if_movable(CUDA_ERROR_NOT_SUPPORTED, "cuPointerSetAttribute with SYNC_MEMOPS", address);
 }
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {

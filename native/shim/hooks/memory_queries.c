@@ -99,6 +99,9 @@ static CUresult put_attribute(void *data, int attribute, CUdeviceptr address, co
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         *(unsigned long long *)data = pointer->handle_types;
         break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: /* no, because it moves */
+        *(unsigned char *)data = 0;
+        break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         *(int *)data = access_of_current_device(pointer);
         break;
@@ -143,6 +146,23 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return result;
 }
 
+/* Change the driver's answer for unified memory to that for device memory. */
+static CUresult mask_unified(void *data, int attribute) {
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(unsigned char *)data = 0; /* 1 becomes 0, however wide the program's boolean is */
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        *(void **)data = NULL;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
     struct swap_pointer pointer;
     CUresult result;
@@ -151,18 +171,8 @@ CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr addre
         return result == CUDA_SUCCESS ? put_attribute(data, attribute, address, &pointer) : result;
     }
     result = REAL(cuPointerGetAttribute)(data, attribute, address);
-    if (result != CUDA_SUCCESS || !data || !is_redirected(address))
-        return result;
-    switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(unsigned char *)data = 0; /* 1 becomes 0, however wide the program's boolean is */
-        break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
-        break;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        return CUDA_ERROR_INVALID_VALUE; /* as for device memory */
-    }
+    if (result == CUDA_SUCCESS && data && is_redirected(address))
+        result = mask_unified(data, attribute);
     return result;
 }
 
@@ -173,15 +183,8 @@ CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **dat
     CUresult result = REAL(cuPointerGetAttributes)(count, attributes, data, address);
     if (result != CUDA_SUCCESS || !attributes || !data || !is_redirected(address))
         return result;
-    for (unsigned i = 0; i < count; i++) {
-        if (!data[i])
-            continue;
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED)
-            *(unsigned char *)data[i] = 0;
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
-            *(unsigned *)data[i] = CU_MEMORYTYPE_DEVICE;
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-            *(void **)data[i] = NULL;
-    }
+    for (unsigned i = 0; i < count; i++)
+        if (data[i])
+            mask_unified(data[i], attributes[i]);
     return result;
 }
