@@ -300,6 +300,7 @@ static uint64_t poll_all(void) {
         throttle_update(word);
         next = min_u64(next, busy_time_sample(now));
     }
+    refusal_poll(now);
     if (deferred_any()) {
         deferred_try_free();
         next = deferred_any() ? min_u64(next, now + FREE_POLL_NS) : next;

@@ -13,6 +13,7 @@ static CUcontext current(void) {
 
 static void add_allocation(CUdeviceptr address, struct entry *entry) {
     static _Atomic uint64_t generations;
+    refusal_recovered(entry->bytes);
     entry->key = address;
     if (entry->kind != MEMORY_SWAPPED)
         entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);

@@ -22,15 +22,21 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
     if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         !shim_is_active())
         return REAL(cuMemCreate)(handle, bytes, properties, flags);
-    if (swap_manages(properties, flags))
-        return swap_create(handle, bytes, properties);
+    CUresult result;
+    if (swap_manages(properties, flags)) {
+        result = swap_create(handle, bytes, properties);
+        if (result == CUDA_SUCCESS)
+            refusal_recovered(bytes);
+        return result;
+    }
     if (!reserve_memory(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
+    result = REAL(cuMemCreate)(handle, bytes, properties, flags);
     if (result != CUDA_SUCCESS) {
         account_release(bytes, true);
         return result;
     }
+    refusal_recovered(bytes);
     uint64_t physical = PHYSICAL | atomic_fetch_add(&serial, 1);
     struct entry memory = {.key = physical, .bytes = bytes, .kind = MEMORY_HANDLE, .references = 1};
     struct entry name = {.key = *handle, .kind = MEMORY_HANDLE, .references = 1, .physical_or_generation = physical};
@@ -166,6 +172,8 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
         REAL(cuCtxGetCurrent)(&entry.context);                                                                         \
         if (result != CUDA_SUCCESS || !ledger_add(LEDGER_ARRAYS, &entry))                                              \
             account_release(bytes, true);                                                                              \
+        else                                                                                                           \
+            refusal_recovered(bytes);                                                                                  \
         return result;                                                                                                 \
     } while (0)
 

@@ -57,6 +57,14 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *e
 void ledger_sum(struct ledger_totals *sum);
 void ledger_after_fork(void);
 
+/* --- refusal.c --- */
+
+/* Log that so many bytes were refused, with the reason. */
+__attribute__((format(printf, 2, 3))) void refusal_log(uint64_t bytes, const char *format, ...);
+void refusal_recovered(uint64_t bytes); /* so many bytes were allocated */
+void refusal_poll(uint64_t now);        /* agent: at least once in a while */
+void refusal_after_fork(void);
+
 /* --- account.c --- */
 
 extern pthread_mutex_t account_lock;

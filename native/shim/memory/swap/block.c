@@ -52,7 +52,7 @@ uint64_t swap_capacity(void) {
 bool swap_fits(uint64_t bytes) {
     if (bytes + missing + resident <= swap_capacity())
         return true;
-    log_message(LOG_ERROR,
+    refusal_log(bytes,
                 "An allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
                 "%s of this device. Mode unified has no such bound.",
                 size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
@@ -87,6 +87,12 @@ static CUresult create_physical(struct block *block, uint64_t wanted) {
         result = shortage_wait(&room, wanted);
     }
     shortage_end(&room);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        refusal_log(
+            wanted,
+            "An allocation was refused: the device has no room for %s of it, and no other client has memory there "
+            "that can leave. See jupyter gpushare status.",
+            size_text(wanted).text);
     return result;
 }
 
