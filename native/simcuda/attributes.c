@@ -38,6 +38,7 @@ static const struct {
     {99, 1},                                       /* host registration */
     {102, 1},         {103, 1},                    /* virtual memory management, handles as descriptors */
     {106, 16},                                     /* blocks per multiprocessor */
+    {110, 1},         {116, 1},                    /* GPUDirect RDMA, of mapped memory and of any */
     {115, 1},                                      /* memory pools */
     {122, 1},         {123, 1},                    /* stream memory operations */
 };

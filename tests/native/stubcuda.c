@@ -253,6 +253,25 @@ int cuMemPoolExportPointer(void *data, u64 address) {
     return address ? 801 : 1;
 }
 
+/* Calls on a handle, which succeed for the driver's own handles only. */
+
+int cuMulticastBindMem(u64 object, size_t object_offset, u64 handle, size_t offset, size_t bytes, u64 flags) {
+    (void)object_offset, (void)offset;
+    return object && handle == 7 && bytes && !flags ? 0 : 1;
+}
+
+int cuMulticastBindMem_v2(u64 object, int device, size_t object_offset, u64 handle, size_t offset, size_t bytes,
+                          u64 flags) {
+    (void)device;
+    return cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags);
+}
+
+int cuLogicalEndpointBindMem(unsigned endpoint, int device, u64 endpoint_offset, u64 handle, u64 offset, u64 bytes,
+                             u64 flags) {
+    (void)device;
+    return cuMulticastBindMem(endpoint, endpoint_offset, handle, offset, bytes, flags);
+}
+
 /* --- functions that are newer than the shim --- */
 
 int cuFutureCall(void) {

@@ -311,6 +311,7 @@ static uint64_t poll_all(void) {
         next = min_u64(next, residency_poll(now));
     if (is_open(word))
         next = min_u64(next, busy_time_sample(now));
+    refusal_poll(now);
     if (deferred_any()) {
         deferred_try_free();
         next = deferred_any() ? min_u64(next, now + FREE_POLL_NS) : next;

@@ -98,6 +98,7 @@ static void after_fork(void) {
     unhooked_after_fork();
     details_after_fork();
     account_after_fork();
+    refusal_after_fork();
     deferred_after_fork();
     residency_after_fork();
     connection_after_fork();

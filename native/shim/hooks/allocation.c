@@ -7,6 +7,7 @@
 
 static void add_allocation(CUdeviceptr address, struct entry *entry) {
     static _Atomic uint64_t generations;
+    refusal_recovered(entry->bytes);
     entry->key = address;
     if (entry->kind != MEMORY_SWAPPED)
         entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);
@@ -26,7 +27,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes) {
         return result;
     }
     if (is_unmovable(entry.kind) && !unmovable)
-        account_mark_unmovable(bytes);
+        account_mark_unmovable((int64_t)bytes);
     add_allocation(*address, &entry);
     return result;
 }

@@ -35,22 +35,27 @@ static void publish(void) {
 }
 
 static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
+    /* PyTorch adds this advice to its own message */
+    const char *advice = shim.mode->number == GPUSHARE_MEMORY_UNIFIED
+                             ? " Expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True) do not help in "
+                               "memory mode unified: their memory never leaves the device."
+                             : "";
     PAGE_ADD(the_page()->report.refused_allocations, 1);
     if (limit)
-        log_message(
-            LOG_ERROR,
+        refusal_log(
+            bytes,
             "An allocation of %s was refused: %s are allocated and the memory limit is %s "
-            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB).",
+            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB).%s",
             size_text(bytes).text, size_text(sum).text, size_text(limit).text,
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20),
-            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
+            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20), advice);
     else
-        log_message(
-            LOG_ERROR,
+        refusal_log(
+            bytes,
             "An allocation of %s was refused: device and host memory together can back only %s more. "
             "A higher limit does not help: other clients must free memory (%s are allocated here; see %%gpushare, "
-            "and %%gpushare quota memory=... to limit other clients).",
-            size_text(bytes).text, size_text(backing).text, size_text(sum).text);
+            "and %%gpushare quota memory=... to limit other clients).%s",
+            size_text(bytes).text, size_text(backing).text, size_text(sum).text, advice);
 }
 
 bool account_reserve(uint64_t bytes, bool unmovable) {
@@ -82,9 +87,9 @@ bool account_would_fit(uint64_t bytes) {
     return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(control->memory_backing);
 }
 
-void account_mark_unmovable(uint64_t bytes) {
+void account_mark_unmovable(int64_t bytes) {
     pthread_mutex_lock(&account_lock);
-    own_unmovable += bytes;
+    own_unmovable += (uint64_t)bytes;
     publish();
     pthread_mutex_unlock(&account_lock);
 }

@@ -39,8 +39,10 @@ bool graph_memory_reserve(uint64_t bytes) {
     uint64_t more = graph_memory.needed > graph_memory.reserved ? graph_memory.needed - graph_memory.reserved : 0;
     graph_memory.reserved += more;
     pthread_mutex_unlock(&graph_memory.lock);
-    if (!more || reserve_memory(more, true))
+    if (!more || reserve_memory(more, true)) {
+        refusal_recovered(more);
         return true;
+    }
     pthread_mutex_lock(&graph_memory.lock);
     graph_memory.needed -= bytes;
     graph_memory.reserved -= more;

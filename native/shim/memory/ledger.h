@@ -57,15 +57,23 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *e
 void ledger_sum(struct ledger_totals *sum);
 void ledger_after_fork(void);
 
+/* --- refusal.c --- */
+
+/* Log that so many bytes were refused, with the reason. */
+__attribute__((format(printf, 2, 3))) void refusal_log(uint64_t bytes, const char *format, ...);
+void refusal_recovered(uint64_t bytes); /* so many bytes were allocated */
+void refusal_poll(uint64_t now);        /* agent: at least once in a while */
+void refusal_after_fork(void);
+
 /* --- account.c --- */
 
 extern pthread_mutex_t account_lock;
 
 bool account_reserve(uint64_t bytes, bool unmovable); /* false: a limit forbids it; logged */
 bool account_would_fit(uint64_t bytes);
-void account_mark_unmovable(uint64_t bytes); /* of what is reserved already */
-void account_pin(void);                      /* all memory of the process is unmovable from now on */
-void account_note_evicted(int64_t bytes);    /* off the device; negative: back */
+void account_mark_unmovable(int64_t bytes); /* of what is reserved already; negative: no longer */
+void account_pin(void);                     /* all memory of the process is unmovable from now on */
+void account_note_evicted(int64_t bytes);   /* off the device; negative: back */
 uint64_t account_resident(void);
 void account_release(uint64_t bytes, bool unmovable);
 void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);

@@ -20,6 +20,14 @@ void block_charge(struct block *block, int64_t bytes) {
     block->charged_bytes += (uint64_t)bytes;
     if (!block->is_resident)
         account_note_evicted(bytes);
+    if (block->is_unmovable)
+        account_mark_unmovable(bytes);
+}
+
+void block_pin(struct block *block) {
+    if (!block->is_unmovable)
+        account_mark_unmovable((int64_t)block->charged_bytes);
+    block->is_unmovable = true;
 }
 
 static void set_resident(struct block *block, bool here) {
@@ -38,17 +46,27 @@ uint64_t swap_capacity(void) {
 bool swap_fits(uint64_t bytes) {
     if (bytes + missing + resident <= swap_capacity())
         return true;
-    log_message(LOG_ERROR,
+    refusal_log(bytes,
                 "An allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
                 "%s of this device. Mode unified has no such bound, on devices that can page unified memory.",
                 size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
     return false;
 }
 
-/* Only a client that has its turn takes room on the device. */
+/* Every driver makes such memory if it has room. */
+static bool is_ordinary(const CUmemAllocationProp *properties) {
+    return !properties->handle_types && !properties->rdma && !properties->compression;
+}
+
+/* Only a client that has its turn takes room on the device. Memory that the driver may refuse for other reasons waits for
+ * the turn, so that the program gets the refusal. */
 static CUresult create_physical(struct block *block, uint64_t wanted) {
     struct shortage room = {0};
     CUresult result = CUDA_SUCCESS;
+    if (!is_running() && !is_ordinary(&block->properties)) {
+        result = shortage_next_turn(&room);
+        room = (struct shortage){0};
+    }
     while (result == CUDA_SUCCESS) {
         if (!is_running()) {
             if (!room.began)
@@ -63,13 +81,22 @@ static CUresult create_physical(struct block *block, uint64_t wanted) {
         result = shortage_wait(&room, wanted);
     }
     shortage_end(&room);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        refusal_log(
+            wanted,
+            "An allocation was refused: the device has no room for %s of it, and no other client has memory there "
+            "that can leave. See jupyter gpushare status.",
+            size_text(wanted).text);
     return result;
 }
 
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
+    static uint64_t next_id = FIRST_BLOCK_ID;
     struct block *block = swap_fits(bytes) ? calloc(1, sizeof *block) : NULL;
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    block->id = next_id;
+    next_id += BLOCK_IDS;
     block->bytes = bytes;
     block->properties = *properties;
     block->context = memory_context();
@@ -96,6 +123,8 @@ void block_destroy(struct block *block) {
         return;
     if (block->handle)
         REAL(cuMemRelease)(block->handle);
+    if (block->is_unmovable)
+        account_mark_unmovable(-(int64_t)block->charged_bytes);
     if (block->is_resident) {
         resident -= block->bytes;
     } else {
@@ -170,7 +199,7 @@ CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, 
                                               mapping->access[at].location.id != access[i].location.id))
             at++;
         if (at == MAX_ACCESSES) {
-            mapping->block->is_unmovable = true;
+            block_pin(mapping->block);
             log_once(LOG_INFO, "keep memory on its device, because more than %d devices have access", MAX_ACCESSES);
             break;
         }

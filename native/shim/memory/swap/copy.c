@@ -30,7 +30,7 @@ static void abort_eviction(struct block *block) {
     log_once(LOG_ERROR, "Memory could not be moved off the device and stays there, so other clients have less room.");
     host_buffer_free(block->copy);
     block->copy = NULL;
-    block->is_unmovable = true;
+    block_pin(block);
 }
 
 static void finish_eviction(struct block *block) {
