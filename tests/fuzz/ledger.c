@@ -64,7 +64,7 @@ static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) 
         return;
     bool fits = account_would_fit(bytes), taken = account_reserve(bytes, is_unmovable(kind));
     must(taken == fits);
-    must(taken == (bytes <= backing && (!limit || before + bytes <= limit)));
+    must(taken == (before + bytes <= backing && (!limit || before + bytes <= limit)));
     if (!taken)
         return;
     must(ledger_add(LEDGER_ADDRESSES, &entry));

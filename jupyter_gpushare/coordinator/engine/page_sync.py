@@ -107,8 +107,7 @@ class PageSync:
         free = host_memory.available_bytes(MemoryCgroups().of_process(os.getpid()) or ())
         self._backing = None
         if free is not None:
-            backing = max(0, capacity + host_memory.usable_bytes(free, on_host) - allocated)
-            self._backing = min(backing, MAX_BYTES)  # because users may report any number of devices
+            self._backing = capacity + host_memory.usable_bytes(free, on_host) - allocated
         self._wait_positions = {
             client: (position, wait)
             for uuid in self._scheduler.devices
@@ -125,4 +124,8 @@ class PageSync:
     def write_pages(self, runtime: ClientRuntime) -> None:
         """Write the heartbeat and the last estimates to the client's pages."""
         position, wait = self._wait_positions.get(runtime.client_id, (0, 0.0))
-        runtime.write_levels(int(self._state.now * 1e9), self._backing, position, wait)
+        backing = self._backing
+        if backing is not None:
+            # Bounded, because users may report any number of devices.
+            backing = min(max(0, backing + runtime.allocated), MAX_BYTES)
+        runtime.write_levels(int(self._state.now * 1e9), backing, position, wait)

@@ -98,7 +98,7 @@ struct gpushare_control {
     uint64_t heartbeat_ns;    /* written every second, so that the process finds the coordinator alive */
     uint64_t memory_limit;    /* bytes that all processes of the client may allocate together; 0 = no limit */
     uint64_t memory_total;    /* the apparent memory of the client's device */
-    uint64_t memory_backing;  /* bytes that devices and host can still back, for any client; all ones = unknown */
+    uint64_t memory_backing;  /* bytes of the client that devices and host can back; all ones = unknown */
     uint64_t resident_target; /* bytes that may stay on the device while other clients run; all ones = everything */
     uint64_t resident_quota;  /* quota: bytes that may stay on the device while other clients wait */
     /* bytes that may be resident while the gate is closed, if the device has room; 0 = memory is restored with the

@@ -46,10 +46,11 @@ static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t b
     else
         log_message(
             LOG_ERROR,
-            "An allocation of %s was refused: device and host memory together can back only %s more. "
-            "A higher limit does not help: other clients must free memory (%s are allocated here; see %%gpushare, "
-            "and %%gpushare quota memory=... to limit other clients).",
-            size_text(bytes).text, size_text(backing).text, size_text(sum).text);
+            "An allocation of %s was refused: %s are allocated, and device and host memory together can back only %s "
+            "of this program. A higher quota does not help: other clients must free memory, or the memory limit of "
+            "this "
+            "program's container or service must rise (see jupyter gpushare doctor).",
+            size_text(bytes).text, size_text(sum).text, size_text(backing).text);
 }
 
 bool account_reserve(uint64_t bytes, bool unmovable) {
@@ -58,7 +59,7 @@ bool account_reserve(uint64_t bytes, bool unmovable) {
     own += bytes;
     publish();
     uint64_t limit = PAGE_LOAD(control->memory_limit), backing = PAGE_LOAD(control->memory_backing), sum = client_sum();
-    bool over_limit = limit && sum > limit, over_backing = bytes > backing;
+    bool over_limit = limit && sum > limit, over_backing = sum > backing;
     if (over_limit || over_backing) {
         own -= bytes;
         publish();
@@ -78,7 +79,7 @@ bool account_would_fit(uint64_t bytes) {
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);
-    return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(control->memory_backing);
+    return (!limit || sum + bytes <= limit) && sum + bytes <= PAGE_LOAD(control->memory_backing);
 }
 
 void account_mark_unmovable(uint64_t bytes) {
@@ -168,8 +169,8 @@ void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *
     uint64_t bound = limit ? limit : *total;
     uint64_t capacity = shim.mode->capacity ? shim.mode->capacity() : UINT64_MAX;
     bound = bound < capacity ? bound : capacity;
+    bound = bound < backing ? bound : backing;
     uint64_t rest = bound > sum ? bound - sum : 0;
-    rest = rest < backing ? rest : backing;
     if (shim.mode->is_unmovable && real_free < rest)
         rest = real_free;
     *free = rest < *total ? rest : *total;
