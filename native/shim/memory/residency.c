@@ -21,7 +21,8 @@ static bool evict(uint64_t now, uint64_t *next) {
     /* Without a coordinator no level shows what the next client needs. */
     bool all = atomic_load(&shim.without_coordinator) && shim.mode->number == GPUSHARE_MEMORY_SWAP;
     uint64_t target = all ? 0 : PAGE_LOAD(the_page()->control.resident_target);
-    if (!shim.mode->evict || (!is_evicting && PAGE_LOAD(the_page()->report.resident) <= target))
+    if (!shim.mode->evict ||
+        (!is_evicting && (PAGE_LOAD(the_page()->report.resident) <= target || !account_max_eviction())))
         return true;
     is_evicting = !shim.mode->evict(target, now, next);
     return !is_evicting;
