@@ -182,7 +182,7 @@ def _limits(control: dict[str, int]) -> Iterator[str]:
         else "sees the whole device memory"
     )
     if control["memory_backing"] != pages.UNKNOWN:
-        yield f"{format_size(control['memory_backing'])} of memory backing left"
+        yield f"{format_size(control['memory_backing'])} can be backed by devices and host"
     if control["resident_target"] != pages.UNKNOWN:
         yield f"{format_size(control['resident_target'])} may stay on the device"
     if rate := control["budget_rate"]:

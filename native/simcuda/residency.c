@@ -14,6 +14,10 @@
 #include "alloc.h"
 #include "api.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
+#endif
+
 static uint64_t block_count(const struct sim_alloc *alloc) {
     return (alloc->mapped + MACHINE_BLOCK - 1) / MACHINE_BLOCK;
 }
@@ -28,13 +32,20 @@ void residency_open(struct sim_alloc *alloc) {
     alloc->preferred_id = alloc->prefetch_id = CU_DEVICE_INVALID;
 }
 
+/* The driver takes host pages for a block that leaves the device, charges them to its process, and keeps them when the
+ * block returns. Source: open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_va_block.c, block_populate_pages_cpu. */
+static void move_to_host(struct sim_alloc *alloc, uint64_t block) {
+    alloc->place[block] = PLACE_HOST;
+    madvise((void *)(alloc->base + block * MACHINE_BLOCK), block_bytes(alloc, block), MADV_POPULATE_WRITE);
+}
+
 /* The allocation is locked. Drop blocks that other processes have evicted. */
 static void reconcile(struct sim_alloc *alloc) {
     uint64_t resident = machine_resident(sim.machine, alloc->device, alloc->range), count = block_count(alloc);
     for (uint64_t i = 0; i < count && alloc->local_resident > resident; i++) {
         uint64_t block = alloc->evict_cursor++ % count;
         if (alloc->place[block] == PLACE_DEVICE) {
-            alloc->place[block] = PLACE_HOST;
+            move_to_host(alloc, block);
             alloc->local_resident -= block_bytes(alloc, block);
         }
     }
@@ -117,7 +128,7 @@ uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes
             dropped += block_bytes(alloc, block);
         else if (alloc->place[block] == PLACE_NOWHERE)
             *populated += block_bytes(alloc, block);
-        alloc->place[block] = PLACE_HOST;
+        move_to_host(alloc, block);
     }
     alloc->local_resident -= dropped;
     machine_depopulate(sim.machine, alloc->device, alloc->range, dropped);

@@ -63,7 +63,7 @@ def simulated_kernel(is_stopped: Callable[[int], bool], open_pidfd: Callable[[in
     with (
         mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: is_stopped(handle.connection.pid))),
         mock.patch.object(os, "pidfd_open", open_pidfd),
-        mock.patch.object(host_memory, "available_bytes", lambda: 64 << 30),
+        mock.patch.object(host_memory, "available_bytes", lambda *_: 64 << 30),
         mock.patch.object(coordinators.nvml, "Nvml", NoNvml),
         mock.patch.object(coordinators, "StateStore", NoStateStore),
     ):

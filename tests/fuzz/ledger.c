@@ -64,7 +64,7 @@ static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) 
         return;
     bool fits = account_would_fit(bytes), taken = account_reserve(bytes, is_unmovable(kind));
     must(taken == fits);
-    must(taken == (bytes <= backing && (!limit || before + bytes <= limit)));
+    must(taken == (before + bytes <= backing && (!limit || before + bytes <= limit)));
     if (!taken)
         return;
     must(ledger_add(LEDGER_ADDRESSES, &entry));
@@ -85,17 +85,17 @@ static void take(uint64_t key) {
 }
 
 static void end_context(CUcontext context) {
-    uint64_t unmovable = 0, evicted = 0, unmovable_of_mine = 0, of_mine = 0;
-    uint64_t bytes = ledger_drop_context(context, &unmovable, &evicted);
+    struct entry_sums ended = {0};
+    uint64_t unmovable_of_mine = 0, of_mine = 0;
+    ledger_drop_context(context, &ended);
     for (int i = 0; i < ADDRESSES_USED; i++)
         if (expected[i].key && expected[i].context == context) {
             of_mine += expected[i].bytes;
             unmovable_of_mine += is_unmovable(expected[i].kind) ? expected[i].bytes : 0;
             expected[i].key = 0;
         }
-    must(bytes == of_mine && unmovable == unmovable_of_mine && evicted == 0);
-    account_release(bytes - unmovable, false);
-    account_release(unmovable, true);
+    must(ended.bytes == of_mine && ended.unmovable == unmovable_of_mine && !ended.evicted && !ended.on_host);
+    account_release_entries(&ended);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -227,7 +227,7 @@ class SimulatedProgram:
         limit = control.memory_limit - siblings if control.memory_limit else target
         if target > report.allocated:
             more = min(target, max(limit, 0)) - report.allocated
-            if more <= 0 or more > control.memory_backing:
+            if more <= 0 or siblings + report.allocated + more > control.memory_backing:
                 report.refused_allocations += 1
                 then()
                 return

@@ -5,6 +5,7 @@ It also refuses requests for room on a full device if no memory can be evicted.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,7 @@ from ...core.views.wait_forecast import expected_waits
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_handle import MAX_BYTES, ProcessHandle
 from ..host import host_memory
+from ..host.cgroups import MemoryCgroups
 from .state import CoordinatorState
 
 _REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request for room is refused
@@ -101,9 +103,11 @@ class PageSync:
         simulated = any(device.info.simulated for device in self._scheduler.devices.values())
         evicted = max(allocated - capacity, sum(use.allocated - use.resident for use in uses))
         # The simulated driver has its device memory on the host.
-        backing = host_memory.backing_bytes(capacity, allocated, allocated if simulated else evicted)
-        # Bounded, because users may report any number of devices.
-        self._backing = None if backing is None else min(backing, MAX_BYTES)
+        on_host = allocated if simulated else evicted
+        free = host_memory.available_bytes(MemoryCgroups().of_process(os.getpid()) or ())
+        self._backing = None
+        if free is not None:
+            self._backing = capacity + host_memory.usable_bytes(free, on_host) - allocated
         self._wait_positions = {
             client: (position, wait)
             for uuid in self._scheduler.devices
@@ -120,4 +124,8 @@ class PageSync:
     def write_pages(self, runtime: ClientRuntime) -> None:
         """Write the heartbeat and the last estimates to the client's pages."""
         position, wait = self._wait_positions.get(runtime.client_id, (0, 0.0))
-        runtime.write_levels(int(self._state.now * 1e9), self._backing, position, wait)
+        backing = self._backing
+        if backing is not None:
+            # Bounded, because users may report any number of devices.
+            backing = min(max(0, backing + runtime.allocated), MAX_BYTES)
+        runtime.write_levels(int(self._state.now * 1e9), backing, position, wait)

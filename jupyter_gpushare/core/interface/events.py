@@ -154,6 +154,7 @@ class RestoreFinished:
 class MemoryReported:
     """The client's device memory in bytes: allocated, resident, and the unmovable part of the resident memory.
 
+    `unbacked`: the part of the unmovable memory that stays only because the host has no memory for it.
     `unmet_bytes`: the bytes that the client asked for and did not get, because the device is full; 0: the client has
     no such request.
     """
@@ -163,6 +164,7 @@ class MemoryReported:
     resident: int
     unmovable: int = 0
     unmet_bytes: int = 0
+    unbacked: int = 0
 
 
 @dataclass(frozen=True)

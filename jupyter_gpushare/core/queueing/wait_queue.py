@@ -51,6 +51,8 @@ class WaitQueue:
         self.remove(client)
         self._clients[client.id] = client
         ready = client.ready_at
+        if client.is_short_of_room:
+            return
         if ready > now:
             entry = self._deferred_entries[client.id] = (ready, client.queue_sequence, client.id)
             heapq.heappush(self._deferred, entry)
@@ -99,7 +101,10 @@ class WaitQueue:
         return min(self._classes[number].oldest() for number in range(service_rank + 1))
 
     def in_order(self, now: float) -> list[Client]:
-        """Return the clients, the next client first. Deferred clients come last, by the time when they are ready."""
+        """Return the clients, the next client first.
+
+        Clients that may not run now come last, by the time when they are ready.
+        """
         ready = sorted((self._clients[i] for i in self._ready), key=lambda client: self.order_key(client, now))
         deferred = sorted(
             (c for c in self._clients.values() if c.id not in self._ready), key=lambda c: (c.ready_at, c.queue_sequence)

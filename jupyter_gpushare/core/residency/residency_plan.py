@@ -62,18 +62,41 @@ def free_bytes(device: Device) -> int:
     return max(0, device.info.memory - device.resident - evicted)
 
 
-def can_make_resident(device: Device, client: Client, prefetching_client: Client | None = None) -> bool:
+def can_make_resident(
+    device: Device, client: Client, prefetching_client: Client | None = None, counts_unbacked: bool = True
+) -> bool:
     """Return whether all that `client` has allocated can be on the device, and memory of other clients can leave it.
 
     Memory that is being restored counts as resident: that of running clients, and of the waiting `prefetching_client`.
+    Without `counts_unbacked`, unbacked memory counts as movable, because the host may have memory for it soon.
     """
     others_unmovable = device.unmovable - client.memory_per_device.unmovable
+    if not counts_unbacked:
+        others_unmovable -= device.unbacked - client.memory_per_device.unbacked
     if client.memory_per_device.allocated + others_unmovable > device.info.memory:
         return False
-    evictable = device.resident - device.unmovable - client.memory_per_device.movable
+    evictable = device.resident - others_unmovable - client.memory_per_device.resident
     coming = [grant.client for grant in device.grants] + ([prefetching_client] if prefetching_client else [])
     evictable += sum(other.memory_per_device.evicted_bytes for other in coming if other is not client)
     return evictable > 0
+
+
+def is_short_of_room(device: Device, client: Client) -> bool:
+    """Return whether unbacked memory of other clients takes the room of the client's memory.
+
+    A turn of the client would make the driver evict that memory, at the cost of its owner's process.
+    """
+    others_unbacked = device.unbacked - client.memory_per_device.unbacked
+    others_unmovable = device.unmovable - client.memory_per_device.unmovable
+    needed = min(client.memory_per_device.allocated, device.info.memory)
+    return others_unbacked > 0 and needed + others_unmovable > device.info.memory
+
+
+def clients_without_backing(client: Client) -> list[Client]:
+    """Return the other clients whose unbacked memory is on the client's devices, the largest memory first."""
+    others = {other.id: other for device in client.device_bindings for other in device.clients.values()}
+    found = [other for other in others.values() if other is not client and other.memory_per_device.unbacked]
+    return sorted(found, key=lambda other: other.memory_per_device.unbacked, reverse=True)
 
 
 class ResidencyPlanner:

@@ -24,11 +24,15 @@ SUSPENDED = "suspended"
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes of device memory: allocated, the resident part of it, and the unmovable part of the resident memory."""
+    """Bytes of device memory: allocated, the resident part of it, and the unmovable part of the resident memory.
+
+    `unbacked` is the part of the unmovable memory that stays only because the host has no memory for it.
+    """
 
     allocated: int = 0
     resident: int = 0
     unmovable: int = 0
+    unbacked: int = 0
 
     @property
     def movable(self) -> int:
@@ -156,6 +160,7 @@ class Client:
     suspended_by_policy: bool = False  # for being idle: its next cell or GPU call resumes it
     evicted: bool = False  # its memory stays off its devices until its next turn
     evicted_by_policy: bool = False  # for being idle
+    is_short_of_room: bool = False  # in the queue, without a turn while unbacked memory of others takes its room
     idle_since: float | None = None  # None: it is in use, or a person has suspended it
     is_preemptible_guest: bool = False  # a guest on devices that their owner has claimed
     hold_until: float | None = None  # the end of the hold
@@ -296,6 +301,8 @@ class Device:
     allocated: int = 0  # bytes of all clients
     resident: int = 0  # the part of `allocated` that is on the device
     unmovable: int = 0  # the part of `resident` that cannot leave the device
+    unbacked: int = 0  # the part of `unmovable` that cannot leave for lack of host memory
+    has_clients_short_of_room: bool = False  # such clients wait for the device
     prefetching_client: Client | None = None  # the waiting client whose memory comes back ahead of its turn
     measured_capacity: int | None = None  # bytes there when a running client found the device full; None: unknown
     measured_capacity_until: float = 0.0  # when `measured_capacity` expires

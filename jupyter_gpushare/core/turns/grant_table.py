@@ -106,6 +106,7 @@ class GrantTable:
         client.wait_seconds += now - client.waiting_since
         self.waited_seconds += now - client.waiting_since
         client.waiting_since = None
+        client.is_short_of_room = False
         self.withdraw_permit(client)
         del self.waiting[client.id]
         for device in client.device_bindings:
@@ -152,12 +153,16 @@ class GrantTable:
         """Set the memory of the client, which counts in equal parts on its devices."""
         count = max(1, len(client.devices))
         per_device = MemoryUse(
-            memory_use.allocated // count, memory_use.resident // count, memory_use.unmovable // count
+            memory_use.allocated // count,
+            memory_use.resident // count,
+            memory_use.unmovable // count,
+            memory_use.unbacked // count,
         )
         for device in client.device_bindings:
             device.allocated += per_device.allocated - client.memory_per_device.allocated
             device.resident += per_device.resident - client.memory_per_device.resident
             device.unmovable += per_device.unmovable - client.memory_per_device.unmovable
+            device.unbacked += per_device.unbacked - client.memory_per_device.unbacked
             device.memory_version += 1
         is_new = per_device.resident and not client.memory_per_device.resident
         client.memory_use, client.memory_per_device = memory_use, per_device

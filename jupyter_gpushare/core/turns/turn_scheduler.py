@@ -12,6 +12,7 @@ from ..interface.settings import Settings
 from ..queueing.eviction_order import EvictionOrder
 from ..queueing.policies import policy_of
 from ..queueing.wait_queue import WaitQueue
+from ..residency.residency_plan import is_short_of_room
 from ..state.model import Client, Device, Grant
 from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END, GrantTable
 from .turn_close import TurnCloser
@@ -114,6 +115,7 @@ class TurnScheduler:
         if device.yielded_until is not None and device.yielded_until <= now:
             device.yielded_until = None
         device.queue.update_eligibility(now)
+        self._update_clients_short_of_room(device, now)
         for grant in list(device.grants):
             if self.closer.is_close_unneeded(grant, now):
                 self.closer.cancel_closing(grant)
@@ -134,6 +136,18 @@ class TurnScheduler:
             self._heads[device.info.uuid] = head
         else:
             self._heads.pop(device.info.uuid, None)
+
+    def _update_clients_short_of_room(self, device: Device, now: float) -> None:
+        """Keep clients from being next for which unbacked memory leaves no room, so that later clients can run."""
+        if not device.unbacked and not device.has_clients_short_of_room:
+            return
+        for client in list(device.queue.clients):
+            is_short = client.grant is None and any(is_short_of_room(one, client) for one in client.device_bindings)
+            if is_short != client.is_short_of_room:
+                client.is_short_of_room = is_short
+                self.table.requeue(client, now)
+                self.table.mark_dirty(client)
+        device.has_clients_short_of_room = any(client.is_short_of_room for client in device.queue.clients)
 
     # --- the next client
 

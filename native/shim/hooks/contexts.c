@@ -108,11 +108,10 @@ CUresult hook_cuCtxPopCurrent_v2(CUcontext *context) {
 
 /* Memory that ends with a context no longer counts for the client. */
 static void release_context_memory(CUcontext context) {
-    uint64_t unmovable = 0, evicted = 0, bytes = ledger_drop_context(context, &unmovable, &evicted);
-    bytes += deferred_drop_context(context, &unmovable, &evicted);
-    account_note_evicted(-(int64_t)evicted);
-    account_release(bytes - unmovable, false);
-    account_release(unmovable, true);
+    struct entry_sums ended = {0};
+    ledger_drop_context(context, &ended);
+    deferred_drop_context(context, &ended);
+    account_release_entries(&ended);
     graphs_drop_context(context);
 }
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t own, own_unmovable;
+static uint64_t own, own_unmovable, own_on_host, own_leaving;
 static int64_t own_evicted; /* below 0 for the moment in which a release overtakes the entry of the eviction */
 static uint32_t own_slot;
 static bool is_pinned;
@@ -52,10 +52,10 @@ static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t b
     else
         refusal_log(
             bytes,
-            "An allocation of %s was refused: device and host memory together can back only %s more. "
-            "A higher limit does not help: other clients must free memory (%s are allocated here; see %%gpushare, "
-            "and %%gpushare quota memory=... to limit other clients).%s",
-            size_text(bytes).text, size_text(backing).text, size_text(sum).text, advice);
+            "An allocation of %s was refused: %s are allocated, and device and host memory together can back only %s "
+            "of this program. A higher quota does not help: other clients must free memory, or the memory limit of "
+            "this program's container or service must rise (see jupyter gpushare doctor).%s",
+            size_text(bytes).text, size_text(sum).text, size_text(backing).text, advice);
 }
 
 bool account_reserve(uint64_t bytes, bool unmovable) {
@@ -64,7 +64,7 @@ bool account_reserve(uint64_t bytes, bool unmovable) {
     own += bytes;
     publish();
     uint64_t limit = PAGE_LOAD(control->memory_limit), backing = PAGE_LOAD(control->memory_backing), sum = client_sum();
-    bool over_limit = limit && sum > limit, over_backing = bytes > backing;
+    bool over_limit = limit && sum > limit, over_backing = sum > backing;
     if (over_limit || over_backing) {
         own -= bytes;
         publish();
@@ -84,7 +84,7 @@ bool account_would_fit(uint64_t bytes) {
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);
-    return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(control->memory_backing);
+    return (!limit || sum + bytes <= limit) && sum + bytes <= PAGE_LOAD(control->memory_backing);
 }
 
 void account_mark_unmovable(int64_t bytes) {
@@ -108,6 +108,33 @@ void account_note_evicted(int64_t bytes) {
     pthread_mutex_unlock(&account_lock);
 }
 
+/* account_lock is held. The coordinator takes what is reported for memory that the cgroup counts already. */
+static void publish_on_host(void) {
+    PAGE_STORE(the_page()->report.host_pageable, own_on_host > own_leaving ? own_on_host - own_leaving : 0);
+}
+
+void account_note_on_host(int64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_on_host += (uint64_t)bytes;
+    publish_on_host();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_note_leaving(uint64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_leaving = bytes;
+    publish_on_host();
+    pthread_mutex_unlock(&account_lock);
+}
+
+uint64_t account_max_eviction(void) {
+    uint64_t limit = PAGE_LOAD(the_page()->control.evicted_limit);
+    pthread_mutex_lock(&account_lock);
+    uint64_t evicted = own_evicted <= 0 ? 0 : (uint64_t)own_evicted;
+    pthread_mutex_unlock(&account_lock);
+    return limit > evicted ? limit - evicted : 0;
+}
+
 uint64_t account_resident(void) {
     pthread_mutex_lock(&account_lock);
     uint64_t bytes = resident_bytes();
@@ -124,6 +151,15 @@ void account_release(uint64_t bytes, bool unmovable) {
         own_unmovable -= bytes < own_unmovable ? bytes : own_unmovable;
     publish();
     pthread_mutex_unlock(&account_lock);
+}
+
+void account_release_entries(const struct entry_sums *ended) {
+    if (ended->on_host)
+        account_note_on_host(-(int64_t)ended->on_host);
+    if (ended->evicted)
+        account_note_evicted(-(int64_t)ended->evicted);
+    account_release(ended->bytes - ended->unmovable, false);
+    account_release(ended->unmovable, true);
 }
 
 void account_publish_turn(const struct gpushare_turn *turn, uint64_t now) {
@@ -184,8 +220,8 @@ void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *
     if (!shim.mode->is_unmovable && capacity == UINT64_MAX && limit > *total)
         *total = limit;
     bound = bound < capacity ? bound : capacity;
+    bound = bound < backing ? bound : backing;
     uint64_t rest = bound > sum ? bound - sum : 0;
-    rest = rest < backing ? rest : backing;
     if (shim.mode->is_unmovable && real_free < rest)
         rest = real_free;
     *free = rest < *total ? rest : *total;
@@ -193,7 +229,7 @@ void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *
 
 void account_after_fork(void) {
     pthread_mutex_init(&account_lock, NULL);
-    own = own_unmovable = 0;
+    own = own_unmovable = own_on_host = own_leaving = 0;
     own_evicted = 0;
     own_slot = 0;
     is_pinned = false;

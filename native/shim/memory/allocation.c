@@ -7,7 +7,7 @@ CUresult memory_release(const struct entry *entry) {
 }
 
 void memory_unaccount(const struct entry *entry) {
-    if (entry->references == ENTRY_EVICTED && !is_unmovable(entry->kind))
-        account_note_evicted(-(int64_t)entry->bytes);
-    account_release(entry->bytes, is_unmovable(entry->kind));
+    struct entry_sums ended = {0};
+    entry_sums_add(&ended, entry);
+    account_release_entries(&ended);
 }

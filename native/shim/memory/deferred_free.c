@@ -152,19 +152,14 @@ static bool is_of_context(struct release *release, void *context) {
 }
 
 /* The context has ended, and with it the event and the memory. */
-uint64_t deferred_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted) {
-    uint64_t bytes = 0;
+void deferred_drop_context(CUcontext context, struct entry_sums *ended) {
     for (struct release *release = take(is_of_context, context); release;) {
         struct release *next = release->next;
-        bytes += release->entry.bytes;
-        *unmovable += is_unmovable(release->entry.kind) ? release->entry.bytes : 0;
-        *evicted +=
-            !is_unmovable(release->entry.kind) && release->entry.references == ENTRY_EVICTED ? release->entry.bytes : 0;
+        entry_sums_add(ended, &release->entry);
         atomic_fetch_sub(&count_waiting, 1);
         free(release);
         release = next;
     }
-    return bytes;
 }
 
 void deferred_after_fork(void) {

@@ -21,7 +21,7 @@ void deferred_try_free(void);       /* free what has completed, unless another t
 void deferred_free_completed(void); /* likewise, and wait for that thread */
 bool deferred_drain(void);          /* wait for all of it; false: there was none */
 bool deferred_any(void);
-uint64_t deferred_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted); /* as ledger_drop_context */
+void deferred_drop_context(CUcontext context, struct entry_sums *ended); /* as ledger_drop_context */
 void deferred_after_fork(void);
 
 /* --- graph_memory.c --- */

@@ -76,8 +76,12 @@ static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, 
 /* Move the first `bytes` of an allocation, which counts as moved as a whole. If the allocation has ended, or its
  * address is another's by now, then the ledger is right and a page or two moved in vain. */
 static bool move(const struct entry *entry, uint64_t bytes, bool to_device) {
-    if (!request(entry, 0, bytes, to_device) || !ledger_set_flag(entry, to_device ? 0 : ENTRY_EVICTED))
+    bool is_partly_evicted = entry->key == transfers.leaving.key && transfers.requested < transfers.leaving.bytes;
+    uint32_t place = !to_device ? ENTRY_EVICTED : is_partly_evicted ? 0 : ENTRY_RESTORED;
+    if (!request(entry, 0, bytes, to_device) || !ledger_set_place(entry, place))
         return false;
+    if (!entry->references != !place)
+        account_note_on_host(place ? (int64_t)entry->bytes : -(int64_t)entry->bytes);
     account_note_evicted(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
     if (!to_device)
         atomic_store(&transfers.may_be_evicted, true);
@@ -97,9 +101,13 @@ static bool is_evicted(const struct entry *entry) {
     return !is_unmovable(entry->kind) && entry->references == ENTRY_EVICTED;
 }
 
-static int largest_first(const void *a, const void *b) {
-    uint64_t one = ((const struct entry *)a)->bytes, two = ((const struct entry *)b)->bytes;
-    return one < two ? 1 : one > two ? -1 : 0;
+/* Restored memory leaves first, because it needs no further host memory. No query shows the last use; a few large
+ * allocations move faster than many small ones. */
+static int eviction_order(const void *a, const void *b) {
+    const struct entry *one = a, *two = b;
+    if (one->references != two->references)
+        return one->references == ENTRY_RESTORED ? -1 : 1;
+    return one->bytes < two->bytes ? 1 : one->bytes > two->bytes ? -1 : 0;
 }
 
 /* Evict at most `max_bytes` of the rest of the allocation that is leaving. */
@@ -111,19 +119,18 @@ static uint64_t evict_rest(uint64_t max_bytes) {
     return is_requested ? bytes : 0;
 }
 
-/* Evict one part of `surplus` bytes, and return the part's bytes. No query shows the last use; a few large allocations
- * move faster than many small ones. */
+/* Evict one part of `surplus` bytes, and return the part's bytes. */
 static uint64_t evict_part(uint64_t surplus) {
     struct entry *list;
     uint64_t bytes = evict_rest(MAX_EVICTED_BYTES);
     size_t count = surplus && bytes < MAX_EVICTED_BYTES ? ledger_list(LEDGER_ADDRESSES, is_on_device, &list) : 0;
     if (count)
-        qsort(list, count, sizeof *list, largest_first);
+        qsort(list, count, sizeof *list, eviction_order);
     for (size_t i = 0; i < count && surplus && bytes < MAX_EVICTED_BYTES; i++) {
-        while (i + 1 < count && list[i + 1].bytes >= surplus)
+        while (i + 1 < count && list[i + 1].bytes >= surplus && list[i + 1].references == list[i].references)
             i++; /* a smaller one is enough */
         uint64_t part = min_u64(list[i].bytes, MAX_EVICTED_BYTES - bytes);
-        if (!move(&list[i], part, false))
+        if (list[i].bytes > account_max_eviction() || !move(&list[i], part, false))
             continue;
         transfers.leaving = list[i];
         transfers.requested = part;
@@ -133,6 +140,7 @@ static uint64_t evict_part(uint64_t surplus) {
     if (count)
         free(list);
     transfers_record();
+    account_note_leaving(transfers.leaving.bytes - transfers.requested);
     return bytes;
 }
 
@@ -236,6 +244,7 @@ static bool restore(uint32_t word) {
     uint64_t bytes =
         transfers.restore_bytes + request_restore(subtract(total, account_resident()), UINT64_MAX, &evicted);
     transfers.restore_bytes = 0;
+    account_note_leaving(0);
     transfers.requested = transfers.leaving.bytes; /* no rest of an allocation leaves after the whole came back */
     if (!evicted)
         atomic_store(&transfers.may_be_evicted, false);

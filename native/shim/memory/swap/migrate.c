@@ -13,12 +13,13 @@ static struct {
 
 /* A block is evicted only after its copy is complete. */
 static uint64_t evict_batch(uint64_t surplus) {
-    uint64_t requested = 0;
+    uint64_t requested = 0, max_bytes = account_max_eviction();
     for (struct block *block = swap_blocks; block && requested < surplus && requested < MAX_BATCH_BYTES;
          block = block->next) {
         if (block->handle && !block->is_resident) /* an earlier eviction stopped after the copy */
             block_evict(block);
-        struct transfer_stream *stream = swap_is_movable(block) ? transfer_begin(block->context) : NULL;
+        bool may_leave = swap_is_movable(block) && block->charged_bytes <= max_bytes - requested;
+        struct transfer_stream *stream = may_leave ? transfer_begin(block->context) : NULL;
         if (!stream)
             continue;
         block->copy = host_buffer_alloc(block->bytes, block->context);
