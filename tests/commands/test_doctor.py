@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.cli.doctor.clients import bypassing_libraries
-from jupyter_gpushare.cli.doctor.main import _shim
+from jupyter_gpushare.cli.doctor.main import _driver, _shim
 from jupyter_gpushare.launch import kernel_env
 
 from ..support.command import run_command
@@ -40,6 +40,16 @@ def test_a_device_that_cannot_page_unified_memory(own_host: Path, tmp_path: Path
     found = about(findings, "device 0")
     assert found["level"] == "warning"
     assert "clients of memory mode unified use mode swap" in found["message"]
+
+
+def test_a_driver_that_is_newer_than_known(own_host: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shim = tmp_path / "libgpushare.so"
+    shim.write_bytes(b"\0gpushare shim 0.1.0 page 1 wire 1 cuda 12090\0")
+    monkeypatch.setattr(kernel_env, "SHIM", shim)
+    _, newer, *_ = _driver(simulate=True)
+    assert newer.level == "warning" and "CUDA 13.0 is newer than CUDA 12.9" in newer.message
+    monkeypatch.undo()
+    assert [finding.level for finding in _driver(simulate=True)] == ["ok", "ok"]
 
 
 def test_clients_with_bypassing_libraries() -> None:

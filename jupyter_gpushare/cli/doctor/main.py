@@ -10,6 +10,7 @@ import ctypes
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -116,10 +117,32 @@ def _driver(simulate: bool) -> Iterator[Finding]:
     driver.cuDriverGetVersion(ctypes.byref(version))
     driver.cuDeviceGetCount(ctypes.byref(count))
     kind = "simulated driver" if simulate else "driver"
-    number = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    number = _cuda_number(version.value)
     yield Finding("ok", subject, f"{kind}, CUDA {number}, {count.value} device(s)")
+    known = _known_cuda_version()
+    if known and version.value > known:
+        yield Finding(
+            "warning",
+            subject,
+            f"CUDA {number} is newer than CUDA {_cuda_number(known)}, up to which this package knows the driver's "
+            "functions; programs for a newer CUDA may pass the gate",
+            "update jupyter-gpushare",
+        )
     for index in range(count.value):
         yield _device(driver, index)
+
+
+def _known_cuda_version() -> int:
+    """Return the newest CUDA version with which the shim's table of functions has been compared; 0 if unknown."""
+    try:
+        found = re.search(rb"gpushare shim [^\0]* cuda (\d+)", kernel_env.SHIM.read_bytes())
+    except OSError:  # The check of the shim reports this error.
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _cuda_number(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _device(driver: Any, index: int) -> Finding:

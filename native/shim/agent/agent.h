@@ -21,6 +21,10 @@ static inline bool shim_is_active(void) {
 void environment_read(void);
 const char *memory_mode_from_environment(void);
 
+/* --- self_test.c --- */
+
+const char *find_bypassed_function(void); /* of the driver, whose lookup does not lead to the shim; NULL: none */
+
 /* --- agent.c --- */
 
 bool agent_start(void);

@@ -14,7 +14,7 @@
 
 /* For `jupyter gpushare doctor`, which reads it by a call, or from the file without loading it. */
 __attribute__((section(".gpushare.version"), used)) static const char version_text[] =
-    "gpushare shim " GPUSHARE_SHIM_VERSION " page " TEXT(GPUSHARE_PAGE_VERSION) " wire 1";
+    "gpushare shim " GPUSHARE_SHIM_VERSION " page " TEXT(GPUSHARE_PAGE_VERSION) " wire 1 cuda " TEXT(KNOWN_VERSION);
 
 EXPORT const char *gpushare_version(void);
 EXPORT const char *gpushare_version(void) {
@@ -112,10 +112,21 @@ static void after_fork(void) {
 /* start_lock is held. */
 static bool initialise(void) {
     static bool watches_forks;
+    char reason[512];
     log_start();
     if (!find_devices())
         return false;
     environment_read();
+    const char *bypassed = find_bypassed_function();
+    if (bypassed) {
+        int version = 0;
+        REAL(cuDriverGetVersion)(&version);
+        snprintf(reason, sizeof reason,
+                 "calls of %s cannot be intercepted (driver of CUDA %d.%d; the newest known is %d.%d). Update "
+                 "jupyter-gpushare, and let no other library in LD_PRELOAD come before libgpushare.so",
+                 bypassed, version / 1000, version % 1000 / 10, KNOWN_VERSION / 1000, KNOWN_VERSION % 1000 / 10);
+        return shim_disable(reason), false;
+    }
     if (!threads_start())
         return shim_disable("the process has no thread key left"), false;
     if (!watches_forks && pthread_atfork(NULL, NULL, after_fork) != 0)

@@ -8,6 +8,7 @@
 #pragma GCC visibility push(hidden)
 
 #define DEFAULT ((CUstream)0) /* the default stream */
+#define KNOWN_VERSION 13050   /* the newest CUDA whose entry points have been compared with hooks.def */
 
 /* --- symbols.c --- */
 
