@@ -219,6 +219,7 @@ class Coordinator:
             self.nvml,
             self.utilisation,
             self.foreign_processes,
+            self.host_backing,
             changed_clients,
             self.state.clock,
         )
