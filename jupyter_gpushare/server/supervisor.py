@@ -41,6 +41,8 @@ _CLOCK_FIELDS = {
     "idle_seconds",
     "evicted_in",
     "suspended_in",
+    "memory_backing",
+    "max_evicted",
     "uptime_seconds",
     "utilisation",
 }

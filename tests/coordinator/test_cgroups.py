@@ -129,8 +129,13 @@ def test_second_mount_is_used_if_the_first_lacks_the_cgroup(tmp_path: Path) -> N
 
 def test_process_that_cannot_be_read_is_unknown(host: CgroupDouble) -> None:
     assert free(host, 8) is None  # ended, or hidden by hidepid
-    host.add_process(8, "", "nonsense\n3:cpu:/a\n")
+    host.add_process(8, "", "nonsense")
     assert free(host, 8) is None
+
+
+def test_linux_without_memory_cgroups_has_no_limit(host: CgroupDouble) -> None:
+    host.add_process(7, "", "3:cpu:/a\n")
+    assert free(host) == {}
 
 
 def test_sample_reads_each_cgroup_once(host: CgroupDouble) -> None:

@@ -16,7 +16,7 @@ from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
 from jupyter_gpushare.coordinator.engine import coordinator as coordinators
 from jupyter_gpushare.coordinator.engine.coordinator import Coordinator
 from jupyter_gpushare.coordinator.gpu.nvml import Nvml
-from jupyter_gpushare.coordinator.host import host_memory
+from jupyter_gpushare.coordinator.monitoring import host_backing
 from jupyter_gpushare.coordinator.rpc.request_dispatcher import make_dispatcher
 from jupyter_gpushare.coordinator.transport.connection import Connection
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
@@ -63,7 +63,8 @@ def simulated_kernel(is_stopped: Callable[[int], bool], open_pidfd: Callable[[in
     with (
         mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: is_stopped(handle.connection.pid))),
         mock.patch.object(os, "pidfd_open", open_pidfd),
-        mock.patch.object(host_memory, "available_bytes", lambda *_: 64 << 30),
+        mock.patch.object(host_backing, "available_bytes", lambda *_: 64 << 30),
+        mock.patch.object(host_backing.MemoryCgroups, "of_process", lambda *_: ()),
         mock.patch.object(coordinators.nvml, "Nvml", NoNvml),
         mock.patch.object(coordinators, "StateStore", NoStateStore),
     ):

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import itertools
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +59,10 @@ class TestCgroup:
             program.stdin.close()
 
     def remove(self) -> None:
-        """Remove the cgroup, whose processes are about to end."""
+        """Kill the processes that are still in the cgroup, and remove it."""
+        for pid in (self.folder / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         wait_until(self._try_remove, what="the cgroup of a test is still in use")
 
     def _try_remove(self) -> bool:

@@ -141,6 +141,7 @@ class SyntheticHost:
             "turn_count": int(self._seconds[name] / _TURN_SECONDS),
             "queue_position": position or None,
             "expected_wait": position * _TURN_SECONDS or None,
+            "wait_reason": "",
             "cells": 1,
             "processes": [],
             "kernel_pids": [],

@@ -81,6 +81,7 @@ def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[
         lambda: other_coordinators.lock_holders(status) if status else iter(()),
         _locks,
         _host_memory,
+        lambda: clients.unbacked_memory(status) if status else iter(()),
         lambda: clients.foreign_programs(status, simulate or is_simulated),
         _jupyter,
     ]

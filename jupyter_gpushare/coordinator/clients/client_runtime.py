@@ -95,6 +95,18 @@ class ClientRuntime:
                 if handle.last_turn.phase == pages.OUT:
                     handle.ring()  # so that the process evicts at once
 
+    def set_max_evicted(self, limit: int | None) -> None:
+        """Let the processes have up to `limit` bytes off the devices in all; None: any number.
+
+        The bytes that may still leave are divided in proportion to the resident memory.
+        """
+        uses = {handle: handle.memory_use for handle in self.processes.values()}
+        left = max(0, (limit or 0) - sum(use.evicted_bytes for use in uses.values()))
+        resident = sum(use.resident for use in uses.values())
+        for handle, use in uses.items():
+            part = left * use.resident // resident if resident else left // len(uses)
+            handle.set_max_evicted(pages.UNKNOWN if limit is None else min(use.evicted_bytes + part, MAX_BYTES))
+
     def set_prefetch_limit(self, room: int) -> None:
         """Let the processes prefetch up to `room` bytes in all, in proportion to their evicted memory; 0: nothing."""
         evicted = {

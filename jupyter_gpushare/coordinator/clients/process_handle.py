@@ -138,6 +138,14 @@ class ProcessHandle:
         self.page.interrupt()
         self.ring()
 
+    def set_max_evicted(self, limit: int) -> None:
+        """Let the process have up to `limit` bytes off its devices."""
+        control = self.page.control
+        grows = limit > control.evicted_limit
+        control.evicted_limit = limit
+        if grows and self.memory_use.resident > control.resident_target and self.last_turn.phase == pages.OUT:
+            self.ring()  # so that the process goes on to evict
+
     def set_prefetch_limit(self, limit: int) -> None:
         """Let the process prefetch until it has `limit` bytes on the device; 0: no prefetch."""
         if self.page.control.prefetch_limit != limit:

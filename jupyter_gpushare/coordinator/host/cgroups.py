@@ -86,6 +86,8 @@ class MemoryCgroups:
         either, such as that of another container than the coordinator's.
         """
         memberships = parse_memberships(_read(self._proc / str(pid) / "cgroup"))
+        if memberships and not any(_has_memory(one) for one in memberships):
+            return ()  # this Linux has no memory cgroups
         found = self._find_folder(memberships)
         if found is None:
             return None

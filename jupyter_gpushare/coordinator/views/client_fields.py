@@ -23,6 +23,7 @@ _STATE_TEXTS = {
     "idle_warned": "idle for long",
     "idle_evicted": "idle, moved off · memory comes back with the next turn",
     "waiting": "waiting",
+    "short_of_room": "waiting for room · memory of another client cannot leave the GPU",
     "running": "running",
     "held": "held",
     "draining": "turn ending",
@@ -39,6 +40,8 @@ def state_fields(client: Client, position: int | None, forecast: IdleForecast | 
     """Return the fields `state` and `state_text` of a client in the snapshot."""
     state = _state(client, forecast, now)
     text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
+    if client.is_short_of_room:
+        text = _STATE_TEXTS["short_of_room"]
     return {"state": state, "state_text": text}
 
 

@@ -41,6 +41,7 @@ export function formatState(view: KernelView): string {
 const LONGEST_STATES = [
   'idle for long',
   'idle, moved off',
+  'waiting for room',
   '#99 in queue',
   'turn overrun',
   'suspended, idle'

@@ -89,6 +89,7 @@ export function client(changes: Partial<IClient> = {}): IClient {
     wait_seconds: 30,
     queue_position: null,
     expected_wait: null,
+    wait_reason: '',
     cell_ids: [],
     cells: 0,
     notes: [],

@@ -43,6 +43,15 @@ describe('the text below a cell', () => {
       {}
     ],
     [
+      '6 GiB of other.ipynb cannot leave the GPU',
+      {
+        expected_wait: null,
+        wait_reason: '6 GiB of other.ipynb cannot leave the GPU'
+      },
+      {},
+      {}
+    ],
+    [
       '#2, about 39 s (a.ipynb is running, 11 s left)',
       {},
       { label: '/home/ada/my work/a.ipynb' },
