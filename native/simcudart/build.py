@@ -25,19 +25,24 @@ HERE = Path(__file__).resolve().parent
 
 
 class Library(NamedTuple):
-    """NVIDIA library: prefix of its functions, its word for "not supported", and sources of its stand-in."""
+    """NVIDIA library: prefix of its functions, its word for "not supported", and sources of its stand-in.
+
+    Functions that match `computed` launch a kernel on the stream of their first argument, or return `failure`.
+    """
 
     prefix: str
     refusal: int
     sources: str = ""
+    computed: str = "$"
+    failure: int = 0
 
 
 # In the order in which prefixes are compared, because some begin with others.
 LIBRARIES = {
     "libcudart": Library("cuda|__cuda", 801, "runtime/*.c"),
-    "libcublasLt": Library("cublasLt", 15),
-    "libcublas": Library("cublas", 15),
-    "libcudnn": Library("cudnn", 3000),
+    "libcublasLt": Library("cublasLt", 15, "libraries/cublaslt.c"),
+    "libcublas": Library("cublas", 15, "libraries/cublas.c", "cublas([SDCZI]|Gemm|Dot)", 13),
+    "libcudnn": Library("cudnn", 3000, "libraries/cudnn.c", "cudnnBatchNorm", 5000),
     "libcufft": Library("cufft", 16),
     "libcurand": Library("curand", 104),
     "libcusparseLt": Library("cusparseLt", 10),
@@ -90,25 +95,31 @@ def compile_library(name: str, needs: Needs, headers: Path, output: Path) -> Non
     sources = sorted(HERE.glob(library.sources)) if library.sources else []
     compiler = shlex.split(os.environ.get("CC") or "cc")
     flags = ["-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra", "-Werror"]
-    includes = [f"-I{folder}" for folder in (HERE / "runtime", headers, work, output / "build")]
+    includes = [f"-I{folder}" for folder in (HERE / "runtime", HERE / "libraries", headers, work, output / "build")]
     objects = [work / f"{source.stem}.o" for source in sources]
     for source, target in zip(sources, objects, strict=True):
         run(*compiler, *flags, *includes, "-c", source, "-o", target)
     defined = set(re.findall(r" [TDW] (\S+)$", run("nm", *objects), re.MULTILINE)) if objects else set()
     needed = needs.functions.get(name, {})
-    text = "".join(f"REFUSED({function}, {library.refusal})\n" for function in sorted(set(needed) - defined))
-    (work / "refused.c").write_text(f'#include "{HERE}/libraries/refusal.h"\n{text}')
+    rows = [
+        f"COMPUTED({function}, {library.failure})"
+        if re.match(library.computed, function)
+        else f"REFUSED({function}, {library.refusal})"
+        for function in sorted(set(needed) - defined)
+    ]
+    (work / "rows.c").write_text("\n".join(['#include "library.h"', *rows, ""]))
     script = version_script(needed, {symbol for symbol in defined if owner(symbol) == name or "simcudart" in symbol})
     (work / "versions").write_text(script)
     file = needs.files[name]
     links = [] if name == "libcudart" else [output / needs.files["libcudart"]]
     target = output / f".{file}"
     run(
-        *(*compiler, *flags, "-shared", f"-Wl,-soname,{file}", f"-Wl,--version-script={work / 'versions'}"),
-        *("-o", target, *objects, work / "refused.c", *links, "-ldl"),
+        *(*compiler, *flags, *includes, "-shared", f"-Wl,-soname,{file}"),
+        f"-Wl,--version-script={work / 'versions'}",
+        *("-o", target, *objects, work / "rows.c", *links, "-ldl"),
     )
     target.replace(output / file)  # in one step, because running programs have the old file mapped
-    print(f"{file}: {len(needed)} functions, {text.count('REFUSED')} of them refused")
+    print(f"{file}: {len(needed)} functions, {sum(row.startswith('REFUSED') for row in rows)} of them refused")
 
 
 def version_script(needed: dict[str, str], defined: set[str]) -> str:

@@ -23,3 +23,19 @@ def test_a_launch_reports_once_that_nothing_is_computed(host: FrameworkHost) -> 
     program.run("there = torch.zeros(4).cuda(); there += 1; there += 1; torch.cuda.synchronize()")
     assert "".join(program.errors).count("Kernels are not computed") == 1
     assert len(host.executions(program)) >= 3
+
+
+def test_a_training_step_runs_with_products_convolutions_and_normalisations(host: FrameworkHost) -> None:
+    """The losses are undefined, but each layer submits work to the device."""
+    program = host.torch("one")
+    program.run(
+        "nn = torch.nn\n"
+        "model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 30 * 30, 10)).cuda()\n"
+        "optimiser = torch.optim.SGD(model.parameters())\n"
+        "images, labels = torch.zeros(4, 3, 32, 32).cuda(), torch.zeros(4, dtype=torch.long).cuda()\n"
+        "nn.functional.cross_entropy(model(images), labels).backward()\n"
+        "optimiser.step()\n"
+        "torch.cuda.synchronize()\n"
+    )
+    assert not [line for line in program.errors if "not simulated" in line]
+    assert len(host.executions(program)) > 20
