@@ -19,6 +19,10 @@ void log_message(enum level level, const char *format, ...) {
     (void)level, (void)format;
 }
 
+void refusal_log(uint64_t bytes, const char *format, ...) {
+    (void)bytes, (void)format;
+}
+
 struct size_text size_text(uint64_t bytes) {
     (void)bytes;
     return (struct size_text){""};
