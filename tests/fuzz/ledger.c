@@ -8,6 +8,7 @@
 
 #include "../../native/shim/memory/account.c"
 #include "../../native/shim/memory/ledger.c"
+#include "../../native/shim/memory/pool_figures.c"
 
 #define ADDRESSES_USED 256
 

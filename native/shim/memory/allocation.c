@@ -10,4 +10,5 @@ void memory_unaccount(const struct entry *entry) {
     if (entry->references == ENTRY_EVICTED && !is_unmovable(entry->kind))
         account_note_evicted(-(int64_t)entry->bytes);
     account_release(entry->bytes, is_unmovable(entry->kind));
+    pool_figures_remove(entry->pool, entry->bytes);
 }

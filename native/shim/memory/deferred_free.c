@@ -157,6 +157,7 @@ uint64_t deferred_drop_context(CUcontext context, uint64_t *unmovable, uint64_t 
     for (struct release *release = take(is_of_context, context); release;) {
         struct release *next = release->next;
         bytes += release->entry.bytes;
+        pool_figures_remove(release->entry.pool, release->entry.bytes);
         *unmovable += is_unmovable(release->entry.kind) ? release->entry.bytes : 0;
         *evicted +=
             !is_unmovable(release->entry.kind) && release->entry.references == ENTRY_EVICTED ? release->entry.bytes : 0;

@@ -173,6 +173,7 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *e
                     continue;
                 }
                 bytes += entry->bytes;
+                pool_figures_remove(entry->pool, entry->bytes);
                 if (is_unmovable(entry->kind))
                     *unmovable += entry->bytes;
                 else if (entry->references == ENTRY_EVICTED)
