@@ -8,6 +8,7 @@
 
 #include "../../native/shim/memory/account.c"
 #include "../../native/shim/memory/ledger.c"
+#include "../../native/shim/memory/pool_figures.c"
 
 #define ADDRESSES_USED 256
 
@@ -17,6 +18,10 @@ struct shim shim = {.page = &page, .mode = &mode};
 
 void log_message(enum level level, const char *format, ...) {
     (void)level, (void)format;
+}
+
+void refusal_log(uint64_t bytes, const char *format, ...) {
+    (void)bytes, (void)format;
 }
 
 struct size_text size_text(uint64_t bytes) {

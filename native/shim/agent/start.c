@@ -94,6 +94,7 @@ static void after_fork(void) {
     streams_after_fork();
     throttle_after_fork();
     ledger_after_fork();
+    pool_figures_after_fork();
     graphs_after_fork();
     unhooked_after_fork();
     details_after_fork();

@@ -12,11 +12,14 @@ static void add_allocation(CUdeviceptr address, struct entry *entry) {
     if (entry->kind != MEMORY_SWAPPED)
         entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);
     entry->context = memory_context();
-    if (!ledger_add(LEDGER_ADDRESSES, entry))
-        account_release(entry->bytes, is_unmovable(entry->kind)); /* its release will not find an entry either */
+    if (!ledger_add(LEDGER_ADDRESSES, entry)) { /* its release will not find an entry either */
+        account_release(entry->bytes, is_unmovable(entry->kind));
+        pool_figures_remove(entry->pool, entry->bytes);
+    }
 }
 
-static CUresult allocate(CUdeviceptr *address, size_t bytes) {
+/* `pool`: the pool that the program asks, or NULL. */
+static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool) {
     bool unmovable = shim.mode->is_unmovable;
     struct entry entry = {.bytes = bytes};
     if (!reserve_memory(bytes, unmovable))
@@ -28,6 +31,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes) {
     }
     if (is_unmovable(entry.kind) && !unmovable)
         account_mark_unmovable((int64_t)bytes);
+    entry.pool = pool_figures_add(pool, bytes);
     add_allocation(*address, &entry);
     return result;
 }
@@ -48,7 +52,7 @@ static void wait_for_work(CUcontext context) {
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAlloc_v2)(address, bytes);
-    return allocate(address, bytes);
+    return allocate(address, bytes, NULL);
 }
 
 CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
@@ -57,7 +61,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t wid
                 (element == 4 || element == 8 || element == 16) && !__builtin_mul_overflow(row, height, &bytes);
     if (!sane || !shim_is_active())
         return REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
-    CUresult result = allocate(address, bytes);
+    CUresult result = allocate(address, bytes, NULL);
     if (result == CUDA_SUCCESS)
         *pitch = row;
     return result;
@@ -95,12 +99,12 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
 
 /* Pools allocate device memory only, so a request to a pool is served like any other allocation. Inside a capture
  * the allocation becomes part of the graph, which only the driver can do. */
-#define ALLOCATE_ASYNC(call)                                                                                           \
+#define ALLOCATE_ASYNC(pool, call)                                                                                     \
     do {                                                                                                               \
         if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
             return (call);                                                                                             \
         if (!shim.mode->is_unmovable)                                                                                  \
-            return allocate(address, bytes);                                                                           \
+            return allocate(address, bytes, pool);                                                                     \
         if (!reserve_memory(bytes, true))                                                                              \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
@@ -111,13 +115,21 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
         return result;                                                                                                 \
     } while (0)
 
+static CUmemoryPool current_pool(void) {
+    CUdevice device;
+    CUmemoryPool pool = NULL;
+    if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
+        REAL(cuDeviceGetMemPool)(&pool, device);
+    return pool;
+}
+
 CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUstream stream) {
-    ALLOCATE_ASYNC(REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
+    ALLOCATE_ASYNC(current_pool(), REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
 }
 
 CUresult hook_cuMemAllocFromPoolAsync(bool twin, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
-    ALLOCATE_ASYNC(REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
+    ALLOCATE_ASYNC(pool, REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
 }
 
 CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
@@ -140,5 +152,28 @@ CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
     }
     if (result != CUDA_SUCCESS)
         ledger_add(LEDGER_ADDRESSES, &entry);
+    return result;
+}
+
+CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
+    deferred_try_free(); /* so that memory which the program has freed no longer counts */
+    CUresult result = REAL(cuMemPoolGetAttribute)(pool, attribute, value);
+    if (result == CUDA_SUCCESS && attribute >= CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
+        attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        *(uint64_t *)value += pool_figure(pool, attribute);
+    return result;
+}
+
+CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
+    CUresult result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    if (result == CUDA_SUCCESS)
+        pool_figures_reset_high(pool, attribute); /* 0 is the only value that the driver accepts for them */
+    return result;
+}
+
+CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
+    CUresult result = REAL(cuMemPoolDestroy)(pool);
+    if (result == CUDA_SUCCESS)
+        pool_figures_drop(pool);
     return result;
 }

@@ -10,4 +10,5 @@ void memory_unaccount(const struct entry *entry) {
     struct entry_sums ended = {0};
     entry_sums_add(&ended, entry);
     account_release_entries(&ended);
+    pool_figures_remove(entry->pool, entry->bytes);
 }

@@ -156,6 +156,7 @@ void deferred_drop_context(CUcontext context, struct entry_sums *ended) {
     for (struct release *release = take(is_of_context, context); release;) {
         struct release *next = release->next;
         entry_sums_add(ended, &release->entry);
+        pool_figures_remove(release->entry.pool, release->entry.bytes);
         atomic_fetch_sub(&count_waiting, 1);
         free(release);
         release = next;

@@ -180,6 +180,7 @@ void ledger_drop_context(CUcontext context, struct entry_sums *ended) {
                     continue;
                 }
                 entry_sums_add(ended, entry);
+                pool_figures_remove(entry->pool, entry->bytes);
                 remove_at(shard, entry); /* another entry may have moved here: examine it as well */
             }
             pthread_mutex_unlock(&shard->lock);

@@ -24,6 +24,15 @@ bool deferred_any(void);
 void deferred_drop_context(CUcontext context, struct entry_sums *ended); /* as ledger_drop_context */
 void deferred_after_fork(void);
 
+/* --- pool_figures.c: what programs read about a pool of which the shim has put the memory elsewhere --- */
+
+uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes); /* returns the number for `struct entry` */
+void pool_figures_remove(uint16_t number, uint64_t bytes);
+uint64_t pool_figure(CUmemoryPool pool, int attribute); /* bytes, in addition to the driver's own figure */
+void pool_figures_reset_high(CUmemoryPool pool, int attribute);
+void pool_figures_drop(CUmemoryPool pool); /* the program has destroyed it */
+void pool_figures_after_fork(void);
+
 /* --- graph_memory.c --- */
 
 bool graph_memory_reserve(uint64_t bytes); /* false: a limit forbids it */
