@@ -26,13 +26,14 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript lint-prose jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures test-gpu format docs reference wheel clean distclean
+.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript lint-prose jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures frameworks test-frameworks test-gpu format docs reference wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
 	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make nightly             all tests at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
+	@echo 'make test-frameworks     PyTorch on the simulated device (`make frameworks` downloads 600 MB for it)'
 	@echo 'make test-gpu            the tests that need a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with random input (in `make test`: a short form of both)'
 	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'
@@ -145,6 +146,7 @@ nightly: $(VENV)/.hub env
 	@status=0; \
 	$(MAKE) --no-print-directory --keep-going --jobs=1 $(PARTS_OF_LINT) jest ui sanitize || status=$$?; \
 	$(MAKE) --no-print-directory pytest GPUSHARE_TEST_TIER=nightly ARGS='$(NIGHTLY)' || status=$$?; \
+	$(MAKE) --no-print-directory test-frameworks GPUSHARE_TEST_TIER=nightly ARGS='$(NIGHTLY)' || status=$$?; \
 	$(MAKE) --no-print-directory --keep-going --jobs=1 chaos fuzz stress || status=$$?; \
 	exit $$status
 
@@ -203,7 +205,7 @@ reference: env
 
 pytest: env
 	$(call say,'Tests: Python and C')
-	$(BIN)/python -m pytest -m 'not gpu' $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest -m 'not gpu' --ignore tests/frameworks $(PARALLEL) $(ARGS)
 
 # The shim and the simulated driver built with AddressSanitizer and UBSan, then with ThreadSanitizer.
 SANITIZED := tests/native tests/driver_facts
@@ -245,6 +247,24 @@ chaos: env
 	$(call say,'Tests: kills and stops at random moments')
 	GPUSHARE_TEST_CHAOS=long GPUSHARE_TEST_SEED=$(SEED) GPUSHARE_TEST_FIGURES=$(CURDIR)/build/chaos $(BIN)/python -m pytest -s tests/chaos $(ARGS)
 
+# PyTorch with CUDA, without NVIDIA's libraries: native/simcudart has stand-ins for them.
+FRAMEWORKS := .venv-frameworks
+
+$(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt
+	$(call say,'PyTorch in $(FRAMEWORKS)')
+	test -x $(FRAMEWORKS)/bin/pip || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --progress-bar off --no-deps 'torch>=2.14'
+	$(FRAMEWORKS)/bin/python -m pip install --progress-bar off -r $<
+	@touch $@
+
+frameworks: env $(FRAMEWORKS)/.installed
+	$(call say,'Stand-ins for the libraries of CUDA')
+	$(BIN)/python native/simcudart/build.py --framework $(FRAMEWORKS)/lib/python*/site-packages/torch/lib --output build/simcudart
+
+test-frameworks: frameworks
+	$(call say,'Tests: PyTorch on the simulated device')
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS) tests/frameworks
+
 test-gpu: env
 	$(call say,'Tests on the real GPU')
 	@status=0; \
@@ -270,4 +290,4 @@ clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean
-	rm -rf $(VENV) labextension/node_modules labextension/.yarn
+	rm -rf $(VENV) $(FRAMEWORKS) labextension/node_modules labextension/.yarn

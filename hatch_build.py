@@ -1,5 +1,6 @@
-"""Build of the native parts: the shim, the simulated driver, the agent rule for Python, the bench program.
+"""Build of the native parts and of the lab extension.
 
+The native parts are the shim, the simulated driver, the agent rule for Python and the bench program.
 Hatchling runs `NativeBuildHook` for `pip install` and `python -m build`.
 `make native` runs this file as a program (`python hatch_build.py`), which needs only Python and a C compiler.
 `--check` compiles without output and treats every warning as an error.

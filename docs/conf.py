@@ -1,4 +1,4 @@
-"""The documents as a site: `make docs`."""
+"""Configuration of Sphinx for the documents as a site, which `make docs` builds."""
 
 from jupyter_gpushare import __version__
 

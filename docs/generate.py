@@ -1,4 +1,7 @@
-"""Generated pages of the reference: `make reference` writes them from the package's own tables and parsers."""
+"""Generator of the reference pages on configuration and commands, from the package's own tables and parsers.
+
+`make reference` runs this file.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ def _command(name: str, parser: argparse.ArgumentParser, level: int) -> str:
 
 
 def _usage(action: argparse.Action) -> str:
-    """Return a positional argument as in the line of usage; for an option return an empty text."""
+    """Return a positional argument as the usage line shows it, or "" for an option."""
     if action.option_strings:
         return ""
     word = str(action.metavar or action.dest.upper())

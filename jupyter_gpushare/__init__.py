@@ -1,9 +1,9 @@
 """Package that shares GPUs among notebook kernels.
 
-`status`, `quota`, `hold`, `release`, `evict`, `suspend`, `resume` and `history` concern the program that calls them
-(`jupyter_gpushare.api`), and `GpuShareView` is a widget.
-Python imports these names at their first use, because every `jupyter gpushare` command and every start of a shared
-kernel imports this module.
+The public functions act on the client of the calling program (`jupyter_gpushare.api`); `GpuShareView` is a widget.
+A public name is imported at its first use, because every `jupyter gpushare` command and every start of a shared kernel
+imports this module.
+This module also has the entry points of IPython, the Jupyter server and JupyterLab.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import build_wheel, exclusive, sanitizers, tier
+from .support import build_wheel, exclusive, memory_cgroup, sanitizers, tier
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
@@ -58,6 +58,13 @@ def own_host() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel.build_package("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def make_cgroup() -> Iterator[memory_cgroup.MakeCgroup]:
+    """Provide a function that makes a real cgroup with a memory limit; the test is skipped where none can be made."""
+    with memory_cgroup.cgroup_factory() as make:
+        yield make
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Documents: links, paths that sources name, code blocks, and generated pages."""
+"""Tests of the documents: links, paths that sources name, code blocks, and generated pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order of the folders inside the parts of the package, checked against the imports of the sources.
+"""Tests of the order of folders inside the parts of the package, by the imports of the sources.
 
 Every import counts, also in a function and under TYPE_CHECKING.
 `tests/native/test_layering.py` has the order of the shim's folders.

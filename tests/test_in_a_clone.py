@@ -1,4 +1,4 @@
-"""Installed package with a clone of the sources as the current folder: programs use the installed package.
+"""Tests of programs whose current folder is a clone of the sources: they use the installed package.
 
 The clone has no native parts, so a program that imports the package from the clone fails.
 Each test runs with the shipped defaults.
@@ -116,7 +116,7 @@ def test_a_script_that_imports_an_unbuilt_clone_gets_the_remedy(
     """The script imports the clone, because Python puts the folder of a script first on the path."""
     (clone / "script.py").write_text(CELLS[2])
     python = str(installed.folder / "bin" / "python")
-    remedy = f"is missing: run 'make native' in {clone}, or use an installed package from another folder than this one"
+    remedy = f"is missing: run 'make native' in {clone}, or leave this folder to use an installed package"
     done = installed.script("jupyter-gpushare", "run", "--", python, "script.py", cwd=clone, **host)
     assert done.stderr.endswith(f"builtins.ptx {remedy}\n")
     checked = installed.script("python", "-m", "jupyter_gpushare", "doctor", cwd=clone, **host)

@@ -1,7 +1,8 @@
-"""Order of the parts (docs/explanation/design.md), checked against the imports of the sources.
+"""Tests of the order of the parts (docs/explanation/design.md), by the imports of the sources.
 
 A part is a folder or a module directly in `jupyter_gpushare`.
 Imports inside functions count as well, because they are still dependencies.
+The kernel side runs on Python 3.8.
 """
 
 from __future__ import annotations

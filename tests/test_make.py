@@ -1,4 +1,4 @@
-"""Targets of the Makefile: their commands are valid in a shell."""
+"""Test of the Makefile: the commands of its targets are valid in a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of `pip install`: the wheel, the sdist, and the native build."""
+"""Tests of the results of `pip install`: the wheel, the sdist, and the native build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check of the style of text: each rule finds its offence and accepts the corrected sentence."""
+"""Tests of the check of the style of text: each rule finds its offence and accepts the corrected sentence."""
 
 from __future__ import annotations
 

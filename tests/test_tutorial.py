@@ -1,4 +1,4 @@
-"""Every command of the tutorial in its order, in a shell and in two notebooks.
+"""Tests of the tutorial: every command in its order, in a shell and in two notebooks.
 
 The test omits the installation and the commands that need a GPU; it runs their variants for the simulated device.
 """

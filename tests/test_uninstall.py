@@ -1,4 +1,4 @@
-"""Files after `pip uninstall`: front ends offer no kernel that cannot start."""
+"""Tests of the files after `pip uninstall`: front ends offer no kernel that cannot start."""
 
 from __future__ import annotations
 

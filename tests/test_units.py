@@ -1,4 +1,4 @@
-"""Sizes, durations, fractions and pairs as users write and read them."""
+"""Tests of sizes, durations, fractions and pairs as users write and read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock files and bells of devices, as one process has them open."""
+"""Lock files and bells of devices, as one process has them open to enter and leave turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memfds that a process shares with its coordinator and its siblings, as the process maps them."""
+"""Page and client page, as a process makes them and maps them."""
 
 from __future__ import annotations
 

@@ -157,7 +157,10 @@ class Process:
         return [self.page.descriptor, (self._next_client_page or self.client_page).descriptor]
 
     def join(self, descriptor: int) -> bool:
-        """Replace the client page, at once or when the process is out. Return False if its table lacks a device."""
+        """Keep a client page for the next step or welcome at which the process is out.
+
+        Return False if the page lacks a device.
+        """
         found = ClientPage(descriptor)
         if not set(self.devices) <= set(found.refresh_devices()):
             found.close()

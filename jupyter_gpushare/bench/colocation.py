@@ -33,7 +33,9 @@ def _run(device: str, seconds: float, *, shared: bool) -> tuple[float, int]:
         memory_holders.bench_host(device, sharing_options=()) as environment,
         memory_holders.two_holders(environment, cap // 4, cap // 32, shared=shared) as programs,
     ):
-        ran = memory_holders.run_together(programs, "job", seconds / slowed, _BURST_SECONDS / slowed, _BURST_SECONDS)
+        ran = memory_holders.run_concurrently(
+            programs, "job", seconds / slowed, _BURST_SECONDS / slowed, _BURST_SECONDS
+        )
         moved = [memory_holders.transferred(environment, program.label) for program in programs] if shared else []
     bytes_moved = sum(int(one["evicted_bytes"] + one["restored_bytes"]) for one in moved)
     return memory_holders.elapsed_seconds(ran), bytes_moved

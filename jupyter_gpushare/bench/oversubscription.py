@@ -46,22 +46,22 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
             total = taken[Run(quantum, half)] / taken[Run(0, half)]
             figures[f"q{quantum}_{'half' if half else 'busy'}"] = round(total, 3)
         if link:
-            shrunk = memory_holders.SIZE_DIVISOR if device == "sim" else 1
-            figures[f"q{quantum}_aim"] = round(1 + 1.1 * (0.95 * cap / link) / (quantum / shrunk), 3)
+            divisor = memory_holders.SIZE_DIVISOR if device == "sim" else 1
+            figures[f"q{quantum}_aim"] = round(1 + 1.1 * (0.95 * cap / link) / (quantum / divisor), 3)
     return figures
 
 
 def _run(device: str, run: Run, mode: str, job: float) -> float:
     """Return the real seconds from the first launch to the last."""
     cap, slowed = memory_holders.shared_bytes_and_time_factor(device)
-    shrunk = memory_holders.SIZE_DIVISOR if device == "sim" else 1
+    divisor = memory_holders.SIZE_DIVISOR if device == "sim" else 1
     piece = cap // 32
     size = int(cap * 0.95 * 15 / 16) // piece * piece
-    sweep = min(10 if run.is_half_busy else 0.5, job) / shrunk
-    seconds = job / shrunk
+    sweep = min(10 if run.is_half_busy else 0.5, job) / divisor
+    seconds = job / divisor
     options = [
         "--time-quantum",
-        str((run.quantum or max(_QUANTA_SECONDS)) / shrunk * slowed),
+        str((run.quantum or max(_QUANTA_SECONDS)) / divisor * slowed),
         "--pinned-memory",
         f"{size >> 20}MiB",
     ]
@@ -71,5 +71,5 @@ def _run(device: str, run: Run, mode: str, job: float) -> float:
         memory_holders.two_holders(environment, size, piece, "--memory-mode", mode) as programs,
     ):
         if run.quantum:
-            return memory_holders.elapsed_seconds(memory_holders.run_together(programs, *command))
+            return memory_holders.elapsed_seconds(memory_holders.run_concurrently(programs, *command))
         return memory_holders.elapsed_seconds([program.run_command(*command) for program in programs])

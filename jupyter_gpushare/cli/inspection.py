@@ -147,6 +147,8 @@ def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         f"{report['throttle_waits']} in the throttle for {_seconds(report['throttle_wait_ns'])}; "
         f"the last drain took {_seconds(report['drain_ns'])}, the longest {_seconds(report['drain_max_ns'])}",
     )
+    if names := pages.bypassing_libraries(report["bypassing_libraries"]):
+        yield "libraries", f"{', '.join(names)}, whose work may pass the gate"
     if is_without_coordinator:
         yield "", _NO_COORDINATOR_NOTE
     else:
@@ -180,7 +182,7 @@ def _limits(control: dict[str, int]) -> Iterator[str]:
         else "sees the whole device memory"
     )
     if control["memory_backing"] != pages.UNKNOWN:
-        yield f"{format_size(control['memory_backing'])} of memory backing left"
+        yield f"{format_size(control['memory_backing'])} can be backed by devices and host"
     if control["resident_target"] != pages.UNKNOWN:
         yield f"{format_size(control['resident_target'])} may stay on the device"
     if rate := control["budget_rate"]:

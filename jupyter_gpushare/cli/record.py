@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Record the trace, and return 0, or 1 if no coordinator answers or the file cannot be written.
+    """Record the trace. Return 0, or 1 if no coordinator answers, the connection ends or the file cannot be written.
 
-    A recording that ends by an error is written as well.
+    A recording that ends with an error is still written if it has a snapshot.
     """
     from ..simulation.workloads import traces
     from ..simulation.workloads.recorder import Recorder
@@ -52,7 +52,11 @@ def main(args: argparse.Namespace) -> int:
     if snapshot_count:
         recorder.advance(time.monotonic())
         lines = list(recorder.lines())
-        traces.write(args.file, lines)
+        try:
+            traces.write(args.file, lines)
+        except OSError as error:
+            print(f"jupyter gpushare record: {error}", file=sys.stderr)
+            return 1
         cells = sum(isinstance(line, traces.CellLine) for line in lines)
         print(f"{cells} cells of {sum(isinstance(line, traces.ClientLine) for line in lines)} clients", file=sys.stderr)
     return status

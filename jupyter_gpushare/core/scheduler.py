@@ -1,9 +1,12 @@
 """Interface of the scheduler: `handle(event, now) -> [command]` and `next_deadline()`.
 
-A client is idle, waiting, running or draining. A client waits from the first thread that waits at the gate. The first
-client in the queue has a permit. Its processes enter the turn by themselves, on all devices of the client at once (a
-gang). A process enters as soon as the turn locks of the devices admit it, and reports that. A turn ends when every
-process has drained and left. The rule and the tables are in docs/explanation/turns.md.
+The phase of a client is idle, waiting, running, draining, overrun or suspended.
+A client begins to wait when one of its threads waits at the gate.
+The first client in the queue gets a permit.
+Its processes enter the turn by themselves, on all devices of the client or on none.
+A process enters as soon as the turn locks of the devices admit it, and reports that.
+A turn ends when every process has drained and left.
+The rules are in docs/explanation/turns.md.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class Scheduler:
     def __init__(self, settings: Settings | None = None, first_turn: int = FIRST_TURN) -> None:
         """Start a scheduler whose turns have numbers from `first_turn` on.
 
-        The turns of no other coordinator may have these numbers.
+        No other coordinator may use these numbers.
         """
         self.registry = EntityRegistry()
         self.clients, self.devices, self.processes = (
@@ -98,7 +101,7 @@ class Scheduler:
         self._now = now
         self.idle_policy.apply(now)
         touched = self.turns.advance(now)
-        self.idle_policy.update(now)  # finds turns that have begun without a permit
+        self.idle_policy.update(now)  # again, because advance() may have adopted a turn that began without a permit
         # The residency commands come first, because a process whose gate closes reads its resident target.
         commands = [*self.residency.plan(touched, now), *self._commands]
         self._commands.clear()

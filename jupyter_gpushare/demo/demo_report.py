@@ -1,4 +1,4 @@
-"""Report of the demo: a timeline for the terminal, and an HTML page with the same picture."""
+"""Report of the demo: a timeline for the terminal, an HTML page with the same picture, and the figures as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record of the phases of all clients, from the coordinator's snapshots."""
+"""Record of the phases of all clients, from the coordinator's snapshots, and the overlap of their launches."""
 
 from __future__ import annotations
 

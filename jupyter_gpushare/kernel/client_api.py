@@ -1,4 +1,4 @@
-"""Requests of one client to its coordinator, for `%gpushare` and `import jupyter_gpushare`."""
+"""Requests of one client to its coordinator, for `%gpushare` and `import jupyter_gpushare`, with checks of changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Session of a shared kernel: its client, its connection and the state of GPU sharing."""
+"""Session of a shared kernel: its client and connection, the start of all parts of this package, and one warning."""
 
 from __future__ import annotations
 

@@ -5,10 +5,9 @@ IPython executes the file in the user's namespace, so the file removes its names
 Outside IPython, only the user's file runs.
 """
 
-import contextlib
-
 
 def _gpushare_startup(namespace: "dict[str, object]") -> None:
+    import contextlib
     import os
     import sys
 

@@ -2,10 +2,11 @@
 
 While a request has run for longer than a second, a thread polls the coordinator once a second.
 The thread publishes one display per request, and updates this display in place.
-JupyterLab with the lab extension replaces the display by its MIME type; other front ends show its text.
+JupyterLab with the lab extension drops the display, which has a MIME type of its own, and draws the wait itself.
+Other front ends show the text of the display.
 The display goes directly to the front end, with the request as parent, so `sys.stdout` and `%%capture` do not get it.
 Requests without `allow_stdin` come from programs (nbclient, nbconvert, papermill).
-Such requests get no display, because the results of programs must not depend on waits.
+Such requests, and silent requests, get no display, because the results of programs must not depend on waits.
 """
 
 from __future__ import annotations

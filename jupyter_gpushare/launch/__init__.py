@@ -1,1 +1,1 @@
-"""Environments and kernelspecs of kernels that share a GPU."""
+"""Environments of shared kernels and programs, and the registration of their clients."""

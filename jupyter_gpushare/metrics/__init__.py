@@ -1,1 +1,1 @@
-"""Metric families for Prometheus."""
+"""Metrics for Prometheus."""

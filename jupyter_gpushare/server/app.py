@@ -1,4 +1,7 @@
-"""Extension application, which jupyter_server configures, starts and stops."""
+"""Extension application, which jupyter_server configures, starts and stops, with the list of routes.
+
+The application constructs and connects the supervisor, the services for kernels, and the emitter of events.
+"""
 
 from __future__ import annotations
 

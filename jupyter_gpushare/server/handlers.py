@@ -66,12 +66,12 @@ class GpuShareHandler(APIHandler):
     def changes(self) -> dict[str, Any]:
         """Return the request's body, which is a JSON object. Raise Refused."""
         if len(self.request.body) > MAX_BODY:
-            raise errors.Refused(413, "too_large", f"The body is longer than {MAX_BODY} bytes.")
+            raise errors.ApiError(413, "too_large", f"The body is longer than {MAX_BODY} bytes.")
         try:
             # msgspec is strict; the standard library's parser accepts NaN and Infinity.
             return msgspec.json.decode(self.request.body, type=_Changes)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise errors.Refused(
+            raise errors.ApiError(
                 400, "malformed", f"The body must be a JSON object such as {self.example}: {error}"
             ) from None
 
@@ -80,16 +80,16 @@ class GpuShareHandler(APIHandler):
         try:
             return msgspec.convert(client_id, messages.Identity)
         except msgspec.ValidationError:
-            raise errors.Refused(404, "unknown_client", f"No client has the id {client_id!r}.") from None
+            raise errors.ApiError(404, "unknown_client", f"No client has the id {client_id!r}.") from None
 
     def client_of(self, kernel_id: str) -> str:
         """Return the client of a kernel of this server. Raise Refused."""
         try:
             client = self.kernels.client_of(kernel_id, self.supervisor.status)
         except UnknownKernel:
-            raise errors.Refused(404, "unknown_kernel", f"This server runs no kernel {kernel_id!r}.") from None
+            raise errors.ApiError(404, "unknown_kernel", f"This server runs no kernel {kernel_id!r}.") from None
         if not client:
-            raise errors.Refused(404, "not_shared", f"The kernel {kernel_id!r} does not share the GPU.")
+            raise errors.ApiError(404, "not_shared", f"The kernel {kernel_id!r} does not share the GPU.")
         return client
 
     @classmethod
@@ -125,7 +125,7 @@ class HistoryHandler(GpuShareHandler):
         """Answer with the history of the last minutes, after the entry number `after`."""
         after, client = self.get_query_argument("after", "0"), self.get_query_argument("client", "")
         if not (after.isascii() and after.isdigit() and len(after) <= 15):
-            raise errors.Refused(
+            raise errors.ApiError(
                 400, "invalid", f"after={after!r} is not the number of an entry: allowed are `next` of an answer and 0."
             )
         if client:
@@ -141,7 +141,7 @@ class UsageHandler(GpuShareHandler):
         try:
             since = units.parse_since(self.get_query_argument("since", "7d"), time.time())
         except ValueError as error:
-            raise errors.Refused(400, "invalid", f"since={error}.") from None
+            raise errors.ApiError(400, "invalid", f"since={error}.") from None
         await self.ask(messages.Usage(since=since))
 
 
@@ -182,10 +182,10 @@ class HoldHandler(GpuShareHandler):
         """Hold the devices for the body's `seconds`, or without a body as long as the settings allow."""
         fields = self.changes() if self.request.body else {}
         if unknown := fields.keys() - {"seconds"}:
-            raise errors.Refused(400, "invalid", f"{', '.join(sorted(unknown))}: the only allowed key is seconds.")
+            raise errors.ApiError(400, "invalid", f"{', '.join(sorted(unknown))}: the only allowed key is seconds.")
         seconds = fields.get("seconds")
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float, str, type(None))):
-            raise errors.Refused(400, "invalid", f"seconds={seconds!r} is not a duration (examples: 300, 5min).")
+            raise errors.ApiError(400, "invalid", f"seconds={seconds!r} is not a duration (examples: 300, 5min).")
         await self.ask(messages.Hold(client=self.check_client_id(client_id), seconds=seconds))
 
 
@@ -227,6 +227,6 @@ class NoSuchRoute(GpuShareHandler):
 
     @web.authenticated
     async def get(self, path: str) -> None:
-        raise errors.Refused(404, "unknown_route", f"The address /gpushare/api/{path} does not exist.")
+        raise errors.ApiError(404, "unknown_route", f"The address /gpushare/api/{path} does not exist.")
 
     post = put = patch = delete = get

@@ -1,4 +1,4 @@
-"""Supervisor, which keeps a coordinator running while clients need one, and follows the coordinator for this server.
+"""Supervisor, which keeps a coordinator running while clients need one, and sends its snapshots to listeners.
 
 The supervisor starts a coordinator for the first REST request.
 The supervisor starts another one after the loss of a coordinator on which kernels of this server, or clients of the
@@ -41,6 +41,8 @@ _CLOCK_FIELDS = {
     "idle_seconds",
     "evicted_in",
     "suspended_in",
+    "memory_backing",
+    "max_evicted",
     "uptime_seconds",
     "utilisation",
 }

@@ -29,9 +29,9 @@ class EventsHandler(GpuShareHandler, WebSocketHandler):
     async def get(self, *args: Any, **kwargs: Any) -> None:
         user = self.current_user
         if not await ensure_async(self.authorizer.is_authorized(self, user, "execute", AUTH_RESOURCE)):
-            raise errors.Refused(403, "forbidden", f"The user is not authorized to execute on {AUTH_RESOURCE}.")
+            raise errors.ApiError(403, "forbidden", f"The user is not authorized to execute on {AUTH_RESOURCE}.")
         if self.request.headers.get("Upgrade", "").lower() != "websocket":
-            raise errors.Refused(400, "invalid", "This address is a WebSocket; use /gpushare/api/status for requests.")
+            raise errors.ApiError(400, "invalid", "This address is a WebSocket; use /gpushare/api/status for requests.")
         await WebSocketHandler.get(self, *args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:

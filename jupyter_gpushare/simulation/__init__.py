@@ -1,1 +1,1 @@
-"""Scheduler in virtual time: another edge around the same core. See docs/explanation/simulator.md."""
+"""Simulator of workloads in virtual time: another edge around the same core. See docs/explanation/simulator.md."""

@@ -1,4 +1,4 @@
-"""State of simulated devices and clients."""
+"""State of simulated devices and clients, and the compiled agent rule's state and inputs for each process."""
 
 from __future__ import annotations
 

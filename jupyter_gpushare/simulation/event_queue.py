@@ -1,4 +1,4 @@
-"""Event queue of virtual time."""
+"""Timers of the simulation, in virtual time. `SimulatedAgent.run_until` runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class EventQueue:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.handled_timers = 0
+        self.handled_events = 0
         self._heap: list[tuple[float, int, int, SimClient]] = []
         self._sequence = 0
         self._actions: list[Callable[[SimClient], None]] = []

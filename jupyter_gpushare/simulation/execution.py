@@ -1,4 +1,4 @@
-"""Work of clients on devices: its speed with and without colocation, and the waits before it."""
+"""Work of clients on devices: its speed with and without colocation, the waits before it, and reports of progress."""
 
 from __future__ import annotations
 

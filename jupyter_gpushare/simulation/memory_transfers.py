@@ -1,4 +1,4 @@
-"""Memory on devices, and its transfers over their links.
+"""Memory on devices, and its evictions, restores, prefetches and page faults over the links of devices.
 
 Each direction of a link carries one transfer after the other.
 Evicted bytes count as resident until the eviction has ended, and restored bytes from the end of the restore.
@@ -21,7 +21,7 @@ class MemoryTransfers(EventQueue):
         super().__init__()
         self.costs = costs
         self.bytes_out = self.bytes_in = 0
-        self.bytes_faulted = 0  # part of the bytes above that moved by page faults
+        self.bytes_faulted = 0  # part of `bytes_out` that page faults have moved
 
     def handle_event(self, event: ev.Event) -> None:
         raise NotImplementedError

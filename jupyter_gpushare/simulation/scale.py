@@ -1,4 +1,4 @@
-"""Cost of a decision by the number of clients, while the devices are always contended.
+"""Cost of a decision by the number of clients, while the devices are always contended, and speed of a simulated day.
 
 Times are processor time, so that other work on the machine does not count.
 """
@@ -80,7 +80,7 @@ def contended_workload(clients: int, devices: int, seed: int = 1) -> Workload:
             _CellSequence(seed, number),
             min(memory, DEVICE.memory // 2),
             arrives=number * 1e-4,
-            tenant=str(number % 50),
+            user=str(number % 50),
         )
         for number in range(clients)
     )

@@ -81,7 +81,7 @@ class SimulatedAgent(ExecutionModel):
         self._next_deadline = NEVER if due is None else due
 
     def run_until(self, end: float, on_progress: Callable[[float], None] | None = None) -> None:
-        """Run all timers and deadlines up to `end`, and call `on_progress` with the time now and then."""
+        """Run all timers and deadlines up to `end`, and call `on_progress` periodically with the time."""
         heap, actions = self._heap, self._actions
         count = 0
         while True:
@@ -103,7 +103,7 @@ class SimulatedAgent(ExecutionModel):
             count += 1
             if on_progress is not None and not count & 0xFFF:
                 on_progress(self.now)
-        self.handled_timers += count
+        self.handled_events += count
         self.now = end
 
     # --- commands

@@ -1,4 +1,4 @@
-"""Simulation of a workload: clients arrive, think, run cells and depart, while results are counted."""
+"""Simulation of a workload: arrivals, cells, restarts and departures of clients, and outages of devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RESTART_SECONDS = 5.0  # from the end of a client's process to the start of the
 class Simulation(SimulatedAgent):
     """Simulation of a workload under settings.
 
-    The simulation itself draws no random numbers; the workload has them.
+    The simulation is deterministic; all random values are in the workload.
     `details` collects the data of pictures.
     """
 
@@ -73,22 +73,22 @@ class Simulation(SimulatedAgent):
             self._schedule_lifecycle_event(client)
 
     def run(self, seconds: float, on_progress: Callable[[float], None] | None = None) -> Results:
-        """Simulate `seconds`, and call `on_progress` with the time now and then."""
+        """Simulate `seconds`, and call `on_progress` periodically with the time."""
         self.run_until(seconds, on_progress)
         self._end_open_intervals()
         results = self.results
         results.finish(self.all_clients, self.devices.values(), seconds)
         results.free += self.free_capacity.free
-        results.lost += self.free_capacity.unusable
+        results.unusable += self.free_capacity.unusable
         results.switches += self.switches
         results.bytes_moved += self.bytes_in + self.bytes_out
         results.bytes_faulted += self.bytes_faulted
-        results.events += self.handled_timers
+        results.events += self.handled_events
         results.decisions += self.decisions
         return results
 
     def _end_open_intervals(self) -> None:
-        """Count work, waits and turns that go on up to now."""
+        """Record the work, waits and turns that are open at the end."""
         for client in self.all_clients:
             self.end_work(client)
             self.end_wait(client)
@@ -122,7 +122,7 @@ class Simulation(SimulatedAgent):
     def _arrive(self, client: SimClient) -> None:
         spec = client.spec
         try:
-            self.handle_event(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
+            self.handle_event(ev.ClientRegistered(client.id, spec.user, client.id, spec.quota, spec.gpus))
         except Refused:
             self.results.refused += 1
             client.lifecycle = iter(())
@@ -135,7 +135,7 @@ class Simulation(SimulatedAgent):
         spec = client.spec
         if any(self.devices[uuid].has_failed for uuid in self.scheduler.clients[client.id].devices):
             # A restarted kernel registers again, and may get another device.
-            self.handle_event(ev.ClientRegistered(client.id, spec.tenant, client.id, spec.quota, spec.gpus))
+            self.handle_event(ev.ClientRegistered(client.id, spec.user, client.id, spec.quota, spec.gpus))
         uuids = self.scheduler.clients[client.id].devices
         client.devices = tuple(self.devices[uuid] for uuid in uuids)
         if not uuids or any(device.has_failed for device in client.devices):
@@ -227,7 +227,7 @@ class Simulation(SimulatedAgent):
             self.handle_event(client.cell_started)
         elif client.activity == ON_GPU:
             self.end_work(client)
-            client.gpu_seconds += client.remaining_gpu_seconds  # a rest that is due to rounding
+            client.gpu_seconds += client.remaining_gpu_seconds  # the remainder of rounding
             client.remaining_gpu_seconds = 0.0
             client.idle_since = self.now
         elif client.activity == INACTIVE:
@@ -273,7 +273,7 @@ class Simulation(SimulatedAgent):
 
 
 def _memory_fraction(spec: Participant, workload: Workload) -> float:
-    """Return the fraction of a device's memory that the participant needs on each of its devices."""
+    """Return the memory that the participant needs on each of its devices, over the memory of the first device."""
     return spec.memory / spec.gpus / workload.devices[0].memory
 
 

@@ -1,4 +1,4 @@
-"""Buttons of a view, each of which sends one request to the coordinator on a connection of its own."""
+"""Buttons and quota form of a view, which send one request for each press, on a connection of its own."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Interface of the coordinator to other programs: messages, addresses, Python clients, the page."""
+"""Interface of the coordinator to other programs: messages, addresses, quotas, Python clients and the page."""

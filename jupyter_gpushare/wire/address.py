@@ -1,4 +1,4 @@
-"""Paths of the coordinator's socket, its log and the lock files of devices.
+"""Addresses of the coordinator's socket and metrics, and directories of its socket, its state and the lock files.
 
 This module imports the standard library only, because every start of a kernel imports it.
 """

@@ -1,4 +1,4 @@
-"""Page in Python: the structs of `native/shim/base/page.h`, which cffi reads, over a mapped memfd."""
+"""Page and client page in Python: the structs of `native/shim/base/page.h`, which cffi reads, over mapped memfds."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ OUT, IN, CLOSING, STEP, LEAVING = range(5)  # turn.phase
 BLOCKS, TIME = range(2)  # budget_unit
 FIRST_TURN, LAST_TURN = 1 << 32, 1 << 62  # bounds of turn numbers
 _MEMORY_MODES = ("", *quotas.MEMORY_MODES)  # by number
+_BYPASSING_LIBRARIES = ("NVDEC", "NVENC", "OptiX")  # by bit
 
 
 class BadPage(ValueError):
@@ -108,6 +109,11 @@ def layout() -> tuple[cffi.FFI, dict[str, int]]:
 def memory_mode(number: int) -> str:
     """Return the name of the mode in `report.memory_mode`, or an empty string if the process has not set it."""
     return _MEMORY_MODES[number] if 0 <= number < len(_MEMORY_MODES) else ""
+
+
+def bypassing_libraries(bits: int) -> list[str]:
+    """Return the names of the libraries in `report.bypassing_libraries`, whose work may pass the gate."""
+    return [name for number, name in enumerate(_BYPASSING_LIBRARIES) if bits >> number & 1]
 
 
 def is_resident_exact(mode: int, uses_managed_memory: int) -> bool:

@@ -1,4 +1,4 @@
-"""Quotas as users write and read them."""
+"""Text forms of quotas, as users write and read them, and the names of memory modes."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+/** List of the plugins of this extension. */
+
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { actionsPlugin } from './actions/plugin';

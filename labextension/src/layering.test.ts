@@ -1,3 +1,5 @@
+/** Tests of the order of imports in `src`, and of the check of that order. */
+
 import { readdirSync, readFileSync } from 'fs';
 import * as path from 'path';
 

@@ -1,3 +1,5 @@
+/** Plugin that provides the state of sharing to the other plugins. */
+
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';

@@ -1,3 +1,5 @@
+/** Token of the shared state, and the id of the plugin with the settings. */
+
 import { Token } from '@lumino/coreutils';
 
 import type { SettingsModel } from './base/settings';

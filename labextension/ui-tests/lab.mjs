@@ -1,5 +1,5 @@
 /**
- * A front end in a real browser, for tests.
+ * Page object of a front end in a real browser, for tests.
  *
  * GPUSHARE_UI_ARTIFACTS is the folder of screenshots, by default
  * ui-tests/artifacts. CHROMIUM is the browser, by default /usr/bin/chromium.

@@ -1,4 +1,4 @@
-/** The side panel and the dialogs of its actions, for tests. */
+/** Page object of the side panel and the dialogs of its actions, for tests. */
 
 import { waitUntil } from './jupyter.mjs';
 

@@ -1,4 +1,4 @@
-/** Notebooks and browser pages that the tests of a file share. */
+/** Fixture of a test file: its notebooks and browser pages, closed at the end. */
 import { after, before, test } from 'node:test';
 
 import { Notebook, skip } from './jupyter.mjs';

@@ -1,4 +1,5 @@
-/* The table of allocations: an array in address order. */
+/* Allocation and release of memory: its mapping, its charge to the machine, and the table of allocations, an array in
+ * address order, with pins that hold an allocation in place. */
 #define _GNU_SOURCE
 #include "alloc.h"
 
@@ -171,15 +172,15 @@ static void uncharge(struct sim_alloc *alloc) {
         close(alloc->file);
     } else if (alloc->pool) {
         pool_give(alloc->pool, alloc->mapped);
-    } else if (alloc->kind == ALLOC_PLAIN)
-        machine_discharge(sim.machine, alloc->device, sim.slot, alloc->mapped);
-    else if (alloc->kind == ALLOC_MANAGED)
+    } else if (alloc_is_paged(alloc))
         machine_range_close(sim.machine, alloc->device, alloc->range);
+    else if (alloc->kind == ALLOC_PLAIN || alloc->kind == ALLOC_MANAGED)
+        machine_discharge(sim.machine, alloc->device, sim.slot, alloc->mapped);
 }
 
 /* Take the bytes of ordinary memory from the pool, or from the device. */
 static int charge(struct sim_alloc *alloc, uint64_t *evicted) {
-    if (alloc->kind != ALLOC_PLAIN)
+    if (alloc_is_paged(alloc) || (alloc->kind != ALLOC_PLAIN && alloc->kind != ALLOC_MANAGED))
         return 0;
     return alloc->pool ? pool_take(alloc->pool, alloc->mapped, evicted)
                        : machine_charge(sim.machine, alloc->device, sim.slot, alloc->mapped, evicted);
@@ -197,7 +198,7 @@ static CUresult allocate(struct sim_context *context, enum sim_alloc_kind kind, 
     alloc->kind = kind;
     alloc->size = bytes;
     alloc->mapped = round_size(kind, bytes);
-    alloc->context = context;
+    alloc->context = context_of_memory(context);
     alloc->device = context->device;
     alloc->flags = flags;
     alloc->pool = pool;
@@ -206,12 +207,12 @@ static CUresult allocate(struct sim_context *context, enum sim_alloc_kind kind, 
     uint64_t evicted = 0;
     if (charge(alloc, &evicted))
         goto no_room;
-    if (kind == ALLOC_MANAGED) {
+    if (alloc_is_paged(alloc)) {
         if ((alloc->range = machine_range_open(sim.machine, alloc->device, sim.slot)) < 0)
             goto no_room;
         residency_open(alloc);
     }
-    if ((kind == ALLOC_MANAGED && !alloc->place) || !(alloc->base = (uint64_t)map(alloc)))
+    if ((alloc_is_paged(alloc) && !alloc->place) || !(alloc->base = (uint64_t)map(alloc)))
         goto no_memory;
     if (alloc_insert(alloc)) {
         unmap(alloc);
@@ -253,7 +254,7 @@ CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, u
     alloc->kind = ALLOC_REGISTERED;
     alloc->base = base;
     alloc->size = alloc->mapped = bytes;
-    alloc->context = context;
+    alloc->context = context_of_memory(context);
     alloc->device = context->device;
     alloc->flags = flags;
     alloc->id = atomic_fetch_add(&sim.next_id, 1) + 1;

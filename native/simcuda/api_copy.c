@@ -21,7 +21,7 @@ static uint64_t extent(size_t width, size_t height, size_t pitch) {
 }
 
 /* Find the memory of an address: *pageable if it is not the driver's. A device address must be the driver's. */
-static CUresult look(uint64_t address, uint64_t bytes, int side, int *is_host, int *pageable) {
+static CUresult find_memory(uint64_t address, uint64_t bytes, int side, int *is_host, int *pageable) {
     struct sim_alloc *alloc = alloc_pin(address);
     int known = alloc != NULL;
     struct sim_alloc *whole = known ? alloc_pin_range(address, bytes) : NULL;
@@ -42,8 +42,9 @@ static CUresult transfer(struct sim_stream *stream, const struct transfer *t, in
         return CUDA_SUCCESS;
     int dst_host, src_host, dst_pageable, src_pageable;
     uint64_t src_bytes = extent(t->width, t->height, t->src_pitch);
-    CUresult result = look(t->dst, extent(t->width, t->height, t->dst_pitch), t->dst_side, &dst_host, &dst_pageable);
-    if (result || (result = look(t->src, src_bytes, t->src_side, &src_host, &src_pageable)))
+    CUresult result =
+        find_memory(t->dst, extent(t->width, t->height, t->dst_pitch), t->dst_side, &dst_host, &dst_pageable);
+    if (result || (result = find_memory(t->src, src_bytes, t->src_side, &src_host, &src_pageable)))
         return result;
     int capturing = atomic_load(&stream->capture) != NULL;
     if (synchronous && capturing)

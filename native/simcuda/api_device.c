@@ -1,4 +1,4 @@
-/* Initialisation, version, errors, devices. */
+/* Initialisation, the version, names of errors, devices (CUDA_VISIBLE_DEVICES), and their description as JSON. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "simlog.h"
 
 /* The driver's state does not survive a fork: the child may neither call the driver nor start it again. */
-static void forget_in_child(void) {
+static void mark_forked(void) {
     int ready = SIM_READY;
     atomic_compare_exchange_strong(&sim.state, &ready, SIM_FORKED);
 }
@@ -74,7 +74,9 @@ static CUresult start(void) {
     find_visible();
     if (sim.params.log[0] && simlog_open(sim.params.log, problem, sizeof problem))
         fprintf(stderr, "simulated GPU: %s\n", problem);
-    pthread_atfork(NULL, NULL, forget_in_child);
+    pthread_atfork(NULL, NULL, mark_forked);
+    /* As with the real driver, an exit handler that is older than cuInit finds the driver gone (openucx/ucx #11275). */
+    atexit(sim_end);
     return sim.visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
@@ -84,8 +86,8 @@ CUresult cuInit(unsigned flags) {
     int state = atomic_load(&sim.state);
     if (state == SIM_READY)
         return CUDA_SUCCESS;
-    if (state == SIM_FORKED)
-        return CUDA_ERROR_NOT_INITIALIZED;
+    if (state == SIM_FORKED || state == SIM_ENDED)
+        return sim_ready();
     static CUresult refused;
     pthread_mutex_lock(&sim.lock);
     CUresult result = atomic_load(&sim.state) == SIM_READY ? CUDA_SUCCESS : sim.machine ? refused : start();

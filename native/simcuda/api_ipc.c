@@ -28,8 +28,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     return CUDA_SUCCESS;
 }
 
-/* The exporter's file, opened through its process. The file is gone with that process, and the start time excludes
- * another process with the same number. */
+/* The exporter's file, opened through its process. The file is gone with that process, and the inode excludes the file
+ * of another process with the same number. */
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
     struct content content;
     struct stat st;

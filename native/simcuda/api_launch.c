@@ -1,4 +1,4 @@
-/* Launches and host functions. */
+/* Calls that submit launches and host functions. */
 #include <stdio.h>
 #include <string.h>
 

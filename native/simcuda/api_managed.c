@@ -10,6 +10,13 @@ static int is_place(CUmemLocation location) {
            location.type == CU_MEM_LOCATION_NUMA_HERE;
 }
 
+/* Without concurrent managed access the driver neither prefetches to a device nor takes advice about it. */
+static int is_device_without_paging(CUmemLocation location) {
+    int index;
+    return location.type == CU_MEM_LOCATION_DEVICE && device_of(location.id, &index) == CUDA_SUCCESS &&
+           !sim.params.device[index].concurrent_managed_access;
+}
+
 static CUmemLocation location_of(CUdevice device) {
     CUmemLocation location = {device == CU_DEVICE_CPU ? CU_MEM_LOCATION_HOST : CU_MEM_LOCATION_DEVICE,
                               device == CU_DEVICE_CPU ? 0 : device};
@@ -30,6 +37,7 @@ CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_
                                    unsigned flags, CUstream handle) {
     struct sim_stream *stream;
     struct sim_command *command;
+    int to_device = location.type == CU_MEM_LOCATION_DEVICE;
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
         return result;
@@ -37,6 +45,8 @@ CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_place(location))
         return location.type == CU_MEM_LOCATION_DEVICE ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+    if (is_device_without_paging(location) || !sim.params.device[stream->context->device].concurrent_managed_access)
+        return CUDA_ERROR_INVALID_DEVICE;
     if (atomic_load(&stream->capture))
         return capture_refuse(stream);
     struct sim_alloc *alloc = pin_managed(address, bytes);
@@ -50,8 +60,11 @@ CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_
     command->kind = COMMAND_PREFETCH;
     command->prefetch.address = address;
     command->prefetch.bytes = bytes;
-    command->prefetch.to_device = location.type == CU_MEM_LOCATION_DEVICE;
-    return engine_commit(stream);
+    command->prefetch.to_device = to_device;
+    result = engine_commit(stream);
+    /* The driver maps pages on the host before it returns, so the caller waits for the copies (uvm_api_migrate in
+     * uvm_migrate.c of NVIDIA's open kernel modules). */
+    return result || to_device ? result : engine_synchronize(stream);
 }
 
 CUresult sim_cuMemPrefetchAsync(CUstream fallback, CUdeviceptr address, size_t bytes, CUdevice device,
@@ -80,6 +93,8 @@ CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLoca
     if (advice < CU_ADVISE_SET_READ_MOSTLY || advice > CU_ADVISE_UNSET_ACCESSED_BY ||
         (needs_place && !is_place(location)))
         return CUDA_ERROR_INVALID_VALUE;
+    if (needs_place && is_device_without_paging(location))
+        return CUDA_ERROR_INVALID_DEVICE;
     struct sim_alloc *alloc = pin_managed(address, bytes);
     if (!alloc)
         return CUDA_ERROR_INVALID_VALUE;

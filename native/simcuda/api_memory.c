@@ -1,4 +1,4 @@
-/* Allocation and release. */
+/* Calls that allocate, register and release memory, also in the order of a stream; and the memory that is free. */
 #include "api.h"
 #include "alloc.h"
 

@@ -1,15 +1,16 @@
-/* Queries of addresses. */
+/* Queries of addresses: ranges, flags, attributes. */
 #include <string.h>
 
 #include "api.h"
 #include "vmm.h"
 
+/* There is no answer for unified memory (openucx/ucx pull request 7485). */
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     SIM_ENTER();
     CUdeviceptr start;
     size_t size;
     struct sim_alloc *alloc = alloc_pin(address);
-    CUresult result = alloc ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    CUresult result = alloc && alloc->kind != ALLOC_MANAGED ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
     if (alloc && alloc->kind == ALLOC_RESERVED) { /* one mapping, without its neighbours */
         if (vmm_attribute(alloc, CU_POINTER_MAPPING_BASE, address, &start) ||
             vmm_attribute(alloc, CU_POINTER_MAPPING_SIZE, address, &size))
@@ -74,8 +75,10 @@ static CUresult attribute_of(const struct sim_alloc *alloc, int attribute, CUdev
         *(void **)data = (void *)address;
         return CUDA_SUCCESS;
     case CU_POINTER_SYNC_MEMOPS:
-    case CU_POINTER_RDMA_CAPABLE:
         *(int *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_RDMA_CAPABLE: /* for unified memory an assumption, the worse one for the shim */
+        *(int *)data = !is_host(alloc);
         return CUDA_SUCCESS;
     case CU_POINTER_BUFFER_ID:
     case CU_POINTER_BLOCK_ID:
@@ -162,10 +165,13 @@ CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CU
     return result;
 }
 
+/* Mapped memory has no such setting (openucx/ucx issue 9895). Copies here are synchronous enough without it. */
 CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
     SIM_ENTER();
     struct sim_alloc *alloc = alloc_pin(address);
     CUresult result = alloc && value && attribute == CU_POINTER_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!result && alloc->kind == ALLOC_RESERVED)
+        result = CUDA_ERROR_NOT_SUPPORTED;
     alloc_unpin(alloc);
     return result;
 }

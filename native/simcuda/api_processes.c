@@ -10,7 +10,7 @@
 #include "api.h"
 #include "machine.h"
 
-static const struct machine *look(const char *path) {
+static const struct machine *map_machine(const char *path) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
@@ -33,7 +33,7 @@ int simcuda_processes(char *json, size_t size) {
         size = 0;
     if (sim_params_load(&params, problem, sizeof problem))
         return -1;
-    const struct machine *machine = look(params.machine);
+    const struct machine *machine = map_machine(params.machine);
     int n = snprintf(json, size, "["), devices = machine ? machine->params.devices : 0;
     for (int i = 0; i < devices && i < SIM_MAX_DEVICES; i++) {
         const struct machine_device *device = &machine->device[i];

@@ -26,7 +26,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 }
 
 /* A query of a capturing stream is refused, and so is one of the legacy stream while a blocking stream captures. */
-static CUresult check_look(CUstream fallback, CUstream handle, struct sim_stream **out) {
+static CUresult check_query(CUstream fallback, CUstream handle, struct sim_stream **out) {
     CUresult result = stream_resolve(handle, fallback, out);
     if (result)
         return result;
@@ -37,13 +37,13 @@ static CUresult check_look(CUstream fallback, CUstream handle, struct sim_stream
 
 CUresult sim_cuStreamQuery(CUstream fallback, CUstream handle) {
     struct sim_stream *stream;
-    CUresult result = check_look(fallback, handle, &stream);
+    CUresult result = check_query(fallback, handle, &stream);
     return result ? result : engine_is_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult sim_cuStreamSynchronize(CUstream fallback, CUstream handle) {
     struct sim_stream *stream;
-    CUresult result = check_look(fallback, handle, &stream);
+    CUresult result = check_query(fallback, handle, &stream);
     return result ? result : engine_synchronize(stream);
 }
 
@@ -58,6 +58,10 @@ CUresult sim_cuStreamSynchronize(CUstream fallback, CUstream handle) {
 
 CUresult sim_cuStreamGetCtx(CUstream fallback, CUstream handle, CUcontext *out) {
     OF_STREAM(*out = stream->context);
+}
+
+CUresult sim_cuStreamGetCtx_v2(CUstream fallback, CUstream handle, CUcontext *out, CUgreenCtx *green) {
+    OF_STREAM((*out = context_of_memory(stream->context), *green = stream->context->green));
 }
 
 CUresult sim_cuStreamGetFlags(CUstream fallback, CUstream handle, unsigned *out) {

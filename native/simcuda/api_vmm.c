@@ -83,7 +83,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct sim_physical *physical = physical_of(handle), *list = NULL;
     if (physical) {
         physical->handles--;
-        vmm_forget(physical, &list);
+        vmm_remove_unused(physical, &list);
     }
     alloc_unlock();
     vmm_destroy(list);
@@ -253,8 +253,10 @@ static CUresult attribute_of(const struct sim_alloc *range, const struct sim_map
     case CU_POINTER_SYNC_MEMOPS:
     case CU_POINTER_IS_MANAGED:
     case CU_POINTER_IPC_CAPABLE:
-    case CU_POINTER_RDMA_CAPABLE:
         *(int *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_RDMA_CAPABLE:
+        *(int *)data = mapping->physical->properties.rdma;
         return CUDA_SUCCESS;
     case CU_POINTER_BUFFER_ID:
     case CU_POINTER_BLOCK_ID:

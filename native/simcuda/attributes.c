@@ -30,7 +30,6 @@ static const struct {
     {82, 65536},                                   /* registers per multiprocessor */
     {83, 1},                                       /* managed memory */
     {87, 32},                                      /* single to double precision */
-    {89, 1},                                       /* concurrent managed access */
     {90, 1},                                       /* compute preemption: time slices */
     {91, 1},                                       /* host pointers of registered memory are device pointers */
     {92, 1},          {93, 1},    {94, 1},         /* stream memory operations */
@@ -39,6 +38,7 @@ static const struct {
     {99, 1},                                       /* host registration */
     {102, 1},         {103, 1},                    /* virtual memory management, handles as descriptors */
     {106, 16},                                     /* blocks per multiprocessor */
+    {110, 1},         {116, 1},                    /* GPUDirect RDMA, of mapped memory and of any */
     {115, 1},                                      /* memory pools */
     {122, 1},         {123, 1},                    /* stream memory operations */
 };
@@ -59,6 +59,8 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
         *value = params->compute_major;
     else if (attribute == 76)
         *value = params->compute_minor;
+    else if (attribute == 89)
+        *value = params->concurrent_managed_access;
     else
         for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
             if (constants[i].attribute == attribute)

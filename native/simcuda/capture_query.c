@@ -1,4 +1,4 @@
-/* Queries of captures, none of which disturbs a capture. */
+/* Queries of captures, none of which disturbs a capture; and the exchange of the thread's capture mode. */
 #include "api.h"
 
 /* The legacy stream is unusable, but not itself capturing, while a blocking stream captures. */

@@ -1,13 +1,36 @@
-/* Contexts: the calling thread's stack of them, their creation and destruction. */
+/* Contexts, primary ones too: creation and destruction, the calling thread's stack of them, synchronisation, and the
+ * error that a context keeps. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc.h"
 #include "api.h"
 
+/* The driver's global state ends with the process, and calls after that are undefined (CUDA programming guide,
+ * "Initialization"). The thread that ends the process gets an error. Another thread may crash. */
+static CUresult refuse_after_end(void) {
+    if (sim.params.strict_exit && !pthread_equal(sim.ending, pthread_self())) {
+        fputs("simulated GPU: a thread uses the driver after the driver has ended with the process\n", stderr);
+        abort();
+    }
+    return CUDA_ERROR_DEINITIALIZED;
+}
+
+void sim_end(void) {
+    int ready = SIM_READY;
+    sim.ending = pthread_self();
+    if (!atomic_compare_exchange_strong(&sim.state, &ready, SIM_ENDED) || !sim.params.strict_exit ||
+        !atomic_load(&sim.waits))
+        return;
+    fputs("simulated GPU: the process ends while a thread is inside the driver\n", stderr);
+    abort();
+}
+
 CUresult sim_ready(void) {
-    if (__builtin_expect(atomic_load_explicit(&sim.state, memory_order_acquire) != SIM_READY, 0))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    int state = atomic_load_explicit(&sim.state, memory_order_acquire);
+    if (__builtin_expect(state != SIM_READY, 0))
+        return state == SIM_ENDED ? refuse_after_end() : CUDA_ERROR_NOT_INITIALIZED;
     if (__builtin_expect(sim_thread.in_callback, 0))
         return CUDA_ERROR_NOT_PERMITTED; /* host functions must not call the driver */
     return CUDA_SUCCESS;
@@ -35,22 +58,15 @@ void context_fail(struct sim_context *context, CUresult error) {
     atomic_compare_exchange_strong(&context->error, &expected, error);
 }
 
-static CUresult context_open(int device, unsigned flags, int is_primary, struct sim_context **out) {
-    const struct sim_device_params *params = &sim.params.device[device];
-    uint64_t evicted = 0;
-    if (machine_charge(sim.machine, device, sim.slot, params->context_memory, &evicted))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+CUresult context_new(int device, unsigned flags, struct sim_context **out) {
     struct sim_context *context = object_get(MAGIC_CONTEXT, sizeof *context);
-    if (!context) {
-        machine_discharge(sim.machine, device, sim.slot, params->context_memory);
+    if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     memset(context, 0, sizeof *context);
     pthread_mutex_init(&context->lock, NULL);
     context->flags = flags;
     context->id = atomic_fetch_add(&sim.next_id, 1) + 1;
     context->device = device;
-    context->is_primary = is_primary;
     context->magic = MAGIC_CONTEXT;
     CUresult result = stream_open(context, 0, 0, &context->legacy);
     if (result)
@@ -58,10 +74,37 @@ static CUresult context_open(int device, unsigned flags, int is_primary, struct 
     context->legacy->is_legacy = 1;
     context->legacy->is_blocking = 0;
     context->legacy->handle = CU_STREAM_LEGACY;
-    context->next = sim.contexts;
-    sim.contexts = context;
     *out = context;
     return CUDA_SUCCESS;
+}
+
+static CUresult context_open(int device, unsigned flags, int is_primary, struct sim_context **out) {
+    const struct sim_device_params *params = &sim.params.device[device];
+    uint64_t evicted = 0;
+    if (machine_charge(sim.machine, device, sim.slot, params->context_memory, &evicted))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = context_new(device, flags, out);
+    if (result) {
+        machine_discharge(sim.machine, device, sim.slot, params->context_memory);
+        return result;
+    }
+    (*out)->is_primary = is_primary;
+    (*out)->next = sim.contexts;
+    sim.contexts = *out;
+    return CUDA_SUCCESS;
+}
+
+static void close_streams(struct sim_context *context) {
+    pthread_mutex_lock(&context->lock);
+    struct sim_stream *streams = context->streams;
+    context->streams = NULL;
+    pthread_mutex_unlock(&context->lock);
+    while (streams) {
+        struct sim_stream *next = streams->next;
+        streams->next = NULL;
+        stream_close(streams, 1);
+        streams = next;
+    }
 }
 
 /* sim.lock is held, and released while the work in flight ends. */
@@ -74,40 +117,81 @@ static void context_close(struct sim_context *context) {
     context_synchronize(context);
     context->magic = 0;
     module_unload_context(context);
-    pthread_mutex_lock(&context->lock);
-    struct sim_stream *streams = context->streams;
-    context->streams = NULL;
-    pthread_mutex_unlock(&context->lock);
-    while (streams) {
-        struct sim_stream *next = streams->next;
-        streams->next = NULL;
-        stream_close(streams, 1);
-        streams = next;
-    }
+    close_streams(context);
     alloc_free_context(context);
     machine_discharge(sim.machine, context->device, sim.slot, sim.params.device[context->device].context_memory);
     object_put(context, MAGIC_CONTEXT);
 }
 
-CUresult context_synchronize(struct sim_context *context) {
-    pthread_mutex_lock(&context->lock);
-    size_t count = 0;
-    for (struct sim_stream *stream = context->streams; stream; stream = stream->next)
-        count++;
+/* Ends of all that the context and its green contexts have submitted. */
+struct sim_points {
+    size_t count;
     struct {
         struct sim_stream *stream;
         uint64_t position;
-    } *points = malloc((count + 1) * sizeof *points);
-    size_t filled = 0;
-    for (struct sim_stream *stream = context->streams; points && stream && filled < count; stream = stream->next) {
-        points[filled].stream = stream;
-        points[filled++].position = atomic_load(&stream->tail);
+    } point[];
+};
+
+static struct sim_points *add_points(struct sim_points *points, struct sim_context *context) {
+    pthread_mutex_lock(&context->lock);
+    for (struct sim_stream *stream = context->streams; stream; stream = stream->next) {
+        size_t count = points ? points->count : 0;
+        struct sim_points *grown = realloc(points, sizeof *points + (count + 1) * sizeof *points->point);
+        if (!grown)
+            break;
+        points = grown;
+        points->count = count + 1;
+        points->point[count].stream = stream;
+        points->point[count].position = atomic_load(&stream->tail);
     }
+    for (struct sim_context *green = context->greens; green; green = green->next)
+        points = add_points(points, green);
     pthread_mutex_unlock(&context->lock);
-    for (size_t i = 0; i < filled; i++)
-        engine_wait(points[i].stream, points[i].position);
+    return points;
+}
+
+struct sim_points *context_points(struct sim_context *context) {
+    return add_points(NULL, context);
+}
+
+void points_await(void *data) {
+    struct sim_points *points = data;
+    for (size_t i = 0; points && i < points->count; i++)
+        engine_wait(points->point[i].stream, points->point[i].position);
     free(points);
+}
+
+CUresult context_synchronize(struct sim_context *context) {
+    points_await(context_points(context));
     return atomic_load(&context->error);
+}
+
+CUresult context_retain(int device, struct sim_context **out) {
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&sim.lock);
+    if (!sim.primary[device].context)
+        result = context_open(device, sim.primary[device].flags, 1, &sim.primary[device].context);
+    if (!result) {
+        sim.primary[device].references++;
+        *out = sim.primary[device].context;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+CUresult context_release(int device, int reset) {
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&sim.lock);
+    struct sim_context *context = sim.primary[device].context;
+    if (!context) {
+        result = reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    } else if (reset || --sim.primary[device].references == 0) {
+        sim.primary[device].context = NULL;
+        sim.primary[device].references = 0;
+        context_close(context);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return result;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
@@ -116,34 +200,14 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
     CUresult result = device_of(device, &index);
     if (result || !out)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
-    if (!sim.primary[index].context)
-        result = context_open(index, sim.primary[index].flags, 1, &sim.primary[index].context);
-    if (!result) {
-        sim.primary[index].references++;
-        *out = sim.primary[index].context;
-    }
-    pthread_mutex_unlock(&sim.lock);
-    return result;
+    return context_retain(index, out);
 }
 
 static CUresult primary_end(CUdevice device, int reset) {
     int index;
     SIM_ENTER();
     CUresult result = device_of(device, &index);
-    if (result)
-        return result;
-    pthread_mutex_lock(&sim.lock);
-    struct sim_context *context = sim.primary[index].context;
-    if (!context) {
-        result = reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-    } else if (reset || --sim.primary[index].references == 0) {
-        sim.primary[index].context = NULL;
-        sim.primary[index].references = 0;
-        context_close(context);
-    }
-    pthread_mutex_unlock(&sim.lock);
-    return result;
+    return result ? result : context_release(index, reset);
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
@@ -175,6 +239,38 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
     return result;
 }
 
+/* A green context can be current in one thread only (cuGreenCtxCreate, CUDA_ERROR_CONTEXT_ALREADY_IN_USE). */
+static CUresult hold(struct sim_context *context) {
+    if (!context || !context->green)
+        return CUDA_SUCCESS;
+    if (!thread_more()) /* its end lets go of the context */
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&context->lock);
+    int own = !context->holds || pthread_equal(context->holder, pthread_self());
+    if (own) {
+        context->holder = pthread_self();
+        context->holds++;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return own ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_ALREADY_IN_USE;
+}
+
+static void let_go(struct sim_context *context) {
+    if (!context_is_valid(context) || !context->green)
+        return;
+    pthread_mutex_lock(&context->lock);
+    context->holds--;
+    pthread_mutex_unlock(&context->lock);
+}
+
+void context_leave_all(void) {
+    let_go(sim_thread.current);
+    for (int i = 0; i < sim_thread.depth; i++)
+        let_go(sim_thread.more->stack[i]);
+    sim_thread.current = NULL;
+    sim_thread.depth = 0;
+}
+
 CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device) {
     int index;
     SIM_ENTER();
@@ -198,7 +294,7 @@ CUresult cuCtxCreate_v4(CUcontext *out, void *params, unsigned flags, CUdevice d
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
     SIM_ENTER();
-    if (!context_is_valid(context))
+    if (!context_is_valid(context) || context->green)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (sim_thread.current == context)
         cuCtxPopCurrent_v2(NULL);
@@ -216,6 +312,9 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
     struct sim_thread_more *more = thread_more();
     if (!more || sim_thread.depth == SIM_STACK)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = hold(context);
+    if (result)
+        return result;
     more->stack[sim_thread.depth++] = sim_thread.current;
     sim_thread.current = context;
     return CUDA_SUCCESS;
@@ -227,6 +326,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *out) {
         return CUDA_ERROR_INVALID_CONTEXT;
     if (out)
         *out = sim_thread.current;
+    let_go(sim_thread.current);
     sim_thread.current = sim_thread.depth ? sim_thread.more->stack[--sim_thread.depth] : NULL;
     return CUDA_SUCCESS;
 }
@@ -235,6 +335,10 @@ CUresult cuCtxSetCurrent(CUcontext context) {
     SIM_ENTER();
     if (context && !context_is_valid(context))
         return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = hold(context);
+    if (result)
+        return result;
+    let_go(sim_thread.current);
     sim_thread.current = context;
     return CUDA_SUCCESS;
 }

@@ -13,6 +13,7 @@
 #define CUgraphExec_st sim_graph_exec
 #define CUarray_st sim_array
 #define CUmemPoolHandle_st sim_pool
+#define CUgreenCtx_st sim_green
 #include "../shim/driver/cuda_types.h"
 
 #define SIM_DRIVER_VERSION 13000
@@ -44,6 +45,7 @@ typedef struct sim_module *CUmodule;
     X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "no kernel image is available for execution on the device")                   \
     X(CUDA_ERROR_MAP_FAILED, 205, "mapping of buffer object failed")                                                   \
     X(CUDA_ERROR_UNSUPPORTED_LIMIT, 215, "limit is not supported on this architecture")                                \
+    X(CUDA_ERROR_CONTEXT_ALREADY_IN_USE, 216, "exclusive-thread device already in use by a different thread")          \
     X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217, "peer access is not supported between these two devices")               \
     X(CUDA_ERROR_INVALID_PTX, 218, "a PTX JIT compilation failed")                                                     \
     X(CUDA_ERROR_FILE_NOT_FOUND, 301, "file not found")                                                                \
@@ -173,6 +175,21 @@ enum {
 
 enum { CU_PROC_LEGACY = 1, CU_PROC_PER_THREAD = 2 };
 enum { CU_PROC_FOUND, CU_PROC_NOT_FOUND, CU_PROC_VERSION_TOO_OLD };
+
+/* As in CUDA 13; CUDA 12 has the first field of `sm` only. */
+enum { CU_DEV_RESOURCE_SM = 1 };
+typedef struct CUdevResource {
+    int type;
+    unsigned char padding[92];
+    union {
+        struct {
+            unsigned count, min_partition, alignment, flags;
+        } sm;
+        unsigned char room[40];
+    };
+    struct CUdevResource *next;
+} CUdevResource;
+typedef struct sim_resources *CUdevResourceDesc;
 
 typedef struct {
     CUhostFn function;

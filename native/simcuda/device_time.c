@@ -15,7 +15,7 @@ uint64_t device_time_scaled(double seconds) {
 /* A command begins at `now`. */
 void device_time_enter(struct sim_stream *stream, uint64_t now) {
     stream->transferred = 0;
-    if (stream->on_device && now - stream->device_looked < CREDIT_NS)
+    if (stream->on_device && now - stream->device_sampled_at < CREDIT_NS)
         return;
     if (!stream->on_device)
         slices_enter(sim.machine, stream->context->device, sim.slot);
@@ -26,12 +26,12 @@ void device_time_enter(struct sim_stream *stream, uint64_t now) {
         stream->device_target = consumed - CREDIT_NS;
     stream->on_device = 1;
     stream->device_consumed = consumed;
-    stream->device_looked = now;
+    stream->device_sampled_at = now;
 }
 
 /* Return how long before `now` (negative: after) the beginning command would have begun without wake-up latency. */
 int64_t device_time_lateness(const struct sim_stream *stream, uint64_t now) {
-    return (int64_t)(stream->device_consumed + (now - stream->device_looked) - stream->device_target);
+    return (int64_t)(stream->device_consumed + (now - stream->device_sampled_at) - stream->device_target);
 }
 
 void execute_leave_device(struct sim_stream *stream) {
@@ -49,5 +49,5 @@ void device_time_spend(struct sim_stream *stream, uint64_t ns, uint64_t slack_ns
         slices_wait(sim.machine, stream->context->device, sim.slot, stream->device_target, slack_ns, queued > 1);
     if (stream->device_consumed > stream->device_target + CREDIT_NS)
         stream->device_target = stream->device_consumed - CREDIT_NS;
-    stream->device_looked = sim_now();
+    stream->device_sampled_at = sim_now();
 }

@@ -66,6 +66,20 @@ static struct sim_stream *find_blocker(struct sim_stream *stream, uint64_t ticke
     return found;
 }
 
+static void await_position(struct sim_stream *stream, uint64_t position) {
+    for (;;) {
+        uint32_t seen = atomic_load(&stream->done);
+        if (atomic_load(&stream->head) >= position)
+            return;
+        uint64_t wanted = atomic_load(&stream->wake_at);
+        while (position < wanted && !atomic_compare_exchange_weak(&stream->wake_at, &wanted, position))
+            ;
+        if (atomic_load(&stream->head) >= position)
+            return;
+        futex_wait(&stream->done, seen, 0);
+    }
+}
+
 static void await_order(struct sim_stream *stream, const struct sim_command *command) {
     uint64_t seen;
     struct sim_stream *blocker;
@@ -73,7 +87,7 @@ static void await_order(struct sim_stream *stream, const struct sim_command *com
         return;
     while ((blocker = find_blocker(stream, command->ticket, &seen))) {
         execute_leave_device(stream);
-        engine_wait(blocker, seen + 1);
+        await_position(blocker, seen + 1);
     }
 }
 
@@ -185,20 +199,13 @@ CUresult engine_commit(struct sim_stream *stream) {
 }
 
 void engine_wait(struct sim_stream *stream, uint64_t position) {
-    for (;;) {
-        uint32_t seen = atomic_load(&stream->done);
-        if (atomic_load(&stream->head) >= position)
-            return;
-        uint64_t wanted = atomic_load(&stream->wake_at);
-        while (position < wanted && !atomic_compare_exchange_weak(&stream->wake_at, &wanted, position))
-            ;
-        if (atomic_load(&stream->head) >= position)
-            return;
-        futex_wait(&stream->done, seen, 0);
-    }
+    int is_program = !sim_thread.in_callback;
+    atomic_fetch_add(&sim.waits, is_program);
+    await_position(stream, position);
+    atomic_fetch_sub(&sim.waits, is_program);
 }
 
-/* Return what a command submitted now to this stream would wait for. */
+/* Wait for what a command submitted now to this stream would wait for. Return the context's error. */
 CUresult engine_synchronize(struct sim_stream *stream) {
     if (stream->is_legacy) {
         struct sim_context *context = stream->context;

@@ -1,4 +1,5 @@
-/* Events. A record is a command; its generation identifies the record that a wait is for. */
+/* Events: records, waits, queries, elapsed time. A record is a command; its generation identifies the record that a
+ * wait is for. */
 #include <string.h>
 
 #include "api.h"
@@ -67,17 +68,10 @@ CUresult cuEventDestroy_v2(CUevent event) {
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuEventRecord(CUstream fallback, CUevent event, CUstream handle) {
-    struct sim_stream *stream;
+CUresult event_submit(struct sim_event *event, struct sim_stream *stream) {
     struct sim_command *command;
-    CUresult result = stream_resolve(handle, fallback, &stream);
+    CUresult result = engine_begin(stream, &command);
     if (result)
-        return result;
-    if (!is_valid(event) || event->context != stream->context)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (atomic_load(&stream->capture) && (result = capture_record(event, stream)) != CUDA_ERROR_NOT_READY)
-        return result;
-    if ((result = engine_begin(stream, &command)))
         return result;
     atomic_fetch_add(&event->pending, 1);
     command->kind = COMMAND_EVENT;
@@ -85,6 +79,18 @@ CUresult sim_cuEventRecord(CUstream fallback, CUevent event, CUstream handle) {
     command->event.generation = atomic_fetch_add(&event->recorded, 1) + 1;
     event->capture_id = 0;
     return engine_commit(stream);
+}
+
+CUresult sim_cuEventRecord(CUstream fallback, CUevent event, CUstream handle) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result)
+        return result;
+    if (!is_valid(event) || event->context != stream->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (atomic_load(&stream->capture) && (result = capture_record(event, stream)) != CUDA_ERROR_NOT_READY)
+        return result;
+    return event_submit(event, stream);
 }
 
 /* "External": a separate node, by which work outside the graph and inside synchronise. */
@@ -135,7 +141,7 @@ CUresult sim_cuStreamWaitEvent(CUstream fallback, CUstream handle, CUevent event
 
 /* A query of an event is "potentially unsafe" during another thread's global capture
  * (cuThreadExchangeStreamCaptureMode). */
-static CUresult check_look(CUevent event) {
+static CUresult check_query(CUevent event) {
     SIM_ENTER();
     if (!is_valid(event))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -144,7 +150,7 @@ static CUresult check_look(CUevent event) {
 }
 
 CUresult cuEventQuery(CUevent event) {
-    CUresult result = check_look(event);
+    CUresult result = check_query(event);
     if (result)
         return result;
     if ((result = atomic_load(&event->context->error)))
@@ -153,11 +159,13 @@ CUresult cuEventQuery(CUevent event) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-    CUresult result = check_look(event);
+    CUresult result = check_query(event);
     if (result)
         return result;
     atomic_fetch_add(&event->pending, 1);
+    atomic_fetch_add(&sim.waits, 1);
     await(event, atomic_load(&event->recorded));
+    atomic_fetch_sub(&sim.waits, 1);
     result = atomic_load(&event->context->error);
     event_unpin(event);
     return result;

@@ -1,4 +1,4 @@
-/* Execution of one command. */
+/* Execution of one command, by kind; here: host functions, waits for and writes of values, and memory of graphs. */
 #include "execute.h"
 
 #define POLL_NS 20000

@@ -1,4 +1,4 @@
-/* Copies, sets and prefetches. */
+/* Execution of copies, sets and prefetches. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static uint64_t extent(size_t width, size_t height, size_t pitch) {
 
 /* The target of a copy or set is brought to the device, whatever it held before. */
 static void bring(struct sim_alloc *alloc, uint64_t address, uint64_t bytes, struct sim_movement *movement) {
-    if (alloc && alloc->kind == ALLOC_MANAGED)
+    if (alloc && alloc_is_paged(alloc))
         residency_bring(alloc, address - alloc->base, bytes, UINT64_MAX, BRING_PREFETCH, movement);
 }
 

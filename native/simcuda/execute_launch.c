@@ -1,4 +1,4 @@
-/* Launches, and the page faults they cause. */
+/* Execution of launches, with the page faults that they cause. */
 #include "builtin_kernels.h"
 #include "execute.h"
 #include "simlog.h"
@@ -7,7 +7,7 @@
  * take each other's pages both advance, however slowly. */
 static void fault_in(struct sim_stream *stream, struct sim_alloc *alloc, uint64_t offset, uint64_t bytes, int again) {
     const struct sim_device_params *device = &sim.params.device[alloc->device];
-    for (uint64_t done = 0; alloc->kind == ALLOC_MANAGED && done < bytes;) {
+    for (uint64_t done = 0; alloc_is_paged(alloc) && done < bytes;) {
         struct sim_movement m = {0};
         done += residency_bring(alloc, offset + done, bytes - done, FAULT_CHUNK, BRING_FAULT, &m);
         double seconds = (double)m.moved / device->fault + (double)m.populated / device->populate +

@@ -1,4 +1,5 @@
-/* Execution of a graph's launches: its nodes and those of its child graphs in one row, one after the other. */
+/* Copies of graphs, and the execution of a graph's launches: its nodes and those of its child graphs in one row, one
+ * after the other. */
 #include <stdlib.h>
 
 #include "sim.h"
@@ -84,7 +85,7 @@ void graph_body_release(struct sim_graph_body *body) {
     free(body);
 }
 
-static void unprepare(const struct sim_graph_body *body, size_t count) {
+static void end_launch(const struct sim_graph_body *body, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (body->node[i].kind == COMMAND_ALLOC_NODE)
             graph_memory_launched(body->node[i].memory.memory);
@@ -96,7 +97,7 @@ CUresult graph_prepare(const struct sim_graph_body *body) {
         CUresult result =
             body->node[i].kind == COMMAND_ALLOC_NODE ? graph_memory_prepare(body->node[i].memory.memory) : CUDA_SUCCESS;
         if (result) {
-            unprepare(body, i);
+            end_launch(body, i);
             return result;
         }
     }
@@ -136,6 +137,6 @@ static void node(struct sim_stream *stream, const struct sim_command *node) {
 void graph_execute(struct sim_stream *stream, struct sim_graph_body *body) {
     for (size_t i = 0; i < body->count; i++)
         node(stream, &body->node[i]);
-    unprepare(body, body->count);
+    end_launch(body, body->count);
     graph_body_release(body);
 }

@@ -26,8 +26,7 @@ void sim_sleep_until(uint64_t deadline_ns) {
         ;
 }
 
-/* Return the state letter and the start time of a process. -1: there is none. A zombie has released its memory, so
- * it counts as ended. */
+/* Find the start time of a process. -1: it has ended. A zombie has released its memory, so it counts as ended. */
 static int process_birth(int pid, uint64_t *start_time) {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -170,7 +169,7 @@ static int create(const char *path, mode_t mode) {
     return result;
 }
 
-static int open_world(const struct sim_params *params, char *problem, size_t size) {
+static int open_machine(const struct sim_params *params, char *problem, size_t size) {
     const char *path = params->machine;
     mode_t mode = params->shared ? 0666 : 0600;
     for (int attempt = 0; attempt < 3; attempt++) {
@@ -198,7 +197,7 @@ static int open_world(const struct sim_params *params, char *problem, size_t siz
 }
 
 int machine_enter(struct machine **out, struct sim_params *params, char *problem, size_t size) {
-    int fd = open_world(params, problem, size);
+    int fd = open_machine(params, problem, size);
     if (fd < 0)
         return -1;
     struct machine *machine = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

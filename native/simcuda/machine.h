@@ -4,8 +4,8 @@
  * repairs the sums from the tables, which are always written so that a half-done change is a valid state. A process
  * takes one slot. The first process that notices a dead one, by pid and start time, empties its slot. Times are
  * CLOCK_MONOTONIC ns. */
-#ifndef SIMCUDA_WORLD_H
-#define SIMCUDA_WORLD_H
+#ifndef SIMCUDA_MACHINE_H
+#define SIMCUDA_MACHINE_H
 
 #include <pthread.h>
 #include <stdint.h>

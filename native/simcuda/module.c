@@ -1,4 +1,5 @@
-/* Modules and libraries, made from PTX text. Its entry points are matched with the built-in functions by name. */
+/* Modules and libraries, made from PTX text. The entry points of the text are matched with the built-in functions by
+ * name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ static CUresult load(struct sim_context *context, const char *image, CUmodule *o
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memset(module, 0, sizeof *module);
-    module->context = context;
+    module->context = context_of_memory(context);
     struct ptx_entry entry;
     for (const char *text = image; (text = ptx_next_entry(text, &entry));)
         add_function(module, &entry);

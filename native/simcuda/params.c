@@ -1,3 +1,5 @@
+/* Reading of the parameters: the defaults, the parameter file with its units, the environment; and the devices'
+ * UUIDs. */
 #include "params.h"
 
 #include <ctype.h>
@@ -26,6 +28,7 @@ static const struct sim_device_params default_device = {
     .multiprocessors = 16,
     .compute_major = 8,
     .compute_minor = 0,
+    .concurrent_managed_access = 1,
 };
 
 static const struct {
@@ -73,12 +76,19 @@ static int parse_quantity(const char *text, int is_time, double *out) {
     return -1;
 }
 
+static int set_flag(int *flag, const char *value) {
+    *flag = strcmp(value, "1") == 0;
+    return *flag || strcmp(value, "0") == 0 ? 0 : -1;
+}
+
 static int set_device_key(struct sim_device_params *device, const char *key, const char *value) {
     double number;
     if (strcmp(key, "name") == 0)
         return snprintf(device->name, sizeof device->name, "%s", value), 0;
     if (strcmp(key, "compute_capability") == 0)
         return sscanf(value, "%2d.%2d", &device->compute_major, &device->compute_minor) == 2 ? 0 : -1;
+    if (strcmp(key, "concurrent_managed_access") == 0)
+        return set_flag(&device->concurrent_managed_access, value);
     if (strcmp(key, "launch_overhead") == 0) {
         if (parse_quantity(value, 1, &number))
             return -1;
@@ -115,11 +125,6 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
 
 static int set_path(char path[SIM_PATH], const char *value) {
     return snprintf(path, SIM_PATH, "%s", value) < SIM_PATH ? 0 : -1;
-}
-
-static int set_flag(int *flag, const char *value) {
-    *flag = strcmp(value, "1") == 0;
-    return *flag || strcmp(value, "0") == 0 ? 0 : -1;
 }
 
 static int set_global_key(struct sim_params *params, const char *key, const char *value) {
@@ -203,6 +208,10 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
     }
     if ((text = getenv("GPUSHARE_SIM_SHARED")) && *text && set_flag(&params->shared, text)) {
         snprintf(problem, size, "GPUSHARE_SIM_SHARED=%s: 0 or 1 is needed", text);
+        return -1;
+    }
+    if ((text = getenv("GPUSHARE_SIM_STRICT_EXIT")) && *text && set_flag(&params->strict_exit, text)) {
+        snprintf(problem, size, "GPUSHARE_SIM_STRICT_EXIT=%s: 0 or 1 is needed", text);
         return -1;
     }
     if ((text = getenv("GPUSHARE_SIM_DEVICES")) && *text) {

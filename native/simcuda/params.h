@@ -1,5 +1,4 @@
-/* Parameters of the simulated machine: compiled-in defaults, then the parameter file, then the environment.
- */
+/* Parameters of the simulated machine: compiled-in defaults, then the parameter file, then the environment. */
 #ifndef SIMCUDA_PARAMS_H
 #define SIMCUDA_PARAMS_H
 
@@ -23,11 +22,13 @@ struct sim_device_params {
     uint64_t launch_ns;                /* minimal device time of a launch */
     int multiprocessors;
     int compute_major, compute_minor;
+    int concurrent_managed_access; /* 0: unified memory takes room on the device like ordinary memory */
 };
 
 struct sim_params {
     int devices;
     int shared;             /* 1: every user of the machine shares the devices */
+    int strict_exit;        /* 1: abort if another thread uses the driver while the process ends */
     double time_scale;      /* real time per modelled time */
     uint64_t slice_ns;      /* time slice between processes that have work */
     uint64_t recharge_ns;   /* how often a long launch checks whether its pages were evicted */

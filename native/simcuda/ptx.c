@@ -1,3 +1,4 @@
+/* The parser of PTX text: entry points with their parameters, and variables. */
 #include "ptx.h"
 
 #include <ctype.h>

@@ -1,8 +1,8 @@
 /* The places of the blocks of an allocation of unified memory.
  *
  * The machine has only the number of resident bytes of a range, so that any process can evict some by lowering the
- * number. The owner decides which blocks that were when it next updates the range: those after the blocks that it lost
- * last.
+ * number. The owner decides which blocks were evicted when the owner next updates the range: the blocks after those
+ * that it lost last.
  *
  * Advice works as in the CUDA programming guide ("Unified Memory Programming", data usage hints). Faults leave pages
  * on the host if the device has a mapping of them (accessed by) or if the host is their preferred location. A prefetch
@@ -13,6 +13,10 @@
 
 #include "alloc.h"
 #include "api.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
+#endif
 
 static uint64_t block_count(const struct sim_alloc *alloc) {
     return (alloc->mapped + MACHINE_BLOCK - 1) / MACHINE_BLOCK;
@@ -28,13 +32,20 @@ void residency_open(struct sim_alloc *alloc) {
     alloc->preferred_id = alloc->prefetch_id = CU_DEVICE_INVALID;
 }
 
+/* The driver takes host pages for a block that leaves the device, charges them to its process, and keeps them when the
+ * block returns. Source: open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_va_block.c, block_populate_pages_cpu. */
+static void move_to_host(struct sim_alloc *alloc, uint64_t block) {
+    alloc->place[block] = PLACE_HOST;
+    madvise((void *)(alloc->base + block * MACHINE_BLOCK), block_bytes(alloc, block), MADV_POPULATE_WRITE);
+}
+
 /* The allocation is locked. Drop blocks that other processes have evicted. */
 static void reconcile(struct sim_alloc *alloc) {
     uint64_t resident = machine_resident(sim.machine, alloc->device, alloc->range), count = block_count(alloc);
     for (uint64_t i = 0; i < count && alloc->local_resident > resident; i++) {
         uint64_t block = alloc->evict_cursor++ % count;
         if (alloc->place[block] == PLACE_DEVICE) {
-            alloc->place[block] = PLACE_HOST;
+            move_to_host(alloc, block);
             alloc->local_resident -= block_bytes(alloc, block);
         }
     }
@@ -54,7 +65,7 @@ static int is_touched_by_host(const struct sim_alloc *alloc, uint64_t block) {
     return 0;
 }
 
-static void look_whether_touched(struct sim_alloc *alloc, uint64_t block) {
+static void update_touched(struct sim_alloc *alloc, uint64_t block) {
     if (alloc->place[block] == PLACE_NOWHERE && is_touched_by_host(alloc, block))
         alloc->place[block] = PLACE_HOST;
 }
@@ -92,7 +103,7 @@ uint64_t residency_bring(struct sim_alloc *alloc, uint64_t offset, uint64_t byte
     while (at < end && movement->moved + movement->populated < limit) {
         uint64_t block = at / MACHINE_BLOCK,
                  next = (block + 1) * MACHINE_BLOCK < end ? (block + 1) * MACHINE_BLOCK : end;
-        look_whether_touched(alloc, block);
+        update_touched(alloc, block);
         if (alloc->place[block] != PLACE_DEVICE && how == BRING_FAULT && stays_on_host(alloc, block)) {
             alloc->place[block] = PLACE_HOST;
             movement->remote += next - at;
@@ -112,12 +123,12 @@ uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes
     pthread_mutex_lock(&alloc->lock);
     reconcile(alloc);
     for (uint64_t block = offset / MACHINE_BLOCK; block <= (offset + bytes - 1) / MACHINE_BLOCK; block++) {
-        look_whether_touched(alloc, block);
+        update_touched(alloc, block);
         if (alloc->place[block] == PLACE_DEVICE)
             dropped += block_bytes(alloc, block);
         else if (alloc->place[block] == PLACE_NOWHERE)
             *populated += block_bytes(alloc, block);
-        alloc->place[block] = PLACE_HOST;
+        move_to_host(alloc, block);
     }
     alloc->local_resident -= dropped;
     machine_depopulate(sim.machine, alloc->device, alloc->range, dropped);

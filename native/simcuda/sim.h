@@ -22,9 +22,10 @@ enum {
     MAGIC_EXEC,
     MAGIC_PHYSICAL,
     MAGIC_ARRAY,
-    MAGIC_POOL /* the last one, which handles.c relies on */
+    MAGIC_POOL,
+    MAGIC_GREEN /* the last one, which handles.c relies on */
 };
-enum { SIM_FRESH, SIM_READY, SIM_FORKED };
+enum { SIM_FRESH, SIM_READY, SIM_FORKED, SIM_ENDED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };
 
 enum sim_command_kind {
@@ -130,10 +131,10 @@ struct sim_stream {
     _Atomic int holders; /* the worker and the closing thread: the last one retires the stream */
     pthread_t worker;
 
-    int on_device;                           /* worker: has entered the device's time slices */
-    uint64_t device_target;                  /* worker: device time at which the last command ends */
-    uint64_t device_looked, device_consumed; /* worker: time of the last sample, and device time then */
-    uint64_t transferred;                    /* worker: when the last transfer ended; 0: another command came since */
+    int on_device;                               /* worker: has entered the device's time slices */
+    uint64_t device_target;                      /* worker: device time at which the last command ends */
+    uint64_t device_sampled_at, device_consumed; /* worker: time of the last sample, and device time then */
+    uint64_t transferred; /* worker: when the last transfer ended; 0: another command came since */
 
     _Atomic(struct sim_capture *) capture; /* set with both locks held, cleared with sim.capture_lock */
     struct sim_stream *next_member;
@@ -165,7 +166,12 @@ struct sim_context {
     uint32_t magic, flags;
     uint64_t id;
     int device, is_primary;
-    pthread_mutex_t lock; /* list of streams */
+    struct sim_green *green;     /* NULL: not the context of a green context */
+    struct sim_context *primary; /* of the device, if this is the context of a green context */
+    struct sim_context *greens;  /* of a primary context: the contexts of its green contexts */
+    pthread_t holder;            /* of a green context: the thread in which the context is current */
+    int holds;                   /* how often it is on that thread's stack */
+    pthread_mutex_t lock;        /* list of streams */
     struct sim_stream *streams, *legacy;
     _Atomic uint64_t order; /* tickets */
     _Atomic uint32_t blocking_captures;
@@ -212,7 +218,9 @@ struct sim_thread {
 
 struct sim_state {
     _Atomic int state;
-    pthread_mutex_t lock; /* initialisation, contexts, modules */
+    _Atomic uint32_t waits; /* threads of the program that wait inside a call */
+    pthread_t ending;       /* the thread that ends the process, from SIM_ENDED on */
+    pthread_mutex_t lock;   /* initialisation, contexts, modules */
     struct machine *machine;
     int slot;
     struct sim_params params;
@@ -247,10 +255,22 @@ struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
 
 /* context.c */
 CUresult sim_ready(void);                           /* the driver is initialised, and this thread may call it */
+void sim_end(void);                                 /* the process ends */
 CUresult context_current(struct sim_context **out); /* the calling thread's, if usable */
 int context_is_valid(const struct sim_context *context);
+CUresult context_retain(int device, struct sim_context **out); /* the device's primary context */
+CUresult context_release(int device, int reset);
+CUresult context_new(int device, unsigned flags, struct sim_context **out);
+void context_leave_all(void); /* the calling thread ends */
 CUresult context_synchronize(struct sim_context *context);
+struct sim_points *context_points(struct sim_context *context); /* all that was submitted; NULL: nothing */
+void points_await(void *points);                                /* and free them */
 void context_fail(struct sim_context *context, CUresult error);
+
+/* Return the context whose memory and functions are those of this one. */
+static inline struct sim_context *context_of_memory(struct sim_context *context) {
+    return context->primary ? context->primary : context;
+}
 
 /* stream.c */
 CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out);
@@ -327,6 +347,7 @@ void graph_memory_map(struct sim_graph_memory *memory);
 int graph_memory_unmap(struct sim_graph_memory *memory); /* 0: it was not mapped */
 
 /* event.c */
+CUresult event_submit(struct sim_event *event, struct sim_stream *stream); /* records it outside of captures */
 void event_complete(struct sim_event *event, uint64_t generation);
 void event_await(struct sim_event *event, uint64_t generation);
 void event_unpin(struct sim_event *event);

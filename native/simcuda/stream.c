@@ -1,4 +1,4 @@
-/* Streams: finding the stream of a handle, opening and closing. */
+/* Streams: opening and closing, the stream of a handle, and the default stream of each thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,8 +76,8 @@ static void end_thread(void *argument) {
     for (size_t i = 0; i < SIM_OWN; i++)
         if (more->own[i].stream && more->own[i].stream->magic == MAGIC_STREAM && atomic_load(&sim.state) == SIM_READY)
             stream_close(more->own[i].stream, 0);
+    context_leave_all();
     sim_thread.more = NULL;
-    sim_thread.depth = 0;
     free(more);
 }
 
@@ -113,13 +113,19 @@ struct sim_stream *stream_own(struct sim_context *context) {
     return stream;
 }
 
+static int is_default(CUstream handle) {
+    return handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+}
+
+/* A default stream is that of the current context. A stream that the program has made needs no current context
+ * (NVIDIA/cccl, libcudacxx/include/cuda/__stream/stream_ref.h: is_done and event_ref::record set none). */
 CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out) {
     struct sim_context *context;
-    CUresult result = context_current(&context);
-    if (__builtin_expect(result, 0))
-        return result;
     if (!handle)
         handle = fallback;
+    CUresult result = is_default(handle) ? context_current(&context) : sim_ready();
+    if (__builtin_expect(result, 0))
+        return result;
     if (handle == CU_STREAM_LEGACY) {
         *out = context->legacy;
         return CUDA_SUCCESS;
@@ -131,5 +137,7 @@ CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **
     if (!sim_is_object(handle) || handle->magic != MAGIC_STREAM)
         return CUDA_ERROR_INVALID_HANDLE;
     *out = handle;
+    if (__builtin_expect(!context_is_valid(handle->context), 0))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return atomic_load_explicit(&handle->context->error, memory_order_relaxed);
 }

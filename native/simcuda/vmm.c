@@ -1,5 +1,6 @@
-/* Physical memory is a part of a sparse file without a name, the process's arena; memory that may be shared with
- * other processes has a file of its own. Mapping memory maps that file. The machine counts it like ordinary memory. */
+/* Physical memory and its mappings (virtual memory management). Physical memory is a part of a sparse file without a
+ * name, the process's arena; memory that may be shared with other processes has a file of its own. Mapping memory maps
+ * that file. The machine counts it like ordinary memory. */
 #define _GNU_SOURCE
 #include "vmm.h"
 #include "api.h"
@@ -132,7 +133,7 @@ CUresult vmm_import(int file, struct sim_physical **out) {
     return result;
 }
 
-void vmm_forget(struct sim_physical *physical, struct sim_physical **list) {
+void vmm_remove_unused(struct sim_physical *physical, struct sim_physical **list) {
     if (physical->handles || physical->mappings)
         return;
     physical->magic = 0;
@@ -242,7 +243,7 @@ void vmm_unmap(uint64_t address, uint64_t bytes, struct sim_mapping *first, size
          0);
     for (size_t i = 0; i < count; i++) {
         first[i].physical->mappings--;
-        vmm_forget(first[i].physical, list);
+        vmm_remove_unused(first[i].physical, list);
     }
     size_t behind = range->mappings - count - (size_t)(first - range->mapping);
     memmove(first, first + count, behind * sizeof *first);

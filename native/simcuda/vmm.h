@@ -27,13 +27,13 @@ struct sim_mapping {
 
 CUresult vmm_create(int device, uint64_t bytes, const CUmemAllocationProp *properties, struct sim_physical **out);
 CUresult vmm_import(int file, struct sim_physical **out);
-/* Free a list of memory that vmm_forget has taken out. */
+/* Free a list of memory that vmm_remove_unused has taken out. */
 void vmm_destroy(struct sim_physical *list);
 
 /* With alloc_lock held: */
 
 /* Put memory without handles and mappings on the list; leave other memory alone. */
-void vmm_forget(struct sim_physical *physical, struct sim_physical **list);
+void vmm_remove_unused(struct sim_physical *physical, struct sim_physical **list);
 CUresult vmm_map(uint64_t address, uint64_t bytes, struct sim_physical *physical);
 /* Return the mappings that fill the range exactly, and their number. NULL: they do not. */
 struct sim_mapping *vmm_whole(uint64_t address, uint64_t bytes, size_t *count);

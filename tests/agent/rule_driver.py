@@ -1,4 +1,4 @@
-"""Driver of the agent rule without an edge, step by step. Inputs stay until a test changes them."""
+"""Driver of the agent rule without sockets and lock files: a test sets the inputs, which stay until it changes them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 from jupyter_gpushare.agent.link import CONNECTED, Connection
 from jupyter_gpushare.wire.page import CLOSING, IN, OUT
 
-from ..support.agent import Agent
+from ..support.simulated_process import SimulatedProcess
 from ..support.simulated_program import WorkloadProfile
 from ..support.turn_audit import SimulatedClient, TurnAudit, Violation
 from ..support.virtual_clock import EventOwner
@@ -50,7 +50,7 @@ class SimulatedHost(TurnAudit):
             for _ in range(client.process_count):
                 client.start()
         self._start_coordinator()
-        self._plan(0.004, self._any_permit)
+        self._plan(0.004, self._write_random_permit)
         self._plan(1.0, self._kill)
         self._plan(0.5, self._stop)
         self._plan(1.0, self._disconnect)
@@ -86,7 +86,7 @@ class SimulatedHost(TurnAudit):
     def _after(self, seconds: float, callback: Any, *args: Any) -> None:
         self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self.chance, callback, *args)
 
-    def any_turn(self, random: Random) -> int:
+    def random_turn(self, random: Random) -> int:
         """Return a turn number that several clients may share, that one client has, or that is invalid."""
         chance = random.random()
         if chance < 0.7:
@@ -95,10 +95,10 @@ class SimulatedHost(TurnAudit):
             return int(random.choice(agents).client_page.view.turn)
         return random.choice((0, 5, (1 << 32) - 1, 1 << 63, (1 << 64) - 1))
 
-    def _any_permit(self) -> None:
+    def _write_random_permit(self) -> None:
         able = [one for one in self.coordinators if one.alive and not one.stopped]
         if able:
-            self.random.choice(able).any_permit()
+            self.random.choice(able).write_random_permit()
 
     def _start_coordinator(self) -> None:
         self.current = StandInCoordinator(self, len(self.coordinators) + 1)
@@ -130,7 +130,7 @@ class SimulatedHost(TurnAudit):
         if owner.alive and owner.stopped:
             self.resume(owner)
 
-    def _an_agent(self) -> Agent | None:
+    def _an_agent(self) -> SimulatedProcess | None:
         agents = self.agents()
         return self.random.choice(agents) if agents else None
 
@@ -160,16 +160,16 @@ class SimulatedHost(TurnAudit):
         if self.lock_as_other_coordinator(uuid):
             self._after(0.05, self.unlock_as_other_coordinator, uuid)
 
-    def connect(self, agent: Agent) -> Connection | None:
+    def connect(self, agent: SimulatedProcess) -> Connection | None:
         return self.current.connect(agent) if self.current else None
 
-    def on_welcome(self, agent: Agent) -> None:
+    def on_welcome(self, agent: SimulatedProcess) -> None:
         self._left.pop(agent.pid, None)
         self._permitted.discard(agent.pid)
 
     # --- invariants
 
-    def on_stepped(self, agent: Agent) -> None:
+    def on_stepped(self, agent: SimulatedProcess) -> None:
         now, permit, turn = agent.stepped_at, agent.found_permit, agent.turn
         self._check_permit_written(agent)
         self._check_permit_kept(agent)
@@ -191,7 +191,7 @@ class SimulatedHost(TurnAudit):
         if before != OUT and agent.phase == OUT and turn.epoch:
             left.add(turn.epoch)
 
-    def on_call(self, agent: Agent) -> None:
+    def on_call(self, agent: SimulatedProcess) -> None:
         permit = agent.found_permit
         may = (
             agent.is_without_coordinator or not permit.epoch or (permit.flags & MAY and permit.turn == agent.turn.turn)
@@ -200,14 +200,14 @@ class SimulatedHost(TurnAudit):
             raise Violation(f"{agent} makes a call by {_text(permit)}")
         super().on_call(agent)
 
-    def _check_permit_written(self, agent: Agent) -> None:
+    def _check_permit_written(self, agent: SimulatedProcess) -> None:
         connection = agent.link.connection
         if agent.link.state != CONNECTED or connection is None or not connection.page:
             return
         if agent.permit_bytes not in connection.page.written:
             raise Violation(f"{agent} follows {_text(agent.permit)}, which {connection.coordinator} has not written")
 
-    def _check_permit_kept(self, agent: Agent) -> None:
+    def _check_permit_kept(self, agent: SimulatedProcess) -> None:
         """Check that a process without a connection keeps its last permit."""
         if agent.found_permit.epoch:
             self._permitted.add(agent.pid)

@@ -1,4 +1,4 @@
-"""Coordinators that write random permits at random times, word by word, even to pages of ended connections."""
+"""Coordinators in virtual time that write random permits, whole or torn, even to pages of ended connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jupyter_gpushare.agent.pages import ClientPage
 from jupyter_gpushare.agent.rule import PERMIT_WORDS, check_of, ffi
 from jupyter_gpushare.wire.page import Page
 
-from ..support.agent import Agent
+from ..support.simulated_process import SimulatedProcess
 from ..support.virtual_clock import EventOwner
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Part = tuple[bytes, list[int]]
 class ProcessConnection:
     """Connection of one process with one coordinator."""
 
-    def __init__(self, coordinator: StandInCoordinator, agent: Agent) -> None:
+    def __init__(self, coordinator: StandInCoordinator, agent: SimulatedProcess) -> None:
         self.coordinator, self.agent = coordinator, agent
         self._down: deque[Part] = deque()
         self.open = True
@@ -68,7 +68,10 @@ class ProcessConnection:
 
 
 class WrittenPage(Page):
-    """Page of a process, as the coordinator maps it. `written` has all its permits."""
+    """Page of a process, as the coordinator maps it.
+
+    `written` has every permit that was ever stored in the page.
+    """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -89,7 +92,7 @@ class StandInCoordinator(EventOwner):
         super().__init__()
         self.host, self.clock, self.number = host, host.clock, number
         self.random = host.fork_random()
-        self.lines: list[ProcessConnection] = []
+        self.connections: list[ProcessConnection] = []
         self._clients: dict[str, ClientPage] = {}
         self._slots: dict[str, int] = {}
         self._epochs = self.random.randrange(1, 100)
@@ -99,19 +102,19 @@ class StandInCoordinator(EventOwner):
         return f"coordinator {self.number}"
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
-        """Call a function after this time on average."""
+        """Call a function after a random time with the mean `seconds`."""
         self.clock.schedule(self.clock.now + self.random.expovariate(1 / seconds), self, callback, *args)
 
     # --- connections
 
-    def connect(self, agent: Agent) -> ProcessConnection:
-        line = ProcessConnection(self, agent)
-        self.lines.append(line)
-        return line
+    def connect(self, agent: SimulatedProcess) -> ProcessConnection:
+        connection = ProcessConnection(self, agent)
+        self.connections.append(connection)
+        return connection
 
-    def on_hello(self, line: ProcessConnection, message: dict[str, Any], descriptors: list[int]) -> None:
+    def on_hello(self, connection: ProcessConnection, message: dict[str, Any], descriptors: list[int]) -> None:
         page, client = descriptors
-        line.page = WrittenPage(page)
+        connection.page = WrittenPage(page)
         name = message["client"]
         joins = name in self._clients
         if joins:
@@ -120,7 +123,7 @@ class StandInCoordinator(EventOwner):
             self._clients[name] = ClientPage(client)
         found = self._clients[name]
         self._slots[name] = self._slots.get(name, -1) + 1
-        control = line.page.view.control
+        control = connection.page.view.control
         control.slot = self._slots[name] % 64
         control.quantum_ns, control.idle_release_ns = 50_000_000, self.random.choice((0, 10_000_000))
         control.heartbeat_ns = round(self.clock.now * 1e9)
@@ -128,33 +131,37 @@ class StandInCoordinator(EventOwner):
         for device in message["devices"]:
             found.add_device(device["uuid"])
         answer = b'{"type": "join"}\n' if joins else b'{"type": "welcome"}\n'
-        line.send_to_process(answer, [os.dup(found.descriptor)] if joins and line.open else None)
+        connection.send_to_process(answer, [os.dup(found.descriptor)] if joins and connection.open else None)
 
     def _beat(self) -> None:
-        for line in self.lines:
-            if line.page and line.open:
-                line.page.view.control.heartbeat_ns = round(self.clock.now * 1e9)
+        for connection in self.connections:
+            if connection.page and connection.open:
+                connection.page.view.control.heartbeat_ns = round(self.clock.now * 1e9)
         self.clock.schedule(self.clock.now + 1.0, self, self._beat)
 
     # --- permits
 
-    def any_permit(self) -> None:
+    def write_random_permit(self) -> None:
         """Write a random permit to the page of a random process, which may have ended long ago."""
         random = self.random
-        if lines := [line for line in self.lines if line.page and not line.page.busy]:
-            line = random.choice(lines[-8:])
-            page = line.page
+        if connections := [
+            connection for connection in self.connections if connection.page and not connection.page.busy
+        ]:
+            connection = random.choice(connections[-8:])
+            page = connection.page
             assert page
             now = round(self.clock.now * 1e9)
             self._epochs += random.random() < 0.8
             deadline = random.choice((0, now - 1, now + random.randrange(80_000_000)))
             flags = random.choice((0, 1, 1, 1, 3, 3, 5, 7, 2))
             devices = random.choice((0, 1, 2, 3, 3, 3, 3, random.getrandbits(64) | 3))
-            self.write(line, self.host.any_turn(random), devices, deadline, self._epochs, flags)
+            self.write(connection, self.host.random_turn(random), devices, deadline, self._epochs, flags)
 
-    def write(self, line: ProcessConnection, turn: int, devices: int, deadline: int, epoch: int, flags: int) -> None:
+    def write(
+        self, connection: ProcessConnection, turn: int, devices: int, deadline: int, epoch: int, flags: int
+    ) -> None:
         """Store the words one after the other in random order; processes may read the page in between."""
-        page = line.page
+        page = connection.page
         assert page
         permit = ffi.new("struct gpushare_permit *", (turn, devices, deadline, epoch, flags, 0))
         permit.check = check_of(permit[0], PERMIT_WORDS)
@@ -163,34 +170,34 @@ class StandInCoordinator(EventOwner):
         words = list(range(PERMIT_WORDS + 1))
         self.random.shuffle(words)
         whole = self.random.random() < 0.5
-        self._store(line, ffi.cast("uint64_t *", permit), permit, words, whole)
+        self._store(connection, ffi.cast("uint64_t *", permit), permit, words, whole)
 
-    def _store(self, line: ProcessConnection, source: Any, permit: Any, words: list[int], whole: bool) -> None:
-        page = line.page
+    def _store(self, connection: ProcessConnection, source: Any, permit: Any, words: list[int], whole: bool) -> None:
+        page = connection.page
         assert page
         while words:
             word = words.pop()
             page.words[word] = source[word]
             if words and not whole:
                 self.call_later(
-                    self.random.choice((1e-5, 1e-5, 0.001)), self._store, line, source, permit, words, whole
+                    self.random.choice((1e-5, 1e-5, 0.001)), self._store, connection, source, permit, words, whole
                 )
                 return
         page.busy = False
         if self.random.random() < 0.9:
-            line.send_to_process(DOORBELL)
+            connection.send_to_process(DOORBELL)
 
     # --- the end
 
     def kill(self) -> None:
         self.alive = False
-        for line in self.lines:
-            line.end()
+        for connection in self.connections:
+            connection.end()
 
     def close(self) -> None:
-        for line in self.lines:
-            line.close()
-            if line.page:
-                line.page.close()
+        for connection in self.connections:
+            connection.close()
+            if connection.page:
+                connection.page.close()
         for client in self._clients.values():
             client.close()

@@ -1,4 +1,4 @@
-"""Agent rule under random inputs: the gate is open only while the process is in a turn by its lock."""
+"""Test of the agent rule under random inputs: the gate is open only in a turn that the process has entered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariants of `simulated_host.py` under random permits and ends of processes."""
+"""Test of simulated processes under random permits and kills: the invariants of `simulated_host.py` hold."""
 
 from __future__ import annotations
 

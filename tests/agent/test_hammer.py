@@ -1,4 +1,7 @@
-"""Turn lock under real processes: a device has one turn at a time, and is free when all processes have left."""
+"""Tests of the turn lock with real processes, by the program of `hammer.c`.
+
+A device has one turn at a time and is free after all processes have left; two mutants of the lock are detected.
+"""
 
 from __future__ import annotations
 

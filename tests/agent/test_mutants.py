@@ -1,4 +1,7 @@
-"""Mutants of a process, which random permits find; `test_hammer.py` finds mutants of the lock."""
+"""Tests that random permits detect each mutant of a process's rule and edge.
+
+`test_hammer.py` detects mutants of the lock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the agent's table in docs/explanation/turns.md, with a test for each."""
+"""Tests of the agent's table in docs/explanation/turns.md, with one test or more for each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Program that runs the notebook of the tour as a visitor would, with the neighbour's notebook at the same time.
+"""Program that runs the tour's notebook as a visitor does, with the neighbour's notebook at the same time.
 
 Use: `run_tour.py FOLDER OUT` in the environment of `binder/start`.
 The program writes the notebook with its outputs to OUT.

@@ -1,4 +1,4 @@
-"""Binder tour: its build, its start, and each step of its notebook."""
+"""Tests of the Binder tour: the output of each step of its notebook, the build of its image, and its workspace."""
 
 from __future__ import annotations
 

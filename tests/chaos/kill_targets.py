@@ -1,4 +1,4 @@
-"""Clients that work until they are killed and then start again, as with real users."""
+"""Busy programs and kernels, which the chaos tests kill and start again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class BusyKernel(KillTarget):
     def __init__(self, host: SystemHost, start: Callable[..., Notebook]) -> None:
         self._notebook = start(setup=False)
         self._over = host.folder / "over"
-        super().__init__(host, self._notebook.client)
+        super().__init__(host, self._notebook.client_id)
 
     def begin(self) -> None:
         if self.pids:

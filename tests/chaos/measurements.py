@@ -1,4 +1,4 @@
-"""Size of the chaos tests and output of their figures. `GPUSHARE_TEST_CHAOS=long` selects the long form.
+"""Length of the chaos tests, and output of their figures. `GPUSHARE_TEST_CHAOS=long` selects the long form.
 
 With `GPUSHARE_TEST_FIGURES=FOLDER`, a test writes its figures to the folder as JSON and as a table.
 """

@@ -1,4 +1,4 @@
-"""Kills of the coordinator at random moments, under busy clients."""
+"""Test of coordinators that are killed at random moments: busy clients, their results and their turns go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kills of kernels and programs, and stops for longer than a quantum, at random moments."""
+"""Test of kernels and programs that are killed, or stopped for longer than a quantum, at random moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the arguments and the output of `jupyter gpushare bench`, but not of its figures."""
+"""Tests of `jupyter gpushare bench`: arguments, progress, the load, the synthetic host, and the length of a handoff."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.bench.handoff import handoffs
 from jupyter_gpushare.bench.support import progress
 from jupyter_gpushare.bench.support.synthetic_host import SyntheticHost, serving
 from jupyter_gpushare.wire import messages
@@ -89,3 +90,8 @@ def test_synthetic_host_snapshots_and_history_are_complete(tmp_path: Path) -> No
     for device in received[-1]["devices"]:
         running = device["grants"][0]["client"]
         assert [entry["what"] for entry in entries if entry["client"] == running][-1] == "running"
+
+
+def test_handoff_lasts_from_last_launch_to_first_launch() -> None:
+    first, second = [[0, 100], [150, 200], [700, 900]], [[300, 600]]
+    assert handoffs([first, second]) == [100, 100]

@@ -1,4 +1,4 @@
-"""Tests of `jupyter gpushare demo`: three real notebooks on one device, and the figures of its report."""
+"""Tests of `jupyter gpushare demo`: a run with three notebooks, the overlap of their work, and the timeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.bench.handoff import handoffs
 from jupyter_gpushare.demo.demo_report import svg, timeline
 from jupyter_gpushare.demo.phase_recorder import PhaseRecorder, intervals, overlap_seconds
 
@@ -55,8 +54,3 @@ def test_the_timeline_of_a_short_run_begins_with_the_run() -> None:
     recorder = PhaseRecorder()
     recorder.lanes = {"a": [(0.0, "idle"), (2.0, "running")]}
     assert timeline(recorder, 4.0, columns=8)[:2] == ["a ····████", "  0 s  4 s"]
-
-
-def test_handoff_lasts_from_last_launch_to_first_launch() -> None:
-    first, second = [[0, 100], [150, 200], [700, 900]], [[300, 600]]
-    assert handoffs([first, second]) == [100, 100]

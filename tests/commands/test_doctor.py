@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cli.doctor.main import _shim
+from jupyter_gpushare.cli.doctor.clients import bypassing_libraries
+from jupyter_gpushare.cli.doctor.main import _driver, _shim
 from jupyter_gpushare.launch import kernel_env
 
 from ..support.command import run_command
@@ -31,6 +32,33 @@ def test_doctor_reports_no_errors_on_a_simulated_host(own_host: Path) -> None:
     assert "unified memory may exceed" in about(findings, "device 0")["message"]
     assert "can be preloaded" in about(findings, "shim")["message"]
     assert "python3-gpushare" in about(findings, "kernels")["message"]
+
+
+def test_a_device_that_cannot_page_unified_memory(own_host: Path, tmp_path: Path) -> None:
+    (tmp_path / "devices.conf").write_text("[device]\nconcurrent_managed_access = 0\n")
+    _, findings = doctor("--simulate", GPUSHARE_SIM_CONFIG=str(tmp_path / "devices.conf"))
+    found = about(findings, "device 0")
+    assert found["level"] == "warning"
+    assert "clients of memory mode unified use mode swap" in found["message"]
+
+
+def test_a_driver_that_is_newer_than_known(own_host: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shim = tmp_path / "libgpushare.so"
+    shim.write_bytes(b"\0gpushare shim 0.1.0 page 1 wire 1 cuda 12090\0")
+    monkeypatch.setattr(kernel_env, "SHIM", shim)
+    _, newer, *_ = _driver(simulate=True)
+    assert newer.level == "warning" and "CUDA 13.0 is newer than CUDA 12.9" in newer.message
+    monkeypatch.undo()
+    assert [finding.level for finding in _driver(simulate=True)] == ["ok", "ok"]
+
+
+def test_clients_with_bypassing_libraries() -> None:
+    loaded = {"pid": 7, "bypassing_libraries": ["OptiX", "NVDEC"]}
+    client = {"id": "c1", "label": "render.ipynb", "processes": [loaded, {"pid": 8, "bypassing_libraries": []}]}
+    other = {"id": "c2", "label": "", "processes": [{"pid": 9, "bypassing_libraries": []}]}
+    (finding,) = bypassing_libraries({"clients": [client, other]})
+    assert finding.message.startswith("render.ipynb has loaded NVDEC, OptiX, ")
+    assert "jupyter gpushare hold c1" in finding.remedy
 
 
 def test_a_missing_driver_is_an_error_with_a_remedy(own_host: Path) -> None:

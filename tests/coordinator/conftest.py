@@ -1,4 +1,4 @@
-"""Fixtures for real coordinators in processes of their own, and for fake processes that connect to them."""
+"""Fixtures with real coordinators in processes of their own, and fake processes that connect to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests whose sender gave up while the coordinator was stopped."""
+"""Tests of requests that their sender abandoned while the coordinator was stopped.
+
+Such a request is not executed, a half-closed connection is answered, and a kernel reports the outcome.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of changes in the audit log: user, action, old value and new value."""
+"""Tests of the audit log: its records of changes, its bounds, and files that cannot be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cell quotas on top of a client's own quota."""
+"""Tests of cell quotas on top of a client's own quota: nesting, ends, restarts of the coordinator, and limits."""
 
 from __future__ import annotations
 

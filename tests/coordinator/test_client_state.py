@@ -1,4 +1,4 @@
-"""`state` and `state_text` of a client in the snapshot."""
+"""Tests of `state` and `state_text` of a client in the snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections on one event loop, where no flood of messages on one delays the messages on another."""
+"""Tests of connections on one event loop: a flood of messages of one user delays no messages of other connections."""
 
 from __future__ import annotations
 

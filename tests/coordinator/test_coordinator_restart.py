@@ -1,4 +1,4 @@
-"""New coordinator after the end of the old one at any moment."""
+"""Tests of a coordinator that takes over from a killed one: the running turn, changed settings, and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device failures from the results of NVML."""
+"""Tests of device failures and recoveries, as the coordinator derives them from the results of NVML."""
 
 from __future__ import annotations
 

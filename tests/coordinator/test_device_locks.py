@@ -1,4 +1,4 @@
-"""Lock files and bells of devices: their access for all users, and the processes that have a lock."""
+"""Tests of lock files and bells of devices: access for all users, refused files, and the processes with a lock."""
 
 from __future__ import annotations
 

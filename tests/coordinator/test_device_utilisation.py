@@ -1,4 +1,4 @@
-"""Utilisation of devices, from NVML or else from the reports of processes."""
+"""Tests of the utilisation of devices, from NVML or else from the reports of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact agreement of the results of a real coordinator with `server/openapi.yaml`."""
+"""Tests that the results of a real coordinator have exactly the fields of `server/openapi.yaml`."""
 
 from __future__ import annotations
 

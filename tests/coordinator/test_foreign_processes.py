@@ -1,4 +1,4 @@
-"""Foreign processes: processes on a device that belong to no client."""
+"""Tests of foreign processes in the snapshot: the processes that count, and the visibility of their owners."""
 
 from __future__ import annotations
 

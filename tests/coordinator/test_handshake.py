@@ -1,4 +1,7 @@
-"""Hello messages with wrong descriptors, pages or tokens, which are refused and affect no other client."""
+"""Tests of hello messages: wrong descriptors, pages and tokens are refused and affect no other client.
+
+Invalid quotas, slots and values in pages are ignored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""History of a coordinator: exact, bounded, and complete for all ways to request it."""
+"""Tests of the history of a coordinator: its entries, its bounds, and requests in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold, suspension and resumption of clients by message, by command and across coordinators."""
+"""Tests of hold, suspend, resume and the client commands, by message, by command and across coordinators."""
 
 from __future__ import annotations
 

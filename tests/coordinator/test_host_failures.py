@@ -1,6 +1,7 @@
-"""Failures of the host: a full disk, a read-only folder, a failing driver.
+"""Tests of failures of the host: a full disk, a read-only folder, a failing driver, a changed wall clock.
 
-Each failure has its message, and turns go on. `docs/explanation/reliability.md` lists what is lost meanwhile.
+Turns go on after each failure but one: with a read-only folder of the socket, the coordinator does not start.
+`docs/explanation/reliability.md` lists what is lost meanwhile.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def test_settings_that_cannot_be_stored_apply_with_a_warning(coordinator: Coordi
     wait_until(lambda: is_logged(coordinator, "cannot write changed settings to"))
 
 
-def test_unwritable_folder_keeps_turns_going(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
+def test_coordinator_reports_an_unwritable_folder_and_ends(idle_coordinator: CoordinatorProcess, folder: Path) -> None:
     argv, reason = idle_coordinator.argv(), "Permission denied"
     if os.getuid() == 0:  # root may write to every folder, unless its file system is read-only
         script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
@@ -90,8 +91,11 @@ def test_unwritable_folder_keeps_turns_going(idle_coordinator: CoordinatorProces
     assert "Traceback" not in done.stderr
 
 
-def test_wall_clock_is_read_only_for_display() -> None:
-    """So jumps of the clock change no turn, deadline or heartbeat. `test_usage_accumulator.py` covers usage."""
+def test_only_listed_files_read_the_wall_clock() -> None:
+    """A jump of the wall clock therefore changes no turn, deadline or heartbeat.
+
+    `test_usage_accumulator.py` covers usage.
+    """
     readers = set()
     for part in ("core", "coordinator", "wire"):
         for path in (PACKAGE / part).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""Idle policy of a real coordinator with fake processes."""
+"""Tests of the idle policy in a real coordinator with fake processes: warning, eviction, suspension and restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that report impossible values, which the coordinator bounds without an effect on other clients."""
+"""Tests of processes that report impossible values: the coordinator bounds them, and other clients are unaffected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_device_size_is_bounded(guest_processes: ProcessFactory, shared_coordina
 
 
 @pytest.mark.usefixtures("unaffected_bystander")
-def test_a_part_of_a_device_that_has_no_memory(
+def test_fraction_of_a_device_without_memory_is_no_quota(
     guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess
 ) -> None:
     process = guest_processes("part", "GPU-empty", connect=False, quota="memory=0.5")

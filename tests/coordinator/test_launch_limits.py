@@ -1,4 +1,4 @@
-"""Launch budgets on the pages of processes, and `limits` and `limit_text` of a client in the snapshot."""
+"""Tests of launch budgets of colocated clients, and of `limits` and `limit_text` in the snapshot."""
 
 from __future__ import annotations
 

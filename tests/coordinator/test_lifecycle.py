@@ -1,4 +1,4 @@
-"""Start and end of a coordinator, with its socket, its lock, its background process and its subscribers."""
+"""Tests of the start and end of a coordinator: its socket, its lock, its background process, and its subscribers."""
 
 from __future__ import annotations
 

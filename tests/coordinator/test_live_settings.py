@@ -1,4 +1,4 @@
-"""Changes of settings by admins while a coordinator runs, and the refusal of invalid changes."""
+"""Tests of settings: values that are read, changes while a coordinator runs, and refusals of invalid values."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "usage_kept": [(0, "1 to 36500 days"), (math.inf, "inf"), (True, "True"), ("x", "'x'")],
     "inflight_window": [(11, "0.001 to 10"), (math.nan, "nan"), (True, "True")],
     "exempt_launches": [(-1, "0 to 0.1"), (1, "0 to 0.1"), (True, "True")],
-    "policy": [("lottery", "allowed are"), (3, "3")],
+    "policy": [("no such policy", "allowed are"), (3, "3")],
     "sharing": [("never", "exclusive"), (None, "None")],
     "tuning": [("perhaps", "perhaps"), (3, "3")],
     "default_quota": [({"share": 2}, "share=2 is out of range"), ({"colour": 1}, "allowed are"), (5, "5")],

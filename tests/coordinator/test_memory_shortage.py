@@ -1,89 +1,25 @@
-"""Requests for room on a full device, which are answered by number and refused only if no memory can be evicted."""
+"""Tests of requests for room on a full device.
+
+A request is refused by its number if no memory can be evicted, or if an eviction is stuck.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Iterator
 
 import pytest
 
-from jupyter_gpushare.agent.pages import create_memfd
-from jupyter_gpushare.config.traits import GpuShare
-from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
-from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
-from jupyter_gpushare.coordinator.engine.page_sync import PageSync
-from jupyter_gpushare.coordinator.engine.state import CoordinatorState
-from jupyter_gpushare.core import Scheduler
-from jupyter_gpushare.core.base.device_info import DeviceInfo
-from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import events as ev
-from jupyter_gpushare.core.interface.settings import Settings
-from jupyter_gpushare.wire.page import Page
 
-MIB = 1 << 20
-DEVICE = "GPU-one"  # of 1 GiB
-
-
-class PageSyncHarness:
-    """Page sync between real pages and a real scheduler, without sockets. `meanwhile` runs after each event."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.scheduler = Scheduler(Settings())
-        self.runtimes: dict[str, ClientRuntime] = {}
-        self.handles: dict[str, ProcessHandle] = {}
-        self.meanwhile: Callable[[], None] = lambda: None
-        state = CoordinatorState(
-            self.scheduler, LiveSettings(GpuShare()), "", lambda: self.now, self.now, runtimes=self.runtimes
-        )
-        self.page_sync = PageSync(state, self.dispatch)
-        self.dispatch(ev.DeviceFound(DeviceInfo(DEVICE, "Fake GPU", 1 << 30, True)))
-
-    def dispatch(self, event: ev.Event) -> None:
-        self.scheduler.handle(event, self.now)
-        self.meanwhile()
-
-    def process(self, name: str, mib: int, unmovable: int = 0, runs: bool = True) -> ProcessHandle:
-        """Add a client with one process that has `mib` MiB on the device."""
-        number = len(self.handles) + 1
-        page = Page(create_memfd("gpushare_page"))
-        hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=DEVICE)])
-        handle = ProcessHandle(number, cast(Any, SimpleNamespace(send=lambda *message: True)), page, hello)
-        runtime = self.runtimes[name] = ClientRuntime(name, "")
-        runtime.processes[number] = handle
-        self.handles[name] = handle
-        self.dispatch(ev.ClientRegistered(name, "1000", name, Quota(), 1))
-        self.dispatch(ev.ProcessJoined(name, number, (DEVICE,)))
-        set_memory(handle, mib, unmovable)
-        self.page_sync.read_memory(runtime)
-        if runs:
-            self.dispatch(ev.GateWaitStarted(number))
-            permit = self.scheduler.clients[name].permit
-            assert permit and permit.may
-            self.dispatch(ev.TurnEntered(number, permit.turn, self.now))
-            assert self.scheduler.clients[name].phase == "running"
-        return handle
-
-    def answer(self, handle: ProcessHandle) -> int:
-        """Handle the process's request for room, and return the number of its last refused request, or 0."""
-        self.page_sync.handle_memory_shortage([handle])
-        return int(handle.page.control.refused_request_seq)
+from .page_sync_harness import MIB, PageSyncHarness, set_memory
 
 
 @pytest.fixture
 def harness() -> Iterator[PageSyncHarness]:
     made = PageSyncHarness()
     yield made
-    for handle in made.handles.values():
-        handle.page.close()
-
-
-def set_memory(handle: ProcessHandle, mib: int, unmovable: int = 0) -> None:
-    report = handle.page.report
-    report.allocated = report.resident = mib * MIB
-    report.unmovable = unmovable * MIB
+    made.close()
 
 
 def request_room(handle: ProcessHandle, mib: int) -> int:

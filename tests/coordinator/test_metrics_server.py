@@ -1,4 +1,4 @@
-"""Metrics server of the coordinator, and the documentation of all metrics."""
+"""Tests of the metrics of a coordinator: the server, the values, and the documentation of each metric."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_metrics_have_no_notebook_names(idle_coordinator: CoordinatorProcess, fo
     assert "diary" not in body and "secret-client" not in body
 
 
-def test_a_port_and_bad_requests(idle_coordinator: CoordinatorProcess) -> None:
+def test_metrics_server_survives_bad_and_slow_requests(idle_coordinator: CoordinatorProcess) -> None:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         where = probe.getsockname()
@@ -209,7 +209,7 @@ def test_a_port_that_is_taken_is_a_warning(idle_coordinator: CoordinatorProcess,
         ("open:[::]:9400", MetricsAddress("", "::", 9400)),
     ],
 )
-def test_addresses(written: str, meant: MetricsAddress) -> None:
+def test_valid_metrics_addresses_are_parsed(written: str, meant: MetricsAddress) -> None:
     assert metrics_address(written) == meant
 
 

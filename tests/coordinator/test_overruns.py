@@ -1,4 +1,4 @@
-"""Overruns with a real coordinator and fake processes: notes to users, interrupts and audit records."""
+"""Tests of overruns with a real coordinator and fake processes: notes to users, interrupts and audit records."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_overrun_interrupts_the_kernel_once(
     stuck, waits = overrun(coordinator, processes)
     assert notes(coordinator, "stuck")[0].endswith("if this lasts, its kernel will be asked to interrupt its cell")
     sequence = stuck.control.interrupt_seq
-    wait_until(lambda: (coordinator.client("stuck") or {})["interrupt_asked"])
+    wait_until(lambda: (coordinator.client("stuck") or {})["interrupt_requested"])
     assert "and does that when the running call returns" in notes(coordinator, "stuck")[0]
-    assert (coordinator.client("waits") or {})["interrupt_asked"] is False and notes(coordinator, "waits") == []
+    assert (coordinator.client("waits") or {})["interrupt_requested"] is False and notes(coordinator, "waits") == []
     assert stuck.control.interrupt_seq == sequence, (
         "the coordinator interrupted the calls instead of the Jupyter server"
     )
@@ -58,7 +58,7 @@ def test_overrun_interrupts_the_kernel_once(
     assert waits.phase == OUT
     stuck.drain()
     waits.wait_phase(IN)
-    assert (coordinator.client("stuck") or {})["interrupt_asked"] is False
+    assert (coordinator.client("stuck") or {})["interrupt_requested"] is False
 
 
 @pytest.mark.nightly  # the core's tests have the rule, and tests/system/test_overruns.py its effect
@@ -106,7 +106,7 @@ def test_eviction_overrun_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
     (client,) = [
         one for one in in_process.request(messages.Status(), uid=WELL_BEHAVED_UID)["clients"] if one["id"] == "stuck"
     ]
-    assert (client["phase"], client["interrupt_asked"]) == ("overrun", False)
+    assert (client["phase"], client["interrupt_requested"]) == ("overrun", False)
     assert client["notes"] == ["its turn is over, and its memory has not left the GPU: other clients wait for that"]
     for process in (stuck, waits):
         process.close()

@@ -1,4 +1,4 @@
-"""Identification of peers by uid, socket and cgroup, and of admins."""
+"""Tests of the identification of users by uid, socket and cgroup, and of admins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunked work for many clients in virtual time: the tasks of each second, and snapshots."""
+"""Tests of work that the coordinator divides into chunks, in virtual time: the tasks of each second, and snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement of clients by a coordinator, by their options, tenants and the health of devices."""
+"""Tests of placement by a coordinator: options, tenants, topology, failed devices, and devices of other users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of the prefetch of the next client's memory, as far as the device has room."""
+"""Tests of the prefetch limit, which the free memory of the device bounds."""
 
 from __future__ import annotations
 

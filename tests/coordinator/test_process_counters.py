@@ -1,4 +1,4 @@
-"""Counters that processes report: in the snapshot, after their ends, and within bounds."""
+"""Tests of the counters that processes report: in the snapshot, after the end of processes, and within bounds."""
 
 from __future__ import annotations
 

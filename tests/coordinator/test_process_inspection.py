@@ -1,4 +1,4 @@
-"""Inspection of a process through its coordinator: authorization, results and the timeout of the process."""
+"""Tests of the inspection of a process through its coordinator: access, results, and a stopped process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resident memory by device and client, exact or estimated from the reports of processes."""
+"""Tests of resident memory by device and client, exact or estimated from the reports of processes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def test_residency_is_separate_for_processes_with_a_device_each(
     assert used(coordinator) == {ONE: (GIB, False), TWO: (5 * GIB, False)}
 
 
-def test_host_memory_for_what_was_evicted(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_host_memory_of_evicted_memory_is_summed_by_client(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     for process, pinned, pageable in ((processes("a"), GIB, 5), (processes("a"), 7, GIB)):
         process.report.host_pinned, process.report.host_pageable = pinned, pageable
     client = coordinator.client("a") or {}

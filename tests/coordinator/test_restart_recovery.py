@@ -1,4 +1,4 @@
-"""Saved state of clients, which a later coordinator restores."""
+"""Tests of the saved state of clients, which a later coordinator restores from the state store and the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Visibility of the snapshot: a user sees its own clients whole, and other clients without labels and processes."""
+"""Tests of the visibility of the snapshot.
+
+A user sees own clients in full, and other clients without labels and processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File of the state store: of any version, corrupt, on a full disk or unusable, without an effect on turns."""
+"""Tests of the file of the state store: any version, corrupt, on a full disk, or unusable."""
 
 from __future__ import annotations
 

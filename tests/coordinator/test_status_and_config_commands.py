@@ -1,4 +1,4 @@
-"""Commands `jupyter gpushare status` and `config`: output, errors and exit codes."""
+"""Tests of the commands `jupyter gpushare status` and `config`: output, errors and exit codes."""
 
 from __future__ import annotations
 

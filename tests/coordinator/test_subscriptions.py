@@ -1,4 +1,4 @@
-"""Subscriptions: the rate of their snapshots, and requests while a snapshot is in progress."""
+"""Tests of subscriptions: the rate of snapshots, slow subscribers, limits, and requests during a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tenants of users and groups."""
+"""Tests of TenantLookup: ceilings, the tenant of a user by name, uid and group, and refusals of invalid tenants."""
 
 from __future__ import annotations
 

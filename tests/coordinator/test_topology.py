@@ -1,4 +1,4 @@
-"""Topologies from files and from NVML's distances."""
+"""Tests of topologies from files and from the distances of NVML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a process from two reads of its page."""
+"""Tests of the events that the coordinator derives from two samples of a process's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns of fake processes with a real coordinator: sockets, pages and locks."""
+"""Tests of turns of fake processes with a real coordinator: sockets, pages and locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of usage, which equal the granted time of the devices.
+"""Tests of sums of usage, which equal the granted time of the devices.
 
 The sums are independent of removed clients, of the times of samples and of the wall clock.
 """

@@ -1,4 +1,4 @@
-"""Queries of usage: sums, restarts, visibility and the command."""
+"""Tests of queries of usage: sums, restarts, visibility, limits, deletion, and the command `jupyter gpushare usage`."""
 
 from __future__ import annotations
 
@@ -180,11 +180,11 @@ def test_absurd_figures_do_not_stop_the_query(tmp_path: Path) -> None:
     ("written", "seconds"),
     [("7d", 604800), ("12h", 43200), ("1.5h", 5400), ("90 min", 5400), ("2w", 1209600), (" 1D ", 86400), ("0d", 0)],
 )
-def test_durations(written: str, seconds: float) -> None:
+def test_since_accepts_durations(written: str, seconds: float) -> None:
     assert units.parse_since(written, 2e9) == seconds
 
 
-def test_dates() -> None:
+def test_since_accepts_dates() -> None:
     now = datetime(2026, 11, 8, 12, 30).astimezone()
     assert (
         units.parse_since("2026-11-01", now.timestamp()) == (now - datetime(2026, 11, 1).astimezone()).total_seconds()

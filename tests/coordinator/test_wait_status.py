@@ -1,4 +1,4 @@
-"""Wait status of a client, also over its kernel's connection."""
+"""Tests of the reply to `wait_status`: its fields, its visibility, and a request over the kernel's own connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated hosts with the settings of most tests, whose invariants are checked once more when a test ends."""
+"""Fixtures with simulated hosts, whose invariants are checked once more at the end of a test."""
 
 from __future__ import annotations
 

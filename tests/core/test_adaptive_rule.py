@@ -1,4 +1,4 @@
-"""TGS's rate control on a device that two clients share in virtual time."""
+"""Tests of the adaptive rule (TGS), which limits the launches of an offline client, in virtual time."""
 
 from __future__ import annotations
 

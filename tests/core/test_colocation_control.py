@@ -1,4 +1,4 @@
-"""Colocated clients under the scheduler, on a device that they share in virtual time, a millisecond at a time."""
+"""Tests of colocated clients under the scheduler, on a device that they share in virtual time."""
 
 from __future__ import annotations
 

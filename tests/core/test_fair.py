@@ -1,4 +1,4 @@
-"""Shares, limits and the presets of `fair`: guaranteed and obtained fractions of one device in virtual time."""
+"""Tests of the policy `fair` and its presets: fractions of device time under shares and limits, in virtual time."""
 
 from __future__ import annotations
 

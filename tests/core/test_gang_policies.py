@@ -1,4 +1,7 @@
-"""Gangs under every policy have no deadlock and no starvation, even if locks are refused or keys differ by device."""
+"""Tests of gangs under every policy: no deadlock and no starvation.
+
+Locks are refused, and keys of a gang differ by device.
+"""
 
 from __future__ import annotations
 

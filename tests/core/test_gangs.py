@@ -1,4 +1,4 @@
-"""Clients with several devices get all or none, without starvation and without devices that stay idle for ever."""
+"""Tests of gangs: a client gets all of its devices or none, and turns extend to further devices."""
 
 from __future__ import annotations
 

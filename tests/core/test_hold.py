@@ -1,4 +1,4 @@
-"""Requests of users for turns: hold, release, suspend and resume."""
+"""Tests of users' requests in the core: hold, release, suspend, resume and evict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle clients get a warning, are evicted and are suspended. A client that is in use again is served at once."""
+"""Tests of the idle policy in the core: warning, eviction, suspension, and the return of a client that is in use."""
 
 from __future__ import annotations
 

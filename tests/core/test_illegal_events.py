@@ -1,4 +1,4 @@
-"""Illegal events raise and change nothing. Requests that cannot be granted are refused with a reason."""
+"""Tests of illegal events, which raise and change nothing, and of quotas and settings that are refused."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def test_invalid_event_raises_and_changes_nothing(
     busy.run(30)
 
 
-def test_what_is_compared_is_the_whole_state(busy: SimulatedHost) -> None:
-    """The comparison above notices any change, for example of one process's flag."""
+def test_frozen_covers_the_whole_state(busy: SimulatedHost) -> None:
+    """`frozen` covers the whole state: it detects the change of one field of one process."""
     before = frozen(busy.scheduler)
     busy.scheduler.processes[1].left_epoch = 12345
     assert frozen(busy.scheduler) != before
@@ -174,10 +174,10 @@ def test_other_fields_change_though_more_is_allocated_than_the_limit(host: Simul
         ({"time_quantum": float("nan")}, "time_quantum=nan is out of range: allowed are"),
         ({"overrun_after": 0.0}, "overrun_after=0 is out of range: allowed are"),
         ({"idle_suspend": "auto"}, "idle_suspend='auto' is not a number: allowed are"),
-        ({"policy": "lottery"}, "policy='lottery' is unknown: allowed are interactive, fair"),
+        ({"policy": "no such policy"}, "policy='no such policy' is unknown: allowed are interactive, fair"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(values: dict[str, Any], message: str) -> None:
-    """All invalid values are in `BAD` of `tests/coordinator/test_live_settings.py`, for the same table."""
+def test_invalid_settings_are_refused(values: dict[str, Any], message: str) -> None:
+    """The complete list of invalid values is `BAD` in `tests/coordinator/test_live_settings.py`."""
     with pytest.raises(Refused, match=message):
         baseline(**values)

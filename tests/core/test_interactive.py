@@ -1,4 +1,4 @@
-"""Policy `interactive`: short cells overtake long cells, tricks gain nothing, users are equal, no client starves."""
+"""Tests of the policy `interactive`: short cells overtake, tricks gain nothing, users are equal, no client starves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas that change while clients run take effect at once."""
+"""Tests of quotas and policies that change while clients run: the change takes effect at once."""
 
 from __future__ import annotations
 

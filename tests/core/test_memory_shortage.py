@@ -1,4 +1,4 @@
-"""Colocated clients that ask for more than the device has: one client leaves, and then they take turns."""
+"""Tests of colocated clients that need more memory than the device has: one client leaves, and then they take turns."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def test_colocation_is_tried_again_later_or_after_the_clients_have_shrunk(
     [((), (OPEN, CLOSING)), ((Quota(service="offline"), Quota()), (CLOSING, OPEN))],
     ids=["the-last-even-if-it-asks-itself", "an-offline-client-first"],
 )
-def test_client_that_leaves(host: SimulatedHost, quotas: tuple[Quota, ...], gates: tuple[str, str]) -> None:
+def test_offline_or_last_joined_client_leaves(
+    host: SimulatedHost, quotas: tuple[Quota, ...], gates: tuple[str, str]
+) -> None:
     first, last = together(host, 480, 464, quotas=quotas)
     holds(host, "b", 480, short=16)
     assert (first.gate, last.gate) == gates
@@ -175,7 +177,7 @@ class TestCanMakeResident:
     def client(self, host: SimulatedHost, name: str) -> bool:
         return can_make_resident(host.scheduler.devices["d"], host.scheduler.clients[name])
 
-    def test_while_other_clients_have_movable_memory(self, host: SimulatedHost) -> None:
+    def test_movable_memory_of_others_can_make_room(self, host: SimulatedHost) -> None:
         together(host, 480, 464)
         assert self.client(host, "a")
         holds(host, "b", 464, pinned=463)
@@ -183,12 +185,12 @@ class TestCanMakeResident:
         holds(host, "b", 464, pinned=464)
         assert not self.client(host, "a")
 
-    def test_while_memory_of_other_clients_is_restored(self, host: SimulatedHost) -> None:
+    def test_memory_of_others_that_is_restored_can_make_room(self, host: SimulatedHost) -> None:
         together(host, 480, 464)
         holds(host, "b", 464, resident=0)
         assert self.client(host, "a")
 
-    def test_not_beyond_the_device_with_its_unmovable_memory(self, host: SimulatedHost) -> None:
+    def test_nothing_makes_room_beyond_the_device_and_its_unmovable_memory(self, host: SimulatedHost) -> None:
         together(host, 480, 464)
         holds(host, "b", 464, pinned=200)
         holds(host, "a", 824, short=344)
@@ -196,6 +198,6 @@ class TestCanMakeResident:
         holds(host, "a", 825, short=345)
         assert not self.client(host, "a")
 
-    def test_its_own_memory_makes_no_room(self, host: SimulatedHost) -> None:
+    def test_own_memory_makes_no_room(self, host: SimulatedHost) -> None:
         together(host, 480)
         assert not self.client(host, "a")

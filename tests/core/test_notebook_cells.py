@@ -1,4 +1,4 @@
-"""Cells: the turn ends a short linger after the last cell, so that "Run All" keeps the turn."""
+"""Tests of turns with cells: a turn ends a short linger after the last cell, so that "Run All" keeps the turn."""
 
 from __future__ import annotations
 

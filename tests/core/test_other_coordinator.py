@@ -1,4 +1,4 @@
-"""Coordinators of two users share a device by its lock alone: their clients alternate turns."""
+"""Tests of coordinators of two users that share a device by its lock only: their clients alternate turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns that do not end, for which other clients wait, or which they join or interrupt."""
+"""Tests of turns that do not end: other clients wait for them, join them or have them interrupted."""
 
 from __future__ import annotations
 

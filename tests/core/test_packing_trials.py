@@ -1,4 +1,4 @@
-"""Gandiva's packing by trial, on a device that clients share in virtual time, a millisecond at a time."""
+"""Tests of packing by trial (Gandiva), on a device that clients share in virtual time."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_clients_that_slow_each_other_down_are_separated_within_two_trials(effic
 
 @pytest.mark.parametrize("efficiency", [1.0, 1.05, 1.1])
 @pytest.mark.parametrize("count", [2, 3])
-def test_neutral_packings_last(efficiency: float, count: int) -> None:
+def test_packings_without_loss_are_kept(efficiency: float, count: int) -> None:
     card = Card([Program(f"p{number}") for number in range(count)], efficiency)
     card.all_alone()
     card.together(60)

@@ -1,4 +1,4 @@
-"""Rows of the coordinator's table in docs/explanation/turns.md: from an event of a client to its permit."""
+"""Tests of the coordinator's table in docs/explanation/turns.md: from an event of a client to its permit."""
 
 from __future__ import annotations
 

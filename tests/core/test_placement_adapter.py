@@ -1,4 +1,4 @@
-"""Placement and the scheduler together: refusals, guests that give way, and notifications."""
+"""Tests of placement in the scheduler: refusals, guests that give way, failed devices, and ceilings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Any sequence of events under any policy: every client gets its turn, sums of time hold, and illegal events raise.
+"""Tests of random sequences of events under any policy.
 
+Every client gets its turn, sums of time hold, and illegal events raise.
 The host checks the core's invariants after every event, and that no process runs without the locks of its devices.
 """
 
@@ -141,13 +142,20 @@ class AnyHost(RuleBasedStateMachine):
         eighths=st.integers(0, 10),
         resident_fraction=st.sampled_from([0.0, 0.5, 1.0]),
         short=st.booleans(),
+        unbacked_fraction=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
     )
     @precondition(lambda self: self.host.scheduler.clients)
-    def memory(self, data: st.DataObject, eighths: int, resident_fraction: float, short: bool) -> None:
+    def memory(
+        self, data: st.DataObject, eighths: int, resident_fraction: float, short: bool, unbacked_fraction: float
+    ) -> None:
         allocated = eighths * MEMORY // 8
         resident = int(min(allocated, MEMORY) * resident_fraction)
+        unbacked = int(resident * unbacked_fraction)
+        unmovable = max(unbacked, resident // 4)
         self.host.handle_event(
-            ev.MemoryReported(self.pick_client(data), allocated, resident, resident // 4, MEMORY // 8 * short)
+            ev.MemoryReported(
+                self.pick_client(data), allocated, resident, unmovable, MEMORY // 8 * short, unbacked=unbacked
+            )
         )
 
     @rule(data=st.data())
@@ -343,6 +351,8 @@ class AnyHost(RuleBasedStateMachine):
             host.handle_event(ev.QuotaChanged(client, Quota()))
             host.handle_event(ev.ResumeRequested(client))
             host.handle_event(ev.HoldRequested(client, 0.0))
+            use = host.scheduler.clients[client].memory_use
+            host.handle_event(ev.MemoryReported(client, use.allocated, use.resident, use.unmovable))
         for process in [p for p in host.processes.values() if p.waits]:
             openings = process.openings
             if process.number in host.processes and process.waits:

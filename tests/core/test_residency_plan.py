@@ -1,4 +1,7 @@
-"""Plan of device memory: the memory that is needed latest leaves, and only as much as the next client needs."""
+"""Tests of the plan of device memory: evictions, resident targets and prefetches.
+
+The memory that will be needed last leaves, and only as much as the next client needs.
+"""
 
 from __future__ import annotations
 
@@ -144,6 +147,19 @@ def test_resident_quota_applies_under_contention(host: SimulatedHost) -> None:
     assert sent(host) == {}
     host.wait_at_gate(host.add_process("b"))
     assert sent(host) == {"a": GIB // 4}
+
+
+def test_resident_quota_does_not_apply_while_only_the_client_itself_is_deferred(host: SimulatedHost) -> None:
+    """A client that has reached its limit waits for its next turn, and nothing else waits for the device."""
+    host.add_device("d")
+    host.wait_at_gate(host.start_client("a", limit=0.5, resident=GIB // 4))
+    host.report_memory("a", GIB // 2)
+    host.run_until(lambda: host.running() == "a")
+    host.run_until(lambda: host.running() is None)
+    host.run(0.01)
+    assert host.phase("a") == "waiting"
+    host.report_memory("a", GIB // 2 + 1)
+    assert sent(host) == {}
 
 
 def test_the_quantum_counts_from_when_memory_is_back() -> None:

@@ -1,4 +1,4 @@
-"""Self-tuning on simulated days, in which the cost of each setting is known, with noise and changing load."""
+"""Tests of self-tuning on simulated days, in which the cost of each setting is known."""
 
 from __future__ import annotations
 

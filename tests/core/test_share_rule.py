@@ -1,4 +1,7 @@
-"""GaiaGPU's elastic limits, in virtual time, for clients that use what they want within their limits."""
+"""Tests of the share rule (elastic limits of GaiaGPU), which divides a device among colocated clients.
+
+Time is virtual, and clients use what they want within their limits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takeover by a new coordinator: turns that began under an earlier coordinator, and clients that wait."""
+"""Tests of a new coordinator that adopts turns of an earlier coordinator, and clients that wait."""
 
 from __future__ import annotations
 

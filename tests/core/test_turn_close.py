@@ -1,4 +1,4 @@
-"""Closing of turns: drains, reports of earlier turns, and drains that wait for a thread at the gate."""
+"""Tests of the end of turns: drains, steps for a waiting thread, and reports of earlier turns."""
 
 from __future__ import annotations
 

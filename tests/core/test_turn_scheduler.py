@@ -1,4 +1,4 @@
-"""Scheduler of turns: the running client, and the start and end of turns."""
+"""Tests of the scheduler of turns: the running client, and the start and end of turns."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_shorter_quantum_holds_at_once(host: SimulatedHost) -> None:
     assert host.run_until(lambda: host.running() == "b") == 0
 
 
-def test_gpu_seconds_and_wait_seconds(host: SimulatedHost) -> None:
+def test_gpu_and_wait_seconds_are_summed_by_client(host: SimulatedHost) -> None:
     host.start_busy("a", "b")
     host.run(3.5 * QUANTUM_SECONDS)
     a, b = (host.scheduler.clients[name] for name in "ab")
@@ -141,12 +141,12 @@ def test_gpu_seconds_and_wait_seconds(host: SimulatedHost) -> None:
 
 
 class TestProcessesThatEnd:
-    def test_process_exit_while_waiting(self, host: SimulatedHost) -> None:
+    def test_exited_process_leaves_the_queue(self, host: SimulatedHost) -> None:
         _, b, _ = host.start_busy("a", "b", "c")
         host.kill_process(b)
         assert host.queue("gpu") == ["c"]
 
-    def test_process_exit_while_draining(self, host: SimulatedHost) -> None:
+    def test_exit_of_a_draining_process_ends_its_turn(self, host: SimulatedHost) -> None:
         a = host.add_process("a", drains_in=50, waiting=True)
         host.add_process("b", busy=True)
         host.run(2 * QUANTUM_SECONDS)

@@ -1,4 +1,4 @@
-"""Forecasts of the waits in a queue, and the event log of error reports."""
+"""Tests of forecasts of the waits in a queue, and of the event log of error reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue of a device: its heaps give the order of a full sort, at a few heap operations for each change."""
+"""Tests of the queue of a device: its heaps give the order of a full sort, with few heap operations for each change."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Tests that run in a process of their own, on the simulated driver or on a GPU (`DRIVER=sim|gpu`, default sim).
+"""Harness of the driver facts: tests that run in a process of their own, on the simulated driver or on a GPU.
 
+`DRIVER=sim|gpu` selects the driver (default: sim).
 A test marked `@on_driver` gets a `Cuda`: a device with a context and the built-in functions loaded.
 Each test has a new Python process, because a process cannot initialise CUDA twice or survive a fatal device error.
 """

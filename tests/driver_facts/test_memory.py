@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .harness import MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process
+from .harness import IS_GPU, MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process, start_test
 from .test_facts import run
 from .vmm import free_bytes
 
@@ -73,6 +73,33 @@ def test_prefetching_to_the_host_frees_the_device_and_keeps_the_data(cuda: Cuda)
     assert cuda.read_f32(memory, SIZE // 4 - 1) == 8.0
 
 
+def host_bytes_used() -> int:
+    """Return the host memory in use: of this process on the simulated driver, else of the host, which does no more."""
+    if not IS_GPU:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return -int(lines["MemAvailable"].split()[0]) * 1024
+
+
+@on_driver()
+def test_unified_memory_takes_host_memory_once(cuda: Cuda) -> None:
+    """Memory that leaves the device takes as much host memory, keeps it while it is on the device again, and takes no
+    more when it leaves again. Its release gives the host memory back.
+
+    Source: open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_va_block.c: block_populate_pages_cpu allocates the pages
+    that the block lacks. Where Linux exports int_active_memcg, they are charged to the memory cgroup of the process.
+    They are freed with the block. Not yet seen on a GPU.
+    """
+    memory = cuda.cuMemAllocManaged(SIZE, 1)
+    prefetch(cuda, memory, SIZE, True)
+    before = host_bytes_used()
+    for on_device in (False, True, False):
+        prefetch(cuda, memory, SIZE, on_device)
+        assert abs(host_bytes_used() - before - SIZE) < SIZE // 8
+    cuda.cuMemFree(memory)
+    assert abs(host_bytes_used() - before) < SIZE // 8
+
+
 @on_driver()
 def test_only_unified_memory_is_prefetched(cuda: Cuda) -> None:
     """cuMemPrefetchAsync and cuMemAdvise of memory of cuMemAlloc: 1.
@@ -83,6 +110,29 @@ def test_only_unified_memory_is_prefetched(cuda: Cuda) -> None:
     assert cuda.code("cuMemPrefetchAsync", plain, MIB, location(cuda, True), 0, 0) == 1
     advice = cuda.driver.CUmem_advise(5)
     assert cuda.code("cuMemAdvise", plain, MIB, advice, location(cuda, True)) == 1
+
+
+def unpaged(cuda: Cuda) -> None:
+    attribute = cuda.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
+    if cuda.cuDeviceGetAttribute(attribute, cuda.device):
+        return  # a GPU that pages unified memory
+    memory = cuda.cuMemAllocManaged(MIB, 1)
+    cuda.launch("fill_f32", memory, 7.0, 16)
+    cuda.cuCtxSynchronize()
+    for on_device in (True, False):
+        assert cuda.code("cuMemPrefetchAsync", memory, MIB, location(cuda, on_device), 0, 0) == 101
+    assert cuda.code("cuMemAllocManaged", 2 * cuda.cuDeviceTotalMem(cuda.device), 1) == 2
+
+
+def test_a_device_without_concurrent_managed_access_does_not_page(tmp_path: Path) -> None:
+    """Without concurrent managed access, unified memory cannot exceed the device, and prefetches return 101.
+
+    Source: documentation of cuMemPrefetchAsync (the stream's device needs the attribute); CUDA programming guide,
+    unified memory without concurrent access. Not yet seen on a GPU.
+    """
+    (tmp_path / "config").write_text("[device]\nconcurrent_managed_access = 0\n")
+    process = start_test(unpaged, environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "config")))
+    assert process.communicate(timeout=90)[0] == "" and process.returncode == 0
 
 
 @on_driver()

@@ -1,4 +1,4 @@
-"""Docstrings of all facts: each has its source, and whether the fact has been seen on a GPU."""
+"""Test that the docstring of each fact has its source, and whether the fact has been seen on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short functions for virtual memory management by cuda-bindings."""
+"""Short functions for virtual memory management by cuda-bindings, for the tests of this folder."""
 
 from __future__ import annotations
 

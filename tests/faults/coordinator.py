@@ -16,7 +16,7 @@ from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
 from jupyter_gpushare.coordinator.engine import coordinator as coordinators
 from jupyter_gpushare.coordinator.engine.coordinator import Coordinator
 from jupyter_gpushare.coordinator.gpu.nvml import Nvml
-from jupyter_gpushare.coordinator.host import host_memory
+from jupyter_gpushare.coordinator.monitoring import host_backing
 from jupyter_gpushare.coordinator.rpc.request_dispatcher import make_dispatcher
 from jupyter_gpushare.coordinator.transport.connection import Connection
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
@@ -63,7 +63,8 @@ def simulated_kernel(is_stopped: Callable[[int], bool], open_pidfd: Callable[[in
     with (
         mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: is_stopped(handle.connection.pid))),
         mock.patch.object(os, "pidfd_open", open_pidfd),
-        mock.patch.object(host_memory, "available_bytes", lambda: 64 << 30),
+        mock.patch.object(host_backing, "available_bytes", lambda *_: 64 << 30),
+        mock.patch.object(host_backing.MemoryCgroups, "of_process", lambda *_: ()),
         mock.patch.object(coordinators.nvml, "Nvml", NoNvml),
         mock.patch.object(coordinators, "StateStore", NoStateStore),
     ):
@@ -79,12 +80,12 @@ class CoordinatorUnderTest(EventOwner):
         super().__init__()
         self.clock, self.kernel, self.random = clock, kernel, random
         self.loop = SimulatedLoop(clock, self, random)
-        self.peers: dict[Connection, None] = {}
+        self.connections: dict[Connection, None] = {}
         self.on_send: Callable[[], None] | None = None
         self.sockets: dict[CoordinatorSocket, None] = {}  # accepted connections, and connections in the queue
         asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
-        self.daemon = Coordinator(settings, path)
-        self.service = make_dispatcher(self.daemon, lambda: None)
+        self.engine = Coordinator(settings, path)
+        self.service = make_dispatcher(self.engine, lambda: None)
 
     def __str__(self) -> str:
         return "the coordinator"
@@ -94,14 +95,14 @@ class CoordinatorUnderTest(EventOwner):
             return
         pid, uid = socket.connection.credentials
         identity = Identity(str(uid), uid in (0, os.getuid()), pid, uid)
-        peer = Connection(socket, identity, self.service.on_line, self._ended)  # type: ignore[arg-type]
-        self.peers[peer] = None
-        self.service.on_connected(peer)
+        connection = Connection(socket, identity, self.service.on_line, self._ended)  # type: ignore[arg-type]
+        self.connections[connection] = None
+        self.service.on_connected(connection)
         socket._read()
 
-    def _ended(self, peer: Connection) -> None:
-        self.peers.pop(peer, None)
-        self.service.on_closed(peer)
+    def _ended(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        self.service.on_closed(connection)
 
     def before_send(self) -> None:
         if self.on_send:
@@ -111,15 +112,15 @@ class CoordinatorUnderTest(EventOwner):
         """Kill the coordinator: it sends nothing more, and all its files are closed."""
         self.alive = False
         self.on_send = None
-        self.daemon.close()
+        self.engine.close()
         for socket in list(self.sockets):
             socket.close()
-        for peer in self.peers:
-            for descriptor in peer.take_descriptors():
+        for connection in self.connections:
+            for descriptor in connection.take_descriptors():
                 os.close(descriptor)
         asyncio._set_running_loop(None)
 
     def end(self) -> None:
         """End the coordinator in order, as after SIGTERM, and discard its live settings."""
-        self.daemon.settings_override.remove()
+        self.engine.settings_override.remove()
         self.kill()

@@ -291,7 +291,7 @@ class Episode:
         Clients with a small limit, or with a limit that a long turn has used up, pause for long.
         """
         assert host.coordinator is not None
-        scheduled = host.coordinator.daemon.state.scheduler.clients
+        scheduled = host.coordinator.engine.state.scheduler.clients
 
         def is_unbounded(client: SimulatedClient) -> bool:
             if found := scheduled.get(client.name):

@@ -1,4 +1,4 @@
-"""Other connections of a coordinator: notebook kernels, users' requests, front ends, and hostile processes."""
+"""Other connections of a simulated coordinator: kernels, users' requests, subscribers and hostile processes."""
 
 from __future__ import annotations
 

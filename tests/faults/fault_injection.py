@@ -10,7 +10,7 @@ from .external_actors import HostileProcess, RequestClient
 from .simulated_sockets import MessageFaults
 
 if TYPE_CHECKING:
-    from ..support.agent import Agent
+    from ..support.simulated_process import SimulatedProcess
     from ..support.turn_audit import SimulatedClient
     from .simulated_host import FaultHost
 
@@ -69,7 +69,7 @@ class FaultInjector(EventOwner):
     def _random_client(self) -> SimulatedClient:
         return self.random.choice(list(self.host.clients.values()))
 
-    def _random_agent(self) -> Agent | None:
+    def _random_agent(self) -> SimulatedProcess | None:
         agents = self.host.agents()
         return self.random.choice(agents) if agents else None
 
@@ -100,7 +100,7 @@ class FaultInjector(EventOwner):
             seconds = self.random.choice((0.003, 0.3, 3.0)) * self.random.expovariate(1.0)
             self._after(seconds, self._resume, agent)
 
-    def _resume(self, agent: Agent) -> None:
+    def _resume(self, agent: SimulatedProcess) -> None:
         if agent.alive and agent.stopped:
             self.host.resume(agent)
 

@@ -1,4 +1,4 @@
-"""Invariants that hold between two events, and invariants that hold after all faults."""
+"""Checks of invariants after each event, and of leaks and idle devices after the faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_LATE_SECONDS = 0.5  # above the delays of the simulation's timers
 
 def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
     """Yield the contradictions between the scheduler, the coordinator, the locks and the connections."""
-    state = coordinator.daemon.state
+    state = coordinator.engine.state
     scheduler = state.scheduler
     try:
         of_the_core.check(scheduler, scheduler.turns.table.now)
@@ -43,8 +43,8 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
 
 
 def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
-    """Yield the requests for room that this event has refused although another client's memory could be evicted."""
-    inodes = {handle.page.inode for handle in coordinator.daemon.state.process_handles.values()}
+    """Yield the requests for room that the last event refused although another client's memory could be evicted."""
+    inodes = {handle.page.inode for handle in coordinator.engine.state.process_handles.values()}
     if inodes - {agent.page.inode for agent in host.agents()}:
         return  # the coordinator has to accept the memory that a hostile process reports
     for agent in host.agents():
@@ -64,29 +64,35 @@ def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterat
 
 
 def resource_leaks(coordinator: CoordinatorUnderTest, host: FaultHost, before: int) -> Iterator[str]:
-    """Yield descriptors and records of the coordinator that belong to no living process, without lines on their way."""
-    daemon = coordinator.daemon
+    """Yield descriptors and records of the coordinator that belong to no living process.
+
+    The caller ensures that no message is in flight.
+    """
+    engine = coordinator.engine
     agents = [agent for client in host.clients.values() for agent in client.agents]
-    if len(daemon.state.process_handles) != len(agents):
-        yield f"{len(agents)} processes live, the coordinator has {len(daemon.state.process_handles)}"
+    if len(engine.state.process_handles) != len(agents):
+        yield f"{len(agents)} processes live, the coordinator has {len(engine.state.process_handles)}"
     expected = before + host.descriptors()
     for client in host.clients.values():
         if client.agents:
             expected += 2 * len(client.agents) + 2
-    expected += len(daemon.registry.exit_watcher._watched) + len(daemon.lock_contention._files)
+    expected += len(engine.registry.exit_watcher._watched) + len(engine.lock_contention._files)
     found = len(os.listdir("/proc/self/fd"))
     if found != expected:
         yield f"{found} descriptors are open, {expected} are expected"
-    if len(coordinator.sockets) != len(coordinator.peers):
-        yield f"{len(coordinator.sockets)} sockets, {len(coordinator.peers)} connections"
-    if len(coordinator.service._sessions._sessions) != len(coordinator.peers):
-        yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.peers)} connections"
-    if removed := set(daemon.history._present) - set(daemon.state.runtimes):
+    if len(coordinator.sockets) != len(coordinator.connections):
+        yield f"{len(coordinator.sockets)} sockets, {len(coordinator.connections)} connections"
+    if len(coordinator.service._sessions._sessions) != len(coordinator.connections):
+        yield f"{len(coordinator.service._sessions._sessions)} sessions, {len(coordinator.connections)} connections"
+    if removed := set(engine.history._present) - set(engine.state.runtimes):
         yield f"the history has the removed clients {sorted(removed)}"
 
 
 class IdleWatch:
-    """Checker that the devices are not all idle for long while a client with a bounded wait waits."""
+    """Checker that some device works while a client waits.
+
+    `excused` has the clients whose waits have no bound.
+    """
 
     def __init__(self, host: FaultHost, excused: set[FaultyClient]) -> None:
         self._host, self._excused = host, excused

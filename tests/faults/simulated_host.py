@@ -11,7 +11,7 @@ from typing import Any
 from jupyter_gpushare.agent.link import CONNECTING
 from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
 
-from ..support.agent import Agent
+from ..support.simulated_process import SimulatedProcess
 from ..support.simulated_program import WorkloadProfile
 from ..support.turn_audit import SimulatedClient, TurnAudit, Violation
 from ..support.virtual_clock import EventOwner
@@ -73,7 +73,7 @@ class FaultHost(TurnAudit):
         self.clients[name] = client
         return client
 
-    def free_bytes(self, agent: Agent) -> int:
+    def free_bytes(self, agent: SimulatedProcess) -> int:
         """Return the free bytes of the device, without the resident memory of processes in mode swap."""
         resident = sum(
             other.page.report.resident - other.program.memory_requests.missing_bytes
@@ -82,7 +82,7 @@ class FaultHost(TurnAudit):
         )
         return self.memory - self.driver_bytes - int(resident)
 
-    def end(self, agent: Agent) -> None:
+    def end(self, agent: SimulatedProcess) -> None:
         for coordinator, descriptor in self._pidfds.pop(agent.pid, ()):
             self.clock.schedule(self.clock.now, coordinator, coordinator.loop.readable, descriptor)
         super().end(agent)
@@ -91,7 +91,7 @@ class FaultHost(TurnAudit):
         agent = self._by_pid.get(pid)
         return agent is not None and agent.stopped
 
-    def on_refused(self, agent: Agent, message: dict[str, Any]) -> None:
+    def on_refused(self, agent: SimulatedProcess, message: dict[str, Any]) -> None:
         if message["reason"] == "internal":
             self.bugs.append(f"{agent} got an internal error: {message}")
 
@@ -126,7 +126,7 @@ class FaultHost(TurnAudit):
             coordinator, self.coordinator = self.coordinator, None
             coordinator.kill()
 
-    def connect(self, agent: Agent) -> ActorConnection | None:
+    def connect(self, agent: SimulatedProcess) -> ActorConnection | None:
         connection = self.connect_actor(agent.pid, agent.client.uid, agent.wake)
         if connection:
             connection.client = agent.client
@@ -176,7 +176,7 @@ class FaultHost(TurnAudit):
         self._pidfds.setdefault(pid, []).append((self.coordinator, descriptor))
         return descriptor
 
-    def on_call(self, agent: Agent) -> None:
+    def on_call(self, agent: SimulatedProcess) -> None:
         super().on_call(agent)
         for other in () if self.shared else (other for uuid in agent.devices for other in self._agents_by_device[uuid]):
             if other.is_working and other.client is not agent.client:
@@ -190,7 +190,7 @@ class FaultHost(TurnAudit):
     def describe(self) -> list[str]:
         """Return a description of the state for a report."""
         lines = [agent.describe() for agent in self.agents()]
-        scheduler = self.coordinator.daemon.state.scheduler if self.coordinator else None
+        scheduler = self.coordinator.engine.state.scheduler if self.coordinator else None
         for client in scheduler.clients.values() if scheduler else ():
             processes = ", ".join(
                 f"{number}{' waits' * p.is_waiting_at_gate} {p.turn}" for number, p in client.processes.items()

@@ -1,4 +1,4 @@
-"""Core, coordinator and its sockets with many clients in virtual time, under many kinds of faults.
+"""Tests of the core, the coordinator and its sockets with many clients in virtual time, under many kinds of faults.
 
 A run has 200,000 events in all, and ten million in the nightly tier.
 `GPUSHARE_TEST_FAULTS=1e8` sets another number of events, and `GPUSHARE_TEST_FAULTS_FIRST` another first seed.

@@ -1,4 +1,4 @@
-"""Mutants of the coordinator, which the episodes find; `tests/agent` finds mutants of a process."""
+"""Tests that the episodes detect each mutant of the coordinator; `tests/agent` has the mutants of a process."""
 
 from __future__ import annotations
 

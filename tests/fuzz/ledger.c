@@ -1,5 +1,6 @@
-/* Ledger and memory account against a simple table, with random steps and a page with random values of the coordinator.
- * A step is four bytes: operation, address, size, owner. */
+/* Fuzz target that compares the ledger and account.c with a plain array, while the control block has random values.
+ * A step is four bytes: operation; address or slot; mantissa of the size; exponent (5 bits), flag (1 bit) and context
+ * (2 bits). */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -7,6 +8,7 @@
 
 #include "../../native/shim/memory/account.c"
 #include "../../native/shim/memory/ledger.c"
+#include "../../native/shim/memory/pool_figures.c"
 
 #define ADDRESSES_USED 256
 
@@ -16,6 +18,10 @@ struct shim shim = {.page = &page, .mode = &mode};
 
 void log_message(enum level level, const char *format, ...) {
     (void)level, (void)format;
+}
+
+void refusal_log(uint64_t bytes, const char *format, ...) {
+    (void)bytes, (void)format;
 }
 
 struct size_text size_text(uint64_t bytes) {
@@ -32,7 +38,7 @@ static void must(bool condition) {
         abort();
 }
 
-static struct entry simple[ADDRESSES_USED]; /* an entry with key 0 is free */
+static struct entry expected[ADDRESSES_USED]; /* an entry with key 0 is free */
 
 static struct gpushare_client *new_client(void) {
     struct gpushare_client *client =
@@ -44,8 +50,8 @@ static struct gpushare_client *new_client(void) {
 static void check(void) {
     uint64_t bytes = 0, unmovable = 0, total, free_bytes;
     for (int i = 0; i < ADDRESSES_USED; i++) {
-        bytes += simple[i].key ? simple[i].bytes : 0;
-        unmovable += simple[i].key && is_unmovable(simple[i].kind) ? simple[i].bytes : 0;
+        bytes += expected[i].key ? expected[i].bytes : 0;
+        unmovable += expected[i].key && is_unmovable(expected[i].kind) ? expected[i].bytes : 0;
     }
     must(page.report.allocated == bytes && page.report.unmovable == unmovable);
     must(shim.client->slots[page.control.slot % GPUSHARE_SLOTS].allocated == bytes ||
@@ -55,14 +61,15 @@ static void check(void) {
 }
 
 static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) {
-    struct entry *mine = &simple[key - 1], entry = {.key = key << 9, .bytes = bytes, .kind = kind, .context = context};
+    struct entry *mine = &expected[key - 1],
+                 entry = {.key = key << 9, .bytes = bytes, .kind = kind, .context = context};
     uint64_t limit = page.control.memory_limit, backing = page.control.memory_backing;
     uint64_t before = client_sum();
     if (mine->key)
         return;
     bool fits = account_would_fit(bytes), taken = account_reserve(bytes, is_unmovable(kind));
     must(taken == fits);
-    must(taken == (bytes <= backing && (!limit || before + bytes <= limit)));
+    must(taken == (before + bytes <= backing && (!limit || before + bytes <= limit)));
     if (!taken)
         return;
     must(ledger_add(LEDGER_ADDRESSES, &entry));
@@ -70,7 +77,7 @@ static void add(uint64_t key, uint64_t bytes, uint32_t kind, CUcontext context) 
 }
 
 static void take(uint64_t key) {
-    struct entry entry, *mine = &simple[key - 1];
+    struct entry entry, *mine = &expected[key - 1];
     must(ledger_find(LEDGER_ADDRESSES, key << 9, &entry) == (mine->key != 0));
     if (!ledger_remove(LEDGER_ADDRESSES, key << 9, &entry)) {
         must(!mine->key);
@@ -83,21 +90,21 @@ static void take(uint64_t key) {
 }
 
 static void end_context(CUcontext context) {
-    uint64_t unmovable = 0, evicted = 0, unmovable_of_mine = 0, of_mine = 0;
-    uint64_t bytes = ledger_drop_context(context, &unmovable, &evicted);
+    struct entry_sums ended = {0};
+    uint64_t unmovable_of_mine = 0, of_mine = 0;
+    ledger_drop_context(context, &ended);
     for (int i = 0; i < ADDRESSES_USED; i++)
-        if (simple[i].key && simple[i].context == context) {
-            of_mine += simple[i].bytes;
-            unmovable_of_mine += is_unmovable(simple[i].kind) ? simple[i].bytes : 0;
-            simple[i].key = 0;
+        if (expected[i].key && expected[i].context == context) {
+            of_mine += expected[i].bytes;
+            unmovable_of_mine += is_unmovable(expected[i].kind) ? expected[i].bytes : 0;
+            expected[i].key = 0;
         }
-    must(bytes == of_mine && unmovable == unmovable_of_mine && evicted == 0);
-    account_release(bytes - unmovable, false);
-    account_release(unmovable, true);
+    must(ended.bytes == of_mine && ended.unmovable == unmovable_of_mine && !ended.evicted && !ended.on_host);
+    account_release_entries(&ended);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    memset(simple, 0, sizeof simple);
+    memset(expected, 0, sizeof expected);
     memset(&page, 0, sizeof page);
     page.control.memory_backing = UINT64_MAX;
     shim.client = new_client();
@@ -144,7 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (uint64_t key = 1; key <= ADDRESSES_USED; key++)
         take(key);
     check();
-    munmap(shim.client, GPUSHARE_PAGE_BYTES);
+    munmap(shim.client, GPUSHARE_CLIENT_BYTES);
     for (int i = 0; i < LEDGER_TABLES * SHARDS; i++)
         free(tables[i / SHARDS][i % SHARDS].entries);
     ledger_after_fork();

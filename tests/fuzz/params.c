@@ -1,4 +1,5 @@
-/* Readers of the simulated driver's parameter file and variables. The first byte of the input selects the reader. */
+/* Fuzz target for the readers of the simulated driver's parameter file and variables.
+ * The first byte of the input selects the reader. */
 #include "../../native/simcuda/params.c"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-/* Reader of PTX text in the simulated driver, as its module loader uses it. */
+/* Fuzz target for the reader of PTX text in the simulated driver. */
 #include "../../native/simcuda/ptx.c"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-"""Native parsers of foreign input, under random inputs: each input is accepted or refused without an error of memory.
+"""Tests of native code under random inputs: parsers of foreign input, and the ledger.
 
 The C files of this folder are targets for libFuzzer.
 With clang on the machine and `GPUSHARE_TEST_FUZZ=SECONDS` (`make fuzz`), libFuzzer runs them.

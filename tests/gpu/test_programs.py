@@ -1,4 +1,4 @@
-"""Programs of the frameworks, without sharing and under every memory mode: the results are equal."""
+"""Tests of programs with frameworks, without sharing and in every memory mode: the results are equal."""
 
 from __future__ import annotations
 

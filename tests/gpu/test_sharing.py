@@ -1,4 +1,4 @@
-"""Real programs on a real card: their results are right, and they take turns."""
+"""Tests of programs on a real card: two trainings beyond the memory cap, a memory limit, and the demo."""
 
 from __future__ import annotations
 

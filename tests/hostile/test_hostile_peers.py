@@ -1,4 +1,4 @@
-"""Random messages and pages of hostile clients, during which well-behaved clients must get turns."""
+"""Tests of random messages and pages of hostile clients, during which well-behaved clients must get turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hub for the tests of this folder: ada and bob with their servers, and the coordinator of the whole machine."""
+"""Fixture with a JupyterHub: ada and bob with their servers, and the coordinator of the whole machine."""
 
 from __future__ import annotations
 

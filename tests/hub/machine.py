@@ -1,4 +1,4 @@
-"""Machine with real uids, and with a user database, a /run and a /dev/shm that only the test uses."""
+"""Machine with real uids, whose user database, /run and /dev/shm only the test uses."""
 
 from __future__ import annotations
 

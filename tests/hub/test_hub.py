@@ -1,4 +1,4 @@
-"""Real JupyterHub in which two users with different uids share a simulated device by the machine's coordinator."""
+"""Tests of a real JupyterHub: two users with different uids share a simulated device by the machine's coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubernetes files: they are valid by Kubernetes' schemas, and consistent with each other and with the package."""
+"""Tests of the Kubernetes files: valid by the schemas, and consistent with each other and with the package."""
 
 from __future__ import annotations
 

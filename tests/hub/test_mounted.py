@@ -1,4 +1,4 @@
-"""Package in a folder of its own, as in users' pods, where the image has no installation."""
+"""Test of a package that is mounted as a folder, as in users' pods, where the image has no installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `%%gpushare`, a quota for one cell, which must not change the cell in other ways."""
+"""Tests of `%%gpushare`, the quota of one cell; the result, traceback and completion of the cell stay the same."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_interrupt_reverts_the_cell_quota(
     wait_until(lambda: quota(coordinator, notebook) == before)
 
 
-MISTAKES = {
+USAGE_ERRORS = {
     "share": "'share' is not of the form key=value",
     "share=2": "from 0 to 1",
     "share = 3": "from 0 to 1",
@@ -138,7 +138,7 @@ MISTAKES = {
 
 def test_usage_errors_prevent_the_cell(coordinator: Any, notebook: Any) -> None:
     before = quota(coordinator, notebook)
-    for line, complaint in MISTAKES.items():
+    for line, complaint in USAGE_ERRORS.items():
         ran = notebook.run(f"%%gpushare {line}\nran = True")
         assert ran.status == "error" and ran.reply["ename"] == "UsageError"
         assert complaint in ran.stderr and "Traceback" not in ran.stderr + ran.stdout

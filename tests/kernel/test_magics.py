@@ -112,7 +112,7 @@ def test_help_names_everything(notebook: Any) -> None:
         assert word in text
 
 
-MISTAKES = [
+USAGE_ERRORS = [
     (
         "frobnicate",
         "unknown sub-command 'frobnicate': allowed are status, quota, hold, release, evict, suspend, resume, "
@@ -138,7 +138,7 @@ MISTAKES = [
 
 def test_usage_errors_have_no_traceback(coordinator: Any, notebook: Any) -> None:
     before = coordinator.clients()[notebook.manager.kernel_id]["quota"]
-    for line, complaint in MISTAKES:
+    for line, complaint in USAGE_ERRORS:
         ran = notebook.run(f"%gpushare {line}")
         assert ran.status == "error" and ran.reply["ename"] == "UsageError"
         assert complaint in ran.stderr and "Traceback" not in ran.stderr + ran.stdout
@@ -250,3 +250,4 @@ def test_plain_python_is_unchanged(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("1 [")
     assert "gpushare" not in done.stdout and "Traceback" not in done.stderr
+    assert "contextlib" not in done.stdout

@@ -157,7 +157,7 @@ def test_outputs_of_programs_do_not_depend_on_waits(
     nbformat.write(notebook, tmp_path / "work.ipynb")
     keep_busy(coordinator, one, wait_until)
     with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=tmp_path) as process:
-        wait_until(lambda: [known for known in coordinator.clients().values() if known["wait_seconds"] > 2.2], 30)
+        wait_until(lambda: [known for known in coordinator.clients().values() if known["wait_seconds"] > 2.2], 60)
         one.manager.interrupt_kernel()
         assert process.wait(40) == 0
     busy, free = (nbformat.read(tmp_path / f"{name}.ipynb", 4) for name in ("busy", "free"))

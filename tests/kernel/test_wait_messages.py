@@ -1,4 +1,4 @@
-"""Tests of the polls of the wait display, and of the messages for the coordinator's answers."""
+"""Tests of the polls of the wait display, and of its texts for the coordinator's replies."""
 
 from __future__ import annotations
 
@@ -90,6 +90,10 @@ def running(**facts: Any) -> dict[str, Any]:
         ({"running": [running(held=True), running(label="a")]}, "Waiting for the GPU (alice and a are running)"),
         ({"expected_wait": 0.2}, "Waiting for the GPU: about 1 s"),
         ({"expected_wait": 75}, "Waiting for the GPU: about 1 min 15 s"),
+        (
+            {"queue_position": 1, "running": [running()], "reason": "6 GiB of a.ipynb cannot leave the GPU"},
+            "Waiting for the GPU: 6 GiB of a.ipynb cannot leave the GPU",
+        ),
     ],
 )
 def test_wait_messages_have_their_texts(status: dict[str, Any], text: str) -> None:

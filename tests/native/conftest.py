@@ -132,6 +132,7 @@ class NativeHost:
                 "GPUSHARE_LOG_FILE": str(self.log),
                 "GPUSHARE_SIM_STATE": str(self.root / "simulated"),
                 "GPUSHARE_SIM_LOG": str(self.simlog),
+                "GPUSHARE_SIM_STRICT_EXIT": "1",
             }
             | more
         )
@@ -198,21 +199,28 @@ def process(started: tuple[CudaClient, ProcessConnection]) -> ProcessConnection:
     return started[1]
 
 
+def build_stub(folder: Path, symbols: Iterable[str] = ()) -> Path:
+    """Build the driver of stubcuda.c with further symbols, and return the new folder with the library."""
+    folder.mkdir()
+    rest = folder / "rest.c"
+    rest.write_text("".join(f"__attribute__((weak)) int {symbol}(void) {{ return 0; }}\n" for symbol in symbols))
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wall", "-Wextra", "-Werror"]
+    library = str(folder / "libcuda.so.1")
+    subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c"), str(rest)], check=True)
+    return folder
+
+
 @pytest.fixture
 def stub(machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path) -> Any:
     """Return a function that starts clients on the driver of stubcuda.c.
 
     The arguments of the function are further symbols for the driver, and the environment of the client.
     """
-    folder = tmp_path / "stub"
-    folder.mkdir()
 
     def start(symbols: Iterable[str] = (), **environment: str) -> tuple[CudaClient, ProcessConnection]:
-        rest = folder / "rest.c"
-        rest.write_text("".join(f"__attribute__((weak)) int {symbol}(void) {{ return 0; }}\n" for symbol in symbols))
-        flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wall", "-Wextra", "-Werror"]
-        library = str(folder / "libcuda.so.1")
-        subprocess.run(["cc", *flags, "-o", library, str(HERE / "stubcuda.c"), str(rest)], check=True)
+        folder = tmp_path / "stub"
+        if not folder.exists():
+            build_stub(folder, symbols)
         client = machine.client(LD_LIBRARY_PATH=str(folder), **environment)
         process = client.join(coordinator, "cuda = Cuda(start=False); cuda.cuInit(0)")
         client.run(

@@ -16,6 +16,7 @@
 #define MAX_ALLOCATIONS 64
 #define MAX_THREADS 64
 #define GRANULE (2ull << 20)
+#define RANGE_SIZE 12 /* CU_POINTER_ATTRIBUTE_RANGE_SIZE */
 
 typedef unsigned long long address_t;
 
@@ -38,7 +39,7 @@ typedef unsigned long long address_t;
     X(cuMemAddressFree, (address_t, size_t))                                                                           \
     X(cuMemMap, (address_t, size_t, size_t, address_t, address_t))                                                     \
     X(cuMemUnmap, (address_t, size_t))                                                                                 \
-    X(cuMemGetAddressRange_v2, (address_t *, size_t *, address_t))                                                     \
+    X(cuPointerGetAttribute, (void *, int, address_t))                                                                 \
     X(cuMemGetInfo_v2, (size_t *, size_t *))
 
 #define DECLARE(name, parameters) static int(*name) parameters;
@@ -149,7 +150,6 @@ static void *run(void *data) {
 static void report(int is_plain) {
     unsigned long long bytes = 0, driver = 0, charged = 0;
     size_t available, total, size;
-    address_t base;
     for (int i = 0; i < threads * MAX_ALLOCATIONS; i++) {
         struct allocation *entry = &allocation[i / MAX_ALLOCATIONS][i % MAX_ALLOCATIONS];
         int physical = entry->kind == PHYSICAL || entry->kind == MAPPED;
@@ -159,7 +159,7 @@ static void report(int is_plain) {
         if (physical)
             size = entry->size;
         else
-            CHECK(cuMemGetAddressRange_v2, &base, &size, entry->address);
+            CHECK(cuPointerGetAttribute, &size, RANGE_SIZE, entry->address);
         driver += size;
         if (physical || (is_plain && entry->kind != MANAGED))
             charged += (entry->size + 511) / 512 * 512;

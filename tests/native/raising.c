@@ -1,4 +1,6 @@
-/* Python library, as programs have them: it calls CUDA without the interpreter lock, and raises an error's exception. */
+/* Extension module for tests, in the manner of CUDA libraries for Python.
+ * The module releases the GIL during a call and raises an exception for an error.
+ * The module has a lock of its own, on which two threads can deadlock. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
 /* Driver of a few functions, built as libcuda.so.1, with features that the simulated driver does not have. They are a
- * device that cannot page unified memory (unless STUB_MANAGED=1), memory handles whose numbers come again, and arrays. */
+ * device that cannot page unified memory (unless STUB_MANAGED=1) or map memory (unless STUB_MAPPED=1), memory handles
+ * whose numbers come again, and arrays. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +46,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;
-    *value = attribute == 89 && getenv("STUB_MANAGED");
+    *value = (attribute == 89 && getenv("STUB_MANAGED")) || (attribute == 102 && getenv("STUB_MAPPED"));
     return 0;
 }
 
@@ -253,6 +254,25 @@ int cuMemPoolExportPointer(void *data, u64 address) {
     return address ? 801 : 1;
 }
 
+/* Calls on a handle, which succeed for the driver's own handles only. */
+
+int cuMulticastBindMem(u64 object, size_t object_offset, u64 handle, size_t offset, size_t bytes, u64 flags) {
+    (void)object_offset, (void)offset;
+    return object && handle == 7 && bytes && !flags ? 0 : 1;
+}
+
+int cuMulticastBindMem_v2(u64 object, int device, size_t object_offset, u64 handle, size_t offset, size_t bytes,
+                          u64 flags) {
+    (void)device;
+    return cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags);
+}
+
+int cuLogicalEndpointBindMem(unsigned endpoint, int device, u64 endpoint_offset, u64 handle, u64 offset, u64 bytes,
+                             u64 flags) {
+    (void)device;
+    return cuMulticastBindMem(endpoint, endpoint_offset, handle, offset, bytes, flags);
+}
+
 /* --- functions that are newer than the shim --- */
 
 int cuFutureCall(void) {
@@ -263,8 +283,11 @@ int cuFutureCall_v2_ptsz(void) {
     return 0;
 }
 
+/* Also find the function STUB_HIDDEN, which the driver does not export. */
 int cuGetProcAddress_v2(const char *name, void **function, int version, u64 flags, int *status) {
-    *function = strncmp(name, "cuFuture", 8) == 0 || version > 20000 ? (void *)&handle_in_use : NULL;
+    const char *hidden = getenv("STUB_HIDDEN");
+    int found = strncmp(name, "cuFuture", 8) == 0 || version > 20000 || (hidden && strcmp(name, hidden) == 0);
+    *function = found ? (void *)&handle_in_use : NULL;
     if (status)
         *status = flags == 0 && *function ? 0 : 1;
     return 0;

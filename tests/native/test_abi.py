@@ -1,4 +1,4 @@
-"""Comparison of the prototypes, structure layouts and values in the shim with those of two CUDA toolkits."""
+"""Tests that prototypes, structure layouts and values in the shim equal those of two CUDA toolkits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Check of the order of the shim's folders by the symbol tables of its objects: calls never go to a higher folder."""
+"""Tests of the order of the shim's folders: calls and includes never go to a higher folder.
+
+The calls are those of the objects' symbol tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stream capture: captured calls pass a closed gate, and no call of the shim's own ends a capture."""
+"""Tests of stream capture: captured calls pass a closed gate, and no call of the shim's own ends a capture."""
 
 from __future__ import annotations
 
@@ -131,7 +131,9 @@ def test_idle_probe_leaves_captures_valid(client: CudaClient, process: ProcessCo
     assert client.run(INSTANTIATE) == 0
 
 
-def test_contexts_come_and_go(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
+def test_drain_waits_for_other_contexts_after_one_was_destroyed(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
     """The drain waits for the default stream of a context although another context was destroyed with work in it."""
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
@@ -205,7 +207,10 @@ def test_a_release_in_mode_swap_leaves_captures_valid(
 def test_a_release_in_mode_swap_spares_work_that_no_query_may_name(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
-    """While a blocking stream captures, no call may find out whether the default stream has finished."""
+    """While a blocking stream captures, no call may find out whether the default stream has finished.
+
+    So the memory is released after the turn.
+    """
     client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
     process.open(1)
     client.run(SETUP)
@@ -215,6 +220,7 @@ def test_a_release_in_mode_swap_spares_work_that_no_query_may_name(
     assert client.run("cuda.free(memory)") == 0
     assert client.run(END) == 0
     assert client.run("cuda.cuCtxSynchronize()") == 0  # the work has found its memory
+    process.drain(1)
     wait_until(lambda: process.page.report.allocated == 0)
 
 

@@ -1,4 +1,4 @@
-"""Tests of memory exports: memory that the shim moves cannot go to another process, and the log has the remedy."""
+"""Tests of memory that other processes or devices may use: it stays where it is, or the log has the remedy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,29 @@ from typing import Any
 
 import pytest
 
-from .conftest import CudaClient, NativeHost
-from .fake_coordinator import ScriptedCoordinator
-from .test_shim_swap import TOOLS
+from ..support import sanitizers
+from ..support.compile_cache import cached
+from .conftest import HERE, CudaClient, NativeHost, StartedClient, built_shim
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .test_shim_swap import EVERYTHING, MIB, TOOLS, device_used
+
+SYNC_MEMOPS, RDMA_CAPABLE = 6, 15
+SHAREABLE = """
+FILE = 1
+SHAREABLE = (c_uint32 * 8)(1, FILE, 1, 0, 0, 0, 0x100, 0)  # pinned, on device 0, for GPUDirect RDMA
+
+def create(size, properties=SHAREABLE):
+    handle = c_uint64()
+    return cuda.cuMemCreate(byref(handle), c_size_t(size), properties, c_uint64(0)), handle.value
+
+def export(handle):
+    file = c_int(-1)
+    return cuda.cuMemExportToShareableHandle(byref(file), c_uint64(handle), FILE, c_uint64(0)), file.value
+
+def segment():
+    address, (code, handle) = reserve(4 << 20), create(4 << 20)
+    return code or map_at(address, 4 << 20, handle), address, handle
+"""
 
 
 def start(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> CudaClient:
@@ -29,6 +49,24 @@ def test_movable_memory_cannot_be_exported(machine: NativeHost, coordinator: Scr
     assert "cuIpcGetMemHandle" in lines[0] and f"mode {mode} " in lines[0] and "GPUSHARE_MEMORY_MODE=plain" in lines[0]
 
 
+@pytest.mark.parametrize("mode", ["unified", "swap"])
+def test_movable_memory_is_not_for_rdma(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> None:
+    """A program asks for the capability, or makes the setting, before another device may access the memory."""
+    client = start(machine, coordinator, mode)
+    client.run("value = c_uint32(1); managed = cuda.alloc(4096, 'cuMemAllocManaged', 1)[1]")
+    setting = f"cuda.cuPointerSetAttribute(byref(value), {SYNC_MEMOPS}, c_uint64({{}}))"
+    assert client.run(f"cuda.attribute({RDMA_CAPABLE}, large)") == [0, 0]
+    assert [client.run(setting.format(name)) for name in ("managed", "large", "small + 5")] == [0, 801, 801]
+    lines = [line for line in machine.log_text().splitlines() if "cannot pass device memory on" in line]
+    assert len(lines) == 1 and "SYNC_MEMOPS" in lines[0] and "GPUSHARE_MEMORY_MODE=plain" in lines[0]
+
+
+def test_unmovable_memory_is_for_rdma(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    client = start(machine, coordinator, "plain")
+    assert client.run(f"cuda.cuPointerSetAttribute(byref(c_uint32(1)), {SYNC_MEMOPS}, c_uint64(large))") == 0
+    assert client.run(f"cuda.attribute({RDMA_CAPABLE}, large)") == [0, 1]
+
+
 def test_unmovable_memory_can_be_exported(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     client = start(machine, coordinator, "plain")
     assert client.run("cuda.cuIpcGetMemHandle(handle, c_uint64(large))") == 0
@@ -43,13 +81,116 @@ def test_other_exports_of_movable_memory_are_refused(machine: NativeHost, stub: 
     assert "cuMemPoolExportPointer cannot pass device memory on" in machine.log_text()
 
 
-def test_the_driver_is_not_asked_for_handles_of_memory_that_may_be_evicted(
+@pytest.fixture
+def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
+    """Return a client of mode "swap" in its turn, with a segment as PyTorch's expandable segments have."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
+    process.open(1)
+    client.run(TOOLS)
+    client.run(SHAREABLE)
+    client.run("import os; data = os.urandom(4 << 20); code, address, handle = segment()")
+    assert client.run("code or write(address, data)") == 0
+    return client, process
+
+
+def evict(process: ProcessConnection, epoch: int, left: int = 0) -> None:
+    process.page.control.resident_target = 0
+    process.drain(epoch)
+    wait_until(lambda: process.page.report.resident == left)
+    process.page.control.resident_target = EVERYTHING
+
+
+def test_shareable_memory_moves_until_it_is_exported(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    report = process.page.report
+    used = device_used(machine)
+    assert (report.allocated, report.unmovable) == (4 * MIB, 0)
+    evict(process, 1)
+    assert device_used(machine) == used - 4 * MIB
+    process.open(2)
+    assert client.run("has_data(address, data)")
+    assert client.run(f"cuda.attribute({RDMA_CAPABLE}, address)") == [0, 0]
+    client.run("code, file = export(handle)")
+    assert client.run("code") == 0
+    assert report.unmovable == 4 * MIB
+    other = machine.client(GPUSHARE_DISABLE="1")
+    other.run("cuda = Cuda()")
+    other.run(TOOLS)
+    imported = "cuda.cuMemImportFromShareableHandle(byref(handle), c_void_p(file), 1)"
+    other.run(
+        f"import os; handle = c_uint64(); file = os.open('/proc/{client.pid}/fd/{client.run('file')}', os.O_RDWR)"
+    )
+    assert other.run(f"{imported} or map_at(reserve(4 << 20), 4 << 20, handle.value)") == 0
+    assert client.run("_, second, _ = segment(); write(second, data)") is None
+    evict(process, 2, left=4 * MIB)
+    process.open(3)
+    assert client.run("has_data(address, data) and has_data(second, data)")
+    assert client.run("release(handle) or unmap(address, 4 << 20)") == 0
+    assert (report.allocated, report.unmovable) == (4 * MIB, 0)
+
+
+def test_an_export_of_evicted_memory_waits_for_the_turn(client: CudaClient, process: ProcessConnection) -> None:
+    evict(process, 1)
+    client.start("export(handle)[0]")
+    assert client.is_running()
+    process.open(2)
+    assert client.result() == 0
+    assert client.run("has_data(address, data)")
+
+
+def test_an_export_that_fails_leaves_memory_movable(client: CudaClient, process: ProcessConnection) -> None:
+    client.run("address, (_, handle) = reserve(4 << 20), create(4 << 20, PROPERTIES); map_at(address, 4 << 20, handle)")
+    assert client.run("export(handle)[0]") == 1
+    assert process.page.report.unmovable == 0
+    evict(process, 1)
+
+
+def test_the_driver_refuses_shareable_memory_at_once(client: CudaClient, process: ProcessConnection) -> None:
+    """The call waits for the turn, because memory that the driver refuses could never be made in a later turn."""
+    process.drain(1)
+    client.run("FABRIC = (c_uint32 * 8)(1, 8, 1, 0, 0, 0, 0, 0)")
+    client.start("create(4 << 20, FABRIC)[0]")
+    assert client.is_running()
+    process.open(2)
+    assert client.result() == 801
+    assert process.page.report.allocated == 4 * MIB
+
+
+def test_memory_for_RDMA_stays_where_a_module_may_register_it(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
-    """Another process or device would go on with the memory's former place."""
-    client = start(machine, coordinator, "swap")
+    """The module takes addresses from the network's driver, so no call to CUDA shows that."""
+    source = HERE / "peermem.c"
+    library = cached("peermem.so", [source], lambda out: [["cc", "-shared", "-fPIC", "-o", str(out), str(source)]])
+    preload = sanitizers.preload(f"{built_shim()}:{library}")
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap", **preload)
+    process.open(1)
     client.run(TOOLS)
-    client.run("mapped = reserve(2 << 20); own = create(2 << 20)[1]; map_at(mapped, 2 << 20, own)")
-    for address in ("small", "large", "mapped"):
-        assert client.run(f"cuda.cuIpcGetMemHandle(handle, c_uint64({address}))") == 801
-    assert client.run("cuda.cuMemExportToShareableHandle(handle, c_uint64(own), 1, c_uint64(0))") == 1
+    client.run(SHAREABLE)
+    assert client.run("create(4 << 20)[0], create(4 << 20, PROPERTIES)[0]") == [0, 0]
+    assert (process.page.report.allocated, process.page.report.unmovable) == (8 * MIB, 4 * MIB)
+
+
+BINDS = {
+    "cuMulticastBindMem": "c_uint64(5), c_size_t(0), handle, c_size_t(0), size, c_uint64(0)",
+    "cuMulticastBindMem_v2": "c_uint64(5), 0, c_size_t(0), handle, c_size_t(0), size, c_uint64(0)",
+    "cuLogicalEndpointBindMem": "5, 0, c_uint64(0), handle, c_uint64(0), size, c_uint64(0)",
+    "cuMulticastBindAddr": "c_uint64(5), c_size_t(0), address, size, c_uint64(0)",
+    "cuMulticastBindAddr_v2": "c_uint64(5), 0, c_size_t(0), address, size, c_uint64(0)",
+    "cuLogicalEndpointBindAddr": "5, 0, c_uint64(0), address, size, c_uint64(0)",
+    "cuMemGetHandleForAddressRange": "(c_uint64 * 2)(), address, size, 1, c_uint64(0)",
+}
+
+
+@pytest.mark.parametrize("name", BINDS)
+def test_memory_that_other_devices_use_stays(stub: Any, name: str) -> None:
+    client, process = stub([name], STUB_MAPPED="1", GPUSHARE_MEMORY_MODE="swap")
+    process.open(1)
+    client.run("address, size = c_uint64(0x40000000), c_size_t(4 << 20)")
+    assert client.run("create(4 << 20), map_at(address.value, 4 << 20)") == [0, 0]
+    assert process.page.report.unmovable == 0
+    assert client.run(f"cuda.{name}({BINDS[name]})") == 0
+    assert process.page.report.unmovable == 4 * MIB
+    assert client.run("release(), unmap(address.value, 4 << 20)") == [0, 0]
+    assert (process.page.report.unmovable, process.page.report.allocated) == (0, 0)

@@ -1,6 +1,7 @@
-"""Tests of SIGINT while a call waits at the gate: first the program's own handler runs, then the call returns.
+"""Tests of SIGINT while a call waits at the gate, and of the shim's replacement of the SIGINT handler.
 
-`test_shim_python.py` has the tests of Python's own handlers. Python does not know of a handler set by C code.
+The program's own handler runs first, and then the call returns.
+`test_shim_python.py` tests the exceptions of Python programs in detail.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def interrupted(client: CudaClient, seconds: float = 1.0) -> None:
 
 @pytest.mark.parametrize("installed", ["at start", "later", "for each cell"])
 def test_keyboard_interrupt_every_time(client: CudaClient, process: ProcessConnection, installed: str) -> None:
-    """All of 24 signals raise KeyboardInterrupt, and the program goes on as before."""
+    """Each of 24 signals raises KeyboardInterrupt, and the program goes on as before."""
     if installed == "later":
         client.run("signal.signal(signal.SIGINT, signal.default_int_handler)")
     for _ in range(24):
@@ -97,7 +98,7 @@ def test_the_error_does_not_stick(client: CudaClient, process: ProcessConnection
 
 
 def test_interrupt_message_wakes_the_call(client: CudaClient, process: ProcessConnection) -> None:
-    """The coordinator interrupts in this way kernels whose `interrupt_mode` is `message`."""
+    """The coordinator uses this message for kernels whose `interrupt_mode` is `message`."""
     client.run(SET_C_HANDLER)
     client.start("cuda.spin()")
     wait_until(lambda: process.page.report.waiting == 1)
@@ -111,7 +112,7 @@ def test_interrupt_message_wakes_the_call(client: CudaClient, process: ProcessCo
 
 
 def handler_bits(client: CudaClient) -> tuple[bool, bool]:
-    """Return whether the client ignores SIGINT, and whether the client catches SIGINT, by the operating system."""
+    """Return whether the client ignores SIGINT and whether it catches SIGINT, according to `/proc/PID/status`."""
     with open(f"/proc/{client.pid}/status") as status:
         fields = dict(line.split(":\t") for line in status if line.startswith("Sig"))
     bit = 1 << (signal.SIGINT - 1)

@@ -9,7 +9,6 @@ from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_capture import CAPTURE, END, INSTANTIATE, RELAXED, SETUP, THREAD_LOCAL
 from .test_shim_swap import EVERYTHING, MIB, swapping
 
-BUFFER_ID, MEMORY_TYPE = 7, 2
 CAPTURED = "cuda.cuMemcpyDtoDAsync_v2(c_uint64(copy), c_uint64(array), c_size_t(3 << 20), c_void_p(one))"
 SET = "cuda.cuMemsetD8Async(c_uint64(array), 7, c_size_t(1000), c_void_p(one))"
 LAUNCH = "cuda.cuGraphLaunch(graph_exec, c_void_p(one)), cuda.cuStreamSynchronize(c_void_p(one))"
@@ -93,33 +92,3 @@ def test_instantiation_waits_for_evicted_memory(client: CudaClient, process: Pro
     end_turn(process, 1)
     wait_until_evicted(process)
     assert client.run_at_the_gate(process, 2, INSTANTIATE) == 0
-
-
-def test_only_attributes_that_the_shim_does_not_know_wait_for_evicted_memory(
-    client: CudaClient, process: ProcessConnection
-) -> None:
-    client.run(
-        "address = reserve(2 << 20); handle = create(2 << 20)[1]; map_at(address, 2 << 20, handle)\n"
-        "def several(*numbers):\n"
-        "    values = (c_uint64 * 8)()\n"
-        "    places = (c_void_p * 8)(*[ctypes.addressof(values) + 8 * i for i in range(8)])\n"
-        "    kinds = (c_int * 8)(*numbers)\n"
-        "    status = cuda.cuPointerGetAttributes(len(numbers), kinds, places, c_uint64(array))\n"
-        "    return [status, *values[:len(numbers)]]"
-    )
-    before = client.run(f"several({MEMORY_TYPE}, 3, 4, 12), several({BUFFER_ID}, 12)")
-    assert before[0][2:] == [client.run("array"), 0, 3 * MIB] and before[1][1] != 0
-    end_turn(process, 1)
-    wait_until_evicted(process)
-    assert client.run(f"several({MEMORY_TYPE}, 3, 4, 12)") == before[0]
-    for epoch, query in enumerate(
-        (
-            f"cuda.attribute({BUFFER_ID}, array)[0]",
-            f"several({BUFFER_ID}, 12)[2]",
-            f"cuda.attribute({MEMORY_TYPE}, address)[0]",
-        ),
-        start=2,
-    ):
-        assert client.run_at_the_gate(process, epoch, query) in (0, 3 * MIB)
-        end_turn(process, epoch)
-        wait_until_evicted(process)

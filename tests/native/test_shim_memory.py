@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .ptrace_stop import stopped_thread, thread_named
@@ -45,11 +47,15 @@ def test_memory_limit_refuses_with_a_reason(
     assert client.end().count("\n") == 1, "more than one line on standard error"
 
 
-def test_backing_refuses(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
+def test_allocation_beyond_the_backing_is_refused(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    """The bound is for all memory of the client, so many small allocations do not pass it before its next update."""
     process.page.control.memory_backing = 10 * MIB
     assert client.run("cuda.alloc(11 << 20)[0]") == 2
-    assert client.run("cuda.alloc(10 << 20)[0]") == 0
-    assert "can back only" in machine.log_text()
+    assert client.run("[cuda.alloc(4 << 20)[0] for _ in range(3)]") == [0, 0, 2]
+    assert client.run("cuda.alloc(2 << 20)[0]") == 0
+    assert "8 MiB are allocated, and device and host memory together can back only 10 MiB" in machine.log_text()
 
 
 def test_every_view_of_the_memory_agrees(client: CudaClient, process: ProcessConnection) -> None:
@@ -60,11 +66,23 @@ def test_every_view_of_the_memory_agrees(client: CudaClient, process: ProcessCon
     client.run("memory = cuda.alloc(1 << 30)[1]; total = c_size_t(); cuda.cuDeviceTotalMem_v2(byref(total), 0)")
     assert client.run("cuda.info()") == [2 * GIB, 4 * GIB]
     assert client.run("total.value") == 4 * GIB
-    control.memory_backing = GIB
+    control.memory_backing = 2 * GIB
     assert client.run("cuda.info()") == [GIB, 4 * GIB]
     assert client.run("cuda.free(memory)") == 0
     control.memory_backing = (1 << 64) - 1
     assert client.run("cuda.info()") == [3 * GIB, 4 * GIB]
+
+
+@pytest.mark.parametrize(("mode", "total"), [("unified", 6), ("swap", 4)])
+def test_a_limit_above_the_device_is_the_total_where_it_can_be_used(
+    machine: NativeHost, coordinator: ScriptedCoordinator, mode: str, total: int
+) -> None:
+    """Memory pools divide the total, so the total and the free bytes must not contradict each other."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode)
+    process.page.control.memory_total = 4 * GIB
+    process.page.control.memory_limit = 6 * GIB
+    client.run("total = c_size_t(); cuda.cuDeviceTotalMem_v2(byref(total), 0)")
+    assert client.run("cuda.info()")[1] == client.run("total.value") == total * GIB
 
 
 def test_redirected_memory_has_attributes_of_device_memory(client: CudaClient) -> None:
@@ -134,7 +152,7 @@ def test_allocation_waits_for_memory_that_another_thread_frees(client: CudaClien
     assert client.result() == [100 * MIB, 100 * MIB]
 
 
-def test_pitch(client: CudaClient, process: ProcessConnection) -> None:
+def test_pitched_allocations_are_counted_with_their_pitch(client: CudaClient, process: ProcessConnection) -> None:
     client.run("address, pitch = c_uint64(), c_size_t()")
     call = "cuda.cuMemAllocPitch_v2(byref(address), byref(pitch), c_size_t({}), c_size_t(10), {})"
     assert client.run(call.format(700, 4)) == 0

@@ -1,4 +1,4 @@
-"""Tests of memory that moves at a change of turns: it leaves before the turn ends and is back before the first call."""
+"""Tests of memory that moves at a change of turns: eviction with the end of a turn, restore before the first call."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_preallocation_is_left_to_the_driver(machine: NativeHost, coordinator:
     assert process.page.report.evicted_bytes == ARRAY
 
 
-def test_memory_of_a_destroyed_context(client: CudaClient, process: ProcessConnection) -> None:
+def test_evicted_memory_ends_with_its_context(client: CudaClient, process: ProcessConnection) -> None:
     control, report = process.page.control, process.page.report
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
@@ -99,9 +99,10 @@ def test_memory_of_a_destroyed_context(client: CudaClient, process: ProcessConne
 def test_a_process_reports_that_only_its_memory_is_leaving(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
+    """The agent moves one part after the other, because the driver blocks the agent while a part moves."""
     client, process = machine.new_client(coordinator)
     process.open(1)
-    fill(client, 4)
+    fill(client, 12)
     process.page.control.resident_target = 0
     process.close_gate(1)
     wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)

@@ -1,4 +1,4 @@
-"""Tests of a budget of blocks: functions with short launches pass it if the coordinator exempts them."""
+"""Tests of a budget of blocks with exempt functions: functions with short launches pass the budget."""
 
 from __future__ import annotations
 

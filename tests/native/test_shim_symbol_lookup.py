@@ -52,7 +52,7 @@ def test_library_does_not_depend_on_the_driver() -> None:
 
 def test_library_version_is_readable_without_loading() -> None:
     listing = subprocess.run(["readelf", "-p", ".gpushare.version", str(built_shim())], capture_output=True, text=True)
-    in_section = re.search(r"gpushare shim [\d.]+ page \d+ wire \d+", listing.stdout)
+    in_section = re.search(r"gpushare shim [\d.]+ page \d+ wire \d+ cuda \d+", listing.stdout)
     code = f"import ctypes; f = ctypes.CDLL({str(built_shim())!r}).gpushare_version; f.restype = ctypes.c_char_p"
     done = subprocess.run(["python3", "-c", f"{code}; print(f().decode())"], capture_output=True, text=True, check=True)
     assert in_section and done.stdout.strip() == in_section[0]
@@ -103,7 +103,7 @@ def test_next_means_what_it_means_to_the_caller(machine: NativeHost, tmp_path: P
     assert done.stdout == "2 0 1"
 
 
-def test_dlvsym(machine: NativeHost, tmp_path: Path) -> None:
+def test_dlvsym_finds_only_existing_versions(machine: NativeHost, tmp_path: Path) -> None:
     """The lookup of an existing version returns the shim's function; a missing version stays unknown."""
     (tmp_path / "cuda.c").write_text("int cuInit(unsigned flags) { return 34 + (int)flags; }\n")
     (tmp_path / "versions").write_text("V1 { global: cuInit; };\n")

@@ -114,7 +114,7 @@ def test_inflight_window_ends_without_contention(machine: NativeHost, started: S
     assert process.page.report.throttle_waits == waits
 
 
-def test_streams_come_and_go(started: StartedClient) -> None:
+def test_throttle_handles_reused_stream_handles(started: StartedClient) -> None:
     """Three threads create, use and destroy streams, whose handles the driver uses again."""
     client, process = started
     permit(process, contended=True, window_ns=2 * MS)

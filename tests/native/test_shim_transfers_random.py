@@ -1,4 +1,4 @@
-"""Random sequences of allocations, frees, writes, evictions and restores.
+"""Test of random sequences of allocations, frees, writes, evictions and restores.
 
 Contents stay the same to the bit. The test's records, the figures of the page and those of the driver agree.
 """

@@ -1,4 +1,7 @@
-"""Tests of memory that stays on the device and is only counted, and of devices without paging, on stubcuda.c."""
+"""Tests with the driver stubcuda.c: unmovable memory is counted, and a device without paging gets plain memory.
+
+Also the UUID of a MIG instance in hello, and batch calls, which wait at the gate and count as copies.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ def test_a_device_without_paging_gets_plain_memory(machine: NativeHost, stub: An
     assert counted(process) == (1, 1)
     assert client.run("cuda.free(memory)") == 0
     assert counted(process) == (0, 0)
-    assert "cannot page unified memory" in machine.log_text()
+    assert "does not support memory mode unified" in machine.log_text()
 
 
-def test_redirection_needs_paging(stub: Any) -> None:
+def test_redirection_needs_a_device_that_pages(stub: Any) -> None:
     client, process = stub(STUB_MANAGED="1")
     client.run("memory = cuda.alloc(1 << 20)[1]")
     assert counted(process) == (1, 0)
@@ -74,7 +77,7 @@ def test_host_memory_is_not_counted_and_limits_hold(stub: Any) -> None:
     assert counted(process) == (3, 3)
 
 
-def test_arrays(stub: Any) -> None:
+def test_arrays_are_counted_as_unmovable(stub: Any) -> None:
     client, process = stub()
     client.run("array = c_void_p(); shape = (c_size_t * 5)(1024, 512, 2, (4 << 32) | 0x20, 0)")
     assert client.run("cuda.cuArray3DCreate_v2(byref(array), shape)") == 0

@@ -59,7 +59,7 @@ def test_overlap_is_found() -> None:
 
 
 def describe(variables: dict[str, str]) -> tuple[int, object]:
-    """Return the code and the description of simcuda_describe in a process with these variables."""
+    """Call simcuda_describe in a new process with these variables, and return its status and the parsed JSON."""
     code = """if True:
         import ctypes, json, os, threading
         buffer = ctypes.create_string_buffer(65536)

@@ -1,4 +1,4 @@
-"""Tests of access: authentication, and an authorizer that refuses."""
+"""Tests of access to the REST API: a missing token, and an authorizer that permits a part or nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_reading_only(api: Any, refused: Any, coordinator: Any, permission
     assert caught.value.code == 403
 
 
-async def test_another_resource_does_not_do(refused: Any, permissions: Any, coordinator: Any) -> None:
+async def test_permission_for_another_resource_is_refused(refused: Any, permissions: Any, coordinator: Any) -> None:
     permissions["resources"] = ["kernels"]
     for route in [*READS, ("kernels", "some")]:
         assert (await refused("GET", *route))[:2] == (403, "forbidden")

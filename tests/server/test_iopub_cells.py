@@ -30,7 +30,7 @@ IPKernelApp.launch_instance(kernel_class=Slow)
 def kernel(kernelspec: Any, create: Any, channels: Any, coordinator: Any) -> Any:
     """Return a function that starts a shared kernel of a language.
 
-    A cell of the kernel is the path of a file, and ends when the file exists.
+    The code of a cell is a path, and the cell ends when a file with this path exists.
     """
 
     async def start(language: str) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Tests of the clients of kernels, and of interrupts by a message."""
+"""Tests of the server's kernels: the client of a kernel, and interrupts by a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the description of the REST interface against its routes, docs/reference/rest.md and a real server."""
+"""Tests that openapi.yaml describes the routes, docs/reference/rest.md and the replies of a real server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def anonymous(path: str) -> str:
     return re.sub(r"\(.*?\)|\{\w+\}", "*", path)
 
 
-def test_the_document_names_the_same() -> None:
+def test_rest_document_lists_the_described_routes() -> None:
     routes = re.findall(r"^\| `([A-Z]+) /gpushare/api(/[^`?]*)(?:\?[^`]*)?` \|", DOCUMENT.read_text(), re.MULTILINE)
     assert {(method.lower(), path) for method, path in routes} == described
 
@@ -75,7 +75,7 @@ async def attached(path: str, client: str) -> tuple[asyncio.StreamReader, asynci
 @pytest.mark.skipif(not importlib.util.find_spec("schemathesis"), reason="schemathesis is not installed (extra `test`)")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_any_request(
+async def test_random_requests_get_described_replies(
     jp_serverapp: Any, jp_base_url: str, jp_auth_header: dict[str, str], coordinator: Any, api: Any, tmp_path: Path
 ) -> None:
     """Every request made from the description gets an answer of the description."""

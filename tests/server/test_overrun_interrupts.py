@@ -57,7 +57,7 @@ async def test_overrun_is_interrupted_by_the_server_of_the_kernel(
     reply = await execute("time.sleep(60)")
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     status = await coordinator.request(messages.Status())
-    states = {client["id"]: (client["interrupt_asked"], client["phase"]) for client in status["clients"]}
+    states = {client["id"]: (client["interrupt_requested"], client["phase"]) for client in status["clients"]}
     assert states == {stuck: (True, "overrun"), other: (False, "waiting")}
     assert (await waiting)["status"] == "ok"
     assert (await execute("work(0)"))["status"] == "ok", "the kernel must continue to work"
@@ -83,7 +83,7 @@ async def test_overrun_is_interrupted_once_a_turn(wait_until: Any, caplog: pytes
     interrupter = OverrunInterrupter(kernels, logging.getLogger("test"))  # type: ignore[arg-type]
 
     def follow(*requested: str) -> None:
-        clients = [{"id": name, "interrupt_asked": name in requested} for name in ("c1", "c2")]
+        clients = [{"id": name, "interrupt_requested": name in requested} for name in ("c1", "c2")]
         interrupter.on_snapshot({"clients": clients})
 
     follow("c1")

@@ -1,4 +1,4 @@
-"""Tests of every route, with valid and invalid input."""
+"""Tests of the routes of the REST API, with valid and invalid input."""
 
 from __future__ import annotations
 

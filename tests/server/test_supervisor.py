@@ -1,4 +1,4 @@
-"""Tests of the supervisor's starts of a coordinator."""
+"""Tests of the supervisor: starts, failed starts, stopped coordinators, and coordinators with other settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unusable part of a cluster by placement strategy, on a trace of the openb form."""
+"""Tests of fragmentation by placement strategy, on traces in the format of openb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agreement of the simulated driver with the simulator: a scenario takes as long live as in virtual time."""
+"""Tests that a scenario takes as long on the simulated driver as in the simulator, and of a recorded trace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def live(size: int) -> tuple[float, float]:
     ):
         programs[0].run_command("job", seconds / 10, seconds / 30, 0)  # makes its memory resident
         alone = programs[0].run_command("job", seconds, seconds / 30, 0)
-        ran = memory_holders.run_together(programs, "job", seconds, seconds / 30, 0)
+        ran = memory_holders.run_concurrently(programs, "job", seconds, seconds / 30, 0)
     return memory_holders.elapsed_seconds([alone]), memory_holders.elapsed_seconds(ran)
 
 

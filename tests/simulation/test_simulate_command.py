@@ -1,14 +1,15 @@
-"""Commands `jupyter gpushare simulate`, `record` and `bench scale`, as users and programs use them."""
+"""Tests of the commands `jupyter gpushare simulate`, `record` and `bench scale`: output, files and errors."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cli import main
+from jupyter_gpushare.cli import main, record
 from jupyter_gpushare.simulation import experiment, scale
 from jupyter_gpushare.simulation.reports import html_report
 
@@ -142,6 +143,19 @@ def test_a_recorded_trace_brings_its_devices_and_its_length(capsys: pytest.Captu
 def test_record_without_a_coordinator_fails_with_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["record", str(tmp_path / "t"), "--socket", str(tmp_path / "none.sock")]) == 1
     assert "no coordinator answers" in capsys.readouterr().err
+
+
+def test_record_reports_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class OneSnapshot(contextlib.nullcontext[Any]):
+        def __enter__(self) -> OneSnapshot:
+            return self
+
+        def subscribe(self) -> list[dict[str, Any]]:
+            return [{"clients": [], "devices": []}]
+
+    monkeypatch.setattr(record, "Client", OneSnapshot)
+    assert main(["record", "/dev/full"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
 
 
 def test_scale_measures_decisions() -> None:

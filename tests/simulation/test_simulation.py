@@ -1,4 +1,4 @@
-"""Simulations of small workloads: all work is done, and the times equal those computed by hand."""
+"""Tests of simulations of small workloads: all work is done, and times equal those computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: a written trace can be read and simulated, and an error has the line of the problem."""
+"""Tests of traces: written traces are read and simulated, and an error has the line of the problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Self-tuning against every fixed setting, on generated notebooks with a job."""
+"""Test of self-tuning against every fixed setting, on generated notebooks with a job."""
 
 from __future__ import annotations
 

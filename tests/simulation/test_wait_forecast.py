@@ -1,4 +1,4 @@
-"""Wait forecasts against the waits of simulated notebooks."""
+"""Test of wait forecasts against the waits of simulated notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wheel and sdist of this tree, and environments for their installation."""
+"""Builder of the wheel and sdist of this tree, and of environments for their installation."""
 
 from __future__ import annotations
 

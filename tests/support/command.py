@@ -1,4 +1,4 @@
-"""Command `jupyter gpushare …` in a process of its own."""
+"""Runner of `jupyter gpushare …` in a process of its own."""
 
 from __future__ import annotations
 

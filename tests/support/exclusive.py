@@ -1,9 +1,9 @@
 """Marker `@pytest.mark.exclusive` for a test that runs while no other test of the same run does.
 
 The marker is for tests that compare times of this machine, where another test's work would be measured as well.
-Work of other programs on a shared machine is measured all the same.
-Therefore such a test, and no other, has three attempts, each with fixtures of its own.
-Every test holds a lock of the run, and an `exclusive` test holds that lock exclusively.
+Other programs on the machine still disturb the times.
+For this reason only exclusive tests have three attempts, each with new fixtures.
+Under pytest-xdist, every test holds a lock of the run, and an `exclusive` test holds that lock exclusively.
 A test that waits for the lock holds a second lock meanwhile.
 Therefore a sequence of other tests cannot starve an `exclusive` test.
 The locks end with their process, and child processes do not inherit them.

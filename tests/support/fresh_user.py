@@ -1,4 +1,4 @@
-"""Fresh user on a fresh host, for tests that follow a document."""
+"""Environment of a fresh user on a fresh host, for tests that follow a document."""
 
 from __future__ import annotations
 

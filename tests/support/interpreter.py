@@ -1,4 +1,4 @@
-"""Process that runs the lines of Python that a test sends (`tests/native/cuda_client.py`)."""
+"""Process that runs lines of Python which a test sends, such as `tests/native/cuda_client.py`."""
 
 from __future__ import annotations
 

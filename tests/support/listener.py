@@ -1,4 +1,4 @@
-"""Listener in the coordinator's place."""
+"""Listener at a socket in place of the coordinator, with a test's replies."""
 
 from __future__ import annotations
 

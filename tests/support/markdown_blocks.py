@@ -1,4 +1,4 @@
-"""Code blocks of the documents, so that tests run the commands that users read."""
+"""Reader of code blocks of the documents, so that tests run the commands that users read."""
 
 from __future__ import annotations
 

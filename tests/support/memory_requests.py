@@ -1,4 +1,4 @@
-"""Memory requests of a process in mode swap for room on the device, as in native/shim/memory/residency.c."""
+"""Model of memory requests of a process in mode swap, as in native/shim/memory/shortage.c."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jupyter_gpushare.agent.rule import OPEN_GATE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .agent import Agent
+    from .simulated_process import SimulatedProcess
 
 RETRY_SECONDS = 0.005  # between two attempts; the shim's are a millisecond apart
 REPEAT_SECONDS = 0.1  # between two requests for the same bytes
@@ -20,7 +20,7 @@ ANSWER_TIMEOUT_SECONDS = 15.0  # without a coordinator that answers
 class MemoryRequests:
     """Requests of one process for room, one allocation at a time. The bytes count as resident from the start."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: SimulatedProcess) -> None:
         self._agent = agent
         self.missing_bytes = 0
         self.waiting_since = 0.0

@@ -1,4 +1,4 @@
-"""Agent rule with mutants."""
+"""Builder of the agent rule with a mutant."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .memory_requests import MemoryRequests
 from .virtual_clock import NEVER, TimerHandle
 
 if TYPE_CHECKING:
-    from .agent import Agent
+    from .simulated_process import SimulatedProcess
 
 GATE_CHECK_SECONDS = 0.2  # between two checks of a waiting thread
 MAX_QUEUED_SECONDS = 0.05  # of submitted work at the time of the next call
@@ -61,7 +61,7 @@ class Collective:
 class SimulatedProgram:
     """Program of a process, with the state of its threads, its work and its memory."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: SimulatedProcess) -> None:
         self.agent = agent
         self.profile: WorkloadProfile = agent.client.profile
         self.random, self.clock, self.host = agent.random, agent.clock, agent.host
@@ -227,7 +227,7 @@ class SimulatedProgram:
         limit = control.memory_limit - siblings if control.memory_limit else target
         if target > report.allocated:
             more = min(target, max(limit, 0)) - report.allocated
-            if more <= 0 or more > control.memory_backing:
+            if more <= 0 or siblings + report.allocated + more > control.memory_backing:
                 report.refused_allocations += 1
                 then()
                 return

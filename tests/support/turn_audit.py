@@ -13,7 +13,7 @@ from jupyter_gpushare.agent.link import Connection
 from jupyter_gpushare.agent.lock_files import LockFiles, open_lock
 from jupyter_gpushare.agent.rule import native
 
-from .agent import Agent
+from .simulated_process import SimulatedProcess
 from .simulated_program import Collective, WorkloadProfile
 from .virtual_clock import EventOwner, VirtualClock
 
@@ -38,16 +38,16 @@ class SimulatedClient:
     profile: WorkloadProfile
     quota: str = ""
     token: str = "secret"
-    agents: list[Agent] = field(default_factory=list)
+    agents: list[SimulatedProcess] = field(default_factory=list)
     process_count: int = 1  # number of processes without faults
     _collectives: list[Collective] = field(default_factory=list)
 
-    def start(self) -> Agent:
-        agent = Agent(self.host, self, self.host.next_pid(), self.devices)
+    def start(self) -> SimulatedProcess:
+        agent = SimulatedProcess(self.host, self, self.host.next_pid(), self.devices)
         self.agents.append(agent)
         return agent
 
-    def start_collective(self, first: Agent) -> None:
+    def start_collective(self, first: SimulatedProcess) -> None:
         """Let each process that shares turns with `first` make one call; the work of each ends when all have."""
         ranks = [agent for agent in self.agents if agent.client_page.inode == first.client_page.inode]
         if len(self._collectives) < 2:
@@ -62,7 +62,7 @@ class SimulatedClient:
         for agent in self.agents:
             agent.program.update_collectives()
 
-    def on_process_ended(self, agent: Agent) -> None:
+    def on_process_ended(self, agent: SimulatedProcess) -> None:
         """Remove a process that has ended, and stop waiting for its calls."""
         self.agents.remove(agent)
         for one in self._collectives:
@@ -90,8 +90,8 @@ class TurnAudit:
         self.event_log: deque[tuple[float, str]] = deque(maxlen=MAX_LOGGED_EVENTS)
         self._digest = hashlib.blake2b(digest_size=8)
         self._pids = 1 << 22  # above the pids of this machine
-        self._by_pid: dict[int, Agent] = {}
-        self._agents_by_device: dict[str, list[Agent]] = {uuid: [] for uuid in self.devices}
+        self._by_pid: dict[int, SimulatedProcess] = {}
+        self._agents_by_device: dict[str, list[SimulatedProcess]] = {uuid: [] for uuid in self.devices}
         self._probes = {uuid: open_lock(uuid) for uuid in self.devices}
         self._other_coordinator_locks: dict[str, LockFiles] = {}
         self._free_since: dict[int, float] = {}  # by pid
@@ -112,28 +112,28 @@ class TurnAudit:
         """Return a digest of all events."""
         return self._digest.hexdigest()
 
-    def agents(self) -> list[Agent]:
+    def agents(self) -> list[SimulatedProcess]:
         return [agent for client in self.clients.values() for agent in client.agents]
 
     # --- methods that processes call
 
-    def connect(self, agent: Agent) -> Connection | None:
+    def connect(self, agent: SimulatedProcess) -> Connection | None:
         """Return a connection, or None if no coordinator listens."""
         return None
 
-    def on_refused(self, agent: Agent, message: dict[str, Any]) -> None:
+    def on_refused(self, agent: SimulatedProcess, message: dict[str, Any]) -> None:
         """Handle the refusal of a process by a coordinator."""
 
-    def on_welcome(self, agent: Agent) -> None:
+    def on_welcome(self, agent: SimulatedProcess) -> None:
         """Handle the welcome of a process by a coordinator."""
 
-    def is_preempted(self, agent: Agent) -> bool:
+    def is_preempted(self, agent: SimulatedProcess) -> bool:
         return agent.random.random() < self.preemption
 
-    def on_stepped(self, agent: Agent) -> None:
+    def on_stepped(self, agent: SimulatedProcess) -> None:
         """Check a process after its step."""
 
-    def free_bytes(self, agent: Agent) -> int:
+    def free_bytes(self, agent: SimulatedProcess) -> int:
         """Return the free bytes of the device."""
         return self.memory
 
@@ -142,12 +142,12 @@ class TurnAudit:
             if agent.polled_bell == uuid:
                 agent.wake()
 
-    def on_started(self, agent: Agent) -> None:
+    def on_started(self, agent: SimulatedProcess) -> None:
         self._by_pid[agent.pid] = agent
         for uuid in agent.devices:
             self._agents_by_device[uuid].append(agent)
 
-    def end(self, agent: Agent) -> None:
+    def end(self, agent: SimulatedProcess) -> None:
         """End a process."""
         self.log_event(f"{agent} ends")
         del self._by_pid[agent.pid]
@@ -174,7 +174,7 @@ class TurnAudit:
             uuid in agent.locks.entered for agent in self._by_pid.values()
         )
 
-    def has_lock(self, agent: Agent, uuid: str) -> bool:
+    def has_lock(self, agent: SimulatedProcess, uuid: str) -> bool:
         """Return whether the process is in its turn on the device, by the lock."""
         return uuid in agent.locks.entered and bool(self.rule.turn_has_others(self._probes[uuid], agent.turn.turn))
 
@@ -200,7 +200,7 @@ class TurnAudit:
 
     # --- checks
 
-    def on_call(self, agent: Agent) -> None:
+    def on_call(self, agent: SimulatedProcess) -> None:
         """Check a call that passes the gate."""
         turn = agent.turn.turn
         if self._used_turns.get(agent.pid) != turn:
@@ -213,7 +213,7 @@ class TurnAudit:
                 if other.is_working and other.turn.turn != turn:
                     raise Violation(f"{agent} makes a call in turn {turn:#x} on {uuid}, where {other.describe()}")
 
-    def on_leave(self, agent: Agent, turn: int) -> None:
+    def on_leave(self, agent: SimulatedProcess, turn: int) -> None:
         """Check a process that is about to leave its turn."""
         if agent.is_working:
             raise Violation(f"{agent} leaves turn {turn:#x} while it works")

@@ -1,4 +1,4 @@
-"""Client of real kernels, started as front ends start them."""
+"""Front end of real kernels for tests, with kernels started by KernelManager."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Notebook:
         self.errors = ""
 
     @property
-    def client(self) -> str:
+    def client_id(self) -> str:
         return str(self.manager.kernel_id)
 
     @property
@@ -89,7 +89,10 @@ class Notebook:
 
 @contextlib.contextmanager
 def kernel_starter() -> Iterator[Callable[..., Notebook]]:
-    """Return a context with a function that starts kernels of this process's host. The kernels end with the context."""
+    """Return a context manager whose value starts kernels on the host of this process.
+
+    The kernels end with the context.
+    """
     with contextlib.ExitStack() as stack:
 
         def start(name: str = "python3-gpushare", setup: bool = True, **options: Any) -> Notebook:

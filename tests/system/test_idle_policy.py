@@ -19,7 +19,7 @@ def client_with(host: SystemHost, notebook: Notebook, **fields: Any) -> dict[str
     client: dict[str, Any] = {}
 
     def found() -> bool:
-        client.update(host.clients()[notebook.client])
+        client.update(host.clients()[notebook.client_id])
         return fields.items() <= client.items()
 
     wait_until(found)

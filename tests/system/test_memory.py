@@ -34,19 +34,19 @@ def test_notebook_beyond_its_memory_limit_gets_an_error(
     reply = notebook.finish(notebook.start("%gpushare quota memory=10MiB"))
     assert "80" in reply.get("evalue", "") + notebook.text + notebook.errors
     assert notebook.value("cuda.info()") == [0, 80 * MIB]
-    assert long_quantum_host.clients()[notebook.client]["quota"]["memory"] == 80 * MIB
+    assert long_quantum_host.clients()[notebook.client_id]["quota"]["memory"] == 80 * MIB
 
 
 def test_more_in_use_than_the_device_has(short_quantum_host: SystemHost) -> None:
-    """Three clients each use most of the device's memory, and every byte is right.
+    """Three clients each use most of the device's memory, and every element has its expected value.
 
-    At the begin of each turn, all memory of its client comes back in bulk.
+    The shim restores all memory of the client in bulk at the start of its turn.
     """
     programs = [short_quantum_host.program(name) for name in ("a", "b", "c")]
     take_turns(programs, 200 * MIB, 3)
     assert sum(client["allocated"] for client in short_quantum_host.clients().values()) == 600 * MIB
     assert short_quantum_host.status()["devices"][0]["memory_used"] <= 256 * MIB
-    assert launches_overlap(short_quantum_host, programs) == 0
+    assert launch_overlap_seconds(short_quantum_host, programs) == 0
     for program in programs:
         moved = [
             e.bytes for e in short_quantum_host.executions(program) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)
@@ -54,8 +54,8 @@ def test_more_in_use_than_the_device_has(short_quantum_host: SystemHost) -> None
         assert sum(moved) >= 200 * MIB
 
 
-def launches_overlap(host: SystemHost, programs: list[GpuProgram]) -> float:
-    """Return for how many seconds launches overlap; evictions may overlap with other clients' launches."""
+def launch_overlap_seconds(host: SystemHost, programs: list[GpuProgram]) -> float:
+    """Return for how many seconds launches overlap. Evictions may overlap with other clients' launches."""
     return simlog.overlap_seconds([e for e in host.executions(program) if e.kind == "launch"] for program in programs)
 
 
@@ -83,7 +83,7 @@ def take_turns(programs: list[GpuProgram], size: int, rounds: int, seconds: floa
 
 @pytest.mark.parametrize("pinned", ["0", str(100 * MIB)])
 def test_swap_more_than_the_device_has(short_quantum_host: SystemHost, pinned: str) -> None:
-    """The device has room for one of three clients at a time, and no memory is paged."""
+    """The device has room for one of three clients at a time, and the driver migrates no unified memory."""
     programs = [
         short_quantum_host.program(name, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED=pinned)
         for name in ("a", "b", "c")
@@ -91,7 +91,7 @@ def test_swap_more_than_the_device_has(short_quantum_host: SystemHost, pinned: s
     take_turns(programs, 120 * MIB, 3)
     assert short_quantum_host.status()["devices"][0]["memory_used"] <= 256 * MIB
     assert not [e for e in short_quantum_host.executions(*programs) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)]
-    assert launches_overlap(short_quantum_host, programs) == 0
+    assert launch_overlap_seconds(short_quantum_host, programs) == 0
 
 
 def test_swap_without_a_coordinator(host: SystemHost) -> None:

@@ -28,7 +28,7 @@ def test_cell_end_hands_the_device_off(long_quantum_host: SystemHost, start: Sta
     long_quantum_host.request(messages.Config(changes={"idle_release": 10.0}))
     for first, second in ((one, other), (other, one)) * 2:
         request = first.start("work(0.4)")
-        wait_until(lambda: long_quantum_host.phase(first.client) == "running")  # noqa: B023 - called before the next round
+        wait_until(lambda: long_quantum_host.phase(first.client_id) == "running")  # noqa: B023 - called before the next round
         second.run("work(0.01)")
         assert first.finish(request)["status"] == "ok"
         end = last_end(long_quantum_host.executions(first.pid))
@@ -41,8 +41,8 @@ def test_cell_end_hands_the_device_off(long_quantum_host: SystemHost, start: Sta
 
 def _check_history(host: SystemHost, notebook: Notebook) -> None:
     """Compare the history of the notebook's turns with the device's time stamps (both of the monotonic clock)."""
-    wait_until(lambda: host.phase(notebook.client) == "idle")
-    entries = host.request(messages.History(client=notebook.client))["entries"]
+    wait_until(lambda: host.phase(notebook.client_id) == "idle")
+    entries = host.request(messages.History(client=notebook.client_id))["entries"]
     whats = Counter(entry["what"] for entry in entries)
     assert whats["running"] >= 2 and whats["cell_started"] == whats["cell_ended"] >= 4
     states = [entry for entry in entries if not entry["what"].startswith("cell")]
@@ -59,7 +59,7 @@ def _check_history(host: SystemHost, notebook: Notebook) -> None:
 def test_a_restarted_kernel_is_the_same_client(long_quantum_host: SystemHost, start: Start) -> None:
     """The client keeps its quota, also after a change, whatever the way of the restart."""
     one = start()
-    client = one.client
+    client = one.client_id
     long_quantum_host.request(messages.SetQuota(client=client, changes={"memory": "100MiB", "share": 0.5}))
     baseline: Counter[str] = Counter()
     for now in (True, False, True, True):
@@ -96,9 +96,9 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
     """
     one, other = start(), start()
     one.start("while True: work(0.02)")
-    wait_until(lambda: long_quantum_host.phase(one.client) == "running")
+    wait_until(lambda: long_quantum_host.phase(one.client_id) == "running")
     request = other.start("work(0.01)")
-    wait_until(lambda: long_quantum_host.phase(other.client) == "waiting")
+    wait_until(lambda: long_quantum_host.phase(other.client_id) == "waiting")
 
     def tries() -> int:
         return long_quantum_host.page(other.pid)["turn_refused_entries"]
@@ -131,7 +131,7 @@ def test_kernels_restart_a_killed_coordinator(
     argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--simulate", "--time-quantum", "0.1"]
     monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(argv))
     one, other = start(), start()
-    short_quantum_host.request(messages.SetQuota(client=one.client, changes={"memory": "100MiB"}))
+    short_quantum_host.request(messages.SetQuota(client=one.client_id, changes={"memory": "100MiB"}))
     requests = [(notebook, notebook.start("for _ in range(1500): work(0.002, 0.002)")) for notebook in (one, other)]
     wait_until(
         lambda: (
@@ -145,8 +145,8 @@ def test_kernels_restart_a_killed_coordinator(
         5 - (time.monotonic_ns() - killed) / 1e9,
     )
     wait_until(lambda: address.is_accepting(short_quantum_host.socket))
-    wait_until(lambda: set(short_quantum_host.clients()) == {one.client, other.client})
-    assert short_quantum_host.clients()[one.client]["quota"]["memory"] == 100 << 20
+    wait_until(lambda: set(short_quantum_host.clients()) == {one.client_id, other.client_id})
+    assert short_quantum_host.clients()[one.client_id]["quota"]["memory"] == 100 << 20
     wait_until(lambda: sorted(client["cells"] for client in short_quantum_host.clients().values()) == [1, 1])
     for notebook, request in requests:
         assert notebook.finish(request, 40)["status"] == "ok"

@@ -1,4 +1,4 @@
-"""Tests of sizes and quotas in messages to users, with the shipped defaults."""
+"""Tests of messages about quotas with the shipped defaults: sizes, and the note on a share that turns ignore."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_quota_without_a_memory_limit_is_the_memory_of_the_device(
     for line in ("%gpushare quota", "print(get_ipython().run_line_magic('gpushare', 'status'))"):
         shown = output_of(notebook, line)
         assert "memory all of the device's (256 MiB)" in shown and "unlimited" not in shown
-    typed = default_settings_host.command("quota", notebook.client).stdout
+    typed = default_settings_host.command("quota", notebook.client_id).stdout
     assert "memory=none resident=none class=online; memory=none is all of the device's memory, 256 MiB" in typed
 
 
@@ -31,9 +31,9 @@ def test_ignored_share_has_a_note(default_settings_host: SystemHost, start: Call
     notebook = start()
     answer = output_of(notebook, "%gpushare share=0.5")
     assert f"Note: share 0.5 counts in placement and {IN_COLOCATION}, not in turns: the policy interactive" in answer
-    typed = default_settings_host.command("quota", notebook.client, "share=0.4").stdout
+    typed = default_settings_host.command("quota", notebook.client_id, "share=0.4").stdout
     assert f"note: share 0.4 counts in placement and {IN_COLOCATION}, not in turns" in typed
-    assert any("not in turns" in note for note in default_settings_host.clients()[notebook.client]["notes"])
+    assert any("not in turns" in note for note in default_settings_host.clients()[notebook.client_id]["notes"])
     assert notebook.value("__import__('jupyter_gpushare').quota(share=0.3)['share']") == 0.3
     started = default_settings_host.command("run", "--share", "0.2", "--", "true").stderr
     assert started.startswith(f"gpushare: note: share 0.2 counts in placement and {IN_COLOCATION}, not in turns")
@@ -44,7 +44,7 @@ def test_ignored_share_has_a_note(default_settings_host: SystemHost, start: Call
 
     assert default_settings_host.command("config", "policy", "fair").returncode == 0
     assert "not in turns" not in output_of(notebook, "%gpushare share=0.5")
-    assert default_settings_host.clients()[notebook.client]["notes"] == []
+    assert default_settings_host.clients()[notebook.client_id]["notes"] == []
     assert default_settings_host.command("config", "policy", "best_effort").returncode == 0
     assert "share 0.5 counts in placement, not in turns: the policy best_effort" in output_of(
         notebook, "%gpushare quota"
@@ -54,4 +54,4 @@ def test_ignored_share_has_a_note(default_settings_host: SystemHost, start: Call
 def test_default_share_has_no_note(default_settings_host: SystemHost, start: Callable[..., Notebook]) -> None:
     notebook = start()
     assert "Note" not in output_of(notebook, "%gpushare memory=128MiB")
-    assert "note" not in default_settings_host.command("quota", notebook.client).stdout
+    assert "note" not in default_settings_host.command("quota", notebook.client_id).stdout

@@ -34,7 +34,7 @@ def test_a_short_cell_does_not_wait_for_a_newcomer(
     notebook.run(f"work({WORK_SECONDS})", 2 * WORK_SECONDS + 20)
     newcomer.run(FILL)
     loop = newcomer.start("while True: work(0.05)")
-    wait_until(lambda: default_settings_host.clients()[newcomer.client]["phase"] == "running")
+    wait_until(lambda: default_settings_host.clients()[newcomer.client_id]["phase"] == "running")
     waits = []
     for _ in range(CELLS):
         start_time = time.monotonic()

@@ -1,4 +1,4 @@
-"""Machine with real users: ada, bob and carol, a coordinator of the whole host, and programs of the users."""
+"""Fixtures with a machine of real users: ada, bob and carol, a host coordinator, and programs of the users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attacks of one user on another with real uids: each attempt is refused, and the other user's programs run on."""
+"""Tests of attacks of one user on another with real uids.
+
+Each attempt is refused, and the other user's programs run on.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def goes_on(host: Host, ada: BusyProgram) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("goes_on")
-def test_pages_and_memory_of_processes(host: Host) -> None:
+def test_pages_and_memory_of_processes_are_inaccessible(host: Host) -> None:
     """The targets are the other user's program and the coordinator, which has the pages of all users."""
     for pid in (pid_of(host, "adas"), host.request(messages.Status())["coordinator"]["pid"]):
         tried = host.run("bob", TRY + """
@@ -87,7 +90,7 @@ attempt("signal", lambda: os.kill(pid, signal.SIGSTOP))
 
 
 @pytest.mark.usefixtures("goes_on")
-def test_another_users_client_with_its_token(host: Host) -> None:
+def test_leaked_token_is_useless_to_other_users(host: Host) -> None:
     """A leaked token is useless to other users."""
     reasons = host.run("bob", """
 from tests.coordinator.protocol_process import RawConnection, ProtocolProcess

@@ -1,4 +1,4 @@
-"""Containers in which all users have the same uid: the socket or the cgroup identifies the user."""
+"""Tests of containers in which all users have the same uid: the socket or the cgroup identifies the user."""
 
 from __future__ import annotations
 

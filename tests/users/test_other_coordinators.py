@@ -1,4 +1,4 @@
-"""Installation without an admin: each user has a coordinator, and users share a device by its lock file only."""
+"""Tests of hosts without an admin: each user has a coordinator, and users share a device by its lock file only."""
 
 from __future__ import annotations
 

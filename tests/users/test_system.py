@@ -1,4 +1,4 @@
-"""Coordinator of the whole host: all users find it, only root's files configure it, and it has no rights of root."""
+"""Tests of the coordinator of the whole host: users and admins, configuration by root, and systemd units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of the coordinator's socket, and addresses that are refused."""
+"""Tests of the paths of the coordinator's socket and of lock files, and of folders that are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(address, "SYSTEM_SOCKET", str(tmp_path / "system.sock"))
 
 
-def test_the_order_of_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_socket_path_follows_the_documented_precedence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own = str(tmp_path / "gpushare" / "coordinator.sock")
     assert address.socket_path() == own
     with socket.socket(socket.AF_UNIX) as system:
@@ -31,7 +31,7 @@ def test_the_order_of_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         assert address.socket_path("unix:/explicit.sock") == "/explicit.sock"
 
 
-def test_without_a_runtime_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime_directory_defaults_to_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("", "/nonexistent/folder"):
         monkeypatch.setenv("XDG_RUNTIME_DIR", value)
         assert address.runtime_directory() == Path(f"/tmp/gpushare-{os.getuid()}")
@@ -96,7 +96,7 @@ def test_state_is_kept_per_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert address.state_directory() == tmp_path / "gpushare" / socket.gethostname()
 
 
-def test_the_place_of_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_directory_follows_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPUSHARE_LOCK_DIR", raising=False)
     assert address.lock_directory() == Path("/dev/shm/gpushare")
     monkeypatch.setenv("GPUSHARE_LOCK_DIR", "/elsewhere")

@@ -1,4 +1,4 @@
-"""Python clients of the coordinator, blocking and asyncio, against a listener with the answers of a test."""
+"""Tests of the Python clients of the coordinator, blocking and asyncio, against a listener with scripted replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that are accepted or refused, and fields that are ignored."""
+"""Tests of the decoding of messages: accepted and refused values, and ignored fields."""
 
 from __future__ import annotations
 

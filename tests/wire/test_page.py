@@ -1,4 +1,4 @@
-"""Pages: only sealed ones are mapped, C and Python have the same layout, and a torn block is not read."""
+"""Tests of pages: only sealed ones are mapped, C and Python have the same layout, and a torn report is not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas as users write them."""
+"""Test of names of quota options as users write them: `class` is another word for `service`."""
 
 from __future__ import annotations
 

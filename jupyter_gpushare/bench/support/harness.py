@@ -1,4 +1,7 @@
-"""Coordinator and device of a bench's own, so that a measurement neither includes nor disturbs other work."""
+"""Harness of the benches: a coordinator and a device of a bench's own, and its measuring programs.
+
+A measurement therefore neither includes nor disturbs other work.
+"""
 
 from __future__ import annotations
 

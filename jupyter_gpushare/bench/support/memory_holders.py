@@ -15,9 +15,9 @@ from ...wire import messages, program
 from ...wire.client import Client
 from . import harness
 
-CARD_NAME = "A100 40GB PCIe 4.0 x16"  # its link: 25 GB/s each way (field figures), pageable copies about half
+CARD_NAME = "A100 40GB PCIe 4.0 x16"  # its link: 25 GB/s each way, pageable copies about half
 GPU_SHARED_BYTES = 16 << 30  # part of a real card that clients share
-SIZE_DIVISOR = 256  # divides the simulated card's memory and the turns, which keeps the ratios
+SIZE_DIVISOR = 256  # of shared bytes, work and turns on the simulated card; it keeps their ratios
 TIME_FACTOR = 100  # real seconds per modelled second, so that the host's own copies are negligible
 SIMULATED_BYTES = GPU_SHARED_BYTES // SIZE_DIVISOR
 
@@ -36,7 +36,10 @@ memory_bandwidth = 1448GiB/s
 
 
 class MemoryHolder:
-    """Process with `memory_program`, with `shared` as a client that has `options` of `jupyter gpushare run`."""
+    """Process that runs `memory_program`.
+
+    With `shared`, the process is a client, which `jupyter gpushare run` starts with `options`.
+    """
 
     def __init__(self, environment: dict[str, str], name: str, *options: str, shared: bool = True) -> None:
         command = program.argv("jupyter_gpushare.bench.support.memory_program")
@@ -94,7 +97,7 @@ def two_holders(
             holder.close()
 
 
-def run_together(holders: list[MemoryHolder], *command: object) -> list[dict[str, Any]]:
+def run_concurrently(holders: list[MemoryHolder], *command: object) -> list[dict[str, Any]]:
     """Send a command to all programs, let them work at the same time, and return their answers."""
     for holder in holders:
         holder.send_command(*command)
@@ -102,7 +105,7 @@ def run_together(holders: list[MemoryHolder], *command: object) -> list[dict[str
 
 
 def elapsed_seconds(ran: list[dict[str, Any]]) -> float:
-    """Return the real seconds from the first launch to the last."""
+    """Return the real seconds from the start of the first job to the end of the last."""
     return float(max(one["ended"] for one in ran) - min(one["began"] for one in ran))
 
 

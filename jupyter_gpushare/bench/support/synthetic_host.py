@@ -1,4 +1,4 @@
-"""Busy host that exists only on the wire: snapshots and history of many notebooks that share some devices."""
+"""Busy host that exists only on the wire: snapshots and history of many notebooks, and a coordinator for both."""
 
 from __future__ import annotations
 
@@ -141,6 +141,7 @@ class SyntheticHost:
             "turn_count": int(self._seconds[name] / _TURN_SECONDS),
             "queue_position": position or None,
             "expected_wait": position * _TURN_SECONDS or None,
+            "wait_reason": "",
             "cells": 1,
             "processes": [],
             "kernel_pids": [],

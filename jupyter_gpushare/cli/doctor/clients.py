@@ -8,12 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...units import format_size
 from ..inspection import process_name, read_page
 from .finding import Finding
 from .other_coordinators import coordinator_owners
 
 _FOREIGN_REMEDY = (
     "start them with a shared kernel or 'jupyter gpushare run --', or leave room for them (setting device_memory)"
+)
+_LIMIT_REMEDY = (
+    "raise that limit (memory.max of the cgroup), free host memory there, or free GPU memory in the client; a lower "
+    "memory quota prevents this"
+)
+_UNKNOWN_LIMIT_REMEDY = (
+    "keep the memory quota of these clients below what the limits of their containers leave (docs/how-to/kubernetes.md)"
 )
 _DEVICE_FILE = re.compile(r"/dev/nvidia\d+$")
 
@@ -40,6 +48,39 @@ def _overrun(client: dict[str, Any], devices: list[dict[str, Any]]) -> Finding:
         f"{_client_label(client)} does not end its turn and is still on the GPU, so {len(waiting)} client(s) wait",
         remedy,
     )
+
+
+def bypassing_libraries(status: dict[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each client of a snapshot with libraries whose work may pass the gate."""
+    for client in status["clients"]:
+        names = sorted({name for process in client["processes"] for name in process.get("bypassing_libraries", ())})
+        if names:
+            message = (
+                f"{_client_label(client)} has loaded {', '.join(names)}, whose work may run during other clients' "
+                "turns; in memory mode swap its memory stays on the device"
+            )
+            remedy = f"reserve the GPU while such work runs: 'jupyter gpushare hold {client['id']}'"
+            yield Finding("warning", "libraries", message, remedy)
+
+
+def unbacked_memory(status: dict[str, Any]) -> Iterator[Finding]:
+    """Yield findings for clients whose memory cannot leave the GPU, or whose memory limits are unknown."""
+    for client in status["clients"]:
+        if client.get("unbacked"):
+            where = f" (cgroup {client['cgroup']})" if client["cgroup"] else ""
+            message = (
+                f"{format_size(client['unbacked'])} of {_client_label(client)} cannot leave the GPU, because the "
+                f"memory limit of its container or service{where} is reached; clients that need the room wait"
+            )
+            yield Finding("warning", "host memory", message, _LIMIT_REMEDY)
+    unknown = [client for client in status["clients"] if not client.get("cgroup_is_known", True)]
+    if unknown:
+        names = ", ".join(_client_label(client) for client in unknown)
+        message = (
+            f"the coordinator cannot read the memory limits of {names}, so only the host's available memory bounds "
+            "the memory that leaves the GPU"
+        )
+        yield Finding("warning", "host memory", message, _UNKNOWN_LIMIT_REMEDY)
 
 
 def foreign_programs(status: dict[str, Any] | None, simulated: bool) -> Iterator[Finding]:

@@ -1,4 +1,7 @@
-"""Command `jupyter gpushare doctor`, which checks GPU sharing on this machine and suggests remedies."""
+"""Command `jupyter gpushare doctor`, which checks GPU sharing on this machine and suggests remedies.
+
+The checks of the driver, the shim, the coordinator, the locks, the host memory and Jupyter are here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import ctypes
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,7 +26,7 @@ from .. import without_coordinator
 from . import clients, other_coordinators
 from .finding import Finding
 
-_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS = 83, 89  # CUdevice_attribute
+_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT = 83, 89, 102  # CUdevice_attribute
 _MIN_HOST_MEMORY_BYTES = 4 << 30
 
 
@@ -72,10 +76,12 @@ def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[
         lambda: _shim(socket),
         lambda: _coordinator(socket, status),
         lambda: clients.overruns(status) if status else iter(()),
+        lambda: clients.bypassing_libraries(status) if status else iter(()),
         lambda: other_coordinators.coordinators(socket),
         lambda: other_coordinators.lock_holders(status) if status else iter(()),
         _locks,
         _host_memory,
+        lambda: clients.unbacked_memory(status) if status else iter(()),
         lambda: clients.foreign_programs(status, simulate or is_simulated),
         _jupyter,
     ]
@@ -112,10 +118,32 @@ def _driver(simulate: bool) -> Iterator[Finding]:
     driver.cuDriverGetVersion(ctypes.byref(version))
     driver.cuDeviceGetCount(ctypes.byref(count))
     kind = "simulated driver" if simulate else "driver"
-    number = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    number = _cuda_number(version.value)
     yield Finding("ok", subject, f"{kind}, CUDA {number}, {count.value} device(s)")
+    known = _known_cuda_version()
+    if known and version.value > known:
+        yield Finding(
+            "warning",
+            subject,
+            f"CUDA {number} is newer than CUDA {_cuda_number(known)}, up to which this package knows the driver's "
+            "functions; programs for a newer CUDA may pass the gate",
+            "update jupyter-gpushare",
+        )
     for index in range(count.value):
         yield _device(driver, index)
+
+
+def _known_cuda_version() -> int:
+    """Return the newest CUDA version with which the shim's table of functions has been compared; 0 if unknown."""
+    try:
+        found = re.search(rb"gpushare shim [^\0]* cuda (\d+)", kernel_env.SHIM.read_bytes())
+    except OSError:  # The check of the shim reports this error.
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _cuda_number(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _device(driver: Any, index: int) -> Finding:
@@ -124,18 +152,19 @@ def _device(driver: Any, index: int) -> Finding:
     driver.cuDeviceGet(ctypes.byref(device), index)
     driver.cuDeviceGetName(name, len(name), device)
     driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
-    supported = []
-    for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS):
+    supported = {}
+    for attribute in (_MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT):
         driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-        supported.append(bool(value.value))
+        supported[attribute] = bool(value.value)
     title = f"{name.value.decode()}, {units.format_size(total.value)}"
-    if all(supported):
+    if supported[_MANAGED_MEMORY] and supported[_CONCURRENT_MANAGED_ACCESS]:
         return Finding("ok", f"device {index}", f"{title}, unified memory may exceed the device")
     return Finding(
         "warning",
         f"device {index}",
-        f"{title}, unified memory cannot exceed the device",
-        "use memory mode swap, or keep the memory of all clients together within the device",
+        f"{title}, unified memory cannot exceed the device, so clients of memory mode unified use mode "
+        + ("swap" if supported[_VIRTUAL_MEMORY_MANAGEMENT] else "plain"),
+        "choose the mode by the setting memory_mode (docs/explanation/memory.md)",
     )
 
 

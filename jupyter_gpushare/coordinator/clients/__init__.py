@@ -1,1 +1,1 @@
-"""State of one client outside the scheduler: its processes, pages and quotas."""
+"""State of one client outside the scheduler: its processes, their pages and counters, and its quotas."""

@@ -1,4 +1,7 @@
-"""State of one client in the coordinator, and the control blocks of its processes."""
+"""State of one client in the coordinator: its client page, processes, kernels, cell quotas and sums of counters.
+
+`ClientRuntime` also writes the control blocks of the client's processes.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ class ClientRuntime:
         )
 
     def set_permit(self, permit: Permit) -> None:
-        """Write a permit to the page of each process; MAY is set only for processes whose devices the permit covers."""
+        """Write a permit to the page of each process.
+
+        MAY is set only if the permit covers the devices of the process.
+        """
         self._permit = permit
         for handle in self.processes.values():
             self.write_permit(handle)
@@ -88,6 +94,18 @@ class ClientRuntime:
                 handle.page.control.resident_target = process_target
                 if handle.last_turn.phase == pages.OUT:
                     handle.ring()  # so that the process evicts at once
+
+    def set_max_evicted(self, limit: int | None) -> None:
+        """Let the processes have up to `limit` bytes off the devices in all; None: any number.
+
+        The bytes that may still leave are divided in proportion to the resident memory.
+        """
+        uses = {handle: handle.memory_use for handle in self.processes.values()}
+        left = max(0, (limit or 0) - sum(use.evicted_bytes for use in uses.values()))
+        resident = sum(use.resident for use in uses.values())
+        for handle, use in uses.items():
+            part = left * use.resident // resident if resident else left // len(uses)
+            handle.set_max_evicted(pages.UNKNOWN if limit is None else min(use.evicted_bytes + part, MAX_BYTES))
 
     def set_prefetch_limit(self, room: int) -> None:
         """Let the processes prefetch up to `room` bytes in all, in proportion to their evicted memory; 0: nothing."""
@@ -127,13 +145,13 @@ class ClientRuntime:
         return sum_work([self._ended_work, *(handle.work for handle in self.processes.values())])
 
     @property
-    def has_unmovable_memory(self) -> bool:
+    def uses_plain_mode(self) -> bool:
         """Return whether a process of the client has memory mode `plain`, whose memory cannot be evicted."""
         return any(handle.memory_mode == "plain" for handle in self.processes.values())
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether a process of the client is stopped, because a stopped process could not end a turn."""
+        """Return whether a process of the client is stopped. A stopped process cannot end a turn."""
         return any(handle.is_stopped for handle in self.processes.values())
 
     def was_refused_entry(self) -> bool:
@@ -204,7 +222,7 @@ class ClientRuntime:
     def write_quota(
         self, client: Client, device_memory: int, quantum: float, idle_release: float, traits: GpuShare
     ) -> None:
-        """Write the quota and the levels that do not change with turns to every page of the client."""
+        """Write the quota, the settings, the resident target and the launch budget to every page of the client."""
         memory = client.quota.memory or device_memory
         self.set_resident_target(self._resident_target)  # for a process that has just joined
         self.set_budget(self.budget)

@@ -1,4 +1,4 @@
-"""Events derived from the turns and counters in pages, by the differences since the last read."""
+"""Events derived from pages: turns, waits and levels of a process since the last read, and progress of a client."""
 
 from __future__ import annotations
 

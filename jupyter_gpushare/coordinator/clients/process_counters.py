@@ -93,11 +93,11 @@ class ProcessCounters(NamedTuple):
         """Combine the counters of one or more processes, which are in the order of their ends."""
         if len(parts) == 1:
             return parts[0]
-        gpu, last, longest, total, drains, launches, blocks, counted = zip(*parts, strict=True)
+        gpu, last, maximum, total, drains, launches, blocks, counted = zip(*parts, strict=True)
         return cls(
             sum(gpu),
             next((one for one in reversed(last) if one), 0),
-            max(longest),
+            max(maximum),
             sum(total),
             tuple(map(sum, itertools.zip_longest(*drains, fillvalue=0))),
             sum(launches),

@@ -67,6 +67,11 @@ class ProcessHandle:
         return pages.memory_mode(int(self.page.report.memory_mode))
 
     @property
+    def bypassing_libraries(self) -> list[str]:
+        """Names of the loaded libraries whose work may pass the gate."""
+        return pages.bypassing_libraries(int(self.page.report.bypassing_libraries))
+
+    @property
     def is_resident_exact(self) -> bool:
         """Return whether the process knows how much of its memory is on the device."""
         report = self.page.report
@@ -132,6 +137,14 @@ class ProcessHandle:
     def interrupt(self) -> None:
         self.page.interrupt()
         self.ring()
+
+    def set_max_evicted(self, limit: int) -> None:
+        """Let the process have up to `limit` bytes off its devices."""
+        control = self.page.control
+        grows = limit > control.evicted_limit
+        control.evicted_limit = limit
+        if grows and self.memory_use.resident > control.resident_target and self.last_turn.phase == pages.OUT:
+            self.ring()  # so that the process goes on to evict
 
     def set_prefetch_limit(self, limit: int) -> None:
         """Let the process prefetch until it has `limit` bytes on the device; 0: no prefetch."""

@@ -1,4 +1,4 @@
-"""Settings of a running coordinator, which admins may change."""
+"""Settings of a running coordinator, which admins may change, and the scheduler that follows from them."""
 
 from __future__ import annotations
 

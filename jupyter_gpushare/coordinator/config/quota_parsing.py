@@ -1,4 +1,4 @@
-"""Parsing of a client's quota and placement options."""
+"""Parsing of the options of a client's quota and placement, and of later changes of the quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Configuration of the coordinator of a whole host, which is read only from files that no user may write."""
+"""Configuration and state directory of the coordinator of a whole host.
+
+The coordinator reads only configuration files that root alone can change.
+"""
 
 from __future__ import annotations
 

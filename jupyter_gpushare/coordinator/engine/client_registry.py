@@ -1,4 +1,4 @@
-"""Registry of the clients of a coordinator and of their processes."""
+"""Registry that adds and removes the clients of a coordinator and their processes, within the limits per user."""
 
 from __future__ import annotations
 
@@ -144,8 +144,7 @@ class ClientRegistry:
             self._adopt(runtime, earlier, suspended)
         if idle:
             self._dispatch(ev.SuspendRequested(runtime.client_id, by_policy=True))
-        self._page_sync.update_estimates(self._state.now)
-        self._page_sync.write_pages(runtime)
+        self._page_sync.on_process_added(runtime, handle)
 
     def _adopt(self, runtime: ClientRuntime, quota: Quota | None, suspended: bool) -> None:
         """Apply the quota and suspension from an earlier coordinator instead of those of the client's start."""

@@ -1,4 +1,7 @@
-"""Execution of the scheduler's commands on the pages of processes."""
+"""Executor of the scheduler's commands.
+
+Most commands write pages; the others write the log, the audit log or a counter.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class CommandExecutor:
-    """Executor of commands. Events that follow at once go to `on_consequence`."""
+    """Executor of commands. `on_consequence` receives the events that a command causes."""
 
     def __init__(
         self,
@@ -63,9 +66,9 @@ class CommandExecutor:
                     command.seconds,
                 )
             case cmd.InterruptKernel():
-                # The Jupyter server reads the request in the snapshot, because the server may interrupt its kernels.
+                # The Jupyter server reads the request in the snapshot.
+                # The coordinator may not signal the kernels of other users.
                 log.warning("asking the kernel of client %s to interrupt its cell", runtime.client_id)
-
                 self._audit.record(
                     None, "interrupt", runtime.client_id, None, {"overrun_seconds": round(command.seconds, 1)}
                 )

@@ -1,4 +1,7 @@
-"""Coordinator, which constructs, connects and closes the parts of the engine."""
+"""Coordinator, which constructs, connects and closes the parts of the engine.
+
+It also orders the periodic tasks, puts changed settings into force, builds snapshots and queries history and usage.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from ..host import device_locks
 from ..monitoring.device_utilisation import UtilisationSampler
 from ..monitoring.foreign_processes import ForeignProcesses
 from ..monitoring.history import History
+from ..monitoring.host_backing import HostBackingSampler
 from ..monitoring.usage import UsageService
 from ..storage.audit_log import AuditLog
 from ..storage.state_store import StateStore, store_path
@@ -67,7 +71,8 @@ class Coordinator:
         self.dispatcher = EventDispatcher(state)
         dispatch = self.dispatcher.dispatch
         self.subscriptions = SnapshotSubscriptions(self.build_snapshot, state.client_owners)
-        self.page_sync = PageSync(state, dispatch)
+        self.host_backing = HostBackingSampler(scheduler, state.runtimes)
+        self.page_sync = PageSync(state, dispatch, self.host_backing)
         self.page_reader = PageReader(state, dispatch, self.page_sync)
         self.executor = CommandExecutor(
             state.runtimes,
@@ -137,7 +142,9 @@ class Coordinator:
         """
         state, run, run_each = self.state, self._periodic_tasks.run, self._periodic_tasks.run_each
         run("settings override", self.settings_override.refresh)
-        run("estimates", self.page_sync.update_estimates, now)
+        run("host memory", self.host_backing.start)
+        yield from run_each(state.process_handles, self.host_backing.read_process)
+        run("estimates", self.page_sync.update_estimates, state.now)
         yield
         yield from run_each(state.runtimes, self.page_sync.write_pages)
         yield from run_each(state.runtimes, self.registry.remove_if_unconnected)
@@ -212,6 +219,7 @@ class Coordinator:
             self.nvml,
             self.utilisation,
             self.foreign_processes,
+            self.host_backing,
             changed_clients,
             self.state.clock,
         )

@@ -1,4 +1,7 @@
-"""Dispatcher of events to the scheduler, of the scheduler's commands, and of the deadlines of turns."""
+"""Dispatcher of events to the scheduler, of its commands to the executor, and of a tick at its next deadline.
+
+After each dispatch, observers receive the clients concerned.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class EventDispatcher:
             self._timer.cancel()
 
     def dispatch(self, event: ev.Event) -> None:
-        """Pass an event to the scheduler and execute its commands, and so with all events that follow from these.
+        """Pass an event to the scheduler and execute its commands; do the same with events that follow from these.
 
         Raises GpuShareError for a refused request, without a change.
         """

@@ -1,9 +1,8 @@
 """Signal between coordinators of different users that a client waits for a device.
 
-While its client waits for a device's turn lock, a coordinator has a shared record lock on byte 0 of the lock file. The
-record lock is one of an open file description, and no turn uses byte 0. Without a coordinator, the process itself has
-this record lock. The coordinator whose client has the device sees the record lock, ends the turn in time, and yields
-the device for a moment.
+A coordinator holds a shared OFD record lock on byte 0 of a device's lock file while one of its clients waits for that
+device. Turns do not use byte 0. Without a coordinator, the waiting process holds the lock. The coordinator whose client
+has the device polls the byte and dispatches LockContended. The scheduler then ends the turn and yields the device.
 """
 
 from __future__ import annotations
@@ -26,7 +25,10 @@ FLOCK_STRUCT = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, w
 
 
 class LockContention:
-    """Signals of this coordinator, and events for signals of other coordinators, which `dispatch` takes."""
+    """Sender of this coordinator's signals.
+
+    `dispatch` receives an event for each signal of another coordinator.
+    """
 
     def __init__(self, devices: Mapping[str, Device], dispatch: Callable[[ev.Event], None]) -> None:
         self._devices = devices

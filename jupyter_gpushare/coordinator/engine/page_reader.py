@@ -45,7 +45,7 @@ class PageReader:
     def _read_predecessor_pages(self, client: Client) -> None:
         """Read the pages of the clients that had the devices of a client that has entered a turn.
 
-        Those clients have left their turns, and the scheduler must get these events first.
+        The scheduler must get first the events of the clients that have left their turns.
         """
         self._read_pages(
             grant.client for device in client.device_bindings for grant in device.grants if grant.client is not client

@@ -1,4 +1,7 @@
-"""Transfer of memory use from pages to the scheduler, and of quotas, memory limits and wait estimates to pages."""
+"""Transfer of memory use from pages to the scheduler, and of quotas, prefetch limits and estimates to pages.
+
+It also refuses requests for room on a full device if no memory can be evicted.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from weakref import WeakKeyDictionary
 
 from ...core.interface import events as ev
 from ...core.residency.residency_plan import can_make_resident, free_bytes
+from ...core.state.model import MemoryUse
 from ...core.views.wait_forecast import expected_waits
 from ..clients.client_runtime import ClientRuntime
-from ..clients.process_handle import MAX_BYTES, ProcessHandle
-from ..host import host_memory
+from ..clients.process_handle import ProcessHandle
+from ..monitoring.host_backing import HostBackingSampler
 from .state import CoordinatorState
 
 _REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request for room is refused
@@ -19,12 +23,14 @@ _REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request 
 class PageSync:
     """Synchroniser of the pages of all processes and the scheduler."""
 
-    def __init__(self, state: CoordinatorState, dispatch: Callable[[ev.Event], None]) -> None:
+    def __init__(
+        self, state: CoordinatorState, dispatch: Callable[[ev.Event], None], host_backing: HostBackingSampler
+    ) -> None:
         self._state = state
         self._scheduler = state.scheduler
         self._runtimes = state.runtimes
         self._dispatch = dispatch
-        self._backing: int | None = None
+        self._host_backing = host_backing
         self._wait_positions: dict[str, tuple[int, float]] = {}  # position and seconds, by client
         # By process with a request for room: the memory version of its devices, and the time of its last change.
         self._unchanged: WeakKeyDictionary[ProcessHandle, tuple[int, float]] = WeakKeyDictionary()
@@ -38,7 +44,7 @@ class PageSync:
         devices = [self._scheduler.devices[uuid] for uuid in self._scheduler.clients[runtime.client_id].devices]
         running = {grant.client.id for device in devices for grant in device.grants}
         allowed = runtime.may_prefetch and not any(
-            other.has_unmovable_memory for other in self._runtimes.values() if other.client_id in running
+            other.uses_plain_mode for other in self._runtimes.values() if other.client_id in running
         )
         free = [free_bytes(device) for device in devices] if allowed else []
         runtime.set_prefetch_limit(min(free, default=0) * len(free))
@@ -61,14 +67,18 @@ class PageSync:
                 handle.page.control.refused_request_seq = number
 
     def _must_refuse(self, handle: ProcessHandle) -> bool:
-        """Return whether no more memory can be evicted for the process, or none has been evicted for long.
+        """Return whether no memory can be evicted for the process, or none has been for `_REFUSAL_DELAY_SECONDS`.
 
         A process repeats in its next turn a request that it makes while a turn ends.
         """
         client = self._scheduler.processes[handle.number].client
         if client.grant is None or client.grant.is_draining:
             return False
-        if not any(can_make_resident(device, client, device.prefetching_client) for device in client.device_bindings):
+        # The host may have memory for unbacked memory soon.
+        if not any(
+            can_make_resident(device, client, device.prefetching_client, counts_unbacked=False)
+            for device in client.device_bindings
+        ):
             return True
         version = sum(device.memory_version for device in client.device_bindings)
         before, since = self._unchanged.get(handle, (-1, 0.0))
@@ -87,25 +97,27 @@ class PageSync:
         client = self._scheduler.clients[runtime.client_id]
         if unmet > client.unmet_bytes and not for_shortage:
             return
+        unbacked = self._host_backing.of_client(runtime.client_id).unbacked_bytes(use)
+        use = MemoryUse(use.allocated, use.resident, use.unmovable + unbacked, unbacked)
         if (client.memory_use, client.unmet_bytes) != (use, unmet):
-            self._dispatch(ev.MemoryReported(runtime.client_id, use.allocated, use.resident, use.unmovable, unmet))
+            self._dispatch(
+                ev.MemoryReported(runtime.client_id, use.allocated, use.resident, use.unmovable, unmet, unbacked)
+            )
 
     def update_estimates(self, now: float) -> None:
-        """Update the memory backing, and the queue positions and expected waits of all clients."""
-        uses = [runtime.memory_use for runtime in self._runtimes.values()]
-        allocated = sum(use.allocated for use in uses)
-        capacity = sum(device.info.memory for device in self._scheduler.devices.values())
-        simulated = any(device.info.simulated for device in self._scheduler.devices.values())
-        evicted = max(allocated - capacity, sum(use.allocated - use.resident for use in uses))
-        # The simulated driver has its device memory on the host.
-        backing = host_memory.backing_bytes(capacity, allocated, allocated if simulated else evicted)
-        # Bounded, because users may report any number of devices.
-        self._backing = None if backing is None else min(backing, MAX_BYTES)
+        """Update the host backing, the queue positions and the expected waits of all clients."""
+        self._host_backing.update()
         self._wait_positions = {
-            client: (position, wait)
+            client: (position, 0.0 if self._scheduler.clients[client].is_short_of_room else wait)
             for uuid in self._scheduler.devices
             for position, (client, wait) in enumerate(expected_waits(self._scheduler, uuid, now).items(), start=1)
         }
+
+    def on_process_added(self, runtime: ClientRuntime, handle: ProcessHandle) -> None:
+        """Update the estimates with a new process of the client, and write the pages of the client."""
+        self._host_backing.read_process(handle)
+        self.update_estimates(self._state.now)
+        self.write_pages(runtime)
 
     def write_quota(self, runtime: ClientRuntime) -> None:
         """Write the quota of a client, and the settings that processes need, to the client's pages."""
@@ -117,4 +129,6 @@ class PageSync:
     def write_pages(self, runtime: ClientRuntime) -> None:
         """Write the heartbeat and the last estimates to the client's pages."""
         position, wait = self._wait_positions.get(runtime.client_id, (0, 0.0))
-        runtime.write_levels(int(self._state.now * 1e9), self._backing, position, wait)
+        backing = self._host_backing.of_client(runtime.client_id)
+        runtime.write_levels(int(self._state.now * 1e9), backing.allocatable, position, wait)
+        runtime.set_max_evicted(backing.max_evicted)

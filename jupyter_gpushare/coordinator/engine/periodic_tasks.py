@@ -1,4 +1,4 @@
-"""Runner of tasks once a second."""
+"""Runner of rounds of tasks, once a second and in chunks; an exception of a task is logged, and later tasks run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restoration of clients of an earlier coordinator, and the saving of clients for a later one."""
+"""Restoration of clients of an earlier coordinator from the state store, and saving of clients for a later one."""
 
 from __future__ import annotations
 

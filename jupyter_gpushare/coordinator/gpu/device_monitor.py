@@ -1,4 +1,4 @@
-"""Poll of the driver once a second, for the use and the health of devices."""
+"""Poll of NVML for the use and the health of devices, in a background thread, because a call may hang."""
 
 from __future__ import annotations
 

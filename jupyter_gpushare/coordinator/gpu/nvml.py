@@ -1,4 +1,4 @@
-"""Devices of the host, and samples of them, from NVML."""
+"""Devices of the host from NVML: their distances, and samples of their memory, utilisation and processes."""
 
 from __future__ import annotations
 

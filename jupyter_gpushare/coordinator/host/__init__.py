@@ -1,1 +1,1 @@
-"""Services of the operating system: users, memory and processes of this host."""
+"""Services for the host: its users, memory, device locks and event loop, and text for other users."""

@@ -1,4 +1,4 @@
-"""Text of one user that other users see."""
+"""Removal of control characters from text that one user sends and other users see."""
 
 from __future__ import annotations
 

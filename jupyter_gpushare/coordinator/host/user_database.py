@@ -1,4 +1,4 @@
-"""Names and groups of users in the host's user database."""
+"""Names and groups of users in the host's user database, and the users of processes."""
 
 from __future__ import annotations
 

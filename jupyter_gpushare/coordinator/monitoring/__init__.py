@@ -1,1 +1,1 @@
-"""Samples and totals of clients, processes and devices."""
+"""Samples, totals, history and inspections of clients, processes and devices."""

@@ -1,1 +1,1 @@
-"""Acceptance of connections and dispatch of their messages."""
+"""Acceptance of connections, and dispatch of their messages to sessions and handlers."""

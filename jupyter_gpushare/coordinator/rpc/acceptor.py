@@ -107,7 +107,7 @@ class ConnectionAcceptor:
         self._dispatcher.on_closed(connection)
 
     def _reject(self, connection: Connection, message: str) -> None:
-        if self._logged_rejections.count(connection.user) == 1:  # once, because a flood of connections must not fill it
+        if self._logged_rejections.count(connection.user) == 1:  # a flood of connections must not fill the log
             log.warning("dropping the connection of %s: %s", connection, message)
         refuse(connection, 0, "too_many", message)
         connection.drop()

@@ -1,4 +1,7 @@
-"""Dispatcher of the lines of connections to sessions and to handlers of requests."""
+"""Dispatcher of the lines of connections to sessions and to handlers of requests, with all handlers of a coordinator.
+
+An error in a line is answered, or ends only the connection of the line.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Identification of a peer's user and admin rights by uid, socket or cgroup.
 
-No message of the peer counts for that. An admin may change all clients and settings, another user only its own clients.
+No message of the peer counts for the identification. An admin may change all clients and settings, another user only
+its own clients.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from ...config.traits import GpuShare
 from ...core.base.errors import Refused
+from ..host.cgroups import parse_memberships
 from ..host.user_database import user_account
 
 UID, SOCKET, CGROUP = "uid", "socket", "cgroup"
@@ -112,8 +114,8 @@ def own_cgroup() -> tuple[str, ...]:
 
 def cgroup_paths(text: str) -> tuple[str, ...]:
     """Return the paths in the text of /proc/PID/cgroup: that of version 2 first, then those of version 1."""
-    lines = [line.split(":", 2) for line in text.splitlines() if line.count(":") >= 2]
-    return tuple(path for _, _, path in sorted(lines, key=lambda fields: (fields[0] != "0", fields[1])))
+    memberships = parse_memberships(text)
+    return tuple(one.path for one in sorted(memberships, key=lambda one: (one.hierarchy != "0", one.controllers)))
 
 
 def user_from_cgroup(groups: Iterable[str], pattern: re.Pattern[str]) -> str:

@@ -23,6 +23,7 @@ _STATE_TEXTS = {
     "idle_warned": "idle for long",
     "idle_evicted": "idle, moved off · memory comes back with the next turn",
     "waiting": "waiting",
+    "short_of_room": "waiting for room · memory of another client cannot leave the GPU",
     "running": "running",
     "held": "held",
     "draining": "turn ending",
@@ -35,14 +36,16 @@ _WORK_REMAINS = "its turn is over, and its work on the GPU has not ended"
 _MEMORY_REMAINS = "its turn is over, and its memory has not left the GPU"
 
 
-def state_fields(client: Client, position: int | None, prospect: IdleForecast | None, now: float) -> dict[str, str]:
+def state_fields(client: Client, position: int | None, forecast: IdleForecast | None, now: float) -> dict[str, str]:
     """Return the fields `state` and `state_text` of a client in the snapshot."""
-    state = _state(client, prospect, now)
+    state = _state(client, forecast, now)
     text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
+    if client.is_short_of_room:
+        text = _STATE_TEXTS["short_of_room"]
     return {"state": state, "state_text": text}
 
 
-def _state(client: Client, prospect: IdleForecast | None, now: float) -> str:
+def _state(client: Client, forecast: IdleForecast | None, now: float) -> str:
     if client.phase == SUSPENDED:
         return "idle_suspended" if client.suspended_by_policy else SUSPENDED
     if client.phase == RUNNING and client.grant and is_holding(client.grant, now):
@@ -51,54 +54,54 @@ def _state(client: Client, prospect: IdleForecast | None, now: float) -> str:
         return client.phase
     if not client.devices:
         return "unused"
-    warned = prospect is not None and prospect.is_warning_due
-    if warned and prospect and (prospect.evict_in_seconds is not None or prospect.suspend_in_seconds is not None):
+    warned = forecast is not None and forecast.is_warning_due
+    if warned and forecast and (forecast.evict_in_seconds is not None or forecast.suspend_in_seconds is not None):
         return "idle_warned"
     if client.evicted_by_policy:
         return "idle_evicted"
     return "idle_warned" if warned and client.memory_use.resident else IDLE
 
 
-def idle_fields(client: Client, prospect: IdleForecast | None) -> dict[str, Any]:
-    """Return fields of a client in the snapshot.
+def idle_fields(client: Client, forecast: IdleForecast | None) -> dict[str, Any]:
+    """Return the fields of the snapshot about a client's idle time and its consequences.
 
     `idle_seconds` is null for a client that is not idle. `evicted_in` and `suspended_in` are seconds, or null if the
     idle policy would not evict or suspend the client.
     """
     return {
-        "idle_seconds": None if prospect is None else round(prospect.idle_seconds, 3),
-        "idle_warned": prospect is not None and prospect.is_warning_due,
-        "evicted_in": _rounded(prospect.evict_in_seconds if prospect else None),
-        "suspended_in": _rounded(prospect.suspend_in_seconds if prospect else None),
+        "idle_seconds": None if forecast is None else round(forecast.idle_seconds, 3),
+        "idle_warned": forecast is not None and forecast.is_warning_due,
+        "evicted_in": _rounded(forecast.evict_in_seconds if forecast else None),
+        "suspended_in": _rounded(forecast.suspend_in_seconds if forecast else None),
         "evicted_by_policy": client.evicted_by_policy,
         "suspended_by_policy": client.suspended_by_policy,
     }
 
 
-def idle_notes(client: Client, prospect: IdleForecast | None) -> list[str]:
+def idle_notes(client: Client, forecast: IdleForecast | None) -> list[str]:
     """Return notes about a client that has been idle for long."""
-    note = _idle_note(client, prospect) if prospect else ""
+    note = _idle_note(client, forecast) if forecast else ""
     return [f"not used for long{note}"] if note else []
 
 
-def _idle_note(client: Client, prospect: IdleForecast) -> str:
+def _idle_note(client: Client, forecast: IdleForecast) -> str:
     if client.suspended_by_policy:
         return " and therefore suspended; its next cell or GPU call resumes it, and nothing is lost"
-    evicted, suspended = prospect.evict_in_seconds, prospect.suspend_in_seconds
-    if prospect.is_warning_due and evicted is not None and (suspended is None or evicted < suspended):
+    evicted, suspended = forecast.evict_in_seconds, forecast.suspend_in_seconds
+    if forecast.is_warning_due and evicted is not None and (suspended is None or evicted < suspended):
         return ": its memory is about to leave the GPU, until its next turn"
-    if prospect.is_warning_due and suspended is not None:
+    if forecast.is_warning_due and suspended is not None:
         return ": it is about to be suspended, until its next cell or GPU call"
     if client.evicted_by_policy:
         return ": its memory has left the GPU and comes back with its next turn"
-    if prospect.is_warning_due and client.memory_use.resident:
+    if forecast.is_warning_due and client.memory_use.resident:
         return f", with {format_size(client.memory_use.resident)} of the GPU's memory: free what is not needed"
     return ""
 
 
 def overrun_fields(client: Client) -> dict[str, Any]:
     """Return a field of a client in the snapshot: whether the Jupyter server must interrupt the kernel in this turn."""
-    return {"interrupt_asked": client.grant is not None and client.grant.is_interrupted}
+    return {"interrupt_requested": client.grant is not None and client.grant.is_interrupted}
 
 
 def overrun_notes(scheduler: Scheduler, client: Client, now: float) -> list[str]:
@@ -156,7 +159,7 @@ def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:
 
 
 def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
-    """Return a note for the client's user if turns, or all decisions, ignore the share."""
+    """Return a note for the client's user if turns ignore the share, with the decisions in which the share counts."""
     settings, policy = scheduler.settings, scheduler.turns.table.policy
     policy_share = policy.share(client)
     if not client.quota.share or (policy_share and isinstance(policy, Fair)):

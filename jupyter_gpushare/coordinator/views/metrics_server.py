@@ -1,4 +1,4 @@
-"""Server of `/metrics` for Prometheus on a port or a Unix socket, in threads next to the event loop."""
+"""Server of `/metrics` for Prometheus on a port or a Unix socket, with threads apart from the event loop."""
 
 from __future__ import annotations
 

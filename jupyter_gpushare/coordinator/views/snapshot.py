@@ -18,8 +18,9 @@ from ..host.chunked_work import in_chunks
 from ..host.user_database import process_user, user_name
 from ..monitoring.device_utilisation import UtilisationSampler
 from ..monitoring.foreign_processes import ForeignProcesses
+from ..monitoring.host_backing import HostBacking, HostBackingSampler
 from ..monitoring.residency_estimate import Residency, estimate_residency
-from . import client_fields, launch_limits
+from . import client_fields, launch_limits, memory_fields
 
 
 def build_snapshot(
@@ -28,6 +29,7 @@ def build_snapshot(
     nvml: Nvml,
     utilisation: UtilisationSampler,
     foreign_processes: ForeignProcesses,
+    host_backing: HostBackingSampler,
     changed_clients: set[str],
     clock: Callable[[], float],
 ) -> Generator[None, None, tuple[list[dict[str, Any]], list[dict[str, Any]], list[ProcessCounters]]]:
@@ -47,8 +49,9 @@ def build_snapshot(
         if runtime := runtimes.get(identity):
             residency = residencies.get(identity) or Residency()
             counters[identity] = runtime.counters
+            backing = host_backing.of_client(identity)
             clients[identity] = _client(
-                scheduler, scheduler.clients[identity], runtime, counters[identity], residency, clock()
+                scheduler, scheduler.clients[identity], runtime, counters[identity], residency, backing, clock()
             )
 
     yield from in_chunks(runtimes, build_client)
@@ -80,6 +83,8 @@ def build_snapshot(
         fields, state = clients[identity], scheduler.clients[identity]
         forecast = scheduler.idle_policy.forecast(state, now)
         fields |= client_fields.state_fields(state, fields["queue_position"], forecast, now)
+        if state.is_short_of_room:
+            fields["expected_wait"] = None
 
     return devices, [clients[identity] for identity in present], [counters[identity] for identity in present]
 
@@ -143,11 +148,12 @@ def _client(
     runtime: ClientRuntime,
     counters: ProcessCounters,
     residency: Residency,
+    backing: HostBacking,
     now: float,
 ) -> dict[str, Any]:
     """Return a client of the snapshot, without its position in the queue and its state."""
     quota, hold = client.quota, client.hold_seconds_left(now)
-    prospect = scheduler.idle_policy.forecast(client, now)
+    forecast = scheduler.idle_policy.forecast(client, now)
     processes = []
     for handle in runtime.processes.values():
         report = handle.page.report
@@ -162,6 +168,7 @@ def _client(
                 "host_pageable": handle.host_pageable,
                 "launches": min(report.launches, MAX_BYTES),
                 "refused_allocations": min(report.refused_allocations, MAX_BYTES),
+                "bypassing_libraries": handle.bypassing_libraries,
                 "evicted": _transfer_fields(report.evicted_bytes, report.evicted_ns),
                 "restored": _transfer_fields(report.restored_bytes, report.restored_ns),
             }
@@ -184,6 +191,7 @@ def _client(
         "limits": launch_limits.limits_field(client, runtime),
         "allocated": runtime.allocated,
         **residency.as_json(),
+        **memory_fields.memory_fields(client, backing),
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),
         **counters.client_fields(),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
@@ -194,14 +202,15 @@ def _client(
         "cell_ids": [cell for requests in runtime.kernels.values() for cell in requests.values() if cell],
         "processes": processes,
         "kernel_pids": [connection.pid for connection in runtime.kernels],
-        **client_fields.idle_fields(client, prospect),
+        **client_fields.idle_fields(client, forecast),
         **client_fields.placement_fields(scheduler, client),
         **client_fields.overrun_fields(client),
         "notes": [
             *client_fields.placement_notes(scheduler, client),
             *client_fields.share_notes(scheduler, client),
+            *memory_fields.memory_notes(client, backing),
             *client_fields.overrun_notes(scheduler, client, now),
-            *client_fields.idle_notes(client, prospect),
+            *client_fields.idle_notes(client, forecast),
         ],
     }
 

@@ -14,8 +14,8 @@ from . import launch_limits
 
 # Only the owner sees the label (a notebook's path), the cells and the notes, which address the client's user. Admins
 # see the processes of a client, because admins deal with turns that do not end.
-_OWNER_FIELDS: dict[str, Any] = {"label": "", "notes": [], "cell_ids": []}
-_ADMIN_FIELDS: dict[str, Any] = {"processes": [], "kernel_pids": []}
+_OWNER_FIELDS: dict[str, Any] = {"label": "", "notes": [], "wait_reason": "", "cell_ids": []}
+_ADMIN_FIELDS: dict[str, Any] = {"processes": [], "kernel_pids": [], "cgroup": None}
 
 
 class SnapshotEncoder:

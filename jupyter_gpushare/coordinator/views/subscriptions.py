@@ -17,7 +17,8 @@ MIN_INTERVAL_SECONDS = 0.1  # between two publications
 PAUSE_FACTOR = 20  # multiple of the time of a publication until the next one, because turns come first
 MAX_SUBSCRIPTIONS = 32  # of one user that is no admin; each Jupyter server has one
 _MAX_PAUSE_SECONDS = 1.0  # between two publications, on a machine that is busy with other programs
-_TICKING_FIELDS = ("idle_seconds", "evicted_in", "suspended_in")  # change with the clock alone
+# These change with the clock, or with the free memory of the host, alone.
+_TICKING_FIELDS = ("idle_seconds", "evicted_in", "suspended_in", "memory_backing", "max_evicted")
 
 SnapshotSteps: TypeAlias = Generator[None, None, dict[str, Any]]
 

@@ -8,6 +8,7 @@ from ...core import Scheduler
 from ...core.state.model import Client, Grant
 from ...core.views.wait_forecast import forecast_wait, is_holding, seconds_left
 from ..host.user_database import user_name
+from .memory_fields import wait_reason
 
 
 def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
@@ -26,7 +27,8 @@ def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -
         "waited_seconds": 0.0 if waits_since is None else round(now - waits_since, 3),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
         "queue_position": expected.position if expected else None,
-        "expected_wait": round(expected.wait, 3) if expected else None,
+        "expected_wait": round(expected.wait, 3) if expected and not client.is_short_of_room else None,
+        "reason": wait_reason(client),
         "suspended": client.suspended,
         "running": list(running.values()),
     }

@@ -1,1 +1,1 @@
-"""Values that every other folder of the core uses."""
+"""Basic types of the core: errors, devices, quotas and the queue of deadlines. They import no other folder."""

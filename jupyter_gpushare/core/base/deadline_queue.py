@@ -8,7 +8,7 @@ Key = tuple[str, str]
 
 
 class DeadlineQueue:
-    """Deadlines, at most one for each key. Every operation costs O(log n).
+    """Deadlines, at most one for each key. A change, or the removal of one due key, costs O(log n), amortised.
 
     A deadline that has changed stays in the heap until it is the earliest there.
     """

@@ -1,4 +1,4 @@
-"""Values that processes and the device monitor report."""
+"""Description of a device, and the turn that a process reports when it joins."""
 
 from __future__ import annotations
 

@@ -42,6 +42,6 @@ class UnknownProcess(Refused):
 
 
 class IllegalEvent(GpuShareError):
-    """An event that cannot happen in this state: a fault of the edge or of a peer, never of a person."""
+    """An event that cannot happen in this state: a fault of the edge or of a program, never of a user."""
 
     reason = "illegal_event"

@@ -31,7 +31,7 @@ class _DeviceState:
 
     @property
     def peers(self) -> tuple[Client, ...]:
-        """The members whose packing is tried."""
+        """The members of the best class of service, whose packing is tried."""
         return best_class(self.members)
 
 
@@ -111,7 +111,7 @@ class ColocationController:
         state.throttle.update(state.members, now)
 
     def publish(self, device: Device, now: float) -> Iterator[SetBudget]:
-        """Take the device's present members, and return the launch budgets that change."""
+        """Update the members of the device, and yield the launch budgets that have changed."""
         state = self._device_state(device)
         # Offline clients are last, as if they had joined last, because they are to be separated first.
         members = tuple(grant.client for grant in device.grants)

@@ -1,10 +1,10 @@
-"""Rules that decide which clients may have a device at the same time, by settings, memory and demand.
+"""Rules for clients that have a device at the same time: the clients that may join, and the grants to end.
 
-`colocation_control` finds by trial whether a colocation pays.
+The rules use settings, memory and demand; `colocation_control` finds by trial whether a colocation pays. The rules also
+measure the capacity of a full device.
 
-The scheduler cannot force a client to drain, because only the client's process ends its work on the device. So the turn
-of an overrun goes on, and its closing as well. By setting, other clients may join the device, or the client's kernel is
-asked to interrupt its cell.
+Other rules decide on an overrun, which the scheduler cannot end, because only the client's process ends its work on the
+device. By setting, other clients wait, other clients join the device, or the client's kernel interrupts its cell.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class ColocationRules:
 
         The driver takes a part of the memory, and so may programs that do not share the device.
         """
-        asking = [grant.client for grant in running if can_make_resident(device, grant.client)]
-        short = sum(min(client.unmet_bytes, client.memory_per_device.allocated) for client in asking)
-        leaves = (
+        restorable = [grant.client for grant in running if can_make_resident(device, grant.client)]
+        short = sum(min(client.unmet_bytes, client.memory_per_device.allocated) for client in restorable)
+        evictable = (
             device.resident
             - device.unmovable
             - sum(grant.client.memory_per_device.movable for grant in [*running, *staying])
         )
-        if short > leaves:
+        if short > evictable:
             missing = sum(grant.client.memory_per_device.evicted_bytes for grant in running)
             device.measured_capacity, device.measured_capacity_until = (
                 device.resident + missing - short,

@@ -1,1 +1,1 @@
-"""Handlers of events: each changes the state of the core."""
+"""Handlers of events, the idle policy and the adapter of placement."""

@@ -1,7 +1,7 @@
 """Idle policy, which warns the users of idle clients, evicts the clients' memory and suspends the clients.
 
 No data is lost, and the next cell or GPU call undoes everything. A client is idle while it has no grant, does not wait,
-has no open cell and no hold. The policy leaves a client alone that a person has suspended.
+has no open cell and no hold. The policy skips a client that a user has suspended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .user_requests import UserRequests
 
 AUTO_EVICT_SECONDS = 1800.0  # of idleness, if `idle_evict` is "auto" and memory is short
 AUTO_WARN_SECONDS = 600.0  # before an action, or half of the time until it, if `idle_warn` is "auto"
-_RECHECK_SECONDS = 60.0  # between two checks of a memory shortage, for which no client waits
+_RECHECK_SECONDS = 60.0  # between two checks whether a device is short of memory
 _IDLE = "idle"
 
 
@@ -56,7 +56,7 @@ class IdlePolicy:
         return first[0] if first else None
 
     def apply(self, now: float) -> None:
-        """Update the clients that something has happened to, and act on clients that have been idle for long enough."""
+        """Update the clients of the last event, and act on clients that have been idle for long enough."""
         self.update(now)
         for _, identity in self._deadlines.pop_due(now):
             client = self._clients[identity]
@@ -160,7 +160,7 @@ class IdlePolicy:
         self._schedule(client, since, now)
 
     def _schedule(self, client: Client, since: float, now: float) -> None:
-        """Set when to look at the client again."""
+        """Set the time of the next check of the client."""
         evict, suspend = self._evict_at(client, since), self._suspend_at(client, since)
         if evict is not None and self._keeps_memory(client):
             evict = max(evict, now + _RECHECK_SECONDS)

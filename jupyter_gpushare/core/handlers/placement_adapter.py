@@ -1,4 +1,8 @@
-"""Adapter between placement and the placed clients: quotas within ceilings, and guests that have to give way."""
+"""Adapter between the scheduler and placement.
+
+It admits, moves and removes clients, and keeps quotas within ceilings. It reports failed devices to users, and treats
+guests on claimed devices as offline clients.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +93,7 @@ class PlacementAdapter:
         return client
 
     def restart(self, client: Client, now: float) -> None:
-        """Place a client whose program starts again, if its devices have failed or the client has to give way."""
+        """Place the client again when its program restarts, if a device has failed or the client must give way."""
         placed = self.placement.placed[client.id]
         failed = any(self.placement.allocations[uuid].failure for uuid in placed.devices)
         if client.processes or not (failed or client.is_preemptible_guest):
@@ -109,7 +113,10 @@ class PlacementAdapter:
         return self.placement.placed[client.id].devices
 
     def on_devices_changed(self, client: Client, devices: tuple[str, ...], now: float) -> None:
-        """Note that the client's processes use these devices."""
+        """Record the devices that the client's processes use.
+
+        The client loses its guaranteed share if its tenant's ceiling does not allow the share on so many devices.
+        """
         if not self.placement.move(client.id, devices):
             client.quota = replace(client.quota, share=0.0)
             self._table.apply_quota(client, now)
@@ -139,15 +146,15 @@ class PlacementAdapter:
         self.update_guests(now)
 
     def update_guests(self, now: float) -> None:
-        """Treat guests on devices that their owners have claimed as offline clients, and no other clients."""
-        to_go = self.placement.guests_to_preempt
-        for identity in to_go ^ self._preemptible_guests:
+        """Mark exactly the guests on claimed devices as preemptible, so that they count as offline clients."""
+        guests = self.placement.guests_to_preempt
+        for identity in guests ^ self._preemptible_guests:
             client = self._clients.get(identity)
             if client:
-                client.is_preemptible_guest = identity in to_go
+                client.is_preemptible_guest = identity in guests
                 self._table.requeue(client, now)
                 self._table.mark_dirty(client)
-        self._preemptible_guests = to_go
+        self._preemptible_guests = guests
 
     def _resolve_memory_fraction(self, client: Client) -> None:
         """Set the memory quota in bytes of a client that asks for a fraction of its devices, once these are known."""

@@ -95,11 +95,11 @@ class ProcessEventHandlers:
         grant = process.client.grant
         if not grant or process.turn != grant.turn:
             return
-        # Bound on a report: at most the quantum, the switch cost or the expected restore, whichever is longest.
-        longest = max(
+        # A process may report at any time, so the largest of quantum, switch cost and expected restore is the bound.
+        max_seconds = max(
             self._table.policy.quantum(process.client), process.client.switch_cost.total, grant.expected_restore_seconds
         )
-        restore_seconds = min(now - grant.granted_at, longest)
+        restore_seconds = min(now - grant.granted_at, max_seconds)
         grant.restore_seconds = max(grant.restore_seconds, restore_seconds) if grant.has_restored else restore_seconds
         grant.has_restored = True
         self._table.mark_dirty(process.client)
@@ -107,7 +107,7 @@ class ProcessEventHandlers:
     def _on_memory_reported(self, event: ev.MemoryReported, now: float) -> None:
         client = self._registry.client(event.client)
         client.unmet_bytes = event.unmet_bytes
-        self._table.set_memory_use(client, MemoryUse(event.allocated, event.resident, event.unmovable))
+        self._table.set_memory_use(client, MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked))
         self._table.mark_dirty(client)
 
     def _on_process_idle(self, event: ev.ProcessIdle, now: float) -> None:
@@ -146,8 +146,8 @@ class ProcessEventHandlers:
 
     def _on_progress(self, event: ev.Progress, now: float) -> None:
         client = self._registry.client(event.client)
-        alone = all(len(device.grants) < 2 for device in client.device_bindings)
-        client.demand.add_sample(event.gpu_seconds, client.gpu_seconds_at(now), alone)
+        exclusive = all(len(device.grants) < 2 for device in client.device_bindings)
+        client.demand.add_sample(event.gpu_seconds, client.gpu_seconds_at(now), exclusive)
         self._colocation.on_progress(client, event, now)
         if any(len(device.grants) > 1 or device.queue for device in client.device_bindings):
             self._table.mark_dirty(client)

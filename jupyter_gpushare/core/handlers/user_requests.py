@@ -1,4 +1,4 @@
-"""Handlers of users' requests for a client: release, hold, evict, suspend and resume."""
+"""Handlers of requests to release, hold, evict, suspend and resume a client, by users and the idle policy."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class UserRequests:
 
     def _on_hold_requested(self, event: ev.HoldRequested, now: float) -> None:
         client = self._registry.client(event.client)
-        most = self._table.settings.max_hold
-        if not 0 <= event.seconds <= most:
-            raise Refused(f"hold={event.seconds:g} is out of range: allowed are 0 to {most:g} seconds (max_hold)")
+        max_hold = self._table.settings.max_hold
+        if not 0 <= event.seconds <= max_hold:
+            raise Refused(f"hold={event.seconds:g} is out of range: allowed are 0 to {max_hold:g} seconds (max_hold)")
         if client.suspended_by_user and event.seconds:
             raise Conflict(f"client {client.id} is suspended and has nothing to hold: resume it first")
         if client.hold_seconds_left(now) is None:
             client.holding_since = now
-        # Successive holds together are no longer than the longest hold.
-        client.hold_until = min(now + event.seconds, client.holding_since + most) if event.seconds else None
+        # Holds without a gap count as one, so that they end after `max_hold` in all.
+        client.hold_until = min(now + event.seconds, client.holding_since + max_hold) if event.seconds else None
         self._table.mark_dirty(client)
 
     def _on_evict_requested(self, event: ev.EvictRequested, now: float) -> None:

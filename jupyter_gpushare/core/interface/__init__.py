@@ -1,1 +1,1 @@
-"""Settings, events and commands: the interface of the core."""
+"""Interface of the core: settings, events, commands and launch budgets."""

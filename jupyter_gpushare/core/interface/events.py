@@ -13,7 +13,7 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class ClientRegistered:
-    """A client has been announced, or one of its members has registered it again. A known client keeps its quota.
+    """A client has been registered, or one of its connections has registered it again. A known client keeps its quota.
 
     A known client keeps its devices as well. `request` is a placement request with more detail than `gpus`; share,
     memory and class of service come from the quota. `tenant`: the tenant in the settings that the client's owner
@@ -32,7 +32,7 @@ class ClientRegistered:
 
 @dataclass(frozen=True)
 class ClientRemoved:
-    """The client has ended: its last member has left and no member will come back."""
+    """The client has ended: it has no connection, and the edge expects no further one."""
 
     client: str
 
@@ -154,6 +154,7 @@ class RestoreFinished:
 class MemoryReported:
     """The client's device memory in bytes: allocated, resident, and the unmovable part of the resident memory.
 
+    `unbacked`: the part of the unmovable memory that stays only because the host has no memory for it.
     `unmet_bytes`: the bytes that the client asked for and did not get, because the device is full; 0: the client has
     no such request.
     """
@@ -163,6 +164,7 @@ class MemoryReported:
     resident: int
     unmovable: int = 0
     unmet_bytes: int = 0
+    unbacked: int = 0
 
 
 @dataclass(frozen=True)

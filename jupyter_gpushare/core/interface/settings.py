@@ -1,4 +1,4 @@
-"""Settings of the scheduler, with times in seconds."""
+"""Settings of the scheduler, with times in seconds, and their checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..placement import PlacementSettings
 EXCLUSIVE, PACKED = "exclusive", "packed"
 WAIT, JOIN, INTERRUPT = "wait", "join", "interrupt"
 
-MAX_QUANTUM_SECONDS = SETTINGS["min_quantum"].range[1]  # of the quanta that follow from measurements
+MAX_QUANTUM_SECONDS = SETTINGS["min_quantum"].range[1]  # upper bound of quanta that follow from measurements
 _DEFAULT = {name: setting.default for name, setting in SETTINGS.items()}
 
 # Settings of the scheduler that are no traits.

@@ -77,8 +77,8 @@ class DecayingUsage:
 class SwitchCostEstimate:
     """Measured cost of taking the devices from a client and of giving the devices back, in seconds.
 
-    The seconds of drain, eviction and restore are each exponentially weighted. The device works while it drains, so
-    draining costs next to nothing. The cost is that of the memory that moves.
+    The seconds of drain, eviction and restore are each exponentially weighted. The device works during a drain, so the
+    total has no drain: it is the time for the memory that moves, plus a constant.
     """
 
     __slots__ = ("drain", "evict", "restore")

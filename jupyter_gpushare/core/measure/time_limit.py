@@ -1,6 +1,6 @@
-"""A quota's `limit`: the largest fraction of time that a client may run, even on an idle device.
+"""Token bucket for a quota's `limit`, the largest fraction of time that a client may run, even on an idle device.
 
-The limit is a token bucket, as in KubeShare (Yeh et al., HPDC'20) and GaiaGPU (Gu et al., 2018). A client earns `limit`
+KubeShare (Yeh et al., HPDC'20) and GaiaGPU (Gu et al., 2018) use token buckets as well. A client earns `limit`
 seconds per second and spends one second per second of running. The bucket starts with the seconds of one turn. The turn
 ends when the bucket is empty, so that the mean over time is the limit itself. A client that waits keeps what it earns,
 up to the seconds of a few turns. A client that neither waits nor runs keeps nothing beyond one turn.
@@ -8,8 +8,8 @@ up to the seconds of a few turns. A client that neither waits nor runs keeps not
 
 from __future__ import annotations
 
-_START_FRACTION = 0.25  # earned before a turn starts, as a fraction of a quantum: turns that pay, short pauses
-_MAX_START_SECONDS = 0.5  # upper bound of that, per unit of `limit`: the limit holds within a minute
+_START_FRACTION = 0.25  # of a quantum, earned before a turn: the turn pays for its switch, and the pause stays short
+_MAX_START_SECONDS = 0.5  # upper bound of these seconds, per unit of `limit`: the limit holds within a minute
 _MIN_TURN_SWITCH_COSTS = 2.0  # the shortest turn, in switch costs
 _MAX_BURST_TURNS = 3.0  # the most turns that a client can earn while it waits
 

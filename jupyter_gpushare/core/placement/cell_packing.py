@@ -1,4 +1,4 @@
-"""Search for disjoint cells for all guarantees at once, over the shapes of cells."""
+"""Search for disjoint topology cells for all guarantees at once, in which cells of equal shape count as equal."""
 
 from __future__ import annotations
 

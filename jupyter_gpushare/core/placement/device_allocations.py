@@ -1,4 +1,4 @@
-"""Placed clients of each device, and the reasons against a further client."""
+"""Allocations of a device: its placed clients, their totals, and the reasons against a further client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...units import format_size
 from .request import PlacementRequest
 
 FULL_DEVICE = 1000  # thousandths of a device, the unit in which sizes are compared
-EPSILON = 1e-9
+EPSILON = 1e-9  # tolerance for rounding errors in sums of shares
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class DeviceAllocations:
         return f"has {max(0.0, left):.3g} of its share left" if share and share > left + EPSILON else ""
 
     def missing_memory(self, request: PlacementRequest, oversubscription: float | None) -> str:
-        """Return the lack of memory. `oversubscription`: how often memory may be promised; None: any number."""
+        """Return the lack of memory as a text. `oversubscription`: how often memory may be promised; None: no bound."""
         needed = request.bytes_on(self.memory)
         bound = None if oversubscription is None else oversubscription * self.memory
         if not request.movable:

@@ -1,8 +1,8 @@
 """Fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC'23).
 
 The fragmentation of a node for a typical request is the part of its free device fractions that this request could not
-use. If the node has no place for the request, that is all of them; else it is the fractions of devices that are too
-full. The expected fragmentation is the mean over typical requests, weighted by their frequency. A client goes where the
+use. If the node has no place for the request, all free fractions count; else those of devices that are too full count.
+The expected fragmentation is the mean over typical requests, weighted by their frequency. A client goes where the
 expected fragmentation grows least. The typical requests are learnt from recent requests.
 """
 
@@ -25,11 +25,11 @@ _INITIAL_COUNTS: Counter[RequestSize] = Counter(
     {(250, 1): 8, (500, 1): 8, (FULL_DEVICE, 1): 16, (FULL_DEVICE, 4): 1, (FULL_DEVICE, 8): 1}
 )
 _MIN_LEARNED_REQUESTS = 200  # requests from which on the initial counts are no longer used
-_MAX_ORDERS = 64  # number of demands with an order of nodes
+_MAX_ORDERS = 64  # number of request sizes with an order of nodes
 
 
 class TypicalRequests:
-    """Frequency of each demand over the last `window` requests."""
+    """Frequency of each request size over the last `window` requests."""
 
     def __init__(self, window: int = 1000) -> None:
         self._recent: deque[RequestSize] = deque(maxlen=window)
@@ -44,9 +44,9 @@ class TypicalRequests:
             return
         if len(self._recent) == self._recent.maxlen:
             self._counts[self._recent[0]] -= 1
-        demand = (min(FULL_DEVICE, -(-size // _SIZE_STEP) * _SIZE_STEP), gpus)
-        self._recent.append(demand)
-        self._counts[demand] += 1
+        request_size = (min(FULL_DEVICE, -(-size // _SIZE_STEP) * _SIZE_STEP), gpus)
+        self._recent.append(request_size)
+        self._counts[request_size] += 1
         self._uncounted += 1
         if self._uncounted * 4 >= len(self._recent):
             self._uncounted = 0
@@ -60,9 +60,9 @@ class TypicalRequests:
 
 
 def _weights(counts: Counter[RequestSize]) -> dict[RequestSize, float]:
-    common = [(demand, count) for demand, count in counts.most_common(_MAX_TYPICAL_SIZES) if count > 0]
+    common = [(request_size, count) for request_size, count in counts.most_common(_MAX_TYPICAL_SIZES) if count > 0]
     total = sum(count for _, count in common)
-    return {demand: count / total for demand, count in common}
+    return {request_size: count / total for request_size, count in common}
 
 
 def fragmentation(free: Sequence[int], weights: Iterable[tuple[RequestSize, float]]) -> float:
@@ -89,7 +89,10 @@ Entry = tuple[float, int, int, int, tuple[int, ...]]  # growth, free of devices 
 
 
 class FragmentationGradientDescent:
-    """Nodes in the order of growth, for each demand. Entries of changed nodes are updated before use."""
+    """Strategy that keeps, for each request size, the nodes in the order in which their fragmentation would grow.
+
+    Entries of changed nodes are updated before use.
+    """
 
     def __init__(self, typical: TypicalRequests) -> None:
         self._typical = typical
@@ -97,7 +100,7 @@ class FragmentationGradientDescent:
         self._free: dict[str, int] = {}
         self._nodes: dict[str, _Node] = {}
         self._nodes_by_number: list[_Node] = []
-        self._orders: dict[RequestSize, _DemandOrder] = {}
+        self._orders: dict[RequestSize, _RequestSizeOrder] = {}
         self._growth: dict[tuple[tuple[tuple[int, int], ...], RequestSize], list[tuple[float, tuple[int, ...]]]] = {}
         self._spread = SpreadStrategy()
         self._pack = PackStrategy()
@@ -163,27 +166,30 @@ class FragmentationGradientDescent:
         for order in self._orders.values():
             order.stale.add(node.order)
 
-    def _order(self, demand: RequestSize) -> Iterable[Entry]:
+    def _order(self, request_size: RequestSize) -> Iterable[Entry]:
         if self._version != self._typical.version or len(self._orders) > _MAX_ORDERS:
             self._version = self._typical.version
             self._orders.clear()
             self._growth.clear()
-        order = self._orders.get(demand)
+        order = self._orders.get(request_size)
         if order is None:
-            order = self._orders[demand] = _DemandOrder(set(range(len(self._nodes_by_number))))
+            order = self._orders[request_size] = _RequestSizeOrder(set(range(len(self._nodes_by_number))))
         for number in order.stale:
-            order.replace(number, self._entries(self._nodes_by_number[number], demand))
+            order.replace(number, self._entries(self._nodes_by_number[number], request_size))
         order.stale.clear()
         entries: Iterable[Entry] = order.entries
         return entries
 
-    def _entries(self, node: _Node, demand: RequestSize) -> list[Entry]:
+    def _entries(self, node: _Node, request_size: RequestSize) -> list[Entry]:
         state = node.state
-        grown = self._growth.get((state, demand))
+        grown = self._growth.get((state, request_size))
         if grown is None:
-            grown = [(self._fragmentation_increase(node, frees, demand[0]), frees) for frees in _choices(state, demand)]
+            grown = [
+                (self._fragmentation_increase(node, frees, request_size[0]), frees)
+                for frees in _choices(state, request_size)
+            ]
             if len(state) <= 16:
-                self._growth[state, demand] = grown
+                self._growth[state, request_size] = grown
         residual = sum(free * count for free, count in state)
         return [(growth, sum(frees), residual, node.order, frees) for growth, frees in grown]
 
@@ -208,8 +214,8 @@ class FragmentationGradientDescent:
         return round(total, 6)
 
 
-class _DemandOrder:
-    """The entries of all nodes for one demand. `stale` nodes have changed since their entries were made."""
+class _RequestSizeOrder:
+    """The entries of all nodes for one request size. `stale` nodes have changed since their entries were made."""
 
     def __init__(self, stale: set[int]) -> None:
         self.stale = stale
@@ -227,9 +233,9 @@ def _device_order(device: DeviceAllocations) -> int:
     return device.order
 
 
-def _choices(state: tuple[tuple[int, int], ...], demand: RequestSize) -> list[tuple[int, ...]]:
-    """Return the free parts of the devices that the demand can use; for a gang, only the fullest that are enough."""
-    size, gpus = demand
+def _choices(state: tuple[tuple[int, int], ...], request_size: RequestSize) -> list[tuple[int, ...]]:
+    """Return the free parts of the devices that the request can use; for a gang, only the fullest that are enough."""
+    size, gpus = request_size
     if gpus == 1:
         return [(free,) for free, _ in state if free >= size]
     enough = [free for free, count in state if free >= size for _ in range(min(count, gpus))]

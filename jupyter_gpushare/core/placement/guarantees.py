@@ -3,8 +3,8 @@
 A slot is one guaranteed cell of one tenant. Every slot is planned on a cell of its own from the beginning. So each
 tenant gets what it was guaranteed, whatever other clients have done. A slot is bound while its tenant has clients
 there. Until then its plan may move away from failed devices, and from devices where clients of others would have to
-give way. A device without a slot is free for all clients. A device whose slot is not bound is free for guests, which
-give way at once when the owner's clients come.
+give way. A bound slot of a single device also moves when that device fails. A device without a slot is free for all
+clients. A device whose slot is not bound is free for guests, which give way at once when the owner's clients come.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Guarantees:
         self.slots: list[Slot] = []
         self.owners: dict[str, Slot] = {}  # by device
         self._free = BuddyAllocator(tree)
-        self._guests: dict[str, set[str]] = {}  # by device: the clients there that have no guarantee
+        self._guests: dict[str, set[str]] = {}  # by device: the clients there that are in no slot of the device
         self._tenants: dict[str, str] = {}  # by placed client
         counts = _cells_by_level(cells)
         totals = [sum(count for _, count in counts[level]) for level in range(len(LEVELS))]

@@ -1,4 +1,8 @@
-"""Placement of clients on devices."""
+"""Placement of clients on devices: the interface of this package.
+
+`Placement` has the devices, the placed clients, the tenants and the guaranteed cells. It chooses the devices of a new
+client, checks changes of a placed client, and reacts to devices that fail or recover.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement request of a client for the devices that it is to run on."""
+"""Placement request of a client: number of devices, share, memory and labels, with checks and text forms."""
 
 from __future__ import annotations
 

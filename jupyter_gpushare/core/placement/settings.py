@@ -1,4 +1,4 @@
-"""Settings of placement."""
+"""Settings of placement: strategy, oversubscription, tenants and topology, with the table of strategies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Strategies that choose among the devices that a client may have.
+"""Interface of the strategies that choose among the devices that a client may have, and two of them: spread and pack.
 
 A strategy keeps the devices of one pool in its order, so that the first device that fits is the answer. The cost is
-logarithmic in the number of devices, unless many devices do not fit.
+logarithmic in the number of devices, unless many devices do not fit. `first_fit` keeps a gang within the smallest
+topology cell that has room.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Tenants:
         return replace(quota, memory=memory, limit=limit)
 
     def apply_ceilings(self, quota: Quota, tenant: str) -> Quota:
-        """Return the quota of a client that cannot be refused: within the ceilings of one client, without a share."""
+        """Return the quota of a client that must not be refused: within the ceilings of one client, without a share."""
         return self.reduce_to_ceiling(replace(quota, share=0.0), tenant)
 
     def reduce_to_ceiling(self, quota: Quota, tenant: str) -> Quota:
@@ -142,8 +142,8 @@ class Tenants:
     def add(self, client: str, tenant: str, share: float, gpus: int) -> None:
         if tenant not in self._uses:
             return
-        most = self.tenants[tenant].max_clients
-        if client not in self._uses[tenant] and most is not None and self._count_within_ceiling(tenant) >= most:
+        limit = self.tenants[tenant].max_clients
+        if client not in self._uses[tenant] and limit is not None and self._count_within_ceiling(tenant) >= limit:
             self._beyond_ceiling.add(client)
         self._uses[tenant][client] = share * gpus
 

@@ -1,1 +1,1 @@
-"""Order of waiting clients and order of evictions."""
+"""Queue of waiting clients, scheduling policies and eviction order."""

@@ -1,4 +1,4 @@
-"""Order in which the memory of clients leaves a device: the memory that is needed latest leaves first."""
+"""Order in which the memory of clients leaves a device: the memory that will probably be needed last leaves first."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..state.model import Client, Device
 class EvictionOrder:
     """Eviction order of one device: idle clients, the longest idle first, then waiting clients from the queue's end.
 
-    Entries may be out of date, and are checked when they come up. So each event costs O(log n), and a query costs as
-    much as it has results.
+    A query removes the outdated entries that it meets.
+    An event costs O(log n), and a query O(results log n), amortised.
     """
 
     def __init__(self, device: Device) -> None:
@@ -35,7 +35,7 @@ class EvictionOrder:
         client = self._device.clients.get(entry[2])
         return client is not None and client in self._device.queue and client.queue_sequence == -entry[1]
 
-    def remove(self, client: Client) -> None:
+    def remove_idle(self, client: Client) -> None:
         self._idle.pop(client.id, None)
 
     def idle_oldest_first(self) -> Generator[Client, None, None]:
@@ -57,9 +57,9 @@ class EvictionOrder:
         try:
             while self._waiting:
                 entry = heapq.heappop(self._waiting)
-                client = self._device.clients.get(entry[2])
-                if client is None or client not in self._device.queue or client.queue_sequence != -entry[1]:
+                if not self._is_current(entry):
                     continue
+                client = self._device.clients[entry[2]]
                 if client.memory_per_device.resident and client.id not in valid:
                     valid[client.id] = entry
                     yield client

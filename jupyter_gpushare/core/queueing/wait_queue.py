@@ -1,8 +1,9 @@
 """Queue of the clients that wait for one device, in the policy's order.
 
 Online clients come before offline clients. Within a class, a client that has waited for longer than `max_wait` comes
-first, then the client with the smallest key of the policy. Keys of waiting clients do not change, so a heap suffices.
-Outdated entries of the heap are dropped when they come up.
+first, then the client with the smallest key of the policy. A client that has used up its limit is deferred: it comes
+last, until it may run again. Keys of waiting clients do not change, so a heap suffices. Outdated entries of the heap
+are dropped when they come up.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class WaitQueue:
         self.remove(client)
         self._clients[client.id] = client
         ready = client.ready_at
+        if client.is_short_of_room:
+            return
         if ready > now:
             entry = self._deferred_entries[client.id] = (ready, client.queue_sequence, client.id)
             heapq.heappush(self._deferred, entry)
@@ -98,7 +101,10 @@ class WaitQueue:
         return min(self._classes[number].oldest() for number in range(service_rank + 1))
 
     def in_order(self, now: float) -> list[Client]:
-        """Return the clients, the next client first. Deferred clients come last, by the time when they are ready."""
+        """Return the clients, the next client first.
+
+        Clients that may not run now come last, by the time when they are ready.
+        """
         ready = sorted((self._clients[i] for i in self._ready), key=lambda client: self.order_key(client, now))
         deferred = sorted(
             (c for c in self._clients.values() if c.id not in self._ready), key=lambda c: (c.ready_at, c.queue_sequence)
@@ -151,7 +157,7 @@ class _ClassQueue:
         heapq.heappush(self._entries, entry)
 
     def oldest(self) -> float:
-        """Return since when a client waits; infinity: no client does."""
+        """Return since when the longest waiting client of the class waits; infinity: no client does."""
         while self._oldest and not self._queue._is_valid(self._service_rank, self._oldest[0][2]):
             heapq.heappop(self._oldest)
         return self._oldest[0][0] if self._oldest else math.inf

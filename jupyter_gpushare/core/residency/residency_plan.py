@@ -2,8 +2,9 @@
 
 The order of the coming turns is known, so the memory that is needed latest leaves, by Belady's rule. First comes the
 memory of idle clients, the longest idle first. Then come the clients whose turn ends, which go to the end of the queue.
-Then comes the queue from its end. Only as much leaves as the next client needs. If all memory fits, none leaves. If
-there is room, the next client's memory is restored while the client waits.
+Then comes the queue from its end. Only as much leaves as the running clients and the next client need. Apart from that,
+the memory of suspended or evicted clients leaves even if there is room. So does memory above the quota `resident` while
+other clients wait. If there is room, the next client's memory is restored while the client waits.
 """
 
 from __future__ import annotations
@@ -61,18 +62,41 @@ def free_bytes(device: Device) -> int:
     return max(0, device.info.memory - device.resident - evicted)
 
 
-def can_make_resident(device: Device, client: Client, prefetching_client: Client | None = None) -> bool:
+def can_make_resident(
+    device: Device, client: Client, prefetching_client: Client | None = None, counts_unbacked: bool = True
+) -> bool:
     """Return whether all that `client` has allocated can be on the device, and memory of other clients can leave it.
 
     Memory that is being restored counts as resident: that of running clients, and of the waiting `prefetching_client`.
+    Without `counts_unbacked`, unbacked memory counts as movable, because the host may have memory for it soon.
     """
     others_unmovable = device.unmovable - client.memory_per_device.unmovable
+    if not counts_unbacked:
+        others_unmovable -= device.unbacked - client.memory_per_device.unbacked
     if client.memory_per_device.allocated + others_unmovable > device.info.memory:
         return False
-    evictable = device.resident - device.unmovable - client.memory_per_device.movable
+    evictable = device.resident - others_unmovable - client.memory_per_device.resident
     coming = [grant.client for grant in device.grants] + ([prefetching_client] if prefetching_client else [])
     evictable += sum(other.memory_per_device.evicted_bytes for other in coming if other is not client)
     return evictable > 0
+
+
+def is_short_of_room(device: Device, client: Client) -> bool:
+    """Return whether unbacked memory of other clients takes the room of the client's memory.
+
+    A turn of the client would make the driver evict that memory, at the cost of its owner's process.
+    """
+    others_unbacked = device.unbacked - client.memory_per_device.unbacked
+    others_unmovable = device.unmovable - client.memory_per_device.unmovable
+    needed = min(client.memory_per_device.allocated, device.info.memory)
+    return others_unbacked > 0 and needed + others_unmovable > device.info.memory
+
+
+def clients_without_backing(client: Client) -> list[Client]:
+    """Return the other clients whose unbacked memory is on the client's devices, the largest memory first."""
+    others = {other.id: other for device in client.device_bindings for other in device.clients.values()}
+    found = [other for other in others.values() if other is not client and other.memory_per_device.unbacked]
+    return sorted(found, key=lambda other: other.memory_per_device.unbacked, reverse=True)
 
 
 class ResidencyPlanner:
@@ -86,7 +110,7 @@ class ResidencyPlanner:
         self._targets: dict[str, int] = {}
 
     def plan(self, uuids: Iterable[str], now: float) -> Iterator[SetResident | Prefetch]:
-        """Return the commands for the changes on these devices."""
+        """Yield the commands for the changes on these devices."""
         for uuid in uuids:
             device = self._devices[uuid]
             head = device.queue.head(now)
@@ -163,8 +187,7 @@ class ResidencyPlanner:
         for client in device.forced_evictions.values():
             leaves = client.suspended or client.evicted
             bound = 0 if leaves else client.quota.resident
-            others = len(device.queue) - (client in device.queue)
-            if bound is not None and (leaves or others):
+            if bound is not None and (leaves or device.queue.has_others(client)):
                 bound = max(bound // len(client.devices), client.memory_per_device.unmovable)
                 plan[client.id] = min(plan.get(client.id, bound), bound)
         return plan

@@ -1,4 +1,7 @@
-"""State of the scheduler. Only the scheduler changes the state; all other code may read it."""
+"""State of the scheduler: processes, grants, pending permits, clients, contenders and devices.
+
+Only the core changes the state; all other code may read it.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,15 @@ SUSPENDED = "suspended"
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes of device memory: allocated, the resident part of it, and the unmovable part of the resident memory."""
+    """Bytes of device memory: allocated, the resident part of it, and the unmovable part of the resident memory.
+
+    `unbacked` is the part of the unmovable memory that stays only because the host has no memory for it.
+    """
 
     allocated: int = 0
     resident: int = 0
     unmovable: int = 0
+    unbacked: int = 0
 
     @property
     def movable(self) -> int:
@@ -153,6 +160,7 @@ class Client:
     suspended_by_policy: bool = False  # for being idle: its next cell or GPU call resumes it
     evicted: bool = False  # its memory stays off its devices until its next turn
     evicted_by_policy: bool = False  # for being idle
+    is_short_of_room: bool = False  # in the queue, without a turn while unbacked memory of others takes its room
     idle_since: float | None = None  # None: it is in use, or a person has suspended it
     is_preemptible_guest: bool = False  # a guest on devices that their owner has claimed
     hold_until: float | None = None  # the end of the hold
@@ -185,7 +193,7 @@ class Client:
 
     @property
     def suspended_by_user(self) -> bool:
-        """True until a person resumes the client."""
+        """True if the client is suspended and no policy has suspended it."""
         return self.suspended and not self.suspended_by_policy
 
     @property
@@ -278,7 +286,7 @@ class EvictionCandidates(Protocol):
 
     def add_idle(self, client: Client) -> None: ...
     def add_waiting(self, client: Client, key: float) -> None: ...
-    def remove(self, client: Client) -> None: ...
+    def remove_idle(self, client: Client) -> None: ...
     def idle_oldest_first(self) -> Generator[Client, None, None]: ...
     def waiting_last_first(self) -> Generator[Client, None, None]: ...
 
@@ -293,6 +301,8 @@ class Device:
     allocated: int = 0  # bytes of all clients
     resident: int = 0  # the part of `allocated` that is on the device
     unmovable: int = 0  # the part of `resident` that cannot leave the device
+    unbacked: int = 0  # the part of `unmovable` that cannot leave for lack of host memory
+    has_clients_short_of_room: bool = False  # such clients wait for the device
     prefetching_client: Client | None = None  # the waiting client whose memory comes back ahead of its turn
     measured_capacity: int | None = None  # bytes there when a running client found the device full; None: unknown
     measured_capacity_until: float = 0.0  # when `measured_capacity` expires

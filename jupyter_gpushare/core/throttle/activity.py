@@ -13,7 +13,7 @@ WINDOW_SECONDS = 5.0  # over which launches are counted
 MAX_WINDOWS = 5  # number of windows that are kept
 
 _DECAY_PER_SECOND = 0.95  # factor on measured work and blocks after a second
-_EXCLUSIVE_AFTER_SECONDS = MAX_WINDOWS + 1.0  # without company, after which a launch window shows the client alone
+_EXCLUSIVE_AFTER_SECONDS = MAX_WINDOWS + 1.0  # after a colocation, until a launch window shows the client alone
 
 
 class LaunchWindow:
@@ -48,18 +48,18 @@ class LaunchWindow:
 
 @dataclass
 class Activity:
-    """Work and launches of a client, and its time in company."""
+    """Work and launches of a client, and its time in colocations."""
 
     window: LaunchWindow = field(default_factory=LaunchWindow)
     used_fraction: float = 0.0  # of its devices, between the last two reports
     exclusive_load: float | None = None  # `used_fraction` while no other client runs, exponentially weighted
     colocated_since: float | None = None
-    _exclusive_rates: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_WINDOWS))  # rates without company
+    _exclusive_rates: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_WINDOWS))  # outside colocations
     _last: Progress | None = None
     _read_at: float = 0.0
     _worked: float = 0.0  # seconds of work on its devices; each second counts as `_DECAY_PER_SECOND` of the next one
     _blocks: float = 0.0  # launched in the same time, weighted likewise
-    _colocated_seconds: float = 0.0  # in company, up to `colocated_since`
+    _colocated_seconds: float = 0.0  # in colocations that have ended
     _colocation_ended_at: float = float("-inf")
 
     def add(self, event: Progress, at: float, measured_exclusively: bool) -> bool:
@@ -107,7 +107,7 @@ class Activity:
 
     @property
     def exclusive_rate(self) -> float | None:
-        """Blocks per window without company; None: unknown."""
+        """Blocks per window outside colocations; None: unknown."""
         return highest_rate(self._exclusive_rates) or None
 
 

@@ -1,4 +1,4 @@
-"""Budgets of the clients that share one device, by all rules."""
+"""Launch budgets of the clients that share one device, by the adaptive rule and the share rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Tables of waiting clients and of grants, which change in consistent steps; `TurnScheduler` decides on the steps."""
+"""Table of waiting clients and grants, in which each method is one consistent change.
+
+A change updates what depends on it: contenders, memory use, eviction order, charged time and pending permits.
+`TurnScheduler` decides on the changes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class GrantTable:
         self.permits = Permits()
         self.waited_seconds = 0.0  # of all clients together
         self.deadlines = DeadlineQueue()
-        self.dirty_devices: dict[str, None] = {}  # devices that the scheduler has to look at again
+        self.dirty_devices: dict[str, None] = {}  # devices that the scheduler has to review
         self.clients_to_review: dict[str, Client] = {}  # clients that may have begun, or ceased, to be idle
         self.commands = commands
         self._queue_sequence = 0
@@ -102,6 +106,7 @@ class GrantTable:
         client.wait_seconds += now - client.waiting_since
         self.waited_seconds += now - client.waiting_since
         client.waiting_since = None
+        client.is_short_of_room = False
         self.withdraw_permit(client)
         del self.waiting[client.id]
         for device in client.device_bindings:
@@ -131,7 +136,7 @@ class GrantTable:
         self._remove_from_contention(client)
         for device in client.device_bindings:
             device.queue.remove(client)
-            device.eviction_candidates.remove(client)
+            device.eviction_candidates.remove_idle(client)
             del device.clients[client.id]
             device.forced_evictions.pop(client.id, None)
         client.devices = devices
@@ -148,12 +153,16 @@ class GrantTable:
         """Set the memory of the client, which counts in equal parts on its devices."""
         count = max(1, len(client.devices))
         per_device = MemoryUse(
-            memory_use.allocated // count, memory_use.resident // count, memory_use.unmovable // count
+            memory_use.allocated // count,
+            memory_use.resident // count,
+            memory_use.unmovable // count,
+            memory_use.unbacked // count,
         )
         for device in client.device_bindings:
             device.allocated += per_device.allocated - client.memory_per_device.allocated
             device.resident += per_device.resident - client.memory_per_device.resident
             device.unmovable += per_device.unmovable - client.memory_per_device.unmovable
+            device.unbacked += per_device.unbacked - client.memory_per_device.unbacked
             device.memory_version += 1
         is_new = per_device.resident and not client.memory_per_device.resident
         client.memory_use, client.memory_per_device = memory_use, per_device
@@ -214,7 +223,7 @@ class GrantTable:
         self.mark_device_dirty(device)
 
     def mark_device_dirty(self, device: Device) -> None:
-        """Mark the device, and the permits of its running and next clients, to be looked at again."""
+        """Mark the device, and the permits of its running and next clients, for review."""
         self.dirty_devices[device.info.uuid] = None
         for grant in device.grants:
             self.permits.mark_dirty(grant.client)

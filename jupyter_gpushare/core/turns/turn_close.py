@@ -1,4 +1,4 @@
-"""End of turns: withdrawal of the permit, report of an overrun, and measurements at the end.
+"""End of turns: closing, overruns, measurements and charges at the end, and yields to other coordinators.
 
 The processes drain and leave by themselves. Where the work of one process waits for a thread at the gate of another
 process, the processes let single calls through until all have drained (native/shim/agent/agent_step.c).

@@ -1,4 +1,4 @@
-"""Deadlines of turns, as they follow from quanta, holds, limits, classes of service and memory that comes back."""
+"""Deadlines of turns, as they follow from quanta, holds, limits, classes of service and restores of memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TurnDeadlines:
         self._closer = closer
 
     def next_check(self, grant: Grant) -> float | None:
-        """Return when to look at the grant again: to close it, or, while it drains, to act on its overrun."""
+        """Return the time of the next check of the grant: to close it, or, while it drains, to act on its overrun."""
         if grant.is_draining:
             if not self._table.has_contenders(grant):
                 return None

@@ -1,4 +1,4 @@
-"""Scheduler of turns, which chooses the next client and ends turns whenever something may have changed."""
+"""Scheduler of turns, which after each event chooses next clients and backfills, ends turns and publishes permits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..interface.settings import Settings
 from ..queueing.eviction_order import EvictionOrder
 from ..queueing.policies import policy_of
 from ..queueing.wait_queue import WaitQueue
+from ..residency.residency_plan import is_short_of_room
 from ..state.model import Client, Device, Grant
 from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END, GrantTable
 from .turn_close import TurnCloser
@@ -20,7 +21,7 @@ from .turn_start import TurnStarter
 
 
 class TurnScheduler:
-    """Scheduler of the grants in a table, which looks at the devices one by one after each event."""
+    """Scheduler of the grants in a table, which reviews the touched devices one by one after each event."""
 
     def __init__(
         self, settings: Settings, devices: dict[str, Device], commands: list[Command], first_turn: int = FIRST_TURN
@@ -33,7 +34,7 @@ class TurnScheduler:
         )
         self._colocation_rules = ColocationRules(table, self.colocation)
         self._deadlines = TurnDeadlines(table, self.closer)
-        self._heads: dict[str, Client] = {}  # by device: the head of its queue at the last look
+        self._heads: dict[str, Client] = {}  # by device: the head of its queue at the last review
 
     def configure(self, settings: Settings, now: float) -> None:
         """Apply other settings. Raises Refused, and then changes nothing."""
@@ -114,6 +115,7 @@ class TurnScheduler:
         if device.yielded_until is not None and device.yielded_until <= now:
             device.yielded_until = None
         device.queue.update_eligibility(now)
+        self._update_clients_short_of_room(device, now)
         for grant in list(device.grants):
             if self.closer.is_close_unneeded(grant, now):
                 self.closer.cancel_closing(grant)
@@ -134,6 +136,18 @@ class TurnScheduler:
             self._heads[device.info.uuid] = head
         else:
             self._heads.pop(device.info.uuid, None)
+
+    def _update_clients_short_of_room(self, device: Device, now: float) -> None:
+        """Keep clients from being next for which unbacked memory leaves no room, so that later clients can run."""
+        if not device.unbacked and not device.has_clients_short_of_room:
+            return
+        for client in list(device.queue.clients):
+            is_short = client.grant is None and any(is_short_of_room(one, client) for one in client.device_bindings)
+            if is_short != client.is_short_of_room:
+                client.is_short_of_room = is_short
+                self.table.requeue(client, now)
+                self.table.mark_dirty(client)
+        device.has_clients_short_of_room = any(client.is_short_of_room for client in device.queue.clients)
 
     # --- the next client
 
@@ -198,9 +212,9 @@ class TurnScheduler:
         return None
 
     def _is_start_unbounded(self, device: Device, head: Client) -> bool:
-        """Return whether another device of the head is taken for a time without bound.
+        """Return whether a device of the head is taken for a time without bound.
 
-        A client of a better class, a client unknown to this coordinator, or an overrun takes it.
+        On this device, only an overrun and a client of a better class count.
         """
         return any(
             (other is not device and (other.taken_by_other_since is not None or other.yielded_until is not None))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..colocation.colocation_rules import admits_others, fits_in_memory
 from ..interface.settings import EXCLUSIVE
+from ..residency.residency_plan import is_short_of_room
 from ..scheduler import Scheduler
 from ..state.model import Client, Device, Grant
 
@@ -76,6 +77,8 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
         yield f"device {uuid} counts {device.allocated} allocated bytes, and its clients have another sum"
     if device.unmovable != sum(client.memory_per_device.unmovable for client in clients):
         yield f"device {uuid} counts {device.unmovable} unmovable bytes, and its clients have another sum"
+    if device.unbacked != sum(client.memory_per_device.unbacked for client in clients):
+        yield f"device {uuid} counts {device.unbacked} unbacked bytes, and its clients have another sum"
     contenders = [client for client in clients if client.grant or client.waiting_since is not None]
     if device.contention.count != len(contenders):
         yield f"device {uuid} counts {device.contention.count} contenders, and has {len(contenders)}"
@@ -131,5 +134,9 @@ def _queue_problems(scheduler: Scheduler, now: float) -> Iterator[str]:
         head = device.queue.head(now)
         if head and head.pending_permit is None and scheduler.turns.may_be_next(head):
             yield f"client {head.id} waits for {head.devices}, and has no permit"
+        for client in device.queue.clients:
+            is_short = client.grant is None and any(is_short_of_room(one, client) for one in client.device_bindings)
+            if client.is_short_of_room != is_short or (is_short and client.pending_permit):
+                yield f"client {client.id} is short of room: {is_short}, and has the permit {client.pending_permit}"
         if device.queue.in_order(now)[:1] not in ([], [head]) and device.queue:
             yield f"the head of {device.info.uuid} is {head}, its order begins with {device.queue.in_order(now)[0].id}"

@@ -1,4 +1,4 @@
-"""History of `%gpushare history` as text and as a plot."""
+"""Result of `%gpushare history` as text and as a plot."""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ def wait_in_progress(status: dict[str, Any], waited_seconds: float) -> WaitMessa
         words.append(f"about {_whole_seconds(expected)}")
     text = "Waiting for the GPU" + (": " + ", ".join(words) if words else "")
     running = status.get("running", [])
-    if running:
+    if status.get("reason"):
+        text = f"Waiting for the GPU: {status['reason']}"
+    elif running:
         text += f" ({_running(running, expected)})"
     line = element("div", "", escape(text))
     if expected is not None:

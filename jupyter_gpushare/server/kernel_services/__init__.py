@@ -1,1 +1,1 @@
-"""Services that follow the kernels of the server."""
+"""Services for the kernels of the server: their clients, cells, labels and interrupts."""

@@ -25,7 +25,7 @@ class OverrunInterrupter:
 
     def on_snapshot(self, status: dict[str, Any]) -> None:
         """Interrupt the kernels that a new snapshot lists."""
-        requested = {client["id"] for client in status["clients"] if client["interrupt_asked"]}
+        requested = {client["id"] for client in status["clients"] if client["interrupt_requested"]}
         new, self._requested = requested - self._requested, requested
         for kernel_id in self._kernels.of_clients(new, status):
             task = asyncio.get_running_loop().create_task(self._interrupt(kernel_id))

@@ -38,5 +38,5 @@ class TimelineData:
     @property
     def complete_until(self) -> float:
         """The time up to which turns and waits are complete."""
-        full = [kept[-1][-1] for kept in (self.turns, self.waits) if len(kept) == MAX_INTERVALS]
+        full = [intervals[-1][-1] for intervals in (self.turns, self.waits) if len(intervals) == MAX_INTERVALS]
         return min(full, default=self.bin_seconds * BINS)

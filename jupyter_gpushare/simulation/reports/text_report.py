@@ -1,4 +1,4 @@
-"""Tables of the figures for a terminal."""
+"""Report for a terminal: tables of the figures, and the text forms of numbers that the HTML report also uses."""
 
 from __future__ import annotations
 

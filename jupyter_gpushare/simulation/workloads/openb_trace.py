@@ -1,4 +1,4 @@
-"""Openb trace of GPU pods (Alibaba clusterdata, cluster-trace-gpu-v2023) as clients."""
+"""Reader of the openb trace (Alibaba clusterdata, cluster-trace-gpu-v2023), which converts GPU pods to participants."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class _Cell:
 @dataclass
 class _Client:
     number: int
-    tenant: str
+    user: str
     arrived: float
     quota: dict[str, Any]
     gpus: int = 1
@@ -78,9 +78,9 @@ class Recorder:
     def _update_client(self, row: dict[str, Any], now: float) -> None:
         client = self._clients.get(row["id"])
         if client is None:
-            tenant = self._user_names.setdefault(row["user"], f"user-{len(self._user_names) + 1}")
+            user = self._user_names.setdefault(row["user"], f"user-{len(self._user_names) + 1}")
             quota = {name: value for name, value in row["quota"].items() if value is not None}
-            client = self._clients[row["id"]] = _Client(len(self._clients) + 1, tenant, now, quota, last_cell_end=now)
+            client = self._clients[row["id"]] = _Client(len(self._clients) + 1, user, now, quota, last_cell_end=now)
             client.busy, client.waited = client.initial_usage = _busy_seconds(row), row["wait_seconds"]
         client.departed = None
         client.gpus = max(client.gpus, len(row["devices"]))
@@ -133,7 +133,7 @@ class Recorder:
                 id=name,
                 at=round(client.arrived, 6),
                 until=None if client.departed is None else round(client.departed, 6),
-                tenant=client.tenant,
+                user=client.user,
                 memory=client.memory,
                 gpus=client.gpus,
                 quota=client.quota,

@@ -68,7 +68,7 @@ def generate_workload(
             f"notebook-{index}",
             _CellSequence(user, scale),
             sizes[index],
-            tenant=str(1000 + index % users),
+            user=str(1000 + index % users),
             restarts=_restart_times(seed, index, restarts_per_day, seconds),
         )
         for index, user in enumerate(synthetic_users)
@@ -78,7 +78,7 @@ def generate_workload(
             f"job-{index}",
             (Cell(0.0, itertools.cycle(JOB_PHASES)),),
             int(JOB_MEMORY_FRACTION * devices[0].memory),
-            tenant=str(1000 + index % users),
+            user=str(1000 + index % users),
             kind="job",
         )
         for index in range(jobs)

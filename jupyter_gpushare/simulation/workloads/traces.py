@@ -1,5 +1,6 @@
-"""Traces with the arrival, the departure and the cells of clients, one JSON object a line.
+"""Reader and writer of traces, which have the devices, the clients and the cells of a workload.
 
+A line of a trace is one JSON object.
 docs/explanation/simulator.md describes the format.
 """
 
@@ -57,7 +58,7 @@ class ClientLine(_Line, tag="client", frozen=True, kw_only=True):
     id: Name
     at: Seconds = 0.0
     until: Seconds | None = None
-    tenant: Name = "1000"
+    user: Name = "1000"
     memory: Bytes = 0
     gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     kind: str = "notebook"
@@ -147,7 +148,7 @@ class _TraceReader:
                 line.id,
                 tuple(self.cells[line.id]),
                 line.memory,
-                line.tenant,
+                line.user,
                 Quota().with_changes(line.quota),
                 line.gpus,
                 line.at,

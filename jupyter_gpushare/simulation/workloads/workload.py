@@ -1,4 +1,4 @@
-"""Workload of a simulation: devices and participants. Times are in seconds, sizes in bytes."""
+"""Workload of a simulation: devices with outages, participants with cells, and costs. In seconds and bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Participant:
     id: str
     cells: Iterable[Cell]
     memory: int = 0
-    tenant: str = "1000"
+    user: str = "1000"
     quota: Quota = field(default_factory=Quota)
     gpus: int = 1
     arrives: float = 0.0

@@ -38,10 +38,11 @@ class WaitStatus(Request, tag="wait_status", frozen=True, kw_only=True):
     """Request of a client's owner or an admin for the present wait of the client, cheap enough for every second.
 
     Result: `{"waiting": bool, "waited_seconds": of this wait, "wait_seconds": of all waits, "queue_position",
-    "expected_wait", "suspended": bool,
+    "expected_wait", "reason", "suspended": bool,
     "running": [{"client", "label", "user", "seconds_left", "held": bool}]}`.
     `running` has the clients on the client's devices; `label` is empty for clients of other users.
     `held` is true for a client that keeps the device by a hold and runs nothing.
+    `reason` is a message about what keeps the client from being next, or "".
     A suspended client is in no queue, so its `queue_position` is null.
     """
 

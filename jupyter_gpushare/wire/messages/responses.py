@@ -1,4 +1,4 @@
-"""Messages of the coordinator."""
+"""Messages of the coordinator: answers to hellos and requests, and snapshots."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+/** Commands of the actions on clients and on the settings. */
+
 import {
   editIcon,
   fastForwardIcon,

@@ -1,3 +1,8 @@
+/**
+ * Menus with the actions of one client, for a row of the panel and for the
+ * toolbar.
+ */
+
 import { MenuSvg } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
 import { VirtualElement } from '@lumino/virtualdom';

@@ -1,3 +1,5 @@
+/** Tests of the commands of actions: state, messages, dialogs and requests. */
+
 import { Dialog, Notification } from '@jupyterlab/apputils';
 import { CommandRegistry } from '@lumino/commands';
 
@@ -43,7 +45,8 @@ describe('the commands', () => {
     ) as HTMLInputElement;
   const type = (name: string, text: string) => {
     const input = field(name);
-    // React tracks values by the setter of the prototype.
+    // React replaces the setter of each element. The prototype's setter
+    // bypasses it, so React sees a change.
     const isText = input.tagName === 'INPUT';
     const option = [...input.querySelectorAll('option')].find(({ label }) =>
       label.startsWith(text)

@@ -1,3 +1,5 @@
+/** Actions on a client or the coordinator, with their dialogs and messages. */
+
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
 

@@ -1,3 +1,8 @@
+/**
+ * Dialog with a form of a JSON schema, which stays open until the server
+ * accepts the values.
+ */
+
 import { Dialog } from '@jupyterlab/apputils';
 import { FormComponent, VDomRenderer } from '@jupyterlab/ui-components';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';

@@ -1,3 +1,5 @@
+/** Tests of amounts with units in forms, and of the durations of a hold. */
+
 import { readAmount, writeAmount } from '../base/units';
 import { GIB } from '../testing/fakes';
 import { holdSchema } from './formSchemas';

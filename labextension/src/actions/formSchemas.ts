@@ -1,3 +1,5 @@
+/** JSON schemas of the forms for quotas and holds. */
+
 import type { IClient, IFormSchema } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration, formatSize } from '../base/units';

@@ -1,3 +1,5 @@
+/** Command that opens the notebook or console of a client. */
+
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification, type ISessionContext } from '@jupyterlab/apputils';
 import type { IConsoleTracker } from '@jupyterlab/console';

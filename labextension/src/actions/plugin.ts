@@ -1,3 +1,5 @@
+/** Plugin of the commands by which users change clients and settings. */
+
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 

@@ -1,3 +1,5 @@
+/** Choice of the client of a command, and reasons why a command is disabled. */
+
 import { CommandIDs } from '../base/commands';
 import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';

@@ -1,3 +1,5 @@
+/** Announcements for screen readers: a rendered text, and a live region. */
+
 import * as React from 'react';
 
 /** A text that a screen reader reads politely when the text changes. */

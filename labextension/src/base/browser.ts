@@ -1,3 +1,5 @@
+/** Page visibility and a monotonic clock, as the browser has them. */
+
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Disposable } from './disposable';

@@ -1,3 +1,7 @@
+/**
+ * Base classes of objects with signals: disposable, and switched by a setting.
+ */
+
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 

@@ -1,3 +1,5 @@
+/** Icon of this extension. */
+
 import { LabIcon } from '@jupyterlab/ui-components';
 
 import gpuSvg from '../../style/icons/gpu.svg';

@@ -153,6 +153,11 @@ export interface IClient {
   readonly queue_position: number | null;
   readonly expected_wait: number | null;
   /**
+   * Message about what keeps the client from being next; empty otherwise, and
+   * for clients of other users.
+   */
+  readonly wait_reason: string;
+  /**
    * Ids of the notebook's running cells that front ends report. Empty for
    * clients of other users.
    */

@@ -1,3 +1,8 @@
+/**
+ * Live settings of the user, with defaults for use without a settings
+ * registry.
+ */
+
 import { Signal } from '@lumino/signaling';
 
 /** Settings of the user, as in `schema/plugin.json`. */

@@ -1,3 +1,5 @@
+/** Texts in the user's language. */
+
 import {
   nullTranslator,
   type ITranslator,

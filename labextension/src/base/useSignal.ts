@@ -1,3 +1,5 @@
+/** React hook that reads a value again after each signal. */
+
 import type { ISignal } from '@lumino/signaling';
 import * as React from 'react';
 

@@ -1,3 +1,7 @@
+/**
+ * Tests of HistoryModel: times of its requests, parts, restarts and failures.
+ */
+
 import { ApiError } from '../server/api';
 import {
   client,

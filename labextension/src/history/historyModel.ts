@@ -1,3 +1,5 @@
+/** Model that requests the coordinator's history while a view watches. */
+
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 

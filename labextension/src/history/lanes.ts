@@ -1,3 +1,5 @@
+/** History by client, as periods of states, with their texts. */
+
 import type { IHistoryEntry } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';

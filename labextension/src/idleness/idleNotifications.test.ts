@@ -1,3 +1,7 @@
+/**
+ * Tests of notifications about evictions and suspensions by the idle policy.
+ */
+
 import type { IClient } from '../base/protocol';
 import { client, status } from '../testing/fakes';
 import { Given } from '../testing/given';

@@ -1,3 +1,8 @@
+/**
+ * Notifications about own kernels that the idle policy has evicted or
+ * suspended.
+ */
+
 import { Signal } from '@lumino/signaling';
 
 import { Disposable } from '../base/disposable';

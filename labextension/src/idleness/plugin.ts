@@ -1,3 +1,7 @@
+/**
+ * Plugin that notifies users of evictions and suspensions by the idle policy.
+ */
+
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 

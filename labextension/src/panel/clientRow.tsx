@@ -1,3 +1,5 @@
+/** Row of a client in the panel's list. */
+
 import { ellipsesIcon } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';

@@ -1,3 +1,8 @@
+/**
+ * Tests of the panel's texts without rendering: client rows, labels, foreign
+ * processes, device memory, and the session of a client.
+ */
+
 import type { Session } from '@jupyterlab/services';
 
 import { CommandIDs } from '../base/commands';

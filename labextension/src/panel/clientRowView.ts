@@ -1,3 +1,5 @@
+/** Data of a client's row in the panel, without rendering. */
+
 import { ACTIONS } from '../base/commands';
 import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';

@@ -1,8 +1,10 @@
+/** Card of a device in the panel, with running clients, queue and memory. */
+
 import * as React from 'react';
 
 import { trans } from '../base/trans';
 import { ClientName } from '../sharing/clientChip';
-import type { IDeviceView, IUse } from './deviceView';
+import type { IDeviceView, IClientOnDevice } from './deviceView';
 import { MemoryBar } from './memoryBar';
 
 /** Number of waiting clients that a closed queue shows. */
@@ -12,7 +14,7 @@ const MAX_SHOWN = 4;
 export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
   const { device } = props;
   return (
-    <li className="gpushare-Device" data-failed={device.failed !== ''}>
+    <li className="gpushare-Device" data-failed={device.failureReason !== ''}>
       <div className="gpushare-Device-head">
         <h4 className="gpushare-Device-name" title={device.uuid}>
           {device.name}
@@ -21,9 +23,9 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
           <span className="gpushare-Tag">{trans.__('simulated')}</span>
         )}
       </div>
-      {device.failed !== '' && (
+      {device.failureReason !== '' && (
         <p className="gpushare-Device-failed">
-          {trans.__('Out of use: %1', device.failed)}
+          {trans.__('Out of use: %1', device.failureReason)}
         </p>
       )}
       {device.utilisation !== null && (
@@ -90,7 +92,11 @@ function Processes(props: {
 }
 
 /** The queue, whose end exists in the page only while the queue is open. */
-function Queue({ queue }: { queue: ReadonlyArray<IUse> }): React.ReactElement {
+function Queue({
+  queue
+}: {
+  queue: ReadonlyArray<IClientOnDevice>;
+}): React.ReactElement {
   const [isOpen, setIsOpen] = React.useState(false);
   const more = queue.length - MAX_SHOWN;
   return (
@@ -110,11 +116,11 @@ function Queue({ queue }: { queue: ReadonlyArray<IUse> }): React.ReactElement {
   );
 }
 
-function items(uses: ReadonlyArray<IUse>): React.ReactElement[] {
+function items(uses: ReadonlyArray<IClientOnDevice>): React.ReactElement[] {
   return uses.map(use => <Use key={use.label.id} {...use} />);
 }
 
-function Use({ label, time }: IUse): React.ReactElement {
+function Use({ label, time }: IClientOnDevice): React.ReactElement {
   return (
     <li>
       <span className="gpushare-Use">

@@ -1,3 +1,8 @@
+/**
+ * Data of a device's card in the panel: names, times and texts, without
+ * rendering.
+ */
+
 import type {
   IClient,
   IDevice,
@@ -11,7 +16,7 @@ import { remainingSeconds } from '../sharing/clientState';
 import { memoryView, type IMemoryView } from './memorySegments';
 
 /** A client that runs on a device or waits for the device. */
-export interface IUse {
+export interface IClientOnDevice {
   readonly label: IClientLabel;
   /** Remaining or expected time. */
   readonly time: string;
@@ -23,14 +28,14 @@ export interface IDeviceView {
   readonly name: string;
   readonly isSimulated: boolean;
   /** Reason why the device is out of use; empty if the device is in use. */
-  readonly failed: string;
+  readonly failureReason: string;
   /** From 0 to 1; null if unknown. */
   readonly utilisation: number | null;
   readonly utilisationText: string;
   readonly memory: IMemoryView;
-  readonly running: ReadonlyArray<IUse>;
+  readonly running: ReadonlyArray<IClientOnDevice>;
   /** Waiting clients, the next client first. */
-  readonly queue: ReadonlyArray<IUse>;
+  readonly queue: ReadonlyArray<IClientOnDevice>;
   /**
    * Text about the processes that use the device and belong to no client; empty
    * without such processes.
@@ -68,7 +73,7 @@ export function deviceView(
     uuid: device.uuid,
     name: device.name || device.uuid,
     isSimulated: device.simulated,
-    failed: device.failed ?? '',
+    failureReason: device.failed ?? '',
     utilisation: fraction,
     utilisationText: utilisationText(fraction, device.utilisation_is_estimate),
     memory: memoryView(device, [...clients.values()], labelOf),
@@ -120,7 +125,7 @@ function utilisationText(fraction: number | null, isEstimate: boolean): string {
 }
 
 /**
- * Return number, memory and users of processes that belong to no client.
+ * Return the number, memory and users of the processes as text.
  *
  * The text is empty without processes. The server sends the name of a process's
  * user only to that user and to admins.

@@ -1,3 +1,5 @@
+/** Bar of a device's memory, with one segment for each client. */
+
 import * as React from 'react';
 
 import { trans } from '../base/trans';

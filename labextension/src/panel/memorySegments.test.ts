@@ -1,3 +1,5 @@
+/** Tests of the lengths and places of segments in the memory bar. */
+
 import { type ISegment, segmentAt, memoryIntervals } from './memorySegments';
 
 function segment(key: string, bytes: number): ISegment {

@@ -1,3 +1,5 @@
+/** Segments of a device's memory bar: bytes and places, without rendering. */
+
 import type { IClient, IDevice } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize } from '../base/units';

@@ -1,3 +1,8 @@
+/**
+ * Tests of the rendered side panel: devices, clients, actions, settings,
+ * outages, and the timeline.
+ */
+
 import { CommandRegistry } from '@lumino/commands';
 import { Widget } from '@lumino/widgets';
 

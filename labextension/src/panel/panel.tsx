@@ -1,3 +1,5 @@
+/** Side panel "GPU sharing". */
+
 import { ReactWidget } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
 import type { Message } from '@lumino/messaging';

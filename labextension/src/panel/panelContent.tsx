@@ -1,3 +1,7 @@
+/**
+ * Content of the side panel: devices, clients, timeline, settings and outages.
+ */
+
 import type { CommandRegistry } from '@lumino/commands';
 import { JSONExt, type ReadonlyJSONObject } from '@lumino/coreutils';
 import * as React from 'react';

@@ -1,3 +1,5 @@
+/** Model of the side panel, which updates only while the panel is visible. */
+
 import type { IDisposable } from '@lumino/disposable';
 import { Throttler } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';

@@ -1,3 +1,7 @@
+/**
+ * Kind of the panel's content, and texts of the settings, without rendering.
+ */
+
 import {
   NO_EXTENSION,
   NOT_RUNNING,

@@ -1,3 +1,5 @@
+/** Plugin of the side panel. */
+
 import {
   ILayoutRestorer,
   type JupyterFrontEndPlugin

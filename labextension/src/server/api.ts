@@ -1,3 +1,5 @@
+/** REST calls and event socket of the server extension. */
+
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 

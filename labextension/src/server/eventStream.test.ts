@@ -1,3 +1,8 @@
+/**
+ * Tests of EventStream: reconnection with backoff, polling by GET, and hidden
+ * pages.
+ */
+
 import type { EventMessage } from '../base/protocol';
 import {
   client,

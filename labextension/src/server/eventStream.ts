@@ -1,3 +1,5 @@
+/** Stream of the server's messages by a WebSocket, or by polling with GET while no socket gives messages. */
+
 import { Signal } from '@lumino/signaling';
 
 import { Disposable } from '../base/disposable';

@@ -1,3 +1,8 @@
+/**
+ * Tests of the lookup of client ids by kernel: requests, restarts and hidden
+ * pages.
+ */
+
 import type { FakeApi } from '../testing/fakes';
 import { Given, flushPromises } from '../testing/given';
 import { KernelClients } from './kernelClients';

@@ -1,3 +1,5 @@
+/** Lookup of the client of a kernel, and of the session of a client. */
+
 import { Signal } from '@lumino/signaling';
 import type { Session } from '@jupyterlab/services';
 

@@ -1,3 +1,5 @@
+/** Filter of expected waits, which drops estimates that keep growing. */
+
 import type { IStatus } from '../base/protocol';
 
 /**

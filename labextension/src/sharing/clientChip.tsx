@@ -1,3 +1,5 @@
+/** Number, colour, pattern and name of a client, as all views show them. */
+
 import * as React from 'react';
 
 import type { IClientLabel } from './clientLabels';

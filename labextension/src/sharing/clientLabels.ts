@@ -1,3 +1,5 @@
+/** Names and numbers of clients, equal in all views. */
+
 import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';
 

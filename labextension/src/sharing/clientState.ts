@@ -1,3 +1,5 @@
+/** Texts and times of a client's state, turns and quota. */
+
 import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatDuration, formatElapsed, formatSize } from '../base/units';

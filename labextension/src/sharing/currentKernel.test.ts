@@ -1,3 +1,8 @@
+/**
+ * Tests of CurrentKernel: changes of document and kernel, restarts and
+ * disposal.
+ */
+
 import type { ISessionContext } from '@jupyterlab/apputils';
 import { Signal } from '@lumino/signaling';
 

@@ -1,3 +1,5 @@
+/** Kernel of the current notebook or console. */
+
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { IConsoleTracker } from '@jupyterlab/console';

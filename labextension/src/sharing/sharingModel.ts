@@ -1,3 +1,5 @@
+/** State of GPU sharing for all views, from the server's event stream. */
+
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 

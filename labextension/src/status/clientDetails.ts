@@ -1,3 +1,7 @@
+/**
+ * Lines of the status item's tooltip: label, quota, memory, use and devices.
+ */
+
 import type { IClient, IDevice, IStatus } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize, formatDuration } from '../base/units';

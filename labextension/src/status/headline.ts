@@ -1,3 +1,7 @@
+/**
+ * Texts of the status item and of the toolbar item for the state of a kernel.
+ */
+
 import { trans } from '../base/trans';
 import { nextText, shortState } from '../sharing/clientState';
 import type { KernelView } from '../sharing/sharingModel';
@@ -18,7 +22,7 @@ export function formatHeadline(view: KernelView, hasTimes = true): string {
 }
 
 /**
- * Return the headline without times and without the mark of a simulated device.
+ * Return the text without times and without the mark of a simulated device.
  */
 export function formatState(view: KernelView): string {
   switch (view.kind) {
@@ -34,24 +38,28 @@ export function formatState(view: KernelView): string {
 }
 
 /** Longest texts that {@link shortState} can return, one of each kind. */
-const STATES = [
+const LONGEST_STATES = [
   'idle for long',
   'idle, moved off',
+  'waiting for room',
   '#99 in queue',
   'turn overrun',
   'suspended, idle'
 ];
 
-/** Return the headline for the narrow space in a toolbar. */
+/** Return the text of the toolbar item, whose space is narrow. */
 export function chipText(view: KernelView): string {
   return view.kind === 'unavailable'
     ? trans.__('GPU: unavailable')
     : formatState(view);
 }
 
-/** Return the longest texts of a shared kernel's chip, one on each line. */
+/**
+ * Return the longest texts of the toolbar item, one on each line. CSS reserves
+ * their width.
+ */
 export function chipTexts(): string {
-  return STATES.map(state => trans.__('GPU: %1', state))
+  return LONGEST_STATES.map(state => trans.__('GPU: %1', state))
     .concat(chipText({ kind: 'unavailable', message: '' }))
     .join('\n');
 }

@@ -1,3 +1,5 @@
+/** Button with the state of a kernel, for the status bar and the toolbar. */
+
 import * as React from 'react';
 
 import { Announcement } from '../base/announcement';

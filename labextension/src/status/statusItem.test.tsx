@@ -1,3 +1,8 @@
+/**
+ * Tests of the rendered status item: visibility, explanation and
+ * announcements.
+ */
+
 import { StatusBar } from '@jupyterlab/statusbar';
 import { Widget } from '@lumino/widgets';
 

@@ -1,3 +1,5 @@
+/** Item of the status bar with the state of the current kernel. */
+
 import { VDomRenderer } from '@jupyterlab/ui-components';
 import * as React from 'react';
 

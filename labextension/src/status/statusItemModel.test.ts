@@ -1,3 +1,8 @@
+/**
+ * Tests of the status item's texts, its explanation, and its choice of the
+ * kernel.
+ */
+
 import type { IClient, IDevice, IStatus } from '../base/protocol';
 import { ApiError } from '../server/api';
 import {

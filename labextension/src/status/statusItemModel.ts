@@ -1,3 +1,5 @@
+/** Model of a kernel's state, for the status bar or a toolbar. */
+
 import { JSONExt } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';

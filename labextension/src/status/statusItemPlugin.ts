@@ -1,3 +1,5 @@
+/** Plugin of the status item. */
+
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { IStatusBar } from '@jupyterlab/statusbar';

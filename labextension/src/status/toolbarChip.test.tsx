@@ -1,3 +1,5 @@
+/** Tests of the rendered toolbar item: visibility, texts, width and menu. */
+
 import { CommandRegistry } from '@lumino/commands';
 import { Widget } from '@lumino/widgets';
 

@@ -1,3 +1,5 @@
+/** Toolbar item of a notebook: a button with the kernel's state and a menu. */
+
 import { caretDownIcon, VDomRenderer } from '@jupyterlab/ui-components';
 import * as React from 'react';
 

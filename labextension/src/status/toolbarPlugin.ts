@@ -1,3 +1,5 @@
+/** Plugin of the toolbar item. */
+
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IToolbarWidgetRegistry } from '@jupyterlab/apputils';
 import type { NotebookPanel } from '@jupyterlab/notebook';

@@ -1,4 +1,4 @@
-/** Fakes of the server, the page and the shell. */
+/** Fakes of the server, the page and the shell, and examples of snapshots. */
 import type { ReadonlyJSONValue } from '@lumino/coreutils';
 import { Signal } from '@lumino/signaling';
 
@@ -89,6 +89,7 @@ export function client(changes: Partial<IClient> = {}): IClient {
     wait_seconds: 30,
     queue_position: null,
     expected_wait: null,
+    wait_reason: '',
     cell_ids: [],
     cells: 0,
     notes: [],

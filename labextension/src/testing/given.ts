@@ -1,4 +1,4 @@
-/** Common state and steps of the tests. */
+/** State and steps that tests of models and of views share. */
 import { MessageLoop } from '@lumino/messaging';
 
 import type { IClient, IDevice, IStatus } from '../base/protocol';

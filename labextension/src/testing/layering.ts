@@ -1,3 +1,8 @@
+/**
+ * Check of the order of imports in `src`, of circles, and of the size of
+ * folders.
+ */
+
 import * as path from 'path';
 import * as ts from 'typescript';
 

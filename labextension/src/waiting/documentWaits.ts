@@ -1,3 +1,5 @@
+/** Waits of one notebook or console, with their views. */
+
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Cell } from '@jupyterlab/cells';
 import type { IDisposable } from '@lumino/disposable';

@@ -1,3 +1,5 @@
+/** Tests of notifications about the end of a long wait. */
+
 import { Given, pass } from '../testing/given';
 import { LongWaitNotifier } from './longWaitNotifier';
 

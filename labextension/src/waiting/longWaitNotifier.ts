@@ -1,3 +1,5 @@
+/** Notifier of the end of a long wait that the user has not seen. */
+
 import { Signal } from '@lumino/signaling';
 
 import { clock } from '../base/browser';

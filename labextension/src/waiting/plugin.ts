@@ -1,3 +1,5 @@
+/** Plugin that shows the wait below a waiting cell, and notifies of its end. */
+
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import { IConsoleTracker, type ConsolePanel } from '@jupyterlab/console';

@@ -1,3 +1,5 @@
+/** Cells of a notebook or console that were sent to its kernel. */
+
 import type { Cell, ICodeCellModel } from '@jupyterlab/cells';
 import type { ConsolePanel } from '@jupyterlab/console';
 import { NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';

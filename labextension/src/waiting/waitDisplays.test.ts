@@ -1,3 +1,5 @@
+/** Tests of the filter of kernels' wait displays. */
+
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { KernelMessage } from '@jupyterlab/services';
 import { Signal } from '@lumino/signaling';

@@ -1,3 +1,5 @@
+/** Filter of kernels' wait displays, which this extension draws itself. */
+
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 

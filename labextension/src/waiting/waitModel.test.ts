@@ -1,3 +1,5 @@
+/** Tests of WaitModel and its view: text, progress, outages and the setting. */
+
 import type { IClient, IGrant } from '../base/protocol';
 import { formatDuration } from '../base/units';
 import type { IClientView } from '../sharing/sharingModel';
@@ -38,6 +40,15 @@ describe('the text below a cell', () => {
       '#2, about 39 s (a notebook of bob is running, 11 s left)',
       {},
       { own: false, label: '', user: 'bob' },
+      {}
+    ],
+    [
+      '6 GiB of other.ipynb cannot leave the GPU',
+      {
+        expected_wait: null,
+        wait_reason: '6 GiB of other.ipynb cannot leave the GPU'
+      },
+      {},
       {}
     ],
     [

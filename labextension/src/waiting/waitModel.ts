@@ -1,3 +1,5 @@
+/** Model of the text below a cell that waits for the GPU. */
+
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import { clock } from '../base/browser';

@@ -1,3 +1,5 @@
+/** Texts and times of a wait, for the text below a cell. */
+
 import { trans } from '../base/trans';
 import { formatDuration } from '../base/units';
 import { displayName } from '../sharing/clientLabels';
@@ -6,6 +8,9 @@ import type { IClientView } from '../sharing/sharingModel';
 /** Return the text below a cell whose client waits for a turn. */
 export function waitText(view: IClientView): string {
   const { client, expectedWait, isLate } = view;
+  if (client.wait_reason) {
+    return trans.__('Waiting for the GPU: %1', client.wait_reason);
+  }
   const head = plainText(client.queue_position);
   const text = isLate
     ? trans.__('%1, longer than expected', head)

@@ -1,3 +1,5 @@
+/** Node below a waiting cell, with text and progress. */
+
 import { Disposable } from '../base/disposable';
 import { trans } from '../base/trans';
 import type { WaitModel } from './waitModel';

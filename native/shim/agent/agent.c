@@ -17,8 +17,9 @@
 
 #define MAX_SLEEP_NS (1000 * NS_PER_MS)
 #define PERMIT_REREAD_NS (1 * NS_PER_MS) /* after a permit that the coordinator was writing */
-#define FREE_POLL_NS (10 * NS_PER_MS)    /* between polls of memory that waits for its stream */
-#define MAX_SLOT_AGE_S 2                 /* a sibling with an older slot has ended or is stopped */
+#define LIBRARIES_POLL_NS (1000 * NS_PER_MS)
+#define FREE_POLL_NS (10 * NS_PER_MS) /* between polls of memory that waits for its stream */
+#define MAX_SLOT_AGE_S 2              /* a sibling with an older slot has ended or is stopped */
 /* after a handoff, because the coordinator would take the next program's processor */
 #define REPORT_DELAY_NS (1 * NS_PER_MS)
 #define MAX_ROUNDS 64 /* steps in a row without a poll of the socket */
@@ -32,11 +33,14 @@ static struct {
     struct gpushare_permit permit; /* the last whole permit of the latest welcomed connection */
     struct counters counters;
     uint64_t submitted_at, submissions; /* when the last sum of the counters changed, and that sum */
+    uint64_t finished_of;               /* submissions that the last query covers; NEVER: none */
     uint64_t report_at;                 /* when to ring the coordinator; NEVER: no ring is due */
+    uint64_t libraries_polled_at;
     uint32_t interrupts;
     uint32_t connections; /* welcomed connections that the rule has taken account of */
     int bell;             /* the bell that the agent polls, or -1 */
     bool bell_rang, shows_waiting;
+    bool may_call_driver; /* false: the process ends */
 } agent;
 
 static void count_submissions(uint64_t now) {
@@ -77,10 +81,14 @@ static uint64_t all_devices(void) {
 
 static uint32_t poll_work(uint64_t now, uint64_t *next) {
     if (agent.turns.report.phase == GPUSHARE_CLOSING)
-        return drain_poll(now, next) ? AGENT_QUIET : AGENT_BUSY;
+        return agent.may_call_driver && drain_poll(now, next) ? AGENT_QUIET : AGENT_BUSY;
     if (!(agent.out.acts & AGENT_POLL))
         return AGENT_NOT_POLLED;
-    return !any_thread_in_gate() && streams_poll() ? AGENT_QUIET : AGENT_BUSY;
+    if (!agent.may_call_driver)
+        return AGENT_BUSY;
+    bool inside = any_thread_in_gate(), anew = agent.finished_of != agent.submissions;
+    agent.finished_of = inside ? NEVER : agent.submissions;
+    return !inside && streams_poll(anew) ? AGENT_QUIET : AGENT_BUSY;
 }
 
 /* The slot of a process that has ended may stay for ever where there is no coordinator. So the device's lock must
@@ -126,7 +134,7 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
     };
     agent.bell_rang = false;
     in->polled = poll_work(now, next);
-    if (phase == GPUSHARE_LEAVING && !agent.turns.keeps)
+    if (phase == GPUSHARE_LEAVING && !agent.turns.keeps && agent.may_call_driver)
         in->moving = residency_is_evicting(now, next);
     if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
         in->client_in = locks_have_others(in->client_devices, in->client_turn);
@@ -162,6 +170,7 @@ static void set_gate(const struct agent_outputs *out, uint64_t now) {
     __atomic_store_n(&shim.gate, word, __ATOMIC_SEQ_CST);
     if (!is_open(word))
         return;
+    agent.finished_of = NEVER;
     busy_time_gate_opened(now);
     log_message(LOG_DEBUG, "opened the gate%s, epoch %u", is_step(word) ? " for a step" : "", agent.turns.report.epoch);
 }
@@ -284,18 +293,25 @@ static uint64_t poll_all(void) {
         outbox_put(OUTBOX_DETAILS);
     connection_flush(now_ns());
     wake_interrupted();
+    if (now >= agent.libraries_polled_at + LIBRARIES_POLL_NS) {
+        agent.libraries_polled_at = now;
+        bypassing_libraries();
+    }
     next = min_u64(next, take_turns());
     if (agent.report_at != NEVER)
         ring_coordinator(agent.report_at, now_ns());
     next = min_u64(next, agent.report_at);
     uint32_t word = gate_word();
     now = now_ns();
+    if (is_open(word))
+        throttle_update(word);
+    if (!agent.may_call_driver)
+        return next;
     if (!is_running())
         next = min_u64(next, residency_poll(now));
-    if (is_open(word)) {
-        throttle_update(word);
+    if (is_open(word))
         next = min_u64(next, busy_time_sample(now));
-    }
+    refusal_poll(now);
     if (deferred_any()) {
         deferred_try_free();
         next = deferred_any() ? min_u64(next, now + FREE_POLL_NS) : next;
@@ -326,8 +342,12 @@ static void *run(void *unused) {
     RELAXED_MODE;
     pthread_setname_np(pthread_self(), "gpushare");
     prctl(PR_SET_TIMERSLACK, 1ul); /* so that short pauses during a drain are short */
-    while (atomic_load(&shim.state) != SHIM_DISABLED)
-        sleep_until(poll_all());
+    while (atomic_load(&shim.state) != SHIM_DISABLED) {
+        agent.may_call_driver = driver_calls_begin();
+        uint64_t next = poll_all();
+        driver_calls_end();
+        sleep_until(next);
+    }
     locks_close();
     return unused;
 }

@@ -1,4 +1,4 @@
-/* The agent thread, the start of the shim, and the turn locks. */
+/* The agent thread, the start of the shim, the reading of the environment, and the devices' lock files. */
 #ifndef GPUSHARE_AGENT_H
 #define GPUSHARE_AGENT_H
 
@@ -21,10 +21,21 @@ static inline bool shim_is_active(void) {
 void environment_read(void);
 const char *memory_mode_from_environment(void);
 
+/* --- self_test.c --- */
+
+const char *find_bypassed_function(void); /* of the driver, whose lookup does not lead to the shim; NULL: none */
+
 /* --- agent.c --- */
 
 bool agent_start(void);
 void agent_after_fork(void);
+
+/* --- exit.c --- */
+
+bool exit_watch(void);         /* after the driver has been initialised; false: no exit handler is left */
+bool driver_calls_begin(void); /* agent; false: the process ends, and the driver must not be called any more */
+void driver_calls_end(void);
+void exit_after_fork(void);
 
 /* --- lock_files.c: the agent calls it; `devices` are bits of the client page's table --- */
 

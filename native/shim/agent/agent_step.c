@@ -1,4 +1,4 @@
-/* The rule by which a process takes turns: see agent_step.h. */
+/* The agent rule, by which a process takes turns, with one function for each phase: see agent_step.h. */
 #include "agent/agent_step.h"
 
 #define NS_PER_MS 1000000ull
@@ -32,7 +32,7 @@
 #define BELL_IGNORED_NS (20 * NS_PER_MS)
 
 #ifndef AGENT_MUTANT
-#define AGENT_MUTANT 0 /* a test builds this file with a planted mistake, which another test must find */
+#define AGENT_MUTANT 0 /* a test builds this file as a mutant, which another test must find */
 #endif
 
 /* The terms of a turn at this moment: those of the permit, or those of the rule without a coordinator. */

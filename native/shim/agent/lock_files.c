@@ -157,7 +157,7 @@ static int gather(uint64_t devices, struct lock_file **found) {
     return count;
 }
 
-static void numbers(int *files) {
+static void entered_descriptors(int *files) {
     for (int i = 0; i < locks.in_count; i++)
         files[i] = locks.in[i]->file;
 }
@@ -170,7 +170,7 @@ bool locks_open(uint64_t devices) {
 bool locks_enter(uint64_t turn, uint64_t devices, bool join) {
     int files[MAX_DEVICES];
     locks.in_count = gather(devices, locks.in);
-    numbers(files);
+    entered_descriptors(files);
     if (!locks.in_count || turn_enter(files, locks.in_count, turn, join) != TURN_ENTERED)
         return false;
     locks.turn = turn;
@@ -243,7 +243,7 @@ static bool reopen_files(void) {
         opened = open_file(lock) && opened;
     }
     int files[MAX_DEVICES];
-    numbers(files);
+    entered_descriptors(files);
     if (locks.turn && opened && turn_enter(files, locks.in_count, locks.turn, false) == TURN_ENTERED)
         drop_old();
     return opened;

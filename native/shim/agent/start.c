@@ -1,4 +1,5 @@
-/* The start of the shim at the first CUDA call, and the reset of a fork's child. */
+/* The start of the shim at the first CUDA call, with the search for the devices; the reset of a fork's child; and the
+ * shim's version. */
 #include "agent/agent.h"
 #include "coordinator/coordinator.h"
 #include "gate/gate.h"
@@ -13,7 +14,7 @@
 
 /* For `jupyter gpushare doctor`, which reads it by a call, or from the file without loading it. */
 __attribute__((section(".gpushare.version"), used)) static const char version_text[] =
-    "gpushare shim " GPUSHARE_SHIM_VERSION " page " TEXT(GPUSHARE_PAGE_VERSION) " wire 1";
+    "gpushare shim " GPUSHARE_SHIM_VERSION " page " TEXT(GPUSHARE_PAGE_VERSION) " wire 1 cuda " TEXT(KNOWN_VERSION);
 
 EXPORT const char *gpushare_version(void);
 EXPORT const char *gpushare_version(void) {
@@ -29,19 +30,42 @@ static void format_uuid(char *text, size_t room, const char *prefix, const CUuui
                        uuid->bytes[i]);
 }
 
+/* Devices without concurrent managed access are virtual GPUs (vGPU) and those of WSL. */
+static const struct memory_mode *choose_mode(bool maps_memory) {
+    const struct memory_mode *mode = memory_mode_by_name(memory_mode_from_environment()), *other = mode;
+    if (mode == &mode_unified && !shim.pages_unified)
+        other = maps_memory ? &mode_swap : &mode_plain;
+    if (mode == &mode_swap && !maps_memory)
+        other = &mode_plain;
+    if (other == &mode_swap && mode != other)
+        log_message(LOG_INFO,
+                    "use memory mode swap instead of unified, because this device cannot page unified memory");
+    else if (other != mode)
+        log_message(LOG_ERROR,
+                    "This device does not support memory mode %s, so the mode is plain. Clients share its time, but "
+                    "together they have no more memory than it holds.",
+                    mode->name);
+    return other;
+}
+
+static bool has_attribute(CUdevice device, int attribute) {
+    int value = 0;
+    return REAL(cuDeviceGetAttribute)(&value, attribute, device) == CUDA_SUCCESS && value;
+}
+
 /* Find every device that the program may use. False: there is none, or the driver is not initialised. */
 static bool find_devices(void) {
     int count = 0;
-    bool managed = true;
+    bool maps_memory = true;
     if (REAL(cuDeviceGetCount)(&count) != CUDA_SUCCESS || count < 1)
         return false;
     shim.device_count = 0;
+    shim.pages_unified = true;
     for (int i = 0; i < count && i < MAX_DEVICES; i++) {
         struct device *device = &shim.devices[shim.device_count];
         CUdevice handle;
         CUuuid whole, part;
         size_t memory = 0;
-        int access = 0;
         if (REAL(cuDeviceGet)(&handle, i) != CUDA_SUCCESS || REAL(cuDeviceGetUuid)(&whole, handle) != CUDA_SUCCESS)
             continue;
         if (REAL(cuDeviceGetUuid_v2)(&part, handle) != CUDA_SUCCESS)
@@ -50,18 +74,12 @@ static bool find_devices(void) {
         format_uuid(device->uuid, sizeof device->uuid, memcmp(&part, &whole, sizeof part) ? "MIG" : "GPU", &part);
         REAL(cuDeviceGetName)(device->name, sizeof device->name - 1, handle);
         REAL(cuDeviceTotalMem_v2)(&memory, handle);
-        REAL(cuDeviceGetAttribute)(&access, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, handle);
         device->memory = memory;
-        managed = managed && access;
+        shim.pages_unified = shim.pages_unified && has_attribute(handle, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+        maps_memory = maps_memory && has_attribute(handle, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
         shim.device_count++;
     }
-    shim.mode = memory_mode_by_name(memory_mode_from_environment());
-    if (shim.mode == &mode_unified && !managed) {
-        shim.mode = &mode_plain;
-        log_message(LOG_ERROR, "This device cannot page unified memory. Clients share its time, but together they have "
-                               "no more memory than it "
-                               "holds.");
-    }
+    shim.mode = choose_mode(maps_memory);
     return shim.device_count > 0;
 }
 
@@ -77,26 +95,40 @@ static void after_fork(void) {
     streams_after_fork();
     throttle_after_fork();
     ledger_after_fork();
+    pool_figures_after_fork();
     graphs_after_fork();
     unhooked_after_fork();
     details_after_fork();
     account_after_fork();
+    refusal_after_fork();
     deferred_after_fork();
     residency_after_fork();
     connection_after_fork();
     client_page_after_fork();
     locks_after_fork();
     agent_after_fork();
+    exit_after_fork();
     interrupt_after_fork();
 }
 
 /* start_lock is held. */
 static bool initialise(void) {
     static bool watches_forks;
+    char reason[512];
     log_start();
     if (!find_devices())
         return false;
     environment_read();
+    const char *bypassed = find_bypassed_function();
+    if (bypassed) {
+        int version = 0;
+        REAL(cuDriverGetVersion)(&version);
+        snprintf(reason, sizeof reason,
+                 "calls of %s cannot be intercepted (driver of CUDA %d.%d; the newest known is %d.%d). Update "
+                 "jupyter-gpushare, and let no other library in LD_PRELOAD come before libgpushare.so",
+                 bypassed, version / 1000, version % 1000 / 10, KNOWN_VERSION / 1000, KNOWN_VERSION % 1000 / 10);
+        return shim_disable(reason), false;
+    }
     if (!threads_start())
         return shim_disable("the process has no thread key left"), false;
     if (!watches_forks && pthread_atfork(NULL, NULL, after_fork) != 0)
@@ -110,8 +142,10 @@ static bool initialise(void) {
         return shim_disable(
                    "the devices' lock files could not be opened; check the folder that GPUSHARE_LOCK_DIR names"),
                false;
-    drain_start();
+    drain_init();
     gate_start();
+    if (!exit_watch())
+        return shim_disable("atexit has failed"), false;
     if (!agent_start())
         return shim_disable("a thread could not be started"), false;
     interrupt_start();

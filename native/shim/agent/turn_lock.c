@@ -14,7 +14,7 @@
 #define TO_THE_END 0
 
 #ifndef TURN_LOCK_MUTANT
-#define TURN_LOCK_MUTANT 0 /* a test builds this file with a planted mistake, which another test must find */
+#define TURN_LOCK_MUTANT 0 /* tests/agent/test_hammer.py builds this file with a mutant */
 #endif
 
 static int ofd_lock(int file, short type, uint64_t byte) {

@@ -3,15 +3,15 @@
  * Folders, from the lowest: base, driver, channel, memory, gate, coordinator, agent, hooks. A file calls its own folder and
  * lower ones; tests/native/test_layering.py holds that. Each folder has one header for the folders above.
  *
- * Threads: program threads run the hooks. One agent thread (agent/agent.c) does everything that waits: messages, turns,
- * drains. A signal handler (gate/sigint.c) uses atomics and a futex only. The main thread of a Python program runs Python's
+ * Threads: program threads run the hooks. One agent thread (agent/agent.c) does all that needs the coordinator or the
+ * turn lock: messages, turns, drains. A signal handler (gate/sigint.c) uses atomics and a futex only. The main thread of a Python program runs Python's
  * signal handlers while it waits (gate/python.c); a helper thread tries the interpreter lock for it. The child of a fork
  * starts from the uninitialised state (agent/start.c).
  *
- * Locks, in the order in which they may nest: start_lock, residency_lock, the locks of captures.c, streams.c,
- * throttle.c, function_times.c and the ledger's shards, account_lock, the locks of threads.c and owned_fds.c. A thread
- * holds none of them at the gate or in a driver call that may wait for the device. Exceptions are the recording of an
- * event, and residency_lock while memory moves. */
+ * Locks nest in this order: start_lock, the lock `freeing` of deferred_free.c, residency_lock, the locks of captures.c,
+ * streams.c, throttle.c, function_times.c and the ledger's shards, account_lock, the locks of threads.c and owned_fds.c.
+ * A thread holds none of them at the gate or in a driver call that may wait for the device. Exceptions are the recording
+ * of an event, and `freeing` and residency_lock while memory is freed or moves. */
 #ifndef GPUSHARE_BASE_H
 #define GPUSHARE_BASE_H
 
@@ -50,7 +50,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b) {
 /* --- log.c --- */
 
 enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
-/* A size as people write it, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
+/* A size in the form that users read, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
 struct size_text {
     char text[24];
 };
@@ -133,6 +133,7 @@ struct shim {
     struct device devices[MAX_DEVICES];
     int device_count;
     bool simulated;
+    bool pages_unified; /* unified memory moves by pages, so that it may exceed the device */
     const struct memory_mode *mode;
     struct environment environment;
 };
@@ -156,7 +157,8 @@ static inline void set_page(struct gpushare_page *page) {
 #define PAGE_ADD(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
 
 /* The gate word: the gate's state in the low bits, and above them the number of the opening. Only the agent writes the
- * word, except for THROTTLED, which gate/throttle.c sets in the word of an open gate. */
+ * word, except for THROTTLED, which gate/throttle.c sets in the word of an open gate, and except for a
+ * shim that becomes inactive (base/state.c). */
 #define GATE_STATE 3u
 #define GATE_OPENING_SHIFT 2
 #define GATE_THROTTLED 0x80000000u

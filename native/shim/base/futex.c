@@ -1,4 +1,4 @@
-/* Time, and sleeping on a word of memory. */
+/* The time, and waits on a word of memory (futex). */
 #include "base/base.h"
 
 #include <linux/futex.h>

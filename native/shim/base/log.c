@@ -101,11 +101,9 @@ void log_message(enum level level, const char *format, ...) {
             make_folders();
             file = open(path, flags, 0600);
         }
-        if (file >= 0) {
-            if (write(file, line, length) < 0)
-                has_path = false;
+        has_path = file >= 0 && write(file, line, length) >= 0;
+        if (file >= 0)
             close(file);
-        }
     }
     if (level == LOG_ERROR && !atomic_flag_test_and_set(&is_shown)) {
         line[length - 1] = 0;

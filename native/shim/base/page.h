@@ -51,6 +51,11 @@
 #define GPUSHARE_MEMORY_SWAP 2
 #define GPUSHARE_MEMORY_PLAIN 3
 
+/* report.bypassing_libraries: libraries of NVIDIA whose work may pass the gate. */
+#define GPUSHARE_LIBRARY_NVDEC 1
+#define GPUSHARE_LIBRARY_NVENC 2
+#define GPUSHARE_LIBRARY_OPTIX 4
+
 #define GPUSHARE_SLOTS 64
 #define GPUSHARE_DEVICES 64
 #define GPUSHARE_UUID_BYTES 48
@@ -98,8 +103,9 @@ struct gpushare_control {
     uint64_t heartbeat_ns;    /* written every second, so that the process finds the coordinator alive */
     uint64_t memory_limit;    /* bytes that all processes of the client may allocate together; 0 = no limit */
     uint64_t memory_total;    /* the apparent memory of the client's device */
-    uint64_t memory_backing;  /* bytes that devices and host can still back, for any client; all ones = unknown */
+    uint64_t memory_backing;  /* bytes of the client that devices and host can back; all ones = unknown */
     uint64_t resident_target; /* bytes that may stay on the device while other clients run; all ones = everything */
+    uint64_t evicted_limit;   /* bytes that may be off the device, as the host has memory for them; all ones = any */
     uint64_t resident_quota;  /* quota: bytes that may stay on the device while other clients wait */
     /* bytes that may be resident while the gate is closed, if the device has room; 0 = memory is restored with the
      * turn */
@@ -153,7 +159,7 @@ struct gpushare_report {
     uint64_t refused_allocations; /* allocations refused by a limit */
     uint64_t missing_bytes;  /* bytes that must be on the device before the gate lets a call through, and are not yet */
     uint64_t host_pinned;    /* page-locked host memory for evicted memory, kept for the next eviction */
-    uint64_t host_pageable;  /* ordinary host memory for evicted memory */
+    uint64_t host_pageable;  /* other host memory for evicted memory, which unified memory keeps while it is restored */
     uint64_t unmet_bytes;    /* bytes needed on the device, which is full; 0 = none */
     uint64_t gpu_ns;         /* how long the device has worked for this process; estimated from samples */
     uint64_t throttle_waits; /* calls that the throttle held back, and for how long in total */
@@ -162,14 +168,14 @@ struct gpushare_report {
     uint32_t memory_mode;       /* GPUSHARE_MEMORY_… */
     /* not 0: the program itself has asked for unified memory, so `resident` is an estimate in every mode */
     uint32_t uses_managed_memory;
-    uint32_t unused;
+    uint32_t bypassing_libraries; /* bits GPUSHARE_LIBRARY_… that the process has loaded */
 };
 
 struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_control control;
-    uint64_t reserved_control[97];
+    uint64_t reserved_control[96];
     struct gpushare_report report;
 };
 

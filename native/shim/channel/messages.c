@@ -1,5 +1,5 @@
-/* The messages that a process sends to the coordinator. Of the messages that it receives a process reads only the
- * type. */
+/* The text of messages: JSON members and strings, the hello, and the type of a received message, which is all that a
+ * process reads of it. */
 #include "channel/channel.h"
 
 #include <stdarg.h>

@@ -88,7 +88,8 @@ bool pages_open(void) {
     struct gpushare_page *page = the_page();
     page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
                                                  (uint32_t)getpid()};
-    page->control.memory_backing = page->control.resident_target = UINT64_MAX; /* unknown, and everything */
+    page->control.memory_backing = page->control.evicted_limit = UINT64_MAX; /* unknown */
+    page->control.resident_target = UINT64_MAX;                              /* everything */
     page->report.memory_mode = shim.mode->number;
     page->control.quantum_ns = 30000 * NS_PER_MS; /* without a coordinator, until one has written it */
     page->control.idle_release_ns = 50 * NS_PER_MS;

@@ -66,8 +66,7 @@ void captures_add(CUstream stream) {
         captures = grown;
         room = wanted;
     }
-    if (stream == CU_STREAM_PER_THREAD || REAL(cuStreamGetCtx)(stream, &capture.context) != CUDA_SUCCESS)
-        REAL(cuCtxGetCurrent)(&capture.context);
+    capture.context = stream_home(stream).context;
     captures[count++] = capture;
 }
 

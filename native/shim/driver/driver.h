@@ -9,6 +9,7 @@
 
 #define DEFAULT ((CUstream)0) /* the default stream */
 #define NO_STREAM ((CUstream)UINTPTR_MAX)
+#define KNOWN_VERSION 13050 /* the newest CUDA whose entry points have been compared with hooks.def */
 
 /* --- symbols.c --- */
 
@@ -124,6 +125,21 @@ static inline bool names_are_equal(const char *a, const char *b) {
 static inline bool is_driver_name(const char *name) {
     return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
+
+/* --- contexts.c --- */
+
+struct stream_home {
+    CUcontext context; /* in which the shim makes calls for the stream; NULL: unknown */
+    CUgreenCtx green;  /* the green context of the stream, whose primary context `context` is; NULL: none */
+};
+struct stream_home stream_home(CUstream stream); /* of a default stream: for the current context */
+CUcontext memory_context(void);                  /* of memory that this thread allocates now; NULL: none */
+CUcontext primary_context(CUdevice device);      /* NULL: it is not active */
+bool primary_context_has_ended(CUdevice device);
+
+/* --- libraries.c: the agent calls it, seldom because it takes a lock of the C library --- */
+
+uint32_t bypassing_libraries(void); /* bits GPUSHARE_LIBRARY_… of those loaded so far, which the page gets too */
 
 /* --- unhooked.c: entry points that the program has looked up and that the shim does not know --- */
 

@@ -55,29 +55,33 @@ static bool is_listed(const char *name) {
     return false;
 }
 
-static void remember(enum level level, const char *name, const char *what) {
+/* Return true if the name is new and has been recorded; only new names are logged. */
+static bool record_name(const char *name) {
     bool known = false;
     pthread_mutex_lock(&unhooked.lock);
     for (int i = 0; i < unhooked.count; i++)
         known = known || strncmp(unhooked.names[i], name, MAX_UNHOOKED_BYTES - 1) == 0;
-    if (!known && unhooked.count < MAX_UNHOOKED)
+    bool is_new = !known && unhooked.count < MAX_UNHOOKED;
+    if (is_new)
         snprintf(unhooked.names[unhooked.count++], MAX_UNHOOKED_BYTES, "%s", name);
-    else
-        known = true; /* only kept names are logged */
     pthread_mutex_unlock(&unhooked.lock);
-    if (!known)
-        log_message(level, "pass %s unhooked: %s", name, what);
+    return is_new;
 }
 
 void note_unhooked(const char *name) {
-    if (is_driver_name(name) && !is_listed(name))
-        remember(LOG_DEBUG, name, "an entry point that this shim does not know");
+    if (is_driver_name(name) && !is_listed(name) && record_name(name))
+        log_message(LOG_DEBUG, "pass %s unhooked: an entry point that this shim does not know", name);
 }
 
 void note_newer_version(const char *name, int version) {
     char text[MAX_UNHOOKED_BYTES];
     snprintf(text, sizeof text, "%.40s of CUDA %d.%d", name, version / 1000, version % 1000 / 10);
-    remember(LOG_INFO, text, "newer than this shim");
+    if (record_name(text))
+        log_message(
+            LOG_ERROR,
+            "The program uses a newer CUDA than this version of jupyter-gpushare knows: calls of %s are neither "
+            "counted nor held back. Update jupyter-gpushare.",
+            text);
 }
 
 int unhooked_names(char names[MAX_UNHOOKED][MAX_UNHOOKED_BYTES]) {

@@ -1,5 +1,5 @@
-/* Draining: after the gate has closed, wait until every thread is outside of it, then until every stream's work has
- * finished. No call blocks for long; the agent polls. */
+/* Drain: after the gate has closed, wait until no thread is inside the gate, then until all streams have finished.
+ * No function of this file blocks; the agent polls. */
 #include "gate/gate.h"
 
 #include <sched.h>
@@ -13,37 +13,39 @@
 #define MAX_PAUSE_NS 500000
 
 static struct {
-    bool outside; /* all threads have been seen outside */
-    uint32_t scan;
+    bool threads_are_outside;
+    bool is_first_poll; /* of streams */
+    uint32_t scan_number;
     uint64_t pause;
-    uint64_t began;    /* the first poll after the gate closed; 0: none yet */
+    uint64_t began;    /* first poll that found unfinished calls or work; 0: none */
     uint64_t finished; /* when the work of the last drain finished */
 } drain;
 
-void drain_start(void) {
+void drain_init(void) {
     shim.fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER_EXPEDITED, 0, 0) != 0;
     if (shim.fences)
         log_message(LOG_INFO, "take a full fence in each call, because membarrier is refused");
 }
 
 void drain_begin(void) {
-    drain.outside = false;
+    drain.threads_are_outside = false;
     drain.pause = MIN_PAUSE_NS;
     drain.began = 0;
-    drain.scan = drain.scan + 1 ? drain.scan + 1 : 1; /* 0 is the value of a new thread */
+    drain.scan_number = drain.scan_number + 1 ? drain.scan_number + 1 : 1; /* 0 is the value of a new thread */
     if (shim.fences || syscall(SYS_membarrier, MEMBARRIER_EXPEDITED, 0, 0) != 0)
         atomic_thread_fence(memory_order_seq_cst);
 }
 
 bool drain_poll(uint64_t now, uint64_t *next) {
-    if (!drain.outside && all_threads_left_gate(drain.scan)) {
-        drain.outside = true;
+    if (!drain.threads_are_outside && all_threads_left_gate(drain.scan_number)) {
+        drain.threads_are_outside = drain.is_first_poll = true;
         drain.pause = MIN_PAUSE_NS;
     }
-    if (drain.outside && streams_poll()) {
+    if (drain.threads_are_outside && streams_poll(drain.is_first_poll)) {
         drain.finished = now;
         return true;
     }
+    drain.is_first_poll = false;
     drain.began = drain.began ? drain.began : now;
     if (now < drain.began + MAX_SPIN_NS) {
         sched_yield();

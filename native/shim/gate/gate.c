@@ -1,4 +1,5 @@
-/* The gate's slow path: registering threads, marking streams, waiting for the turn or for the throttle. */
+/* The gate's slow path: registration of threads, marks of streams, restored memory, and waits for the turn or for the
+ * throttle. */
 #include "gate/gate.h"
 #include "memory/memory.h"
 
@@ -177,6 +178,8 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
             return CUDA_SUCCESS;
         gate_leave(thread);
         throttling_ends(&throttling);
+        if (thread->is_ending) /* the driver would return the same, after a turn */
+            return CUDA_ERROR_DEINITIALIZED;
         if (throttling.interrupted) {
             log_message(LOG_INFO, "interrupted a call at the end of the turn");
             return CUDA_ERROR_OPERATING_SYSTEM;

@@ -1,4 +1,4 @@
-/* The gate: which calls may go ahead, which work is unfinished, and how a waiting call is interrupted. */
+/* The gate: admission of calls, the throttle, drains of unfinished work, and interrupts of waiting calls. */
 #ifndef GPUSHARE_GATE_H
 #define GPUSHARE_GATE_H
 
@@ -31,19 +31,21 @@ void gate_publish_waiting(void); /* in the page */
 bool streams_mark(CUstream stream); /* false: not marked (no context, or capturing), so do not cache the stream */
 /* Before the stream ends or captures: an orphan event stands for its work. The lock of captures.c is held. */
 void streams_untrack(CUstream stream, bool ends);
-/* Likewise. True: the context carried work, and `streams_context_destroyed` must follow its end. */
-bool streams_untrack_context(CUcontext context);
+/* Likewise, with the streams of `green`, or NULL. True: the context carried work, and `streams_context_destroyed` must
+ * follow its end. */
+bool streams_untrack_context(CUcontext context, CUgreenCtx green);
 void streams_context_destroyed(void);
-bool streams_poll(void);      /* agent: all marked work has finished */
+/* Agent: all marked work has finished. `anew`: work may have come since the last call. */
+bool streams_poll(bool anew);
 void streams_clear(void);     /* agent: all work has finished and the gate is closed */
 bool streams_have_work(void); /* agent: some marked work has not finished */
-/* Wait until the work of the context has finished. False: a capture prevents queries of the default streams. */
+/* Wait until the work of the context has finished. False: a capture prevents queries of default streams. */
 bool streams_wait(CUcontext context);
 void streams_after_fork(void);
 
 /* --- drain.c --- */
 
-void drain_start(void);
+void drain_init(void);
 void drain_begin(void);                        /* agent: the gate has closed */
 bool drain_poll(uint64_t now, uint64_t *next); /* agent; false: not drained, call again at *next */
 void drain_done(uint64_t closed);              /* agent: clears the marks; `closed`: when the gate closed first */

@@ -4,7 +4,11 @@
  * the context's legacy stream covers the work of all of them. An orphan event stands for the work of a stream that is
  * destroyed or becomes part of a capture. The rules of driver/captures.c hold: no context is synchronised, no stream is
  * queried that captures, and the legacy stream gets no event. Work behind such an event would wait for all work before
- * it, which may need a call that a step lets in. */
+ * it, which may need a call that a step lets in.
+ *
+ * Default streams of a green context have names only where that is current, so an event of the whole green context
+ * stands for their work. It is recorded from the primary context, and only while no stream captures, because it would
+ * end a capture in the green context. */
 #include "gate/gate.h"
 
 #include <stdlib.h>
@@ -14,11 +18,15 @@
 #define MAX_PAUSE_NS 500000
 
 struct stream_state {
-    CUcontext context;
-    CUstream stream; /* DEFAULT for all default streams of the context; of an orphan: NULL once the stream has ended */
-    CUevent event;   /* of an orphan only */
+    CUcontext context; /* in which events are made */
+    CUgreenCtx green;  /* NULL: none */
+    /* DEFAULT for all default streams of the context, or of the green context; of an orphan: NULL once the stream has
+     * ended */
+    CUstream stream;
+    CUevent event; /* of an orphan, or of the default streams of a green context */
     bool has_work;
     bool is_finished; /* at the last poll */
+    bool is_recorded; /* the event of the default streams of a green context covers their work */
 };
 
 static struct {
@@ -50,31 +58,35 @@ static struct stream_state *append(struct stream_state **states, unsigned *count
     return state;
 }
 
-static struct stream_state *find(CUcontext context, CUstream stream) {
-    for (unsigned i = 0; i < streams.count; i++) /* an explicit stream is of one context, whatever `context` is */
-        if (streams.states[i].stream == stream && (stream || streams.states[i].context == context))
+static bool is_of(const struct stream_state *state, struct stream_home home) {
+    return state->context == home.context && state->green == home.green;
+}
+
+/* A stream that the program has made is of one context. */
+static struct stream_state *find(struct stream_home home, CUstream stream) {
+    for (unsigned i = 0; i < streams.count; i++)
+        if (streams.states[i].stream == stream && (stream || is_of(&streams.states[i], home)))
             return &streams.states[i];
     return NULL;
 }
 
 bool streams_mark(CUstream stream) {
-    CUcontext context = NULL;
     CUstream key = is_default(stream) ? DEFAULT : stream;
     if (stream != DEFAULT && stream != CU_STREAM_LEGACY && is_capturing(stream))
         return false;
-    if (key == DEFAULT || REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS)
-        REAL(cuCtxGetCurrent)(&context);
-    if (!context)
+    struct stream_home home = stream_home(stream);
+    if (!home.context)
         return false;
     pthread_mutex_lock(&streams.lock);
-    struct stream_state *state = find(context, key);
+    struct stream_state *state = find(home, key);
     if (!state && (state = append(&streams.states, &streams.count, &streams.room))) {
-        state->context = context;
+        state->context = home.context;
+        state->green = home.green;
         state->stream = key;
     }
     if (state) {
         state->has_work = true;
-        state->is_finished = false; /* an earlier query does not cover this work */
+        state->is_finished = state->is_recorded = false; /* an earlier query does not cover this work */
     }
     pthread_mutex_unlock(&streams.lock);
     return state != NULL;
@@ -117,16 +129,37 @@ static enum progress progress_of(CUresult result) {
     return result == CUDA_ERROR_NOT_READY ? UNFINISHED : FINISHED;
 }
 
+/* Record an event behind all work of the state's stream or green context. The context is current. */
+static bool record(struct stream_state *state, CUstream stream) {
+    if (!state->event && REAL(cuEventCreate)(&state->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        state->event = NULL;
+        return false;
+    }
+    return (state->green ? REAL(cuGreenCtxRecordEvent)(state->green, state->event)
+                         : REAL(cuEventRecord)(state->event, stream)) == CUDA_SUCCESS;
+}
+
+static enum progress query_green(struct stream_state *state, bool anew) {
+    if (anew || !state->is_recorded) {
+        if (captures_any())
+            return UNKNOWN;
+        state->is_recorded = record(state, DEFAULT);
+    }
+    return state->is_recorded ? progress_of(REAL(cuEventQuery)(state->event)) : FINISHED;
+}
+
 /* The lock of captures.c is held. */
-static enum progress query(struct visit *guest, const struct stream_state *state) {
+static enum progress query(struct visit *guest, struct stream_state *state, bool anew) {
     CUstream stream = state->stream == DEFAULT ? CU_STREAM_LEGACY : state->stream;
     if (!visit(guest, state->context))
         return FINISHED;
+    if (state->green && state->stream == DEFAULT)
+        return query_green(state, anew);
     return touches_capture(stream) ? UNKNOWN : progress_of(REAL(cuStreamQuery)(stream));
 }
 
 /* Return the slowest progress of a context's work, or of all work if `context` is NULL. */
-static enum progress query_all(CUcontext context) {
+static enum progress query_all(CUcontext context, bool anew) {
     enum progress slowest = FINISHED;
     struct visit guest = {0};
     queries_lock();
@@ -135,7 +168,7 @@ static enum progress query_all(CUcontext context) {
         struct stream_state *state = &streams.states[i];
         if (!state->has_work || (context && state->context != context))
             continue;
-        enum progress progress = query(&guest, state);
+        enum progress progress = query(&guest, state, anew);
         state->is_finished = progress == FINISHED;
         slowest = progress > slowest ? progress : slowest;
     }
@@ -156,19 +189,19 @@ static enum progress query_all(CUcontext context) {
     return slowest;
 }
 
-bool streams_poll(void) {
-    return query_all(NULL) == FINISHED && atomic_load(&contexts_ending) == 0;
+bool streams_poll(bool anew) {
+    return query_all(NULL, anew) == FINISHED && atomic_load(&contexts_ending) == 0;
 }
 
 bool streams_have_work(void) {
-    return query_all(NULL) == UNFINISHED;
+    return query_all(NULL, true) == UNFINISHED;
 }
 
 bool streams_wait(CUcontext context) {
     RELAXED_MODE;
     uint64_t pause = MIN_PAUSE_NS;
-    enum progress progress;
-    while ((progress = query_all(context)) == UNFINISHED) {
+    enum progress progress = query_all(context, true);
+    for (; progress == UNFINISHED; progress = query_all(context, false)) {
         usleep((useconds_t)(pause / 1000));
         pause = min_u64(pause * 3 / 2, MAX_PAUSE_NS);
     }
@@ -184,35 +217,34 @@ void streams_clear(void) {
     pthread_mutex_unlock(&streams.lock);
 }
 
-/* Record an orphan for unfinished work of the stream. A later event of a stream covers its earlier work too. */
-static void make_orphan(struct visit *guest, const struct stream_state *state) {
+/* Record an orphan for unfinished work of the stream. A later event of a stream covers its earlier work too. False: the
+ * work of a stream of a green context has no event while some stream captures. */
+static bool make_orphan(struct visit *guest, struct stream_state *state) {
     struct stream_state *orphan = NULL;
-    if (query(guest, state) != UNFINISHED)
-        return;
+    if (query(guest, state, true) != UNFINISHED)
+        return true;
+    if (state->green && captures_any())
+        return false;
     for (unsigned i = 0; i < streams.orphan_count && !orphan; i++)
         orphan = streams.orphans[i].stream == state->stream ? &streams.orphans[i] : NULL;
-    if (!orphan && (orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room))) {
-        orphan->context = state->context;
-        orphan->stream = state->stream;
-        if (REAL(cuEventCreate)(&orphan->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-            streams.orphan_count--;
-            return;
-        }
-    }
-    if (orphan && REAL(cuEventRecord)(orphan->event, state->stream) != CUDA_SUCCESS)
+    if (!orphan && (orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room)))
+        *orphan = (struct stream_state){.context = state->context, .green = state->green, .stream = state->stream};
+    if (orphan && !record(orphan, state->stream)) {
         log_once(LOG_INFO, "could not record an event, so a turn may end before the work of one stream has finished");
+        if (!orphan->event) /* it is new, and thus the last one */
+            streams.orphan_count--;
+    }
+    return true;
 }
 
 void streams_untrack(CUstream stream, bool ends) {
     RELAXED_MODE;
     struct visit guest = {0};
     pthread_mutex_lock(&streams.lock);
-    struct stream_state *state = is_default(stream) ? NULL : find(NULL, stream);
-    if (state) {
-        if (state->has_work)
-            make_orphan(&guest, state);
+    struct stream_state *state = is_default(stream) ? NULL : find((struct stream_home){NULL, NULL}, stream);
+    /* Otherwise the stream's own query shows the progress of the work once its capture has ended. */
+    if (state && (!state->has_work || make_orphan(&guest, state) || ends))
         *state = streams.states[--streams.count];
-    }
     for (unsigned i = 0; ends && i < streams.orphan_count; i++)
         if (streams.orphans[i].stream == stream) /* another stream may get the handle */
             streams.orphans[i].stream = NULL;
@@ -222,14 +254,15 @@ void streams_untrack(CUstream stream, bool ends) {
     pthread_mutex_unlock(&streams.lock);
 }
 
-bool streams_untrack_context(CUcontext context) {
+/* Events of a green context are those of its primary context. */
+bool streams_untrack_context(CUcontext context, CUgreenCtx green) {
     bool busy = false;
     pthread_mutex_lock(&streams.lock);
     captures_remove_context(context);
     throttle_drop_context(context);
     for (unsigned i = 0; i < streams.count;) {
         struct stream_state *state = &streams.states[i];
-        if (state->context != context) {
+        if (state->context != context && !(green && state->green == green)) {
             i++;
             continue;
         }
@@ -237,6 +270,8 @@ bool streams_untrack_context(CUcontext context) {
         for (uintptr_t stream = 0; state->stream == DEFAULT && stream <= (uintptr_t)CU_STREAM_PER_THREAD; stream++)
             threads_drop_stream((CUstream)stream);
         threads_drop_stream(state->stream);
+        if (state->event && state->context != context)
+            REAL(cuEventDestroy_v2)(state->event);
         *state = streams.states[--streams.count];
     }
     for (unsigned i = 0; i < streams.orphan_count;) {

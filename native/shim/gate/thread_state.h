@@ -23,6 +23,7 @@ struct thread {
     uint64_t interrupts;                      /* SIGINTs that this thread has handled or let pass */
     uint32_t interrupt_seq;                   /* likewise, of the page */
     bool registered, main;
+    bool is_ending;          /* it ends the process, and the driver is about to end or has ended */
     uint8_t registrations;   /* an ending thread may register again in a later destructor, but not for ever */
     uint32_t left_gate_scan; /* agent: the last scan that found depth 0 */
     struct thread *next, *previous;

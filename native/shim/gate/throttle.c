@@ -169,7 +169,8 @@ static bool record_event(CUcontext context, CUevent *event, CUstream stream) {
     CUcontext current = NULL, left;
     REAL(cuCtxGetCurrent)(&current);
     bool pushed = current != context && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
-    if (!*event && REAL(cuEventCreate)(event, 0) != CUDA_SUCCESS)
+    bool is_current = pushed || current == context; /* a green context may be current in another thread */
+    if (!*event && (!is_current || REAL(cuEventCreate)(event, 0) != CUDA_SUCCESS))
         *event = NULL;
     bool recorded = *event && REAL(cuEventRecord)(*event, stream) == CUDA_SUCCESS;
     if (pushed)

@@ -5,23 +5,21 @@
 
 #define ROW_ALIGNMENT_BYTES 512 /* the driver's alignment of rows, enough for every texture */
 
-static CUcontext current(void) {
-    CUcontext context = NULL;
-    REAL(cuCtxGetCurrent)(&context);
-    return context;
-}
-
 static void add_allocation(CUdeviceptr address, struct entry *entry) {
     static _Atomic uint64_t generations;
+    refusal_recovered(entry->bytes);
     entry->key = address;
     if (entry->kind != MEMORY_SWAPPED)
         entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);
-    entry->context = current();
-    if (!ledger_add(LEDGER_ADDRESSES, entry))
-        account_release(entry->bytes, is_unmovable(entry->kind)); /* its release will not find an entry either */
+    entry->context = memory_context();
+    if (!ledger_add(LEDGER_ADDRESSES, entry)) { /* its release will not find an entry either */
+        account_release(entry->bytes, is_unmovable(entry->kind));
+        pool_figures_remove(entry->pool, entry->bytes);
+    }
 }
 
-static CUresult allocate(CUdeviceptr *address, size_t bytes) {
+/* `pool`: the pool that the program asks, or NULL. */
+static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool) {
     bool unmovable = shim.mode->is_unmovable;
     struct entry entry = {.bytes = bytes};
     if (!reserve_memory(bytes, unmovable))
@@ -32,7 +30,8 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes) {
         return result;
     }
     if (is_unmovable(entry.kind) && !unmovable)
-        account_mark_unmovable(bytes);
+        account_mark_unmovable((int64_t)bytes);
+    entry.pool = pool_figures_add(pool, bytes);
     add_allocation(*address, &entry);
     return result;
 }
@@ -40,7 +39,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes) {
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAlloc_v2)(address, bytes);
-    return allocate(address, bytes);
+    return allocate(address, bytes, NULL);
 }
 
 CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
@@ -49,7 +48,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t wid
                 (element == 4 || element == 8 || element == 16) && !__builtin_mul_overflow(row, height, &bytes);
     if (!sane || !shim_is_active())
         return REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
-    CUresult result = allocate(address, bytes);
+    CUresult result = allocate(address, bytes, NULL);
     if (result == CUDA_SUCCESS)
         *pitch = row;
     return result;
@@ -58,14 +57,15 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t wid
 CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAllocManaged)(address, bytes, flags);
-    if (!reserve_memory(bytes, false))
+    uint32_t kind = shim.pages_unified ? MEMORY_MANAGED : MEMORY_DEVICE;
+    if (!reserve_memory(bytes, is_unmovable(kind)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
     if (result == CUDA_SUCCESS) {
-        add_allocation(*address, &(struct entry){.bytes = bytes, .kind = MEMORY_MANAGED});
-        PAGE_STORE(the_page()->report.uses_managed_memory, 1);
+        add_allocation(*address, &(struct entry){.bytes = bytes, .kind = kind});
+        PAGE_STORE(the_page()->report.uses_managed_memory, shim.pages_unified);
     } else
-        account_release(bytes, false);
+        account_release(bytes, is_unmovable(kind));
     return result;
 }
 
@@ -76,7 +76,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
         return REAL(cuMemFree_v2)(address);
     /* Work in flight may still use memory that the shim unmaps. */
     bool later = entry.kind == MEMORY_SWAPPED && is_running() && !streams_wait(entry.context);
-    CUresult result = later                         ? deferred_add_until_idle(&entry)
+    CUresult result = later                         ? deferred_add_after_turn(&entry)
                       : entry.kind == MEMORY_POOLED ? REAL(cuMemFree_v2)(address)
                                                     : memory_release(&entry);
     if (result != CUDA_SUCCESS)
@@ -88,17 +88,17 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
 
 /* Pools allocate device memory only, so a request to a pool is served like any other allocation. The driver never takes
  * such a request for unsafe. Inside a capture the allocation becomes part of the graph, which only the driver can do. */
-static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes) {
+static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes, CUmemoryPool pool) {
     RELAXED_MODE;
-    return allocate(address, bytes);
+    return allocate(address, bytes, pool);
 }
 
-#define ALLOCATE_ASYNC(call)                                                                                           \
+#define ALLOCATE_ASYNC(pool, call)                                                                                     \
     do {                                                                                                               \
         if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
             return (call);                                                                                             \
         if (!shim.mode->is_unmovable)                                                                                  \
-            return allocate_relaxed(address, bytes);                                                                   \
+            return allocate_relaxed(address, bytes, pool);                                                             \
         if (!reserve_memory(bytes, true))                                                                              \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
@@ -109,13 +109,21 @@ static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes) {
         return result;                                                                                                 \
     } while (0)
 
+static CUmemoryPool current_pool(void) {
+    CUdevice device;
+    CUmemoryPool pool = NULL;
+    if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
+        REAL(cuDeviceGetMemPool)(&pool, device);
+    return pool;
+}
+
 CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUstream stream) {
-    ALLOCATE_ASYNC(REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
+    ALLOCATE_ASYNC(current_pool(), REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
 }
 
 CUresult hook_cuMemAllocFromPoolAsync(bool twin, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
-    ALLOCATE_ASYNC(REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
+    ALLOCATE_ASYNC(pool, REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
 }
 
 CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
@@ -138,5 +146,28 @@ CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
     }
     if (result != CUDA_SUCCESS)
         ledger_add(LEDGER_ADDRESSES, &entry);
+    return result;
+}
+
+CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
+    deferred_try_free(); /* so that memory which the program has freed no longer counts */
+    CUresult result = REAL(cuMemPoolGetAttribute)(pool, attribute, value);
+    if (result == CUDA_SUCCESS && attribute >= CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
+        attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        *(uint64_t *)value += pool_figure(pool, attribute);
+    return result;
+}
+
+CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
+    CUresult result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    if (result == CUDA_SUCCESS)
+        pool_figures_reset_high(pool, attribute); /* 0 is the only value that the driver accepts for them */
+    return result;
+}
+
+CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
+    CUresult result = REAL(cuMemPoolDestroy)(pool);
+    if (result == CUDA_SUCCESS)
+        pool_figures_drop(pool);
     return result;
 }

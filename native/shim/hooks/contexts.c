@@ -151,11 +151,10 @@ CUresult hook_cuCtxPopCurrent_v2(CUcontext *context) {
 
 /* Memory that ends with a context no longer counts for the client. */
 static void release_context_memory(CUcontext context) {
-    uint64_t unmovable = 0, evicted = 0, bytes = ledger_drop_context(context, &unmovable, &evicted);
-    bytes += deferred_drop_context(context, &unmovable, &evicted);
-    account_note_evicted(-(int64_t)evicted);
-    account_release(bytes - unmovable, false);
-    account_release(unmovable, true);
+    struct entry_sums ended = {0};
+    ledger_drop_context(context, &ended);
+    deferred_drop_context(context, &ended);
+    account_release_entries(&ended);
     graphs_drop_context(context);
 }
 
@@ -164,7 +163,7 @@ static void release_context_memory(CUcontext context) {
         if (!is_active())                                                                                              \
             return (call);                                                                                             \
         queries_lock();                                                                                                \
-        bool busy = streams_untrack_context(context);                                                                  \
+        bool busy = streams_untrack_context(context, NULL);                                                            \
         queries_unlock();                                                                                              \
         residency_pause();                                                                                             \
         CUresult result = (call);                                                                                      \
@@ -189,32 +188,23 @@ CUresult hook_cuCtxDetach(CUcontext context) { /* the attach count has been 1 at
     DESTROY(REAL(cuCtxDetach)(context));
 }
 
-/* Return the primary context's handle, if it is active; the query changes nothing in the end. */
-static CUcontext primary(CUdevice device) {
-    CUcontext context = NULL;
-    unsigned flags;
-    int active = 0;
-    if (!is_active() || REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || !active ||
-        REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
-        return NULL;
-    REAL(cuDevicePrimaryCtxRelease_v2)(device);
-    return context;
+/* NULL: there is nothing to untrack. */
+static CUcontext tracked_primary(CUdevice device) {
+    return is_active() ? primary_context(device) : NULL;
 }
 
 /* Only the last release ends the context, and no caller can know which is the last. So the agent uses no context
  * meanwhile. */
 #define RELEASE(call)                                                                                                  \
     do {                                                                                                               \
-        CUcontext context = primary(device);                                                                           \
+        CUcontext context = tracked_primary(device);                                                                   \
         if (!context)                                                                                                  \
             return (call);                                                                                             \
         residency_pause();                                                                                             \
         queries_lock();                                                                                                \
         CUresult result = (call);                                                                                      \
-        unsigned flags;                                                                                                \
-        int active = 1;                                                                                                \
-        bool gone = REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;              \
-        if (gone && streams_untrack_context(context))                                                                  \
+        bool gone = primary_context_has_ended(device);                                                                 \
+        if (gone && streams_untrack_context(context, NULL))                                                            \
             streams_context_destroyed();                                                                               \
         queries_unlock();                                                                                              \
         residency_resume(gone ? context : NULL);                                                                       \
@@ -233,46 +223,42 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 
 CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
-    CUcontext context = primary(device);
+    CUcontext context = tracked_primary(device);
     if (!context)
         return REAL(cuDevicePrimaryCtxReset)(device);
     DESTROY(REAL(cuDevicePrimaryCtxReset)(device));
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    CUcontext context = primary(device);
+    CUcontext context = tracked_primary(device);
     if (!context)
         return REAL(cuDevicePrimaryCtxReset_v2)(device);
     DESTROY(REAL(cuDevicePrimaryCtxReset_v2)(device));
 }
 
-/* The green context's memory is that of the primary context, which it has retained and which may end now too.
- * Streams that the green context leaves behind can only be destroyed. */
+/* The green context has retained a primary context, which may end now too. Streams that the green context leaves behind
+ * can only be destroyed. */
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
-    CUcontext context = NULL, left;
-    CUdevice device = 0;
+    CUcontext context = NULL, primaries[MAX_DEVICES], gone = NULL;
     if (!is_active() || REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS || !context)
         return REAL(cuGreenCtxDestroy)(green);
-    bool pushed = REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
-    bool known = pushed && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
-    if (pushed)
-        REAL(cuCtxPopCurrent_v2)(&left);
-    CUcontext whole = known ? primary(device) : NULL;
+    for (int i = 0; i < shim.device_count; i++)
+        primaries[i] = primary_context(i);
+    residency_pause();
     queries_lock();
-    bool busy = streams_untrack_context(context);
+    bool busy = streams_untrack_context(context, green);
     CUresult result = REAL(cuGreenCtxDestroy)(green);
-    unsigned flags;
-    int active = 1;
-    bool gone = whole && REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
-    if (gone && streams_untrack_context(whole))
+    for (int i = 0; i < shim.device_count; i++)
+        if (primaries[i] && primary_context_has_ended(i))
+            gone = primaries[i];
+    if (gone && streams_untrack_context(gone, NULL))
         streams_context_destroyed();
     queries_unlock();
+    residency_resume(gone);
     if (busy)
         streams_context_destroyed();
-    if (gone) {
-        release_context_memory(whole);
-        release_context_memory(context);
-    }
+    if (gone)
+        release_context_memory(gone);
     drop_default_stream();
     return result;
 }

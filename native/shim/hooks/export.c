@@ -1,41 +1,104 @@
-/* Hooks on calls that pass memory to other processes or devices. The shim's movable memory cannot be passed, and the
- * log names the remedy. */
+/* Hooks on calls that pass memory to other processes or devices. Memory that must move cannot be passed, and the log
+ * names the remedy. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
-static bool is_swapped(CUdeviceptr address) {
-    CUdeviceptr base;
-    size_t bytes;
-    return shim.mode == &mode_swap && (swap_find_allocation(address, &base, &bytes) || swap_owns_mapping(address));
+static bool is_movable_memory(CUdeviceptr address) {
+    struct swap_pointer pointer;
+    return is_redirected(address) || swap_find_pointer(address, &pointer);
 }
 
-static CUresult log_refusal(CUresult result, const char *call) {
-    log_once(LOG_ERROR,
-             "%s cannot pass device memory on in memory mode %s (CUDA error %d). Programs that pass device memory to "
-             "other processes or devices need the mode plain: set GPUSHARE_MEMORY_MODE=plain.",
-             call, shim.mode->name, result);
+static CUresult log_if_movable(CUresult result, const char *call, CUdeviceptr address) {
+    if (result != CUDA_SUCCESS && is_movable_memory(address))
+        log_once(LOG_ERROR,
+                 "%s cannot pass device memory on in memory mode %s (CUDA error %d). Programs that pass device memory "
+                 "to other processes or devices need the mode plain: set GPUSHARE_MEMORY_MODE=plain.",
+                 call, shim.mode->name, result);
     return result;
 }
 
-/* The driver refuses unified memory itself. It would pass swapped memory on at its present place. */
-#define EXPORT_MEMORY(call, name)                                                                                      \
-    do {                                                                                                               \
-        if (is_swapped(address))                                                                                       \
-            return log_refusal(CUDA_ERROR_NOT_SUPPORTED, name);                                                        \
-        CUresult result = (call);                                                                                      \
-        return result != CUDA_SUCCESS && is_redirected(address) ? log_refusal(result, name) : result;                  \
-    } while (0)
+/* A program makes this setting before another device accesses the memory directly (GPUDirect RDMA). Such a device would not
+ * follow when the memory moves. */
+CUresult hook_cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !is_movable_memory(address))
+        return REAL(cuPointerSetAttribute)(value, attribute, address);
+    return log_if_movable(CUDA_ERROR_NOT_SUPPORTED, "cuPointerSetAttribute with SYNC_MEMOPS", address);
+}
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    EXPORT_MEMORY(REAL(cuIpcGetMemHandle)(handle, address), "cuIpcGetMemHandle");
+    return log_if_movable(REAL(cuIpcGetMemHandle)(handle, address), "cuIpcGetMemHandle", address);
 }
 
 CUresult hook_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
-    EXPORT_MEMORY(REAL(cuMemPoolExportPointer)(data, address), "cuMemPoolExportPointer");
+    return log_if_movable(REAL(cuMemPoolExportPointer)(data, address), "cuMemPoolExportPointer", address);
+}
+
+/* --- memory of the mode "swap", which stays on the device once another process or device may use it --- */
+
+#define SHARE(condition, pin, call)                                                                                    \
+    do {                                                                                                               \
+        if (!(condition))                                                                                              \
+            return (call);                                                                                             \
+        CUresult result = hook_enter(&this_thread, DEFAULT);                                                           \
+        if (result != CUDA_SUCCESS)                                                                                    \
+            return result;                                                                                             \
+        result = (call);                                                                                               \
+        if (result == CUDA_SUCCESS)                                                                                    \
+            pin;                                                                                                       \
+        gate_leave(&this_thread);                                                                                      \
+        return result;                                                                                                 \
+    } while (0)
+#define SHARE_HANDLE(call) SHARE(swap_owns_handle(handle), swap_pin_handle(handle), call)
+#define SHARE_RANGE(call)                                                                                              \
+    struct swap_pointer pointer;                                                                                       \
+    SHARE(swap_find_pointer((CUdeviceptr)address, &pointer), swap_pin_range((CUdeviceptr)address, bytes), call)
+
+static CUmemGenericAllocationHandle driver_handle(CUmemGenericAllocationHandle handle) {
+    return swap_owns_handle(handle) ? swap_driver_handle(handle) : handle;
+}
+
+CUresult hook_cuMemExportToShareableHandle(void *data, CUmemGenericAllocationHandle handle, int type,
+                                           unsigned long long flags) {
+    SHARE_HANDLE(REAL(cuMemExportToShareableHandle)(data, driver_handle(handle), type, flags));
+}
+
+CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_offset,
+                                 CUmemGenericAllocationHandle handle, size_t offset, size_t bytes,
+                                 unsigned long long flags) {
+    SHARE_HANDLE(REAL(cuMulticastBindMem)(object, object_offset, driver_handle(handle), offset, bytes, flags));
+}
+
+CUresult hook_cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t object_offset,
+                                    CUmemGenericAllocationHandle handle, size_t offset, size_t bytes,
+                                    unsigned long long flags) {
+    SHARE_HANDLE(
+        REAL(cuMulticastBindMem_v2)(object, device, object_offset, driver_handle(handle), offset, bytes, flags));
+}
+
+CUresult hook_cuLogicalEndpointBindMem(unsigned endpoint, CUdevice device, uint64_t endpoint_offset,
+                                       CUmemGenericAllocationHandle handle, uint64_t offset, uint64_t bytes,
+                                       unsigned long long flags) {
+    SHARE_HANDLE(
+        REAL(cuLogicalEndpointBindMem)(endpoint, device, endpoint_offset, driver_handle(handle), offset, bytes, flags));
+}
+
+CUresult hook_cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t object_offset, CUdeviceptr address,
+                                  size_t bytes, unsigned long long flags) {
+    SHARE_RANGE(REAL(cuMulticastBindAddr)(object, object_offset, address, bytes, flags));
+}
+
+CUresult hook_cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t object_offset,
+                                     CUdeviceptr address, size_t bytes, unsigned long long flags) {
+    SHARE_RANGE(REAL(cuMulticastBindAddr_v2)(object, device, object_offset, address, bytes, flags));
+}
+
+CUresult hook_cuLogicalEndpointBindAddr(unsigned endpoint, CUdevice device, uint64_t endpoint_offset, void *address,
+                                        uint64_t bytes, unsigned long long flags) {
+    SHARE_RANGE(REAL(cuLogicalEndpointBindAddr)(endpoint, device, endpoint_offset, address, bytes, flags));
 }
 
 CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, int type,
                                             unsigned long long flags) {
-    EXPORT_MEMORY(REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags),
-                  "cuMemGetHandleForAddressRange");
+    SHARE_RANGE(log_if_movable(REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags),
+                               "cuMemGetHandleForAddressRange", address));
 }

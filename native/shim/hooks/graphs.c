@@ -53,7 +53,7 @@ static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
     struct entry entry = {
         .key = (uint64_t)(uintptr_t)graph, .kind = MEMORY_GRAPH, .physical_or_generation = sum->blocks};
     entry.references = sum->launches ? (uint32_t)sum->launches : 1;
-    REAL(cuCtxGetCurrent)(&entry.context);
+    entry.context = memory_context();
     ledger_add(LEDGER_GRAPHS, &entry);
     if (sum->bytes)
         graph_memory_add(graph, entry.context, sum->bytes);

@@ -1,13 +1,11 @@
-/* Every way to a driver function and to two of NVML's: exported symbols, dlsym and dlvsym, cuGetProcAddress. The real
- * lookup runs first, and its result is replaced if it is a hooked function. cuGetExportTable passes, because its tables
- * hold no public calls.
+/* The interception of each way to a driver function and to two of NVML's: exported symbols, dlsym and dlvsym,
+ * cuGetProcAddress. The real lookup runs first, and its result is replaced if it is a hooked function. cuGetExportTable
+ * passes, because its tables hold no public calls.
  *
  * This file is built without sanitizers, because lookups run while a sanitizer itself starts. */
 #include "hooks/hooks.h"
 
 #include <dlfcn.h>
-
-#define KNOWN_VERSION 13050 /* the newest CUDA whose entry points have been compared with hooks.def */
 
 static void *wrapper_of(const struct driver_entry *hook) {
     return hook_wrappers[hook - driver_entries];
@@ -122,7 +120,7 @@ static void replace_by_version(const char *name, void **function, int version, u
         best = NULL;
     if (best)
         *function = wrapper_of(best);
-    else if (ours)
+    else if (ours && version > KNOWN_VERSION)
         note_newer_version(name, version);
     else
         note_unhooked(name);

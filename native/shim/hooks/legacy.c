@@ -9,7 +9,7 @@ static CUresult count_allocation(CUresult result, CUdeviceptr_v1 *address, uint6
     struct entry entry = {.bytes = bytes, .kind = MEMORY_DEVICE};
     if (result == CUDA_SUCCESS) {
         entry.key = *address;
-        REAL(cuCtxGetCurrent)(&entry.context);
+        entry.context = memory_context();
     }
     if (result != CUDA_SUCCESS || !ledger_add(LEDGER_ADDRESSES, &entry))
         account_release(bytes, true);

@@ -3,114 +3,122 @@
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
-bool is_redirected(CUdeviceptr address) {
-    struct entry entry;
+/* Unified memory has no address range for the driver, so an attribute leads from the middle to the start. */
+static bool find_redirected(CUdeviceptr address, struct entry *entry) {
     CUdeviceptr base;
-    size_t bytes;
     if (atomic_load_explicit(&shim.state, memory_order_relaxed) != SHIM_ACTIVE)
         return false;
-    if (!ledger_find(LEDGER_ADDRESSES, address, &entry)) { /* the address may point into the middle */
-        if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, address) != CUDA_SUCCESS)
-            return false;
-        if (!ledger_find(LEDGER_ADDRESSES, base, &entry))
-            return false;
-    }
-    return entry.kind == MEMORY_REDIRECTED;
+    bool known = ledger_find(LEDGER_ADDRESSES, address, entry) ||
+                 (REAL(cuPointerGetAttribute)(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS &&
+                  ledger_find(LEDGER_ADDRESSES, base, entry));
+    return known && entry->kind == MEMORY_REDIRECTED;
 }
 
-/* Memory of the mode "swap" consists of blocks, and is unmapped while evicted. Its size is what the program asked
- * for. */
-static bool is_swapped(CUdeviceptr address, CUdeviceptr *base, size_t *bytes) {
+bool is_redirected(CUdeviceptr address) {
     struct entry entry;
-    if (shim.mode != &mode_swap || !swap_find_allocation(address, base, bytes))
-        return false;
-    if (ledger_find(LEDGER_ADDRESSES, *base, &entry))
-        *bytes = entry.bytes;
-    return true;
+    return find_redirected(address, &entry);
 }
-
-/* Enter the gate for a query that only the driver can answer, if the memory may be evicted. */
-static CUresult enter_for_query(CUdeviceptr address, bool *entered) {
-    CUdeviceptr base;
-    size_t bytes;
-    *entered = shim.mode == &mode_swap && (swap_owns_mapping(address) || is_swapped(address, &base, &bytes));
-    CUresult result = *entered ? hook_enter(&this_thread, NO_STREAM) : CUDA_SUCCESS;
-    *entered = *entered && result == CUDA_SUCCESS;
-    return result;
-}
-
-#define QUERY(address, call)                                                                                           \
-    ({                                                                                                                 \
-        bool entered;                                                                                                  \
-        CUresult answer = enter_for_query(address, &entered);                                                          \
-        if (answer == CUDA_SUCCESS)                                                                                    \
-            answer = (call);                                                                                           \
-        if (entered)                                                                                                   \
-            gate_leave(&this_thread);                                                                                  \
-        answer;                                                                                                        \
-    })
 
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
-    CUdeviceptr begin;
-    size_t length;
-    if (!is_swapped(address, &begin, &length))
-        return QUERY(address, REAL(cuMemGetAddressRange_v2)(base, bytes, address));
+    struct swap_pointer pointer;
+    struct entry entry;
+    bool is_swapped = swap_find_pointer(address, &pointer);
+    CUresult result = is_swapped ? CUDA_SUCCESS : REAL(cuMemGetAddressRange_v2)(base, bytes, address);
+    if (!is_swapped && (result == CUDA_SUCCESS || !find_redirected(address, &entry)))
+        return result;
     if (base)
-        *base = begin;
+        *base = is_swapped ? pointer.base : entry.key;
     if (bytes)
-        *bytes = length;
+        *bytes = is_swapped ? pointer.bytes : entry.bytes;
     return CUDA_SUCCESS;
 }
 
-static int device_of(CUcontext context) {
-    CUcontext left;
-    CUdevice device = 0;
-    if (context && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
-        REAL(cuCtxGetDevice)(&device);
-        REAL(cuCtxPopCurrent_v2)(&left);
-    }
-    return device;
+/* --- addresses of memory of the mode "swap", which may have nothing mapped at this moment --- */
+
+static int access_of(const struct swap_pointer *pointer, CUdevice device) {
+    for (int i = 0; i < pointer->access_count; i++)
+        if (pointer->access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && pointer->access[i].location.id == device)
+            return pointer->access[i].flags;
+    return 0;
 }
 
-/* Return what the driver returns for device memory, also while the memory is evicted. NOT_FOUND: only the driver can
- * answer. */
-static CUresult get_swapped_attribute(void *data, int attribute, CUdeviceptr address) {
-    CUdeviceptr base;
-    size_t bytes;
-    struct entry entry = {0};
-    if (!is_swapped(address, &base, &bytes))
-        return CUDA_ERROR_NOT_FOUND;
-    ledger_find(LEDGER_ADDRESSES, base, &entry);
+CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
+    struct swap_pointer pointer;
+    CUresult result = REAL(cuMemGetAccess)(flags, location, address); /* which checks the location */
+    if (flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && swap_find_pointer(address, &pointer)) {
+        *flags = (unsigned long long)access_of(&pointer, location->id);
+        result = CUDA_SUCCESS;
+    }
+    return result;
+}
+
+static int access_of_current_device(const struct swap_pointer *pointer) {
+    CUdevice device;
+    return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? access_of(pointer, device) : 0;
+}
+
+/* Store the answer for device memory over the null value of the driver, which has the width that the driver gives the
+ * attribute. The driver's own value stays where only the driver has one. */
+static CUresult put_attribute(void *data, int attribute, CUdeviceptr address, const struct swap_pointer *pointer) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = entry.context;
-        return CUDA_SUCCESS;
+        *(CUcontext *)data = pointer->context;
+        break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
-        return CUDA_SUCCESS;
+        break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         *(CUdeviceptr *)data = address;
-        return CUDA_SUCCESS;
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *(unsigned long long *)data = pointer->buffer_id;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *(unsigned long long *)data = pointer->block_id;
+        break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = device_of(entry.context);
-        return CUDA_SUCCESS;
+        *(int *)data = pointer->device;
+        break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *(CUdeviceptr *)data = base;
-        return CUDA_SUCCESS;
+        if (!pointer->is_mapping) /* else the driver has the reserved range */
+            *(CUdeviceptr *)data = pointer->base;
+        break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *(size_t *)data = bytes;
-        return CUDA_SUCCESS;
+        if (!pointer->is_mapping)
+            *(size_t *)data = pointer->bytes;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *(CUdeviceptr *)data = pointer->base;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        *(size_t *)data = pointer->bytes;
+        break;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *(unsigned char *)data = 1;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = pointer->handle_types;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: /* no, because it moves */
         *(unsigned char *)data = 0;
-        return CUDA_SUCCESS;
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(int *)data = access_of_current_device(pointer);
+        break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         return CUDA_ERROR_INVALID_VALUE;
-    default:
-        return CUDA_ERROR_NOT_FOUND;
     }
+    return CUDA_SUCCESS;
+}
+
+static CUresult put_attributes(unsigned count, int *attributes, void **data, CUdeviceptr address,
+                               const struct swap_pointer *pointer) {
+    CUresult result = REAL(cuPointerGetAttributes)(count, attributes, data, address);
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+        if (data[i])
+            put_attribute(data[i], attributes[i], address, pointer);
+    return result;
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
@@ -138,56 +146,45 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return result;
 }
 
-CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
-    CUresult result = data ? get_swapped_attribute(data, attribute, address) : CUDA_ERROR_NOT_FOUND;
-    if (result != CUDA_ERROR_NOT_FOUND)
-        return result;
-    result = QUERY(address, REAL(cuPointerGetAttribute)(data, attribute, address));
-    if (result != CUDA_SUCCESS || !data || !is_redirected(address))
-        return result;
+/* Change the driver's answer for unified memory to that for device memory. */
+static CUresult mask_unified(void *data, int attribute) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(unsigned char *)data = 0; /* 1 becomes 0, however wide the program's boolean is */
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        return CUDA_ERROR_INVALID_VALUE; /* as for device memory */
+        *(void **)data = NULL;
+        return CUDA_ERROR_INVALID_VALUE;
     }
+    return CUDA_SUCCESS;
+}
+
+CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
+    struct swap_pointer pointer;
+    CUresult result;
+    if (data && swap_find_pointer(address, &pointer)) {
+        result = put_attributes(1, &attribute, &data, address, &pointer);
+        return result == CUDA_SUCCESS ? put_attribute(data, attribute, address, &pointer) : result;
+    }
+    result = REAL(cuPointerGetAttribute)(data, attribute, address);
+    if (result == CUDA_SUCCESS && data && is_redirected(address))
+        result = mask_unified(data, attribute);
     return result;
 }
 
-/* Return true if the driver need not be asked. */
-static bool get_swapped_attributes(unsigned count, const int *attributes, void **data, CUdeviceptr address) {
-    bool all = true;
-    for (unsigned i = 0; i < count; i++) {
-        CUresult result = data[i] ? get_swapped_attribute(data[i], attributes[i], address) : CUDA_ERROR_NOT_FOUND;
-        if (result == CUDA_ERROR_INVALID_VALUE)
-            *(void **)data[i] = NULL; /* unlike the singular form, this one clears what does not apply */
-        all = all && result != CUDA_ERROR_NOT_FOUND;
-    }
-    return all;
-}
-
 CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address) {
-    if (attributes && data && count && get_swapped_attributes(count, attributes, data, address))
-        return CUDA_SUCCESS;
-    CUresult result = QUERY(address, REAL(cuPointerGetAttributes)(count, attributes, data, address));
-    if (result != CUDA_SUCCESS || !attributes || !data)
+    struct swap_pointer pointer;
+    if (attributes && data && swap_find_pointer(address, &pointer))
+        return put_attributes(count, attributes, data, address, &pointer);
+    CUresult result = REAL(cuPointerGetAttributes)(count, attributes, data, address);
+    if (result != CUDA_SUCCESS || !attributes || !data || !is_redirected(address))
         return result;
-    get_swapped_attributes(count, attributes, data, address);
-    if (!is_redirected(address))
-        return result;
-    for (unsigned i = 0; i < count; i++) {
-        if (!data[i])
-            continue;
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED)
-            *(unsigned char *)data[i] = 0;
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
-            *(unsigned *)data[i] = CU_MEMORYTYPE_DEVICE;
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-            *(void **)data[i] = NULL;
-    }
+    for (unsigned i = 0; i < count; i++)
+        if (data[i])
+            mask_unified(data[i], attributes[i]);
     return result;
 }

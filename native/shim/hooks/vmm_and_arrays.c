@@ -22,15 +22,21 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
     if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         !shim_is_active())
         return REAL(cuMemCreate)(handle, bytes, properties, flags);
-    if (swap_manages(properties, flags))
-        return swap_create(handle, bytes, properties);
+    CUresult result;
+    if (swap_manages(properties, flags)) {
+        result = swap_create(handle, bytes, properties);
+        if (result == CUDA_SUCCESS)
+            refusal_recovered(bytes);
+        return result;
+    }
     if (!reserve_memory(bytes, true))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
+    result = REAL(cuMemCreate)(handle, bytes, properties, flags);
     if (result != CUDA_SUCCESS) {
         account_release(bytes, true);
         return result;
     }
+    refusal_recovered(bytes);
     uint64_t physical = PHYSICAL | atomic_fetch_add(&serial, 1);
     struct entry memory = {.key = physical, .bytes = bytes, .kind = MEMORY_HANDLE, .references = 1};
     struct entry name = {.key = *handle, .kind = MEMORY_HANDLE, .references = 1, .physical_or_generation = physical};
@@ -58,9 +64,11 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
     return result;
 }
 
+/* Memory of cuMemAlloc has no handle, although the mode "swap" makes it of mapped blocks. */
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
-    if (handle && swap_owns_mapping((CUdeviceptr)(uintptr_t)address))
-        return swap_retain(handle, (CUdeviceptr)(uintptr_t)address);
+    struct swap_pointer pointer;
+    if (handle && swap_find_pointer((CUdeviceptr)(uintptr_t)address, &pointer))
+        return pointer.is_mapping ? swap_retain(handle, (CUdeviceptr)(uintptr_t)address) : CUDA_ERROR_INVALID_VALUE;
     CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
     struct entry mapping, name, gone;
     if (result != CUDA_SUCCESS || !ledger_find(LEDGER_MAPPINGS, (uint64_t)(uintptr_t)address, &mapping))
@@ -113,13 +121,6 @@ CUresult hook_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAcces
                                                          : REAL(cuMemSetAccess)(address, bytes, access, count);
 }
 
-/* The shim makes a handle only for memory that the program does not ask to share. */
-CUresult hook_cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle, int type,
-                                           unsigned long long flags) {
-    return swap_owns_handle(handle) ? CUDA_ERROR_INVALID_VALUE
-                                    : REAL(cuMemExportToShareableHandle)(shared, handle, type, flags);
-}
-
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
                                                      CUmemGenericAllocationHandle handle) {
     return swap_owns_handle(handle) ? swap_properties(properties, handle)
@@ -168,9 +169,11 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
         struct entry entry = {.key = (uint64_t)(uintptr_t)*array, .bytes = bytes, .kind = MEMORY_ARRAY};               \
-        REAL(cuCtxGetCurrent)(&entry.context);                                                                         \
+        entry.context = memory_context();                                                                              \
         if (result != CUDA_SUCCESS || !ledger_add(LEDGER_ARRAYS, &entry))                                              \
             account_release(bytes, true);                                                                              \
+        else                                                                                                           \
+            refusal_recovered(bytes);                                                                                  \
         return result;                                                                                                 \
     } while (0)
 

@@ -8,9 +8,10 @@
 #include <unistd.h>
 
 pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t own, own_unmovable;
+static uint64_t own, own_unmovable, own_on_host, own_leaving;
 static int64_t own_evicted; /* below 0 for the moment in which a release overtakes the entry of the eviction */
 static uint32_t own_slot;
+static bool is_pinned;
 
 static uint64_t client_sum(void) {
     uint64_t sum = 0;
@@ -29,27 +30,32 @@ static void publish(void) {
     if (shim.client)
         __atomic_store_n(&shim.client->slots[own_slot].allocated, own, __ATOMIC_SEQ_CST);
     PAGE_STORE(report->allocated, own);
-    PAGE_STORE(report->unmovable, own_unmovable);
+    PAGE_STORE(report->unmovable, is_pinned ? own : own_unmovable);
     PAGE_STORE(report->resident, resident_bytes());
 }
 
 static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
+    /* PyTorch adds this advice to its own message */
+    const char *advice = shim.mode->number == GPUSHARE_MEMORY_UNIFIED
+                             ? " Expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True) do not help in "
+                               "memory mode unified: their memory never leaves the device."
+                             : "";
     PAGE_ADD(the_page()->report.refused_allocations, 1);
     if (limit)
-        log_message(
-            LOG_ERROR,
+        refusal_log(
+            bytes,
             "An allocation of %s was refused: %s are allocated and the memory limit is %s "
-            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB).",
+            "(to raise it: %%gpushare quota memory=%lluMiB in a notebook, or jupyter gpushare run --memory %lluMiB).%s",
             size_text(bytes).text, size_text(sum).text, size_text(limit).text,
             (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20),
-            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20));
+            (unsigned long long)((sum + bytes + (1 << 20) - 1) >> 20), advice);
     else
-        log_message(
-            LOG_ERROR,
-            "An allocation of %s was refused: device and host memory together can back only %s more. "
-            "A higher limit does not help: other clients must free memory (%s are allocated here; see %%gpushare, "
-            "and %%gpushare quota memory=... to limit other clients).",
-            size_text(bytes).text, size_text(backing).text, size_text(sum).text);
+        refusal_log(
+            bytes,
+            "An allocation of %s was refused: %s are allocated, and device and host memory together can back only %s "
+            "of this program. A higher quota does not help: other clients must free memory, or the memory limit of "
+            "this program's container or service must rise (see jupyter gpushare doctor).%s",
+            size_text(bytes).text, size_text(sum).text, size_text(backing).text, advice);
 }
 
 bool account_reserve(uint64_t bytes, bool unmovable) {
@@ -58,13 +64,13 @@ bool account_reserve(uint64_t bytes, bool unmovable) {
     own += bytes;
     publish();
     uint64_t limit = PAGE_LOAD(control->memory_limit), backing = PAGE_LOAD(control->memory_backing), sum = client_sum();
-    bool over_limit = limit && sum > limit, over_backing = bytes > backing;
+    bool over_limit = limit && sum > limit, over_backing = sum > backing;
     if (over_limit || over_backing) {
         own -= bytes;
         publish();
     } else if (unmovable) {
         own_unmovable += bytes;
-        PAGE_STORE(the_page()->report.unmovable, own_unmovable);
+        publish();
     }
     pthread_mutex_unlock(&account_lock);
     if (over_limit || over_backing)
@@ -78,12 +84,19 @@ bool account_would_fit(uint64_t bytes) {
     pthread_mutex_lock(&account_lock);
     uint64_t sum = client_sum();
     pthread_mutex_unlock(&account_lock);
-    return (!limit || sum + bytes <= limit) && bytes <= PAGE_LOAD(control->memory_backing);
+    return (!limit || sum + bytes <= limit) && sum + bytes <= PAGE_LOAD(control->memory_backing);
 }
 
-void account_mark_unmovable(uint64_t bytes) {
+void account_mark_unmovable(int64_t bytes) {
     pthread_mutex_lock(&account_lock);
-    own_unmovable += bytes;
+    own_unmovable += (uint64_t)bytes;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_pin(void) {
+    pthread_mutex_lock(&account_lock);
+    is_pinned = true;
     publish();
     pthread_mutex_unlock(&account_lock);
 }
@@ -93,6 +106,33 @@ void account_note_evicted(int64_t bytes) {
     own_evicted += bytes;
     publish();
     pthread_mutex_unlock(&account_lock);
+}
+
+/* account_lock is held. The coordinator takes what is reported for memory that the cgroup counts already. */
+static void publish_on_host(void) {
+    PAGE_STORE(the_page()->report.host_pageable, own_on_host > own_leaving ? own_on_host - own_leaving : 0);
+}
+
+void account_note_on_host(int64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_on_host += (uint64_t)bytes;
+    publish_on_host();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_note_leaving(uint64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_leaving = bytes;
+    publish_on_host();
+    pthread_mutex_unlock(&account_lock);
+}
+
+uint64_t account_max_eviction(void) {
+    uint64_t limit = PAGE_LOAD(the_page()->control.evicted_limit);
+    pthread_mutex_lock(&account_lock);
+    uint64_t evicted = own_evicted <= 0 ? 0 : (uint64_t)own_evicted;
+    pthread_mutex_unlock(&account_lock);
+    return limit > evicted ? limit - evicted : 0;
 }
 
 uint64_t account_resident(void) {
@@ -111,6 +151,15 @@ void account_release(uint64_t bytes, bool unmovable) {
         own_unmovable -= bytes < own_unmovable ? bytes : own_unmovable;
     publish();
     pthread_mutex_unlock(&account_lock);
+}
+
+void account_release_entries(const struct entry_sums *ended) {
+    if (ended->on_host)
+        account_note_on_host(-(int64_t)ended->on_host);
+    if (ended->evicted)
+        account_note_evicted(-(int64_t)ended->evicted);
+    account_release(ended->bytes - ended->unmovable, false);
+    account_release(ended->unmovable, true);
 }
 
 void account_publish_turn(const struct gpushare_turn *turn, uint64_t now) {
@@ -156,7 +205,8 @@ void account_update_slot(void) {
     pthread_mutex_unlock(&account_lock);
 }
 
-/* Return one answer for every query: the smallest total that is promised, and what can still be allocated of it. */
+/* Return one answer for every query: the total, and what can still be allocated of it. The total is the limit where a
+ * client may have more memory than the device. */
 void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
     struct gpushare_control *control = &the_page()->control;
     uint64_t limit = PAGE_LOAD(control->memory_limit), apparent_total = PAGE_LOAD(control->memory_total),
@@ -167,9 +217,11 @@ void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *
     *total = apparent_total ? apparent_total : limit ? limit : real_total;
     uint64_t bound = limit ? limit : *total;
     uint64_t capacity = shim.mode->capacity ? shim.mode->capacity() : UINT64_MAX;
+    if (!shim.mode->is_unmovable && capacity == UINT64_MAX && limit > *total)
+        *total = limit;
     bound = bound < capacity ? bound : capacity;
+    bound = bound < backing ? bound : backing;
     uint64_t rest = bound > sum ? bound - sum : 0;
-    rest = rest < backing ? rest : backing;
     if (shim.mode->is_unmovable && real_free < rest)
         rest = real_free;
     *free = rest < *total ? rest : *total;
@@ -177,7 +229,8 @@ void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *
 
 void account_after_fork(void) {
     pthread_mutex_init(&account_lock, NULL);
-    own = own_unmovable = 0;
+    own = own_unmovable = own_on_host = own_leaving = 0;
     own_evicted = 0;
     own_slot = 0;
+    is_pinned = false;
 }

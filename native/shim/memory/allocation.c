@@ -1,4 +1,4 @@
-/* Release of allocations. */
+/* Release of allocations: of the memory, and of its part of the account. */
 #include "memory/memory.h"
 
 CUresult memory_release(const struct entry *entry) {
@@ -7,7 +7,8 @@ CUresult memory_release(const struct entry *entry) {
 }
 
 void memory_unaccount(const struct entry *entry) {
-    if (entry->references == ENTRY_EVICTED && !is_unmovable(entry->kind))
-        account_note_evicted(-(int64_t)entry->bytes);
-    account_release(entry->bytes, is_unmovable(entry->kind));
+    struct entry_sums ended = {0};
+    entry_sums_add(&ended, entry);
+    account_release_entries(&ended);
+    pool_figures_remove(entry->pool, entry->bytes);
 }

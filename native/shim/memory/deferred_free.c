@@ -1,14 +1,13 @@
 /* Releases that wait for a stream: cuMemFreeAsync of memory that does not come from the driver's pool. An event
- * marks the place in the stream. When the stream has passed it, the next thread that polls frees the memory.
- *
- * A release without an event waits until the default streams are idle. A capture has kept cuMemFree from waiting. */
+ * marks the place in the stream. When the stream has passed it, the next thread that polls frees the memory. A release
+ * without an event waits for the end of the turn, because a capture has kept cuMemFree from waiting. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
 
 struct release {
     struct entry entry;
-    CUcontext context; /* of the event, or of the default streams */
+    CUcontext context; /* of the event */
     CUevent event;     /* NULL: none */
     struct release *next;
 };
@@ -21,7 +20,7 @@ static _Atomic uint32_t count_waiting; /* and not freed yet */
 /* The memory is freed outside of the lock, because the driver may wait for the device. */
 static void free_now(struct release *release) {
     CUcontext left;
-    bool pushed = REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
+    bool pushed = REAL(cuCtxPushCurrent_v2)(release->entry.context) == CUDA_SUCCESS;
     if (release->event)
         REAL(cuEventDestroy_v2)(release->event);
     CUresult result = memory_release(&release->entry);
@@ -32,6 +31,26 @@ static void free_now(struct release *release) {
     memory_unaccount(&release->entry);
     atomic_fetch_sub(&count_waiting, 1);
     free(release);
+}
+
+/* The context of the stream may be a green context that is current in another thread. */
+static CUresult record_event(struct release *release, CUstream stream) {
+    CUcontext left;
+    bool explicit = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+    if (!explicit || REAL(cuStreamGetCtx)(stream, &release->context) != CUDA_SUCCESS)
+        REAL(cuCtxGetCurrent)(&release->context);
+    bool pushed = release->context && REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
+    CUresult result = REAL(cuEventCreate)(&release->event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) {
+        result = REAL(cuEventRecord)(release->event, stream);
+        if (result != CUDA_SUCCESS) {
+            REAL(cuEventDestroy_v2)(release->event);
+            release->event = NULL;
+        }
+    }
+    if (pushed)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    return result;
 }
 
 static void add(struct release *release) {
@@ -46,36 +65,29 @@ static void add(struct release *release) {
 CUresult deferred_add(const struct entry *entry, CUstream stream) {
     RELAXED_MODE;
     struct release *release = calloc(1, sizeof *release);
-    CUcontext left;
     if (!release)
         return CUDA_ERROR_OUT_OF_MEMORY;
     release->entry = *entry;
-    bool explicit = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
-    if (!explicit || REAL(cuStreamGetCtx)(stream, &release->context) != CUDA_SUCCESS)
-        REAL(cuCtxGetCurrent)(&release->context);
-    bool pushed = release->context && REAL(cuCtxPushCurrent_v2)(release->context) == CUDA_SUCCESS;
-    CUresult result = REAL(cuEventCreate)(&release->event, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) {
-        result = REAL(cuEventRecord)(release->event, stream);
-        if (result != CUDA_SUCCESS)
-            REAL(cuEventDestroy_v2)(release->event);
-    }
-    if (pushed)
-        REAL(cuCtxPopCurrent_v2)(&left);
+    CUresult result = record_event(release, stream);
     if (result != CUDA_SUCCESS) {
-        free(release);
-        return result;
+        result = REAL(cuStreamSynchronize)(stream);
+        if (result != CUDA_SUCCESS) {
+            free(release);
+            return result;
+        }
+        atomic_fetch_add(&count_waiting, 1);
+        free_now(release);
+        return CUDA_SUCCESS;
     }
     add(release);
     return CUDA_SUCCESS;
 }
 
-CUresult deferred_add_until_idle(const struct entry *entry) {
+CUresult deferred_add_after_turn(const struct entry *entry) {
     struct release *release = calloc(1, sizeof *release);
     if (!release)
         return CUDA_ERROR_OUT_OF_MEMORY;
     release->entry = *entry;
-    release->context = entry->context;
     add(release);
     return CUDA_SUCCESS;
 }
@@ -105,21 +117,9 @@ static void free_all(struct release *taken) {
     }
 }
 
-/* Memory of a context that has ended is gone already. */
-static bool is_idle(CUcontext context) {
-    CUcontext left;
-    if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
-        return true;
-    queries_lock();
-    bool idle = blocking_streams_are_idle();
-    queries_unlock();
-    REAL(cuCtxPopCurrent_v2)(&left);
-    return idle;
-}
-
 static bool has_completed(struct release *release, void *data) {
     (void)data;
-    return release->event ? REAL(cuEventQuery)(release->event) != CUDA_ERROR_NOT_READY : is_idle(release->context);
+    return release->event ? REAL(cuEventQuery)(release->event) != CUDA_ERROR_NOT_READY : !is_running();
 }
 
 static bool has_event(struct release *release, void *data) {
@@ -164,19 +164,15 @@ static bool is_of_context(struct release *release, void *context) {
 }
 
 /* The context has ended, and with it the event and the memory. */
-uint64_t deferred_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted) {
-    uint64_t bytes = 0;
+void deferred_drop_context(CUcontext context, struct entry_sums *ended) {
     for (struct release *release = take(is_of_context, context); release;) {
         struct release *next = release->next;
-        bytes += release->entry.bytes;
-        *unmovable += is_unmovable(release->entry.kind) ? release->entry.bytes : 0;
-        *evicted +=
-            !is_unmovable(release->entry.kind) && release->entry.references == ENTRY_EVICTED ? release->entry.bytes : 0;
+        entry_sums_add(ended, &release->entry);
+        pool_figures_remove(release->entry.pool, release->entry.bytes);
         atomic_fetch_sub(&count_waiting, 1);
         free(release);
         release = next;
     }
-    return bytes;
 }
 
 void deferred_after_fork(void) {

@@ -40,8 +40,10 @@ bool graph_memory_reserve(uint64_t bytes) {
     uint64_t more = graph_memory.needed > graph_memory.reserved ? graph_memory.needed - graph_memory.reserved : 0;
     graph_memory.reserved += more;
     pthread_mutex_unlock(&graph_memory.lock);
-    if (!more || reserve_memory(more, true))
+    if (!more || reserve_memory(more, true)) {
+        refusal_recovered(more);
         return true;
+    }
     pthread_mutex_lock(&graph_memory.lock);
     graph_memory.needed -= bytes;
     graph_memory.reserved -= more;
@@ -49,7 +51,7 @@ bool graph_memory_reserve(uint64_t bytes) {
     return false;
 }
 
-/* A graph has ended or memory was trimmed: reserve what is left. */
+/* Lower the reservation after the end of a graph, a failed instantiation or a trim. */
 void graph_memory_update(uint64_t ended) {
     uint64_t driver_bytes = driver_graph_bytes(), over = 0;
     pthread_mutex_lock(&graph_memory.lock);
@@ -74,7 +76,7 @@ void graph_memory_add(CUgraphExec graph, CUcontext context, uint64_t bytes) {
     pthread_mutex_unlock(&graph_memory.lock);
 }
 
-/* Return the bytes of a graph that ends, or of all graphs of a context. */
+/* Remove a graph, or all graphs of a context, and return their bytes. */
 static uint64_t remove_graphs(CUgraphExec graph, CUcontext context) {
     uint64_t bytes = 0;
     pthread_mutex_lock(&graph_memory.lock);
@@ -111,6 +113,6 @@ uint64_t graph_bytes(void) {
 
 void graphs_after_fork(void) {
     pthread_mutex_init(&graph_memory.lock, NULL);
-    graph_memory.first = NULL; /* left to the parent's heap image */
+    graph_memory.first = NULL; /* the child does not free the list of the parent */
     graph_memory.needed = graph_memory.reserved = 0;
 }

@@ -122,14 +122,14 @@ bool ledger_change_references(uint64_t handle, int change, struct entry *gone) {
     return last;
 }
 
-bool ledger_set_flag(const struct entry *entry, uint32_t flag) {
+bool ledger_set_place(const struct entry *entry, uint32_t place) {
     struct shard *shard = shard_of(LEDGER_ADDRESSES, entry->key);
     pthread_mutex_lock(&shard->lock);
     struct entry *slot = slot_of(shard, entry->key);
     bool is_changed = slot && slot->key == entry->key &&
-                      slot->physical_or_generation == entry->physical_or_generation && slot->references != flag;
+                      slot->physical_or_generation == entry->physical_or_generation && slot->references != place;
     if (is_changed)
-        slot->references = flag;
+        slot->references = place;
     pthread_mutex_unlock(&shard->lock);
     return is_changed;
 }
@@ -157,9 +157,16 @@ size_t ledger_list(enum ledger_table table, bool (*wanted)(const struct entry *e
     return count;
 }
 
+void entry_sums_add(struct entry_sums *sums, const struct entry *entry) {
+    bool is_stuck = is_unmovable(entry->kind);
+    sums->bytes += entry->bytes;
+    sums->unmovable += is_stuck ? entry->bytes : 0;
+    sums->evicted += !is_stuck && entry->references == ENTRY_EVICTED ? entry->bytes : 0;
+    sums->on_host += !is_stuck && entry->references ? entry->bytes : 0;
+}
+
 /* Physical memory of the virtual-memory interface belongs to no context and stays. */
-uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted) {
-    uint64_t bytes = 0;
+void ledger_drop_context(CUcontext context, struct entry_sums *ended) {
     for (int table = 0; table < LEDGER_TABLES; table++) {
         if (table == LEDGER_HANDLES || table == LEDGER_MAPPINGS)
             continue;
@@ -172,17 +179,13 @@ uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *e
                     at++;
                     continue;
                 }
-                bytes += entry->bytes;
-                if (is_unmovable(entry->kind))
-                    *unmovable += entry->bytes;
-                else if (entry->references == ENTRY_EVICTED)
-                    *evicted += entry->bytes;
+                entry_sums_add(ended, entry);
+                pool_figures_remove(entry->pool, entry->bytes);
                 remove_at(shard, entry); /* another entry may have moved here: examine it as well */
             }
             pthread_mutex_unlock(&shard->lock);
         }
     }
-    return bytes;
 }
 
 /* Names and mappings of physical memory stand for memory that counts once. */

@@ -28,15 +28,29 @@ struct entry {
     uint64_t key; /* the address or handle; never 0 */
     uint64_t bytes;
     CUcontext context;
-    uint32_t kind;
-    uint32_t references; /* HANDLE: owners and mappings; REDIRECTED, MANAGED: ENTRY_… or 0; GRAPH: launches */
+    uint16_t kind;
+    uint16_t pool;       /* of pool_figures.c: the pool that the program asked; 0: none, or the driver counts it */
+    uint32_t references; /* HANDLE: owners and mappings; REDIRECTED, MANAGED: the place; GRAPH: launches */
     /* HANDLE: the physical memory of a handle or mapping; SWAPPED: the allocation or block; GRAPH: blocks of threads; other
      * kinds: a number that differs between two uses of one address. */
     uint64_t physical_or_generation;
 };
 
-#define ENTRY_EVICTED 1   /* evicted, and not restored since */
-#define ENTRY_UNADVISED 2 /* the driver has no advice about its place yet */
+/* Places of unified memory; 0: it has never been evicted.
+ *
+ * The driver keeps the host pages of restored memory until the memory is freed. The next eviction uses these pages
+ * again. Source: open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_va_block.c: block_populate_pages_cpu allocates the
+ * pages that a block lacks, charged to the process's cgroup, and the end of the block frees them. */
+#define ENTRY_EVICTED 1
+#define ENTRY_RESTORED 2
+
+/* Bytes of entries. */
+struct entry_sums {
+    uint64_t bytes, unmovable, evicted;
+    uint64_t on_host; /* unified memory that has host pages */
+};
+
+void entry_sums_add(struct entry_sums *sums, const struct entry *entry);
 
 enum ledger_table { LEDGER_ADDRESSES, LEDGER_HANDLES, LEDGER_ARRAYS, LEDGER_MAPPINGS, LEDGER_GRAPHS, LEDGER_TABLES };
 
@@ -51,12 +65,19 @@ bool ledger_remove(enum ledger_table table, uint64_t key, struct entry *removed)
 bool ledger_change_references(uint64_t handle, int change, struct entry *removed);
 /* Return the number of copies in `list`, which the caller frees; 0 also when there is no memory for them. */
 size_t ledger_list(enum ledger_table table, bool (*wanted)(const struct entry *entry), struct entry **list);
-/* Change the references of an entry of ADDRESSES. False: it has been removed, or has that value already. */
-bool ledger_set_flag(const struct entry *entry, uint32_t flag);
-/* Return the bytes that ended with the context; add to the other two what of them was unmovable, and what was evicted. */
-uint64_t ledger_drop_context(CUcontext context, uint64_t *unmovable, uint64_t *evicted);
+/* Change the place of an entry of ADDRESSES. False: it has been removed, or is in that place already. */
+bool ledger_set_place(const struct entry *entry, uint32_t place);
+void ledger_drop_context(CUcontext context, struct entry_sums *ended); /* adds what ended with the context */
 void ledger_sum(struct ledger_totals *sum);
 void ledger_after_fork(void);
+
+/* --- refusal.c --- */
+
+/* Log that so many bytes were refused, with the reason. */
+__attribute__((format(printf, 2, 3))) void refusal_log(uint64_t bytes, const char *format, ...);
+void refusal_recovered(uint64_t bytes); /* so many bytes were allocated */
+void refusal_poll(uint64_t now);        /* agent: at least once in a while */
+void refusal_after_fork(void);
 
 /* --- account.c --- */
 
@@ -64,10 +85,15 @@ extern pthread_mutex_t account_lock;
 
 bool account_reserve(uint64_t bytes, bool unmovable); /* false: a limit forbids it; logged */
 bool account_would_fit(uint64_t bytes);
-void account_mark_unmovable(uint64_t bytes); /* of what is reserved already */
-void account_note_evicted(int64_t bytes);    /* off the device; negative: back */
+void account_mark_unmovable(int64_t bytes); /* of what is reserved already; negative: no longer */
+void account_pin(void);                     /* all memory of the process is unmovable from now on */
+void account_note_evicted(int64_t bytes);   /* off the device; negative: back */
+void account_note_on_host(int64_t bytes);   /* unified memory that gets host pages; negative: loses them */
+void account_note_leaving(uint64_t bytes);  /* of those, bytes that have no host pages yet */
 uint64_t account_resident(void);
+uint64_t account_max_eviction(void); /* bytes that may leave the device now */
 void account_release(uint64_t bytes, bool unmovable);
+void account_release_entries(const struct entry_sums *ended);
 void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);
 uint32_t account_own_slot(void);
 /* The agent calls these. */

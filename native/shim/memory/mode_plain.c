@@ -7,7 +7,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
     entry->kind = MEMORY_DEVICE;
     CUresult result = REAL(cuMemAlloc_v2)(address, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        log_message(LOG_ERROR,
+        refusal_log(bytes,
                     "An allocation of %s was refused: the device is full. Memory mode plain moves no memory, so "
                     "this program or another one must free some first.",
                     size_text(bytes).text);

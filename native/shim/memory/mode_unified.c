@@ -1,28 +1,38 @@
-/* The mode "unified": device memory is allocated as unified memory, which the driver moves by page faults and the shim
- * in bulk, by prefetching it.
+/* The mode "unified": device memory is allocated as unified memory. The driver moves it by page faults, and the shim
+ * in bulk, by prefetching it to the host or to the device.
  *
- * No query shows which pages exist. A prefetch makes those that do not exist, on the host too. So an allocation
- * whose touched part is unknown, such as a framework's preallocation, is never prefetched. Its pages move by the
- * driver's own eviction. */
+ * No query shows which pages exist, and a prefetch makes pages that do not exist. So an allocation above 1 GiB and above
+ * a quarter of the device, such as a framework's preallocation, is never prefetched. The driver's own eviction moves its
+ * pages. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
 
 #define MAX_MOVABLE_BYTES (1ull << 30) /* larger ones move only below a quarter of the device */
 #define MIN_ADVISED_BYTES 65536
+#define MAX_UNADVISED 1024
 #define EVICTION_POLL_NS 200000
+#define MAX_EVICTED_BYTES (64ull << 20)      /* requested at a time, because the driver blocks its caller */
 #define PREFETCH_BYTES (1ull << 30)          /* restored at a time before the turn */
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 
 static struct {
     bool evicting; /* under residency_lock, as all fields here */
     uint64_t began, bytes;
+    struct entry leaving;                  /* allocation that is evicted in parts */
+    uint64_t requested;                    /* bytes of it that are leaving or have left */
     _Atomic bool may_be_evicted;           /* some entries may be ENTRY_EVICTED */
-    _Atomic uint32_t unadvised;            /* entries that are ENTRY_UNADVISED, or soon will be */
     uint64_t restore_began, restore_bytes; /* of what is prefetched */
 } transfers;
 
 /* --- allocating ------------------------------------------------------------------------------------------------------ */
+
+/* Allocations without advice. Beyond MAX_UNADVISED, allocations go without it for ever. */
+static struct {
+    pthread_mutex_t lock;
+    struct entry list[MAX_UNADVISED];
+    _Atomic unsigned count;
+} unadvised = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* TGS: pages of guaranteed clients stay on the device, and pages of opportunistic ones are evicted and accessed
  * where they are. Advice is an operation of the legacy stream, so it waits until blocking streams are idle and capture
@@ -42,34 +52,43 @@ static bool advise(CUdeviceptr address, size_t bytes) {
     return is_due;
 }
 
-static bool is_unadvised(const struct entry *entry) {
-    return entry->kind == MEMORY_REDIRECTED && entry->references == ENTRY_UNADVISED;
+static void advise_later(CUdeviceptr address, size_t bytes) {
+    pthread_mutex_lock(&unadvised.lock);
+    if (unadvised.count < MAX_UNADVISED)
+        unadvised.list[unadvised.count++] = (struct entry){.key = address, .bytes = bytes};
+    pthread_mutex_unlock(&unadvised.lock);
+}
+
+/* Return false if the allocation must wait longer. It may have ended. */
+static bool advise_late(const struct entry *allocation) {
+    struct entry found;
+    if (!ledger_find(LEDGER_ADDRESSES, allocation->key, &found) || found.kind != MEMORY_REDIRECTED ||
+        found.bytes != allocation->bytes || !transfer_begin(found.context))
+        return true;
+    bool is_advised = advise((CUdeviceptr)found.key, found.bytes);
+    transfer_end();
+    return is_advised;
 }
 
 /* Agent, outside of a turn: no work is in flight. */
-static void advise_late(void) {
-    struct entry *list;
-    if (!atomic_load(&transfers.unadvised))
+static void advise_all(void) {
+    if (!unadvised.count)
         return;
-    size_t count = ledger_list(LEDGER_ADDRESSES, is_unadvised, &list);
-    for (size_t i = 0; i < count; i++) {
-        if (!transfer_begin(list[i].context))
-            continue;
-        if (advise((CUdeviceptr)list[i].key, list[i].bytes) && ledger_set_flag(&list[i], 0))
-            atomic_fetch_sub(&transfers.unadvised, 1);
-        transfer_end();
-    }
-    free(list);
+    pthread_mutex_lock(&unadvised.lock);
+    for (unsigned i = 0; i < unadvised.count;)
+        if (advise_late(&unadvised.list[i]))
+            unadvised.list[i] = unadvised.list[--unadvised.count];
+        else
+            i++;
+    pthread_mutex_unlock(&unadvised.lock);
 }
 
 /* Allocate unified memory, or device memory where the driver refuses. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
     entry->kind = MEMORY_REDIRECTED;
-    if (result == CUDA_SUCCESS && !advise(*address, bytes)) {
-        entry->references = ENTRY_UNADVISED;
-        atomic_fetch_add(&transfers.unadvised, 1);
-    }
+    if (result == CUDA_SUCCESS && !advise(*address, bytes))
+        advise_later(*address, bytes);
     if (result != CUDA_ERROR_NOT_SUPPORTED)
         return result;
     log_once(LOG_INFO, "allocate device memory, because the driver refuses unified memory");
@@ -78,29 +97,36 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry
 }
 
 static CUresult release(const struct entry *entry) {
-    CUresult result = REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
-    if (result == CUDA_SUCCESS && is_unadvised(entry))
-        atomic_fetch_sub(&transfers.unadvised, 1);
-    return result;
+    return REAL(cuMemFree_v2)((CUdeviceptr)entry->key);
+}
+
+static uint64_t subtract(uint64_t from, uint64_t bytes) {
+    return from > bytes ? from - bytes : 0;
 }
 
 /* --- moving ---------------------------------------------------------------------------------------------------------- */
 
-static bool move(const struct entry *entry, bool to_device) {
+static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, bool to_device) {
     struct transfer_stream *stream = transfer_begin(entry->context);
     if (!stream)
         return false;
-    bool is_requested =
-        REAL(cuMemPrefetchAsync)((CUdeviceptr)entry->key, entry->bytes, to_device ? stream->device : CU_DEVICE_CPU,
-                                 stream->stream) == CUDA_SUCCESS;
+    CUdeviceptr address = (CUdeviceptr)entry->key + offset;
+    bool is_requested = REAL(cuMemPrefetchAsync)(address, bytes, to_device ? stream->device : CU_DEVICE_CPU,
+                                                 stream->stream) == CUDA_SUCCESS;
     stream->is_busy = stream->is_busy || is_requested;
     transfer_end();
-    /* If the allocation has ended, or its address is another's by now, then the ledger is right and a page or two
-     * moved in vain. */
-    if (!is_requested || !ledger_set_flag(entry, to_device ? 0 : ENTRY_EVICTED))
+    return is_requested;
+}
+
+/* Move the first `bytes` of an allocation, which counts as moved as a whole. If the allocation has ended, or its
+ * address is another's by now, then the ledger is right and a page or two moved in vain. */
+static bool move(const struct entry *entry, uint64_t bytes, bool to_device) {
+    bool is_partly_evicted = entry->key == transfers.leaving.key && transfers.requested < transfers.leaving.bytes;
+    uint32_t place = !to_device ? ENTRY_EVICTED : is_partly_evicted ? 0 : ENTRY_RESTORED;
+    if (!request(entry, 0, bytes, to_device) || !ledger_set_place(entry, place))
         return false;
-    if (is_unadvised(entry)) /* a capture has kept the advice away */
-        atomic_fetch_sub(&transfers.unadvised, 1);
+    if (!entry->references != !place)
+        account_note_on_host(place ? (int64_t)entry->bytes : -(int64_t)entry->bytes);
     account_note_evicted(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
     if (!to_device)
         atomic_store(&transfers.may_be_evicted, true);
@@ -120,69 +146,95 @@ static bool is_evicted(const struct entry *entry) {
     return !is_unmovable(entry->kind) && entry->references == ENTRY_EVICTED;
 }
 
-static int largest_first(const void *a, const void *b) {
-    uint64_t one = ((const struct entry *)a)->bytes, two = ((const struct entry *)b)->bytes;
-    return one < two ? 1 : one > two ? -1 : 0;
+/* Restored memory leaves first, because it needs no further host memory. No query shows the last use; a few large
+ * allocations move faster than many small ones. */
+static int eviction_order(const void *a, const void *b) {
+    const struct entry *one = a, *two = b;
+    if (one->references != two->references)
+        return one->references == ENTRY_RESTORED ? -1 : 1;
+    return one->bytes < two->bytes ? 1 : one->bytes > two->bytes ? -1 : 0;
 }
 
-/* No query shows the last use; a few large allocations move faster than many small ones. */
-static void begin_eviction(uint64_t surplus) {
+/* Evict at most `max_bytes` of the rest of the allocation that is leaving. */
+static uint64_t evict_rest(uint64_t max_bytes) {
+    uint64_t bytes = min_u64(transfers.leaving.bytes - transfers.requested, max_bytes);
+    bool is_requested = bytes && request(&transfers.leaving, transfers.requested, bytes, false);
+    /* A refusal means that the program has freed the allocation. */
+    transfers.requested = is_requested ? transfers.requested + bytes : transfers.leaving.bytes;
+    return is_requested ? bytes : 0;
+}
+
+/* Evict one part of `surplus` bytes, and return the part's bytes. */
+static uint64_t evict_part(uint64_t surplus) {
     struct entry *list;
-    size_t count = ledger_list(LEDGER_ADDRESSES, is_on_device, &list);
-    qsort(list, count, sizeof *list, largest_first);
-    for (size_t i = 0; i < count && surplus; i++) {
-        while (i + 1 < count && list[i + 1].bytes >= surplus)
+    uint64_t bytes = evict_rest(MAX_EVICTED_BYTES);
+    size_t count = surplus && bytes < MAX_EVICTED_BYTES ? ledger_list(LEDGER_ADDRESSES, is_on_device, &list) : 0;
+    if (count)
+        qsort(list, count, sizeof *list, eviction_order);
+    for (size_t i = 0; i < count && surplus && bytes < MAX_EVICTED_BYTES; i++) {
+        while (i + 1 < count && list[i + 1].bytes >= surplus && list[i + 1].references == list[i].references)
             i++; /* a smaller one is enough */
-        if (!move(&list[i], false))
+        uint64_t part = min_u64(list[i].bytes, MAX_EVICTED_BYTES - bytes);
+        if (list[i].bytes > account_max_eviction() || !move(&list[i], part, false))
             continue;
-        transfers.bytes += list[i].bytes;
-        surplus -= list[i].bytes < surplus ? list[i].bytes : surplus;
+        transfers.leaving = list[i];
+        transfers.requested = part;
+        bytes += part;
+        surplus = subtract(surplus, list[i].bytes);
     }
-    free(list);
+    if (count)
+        free(list);
     transfers_record();
+    account_note_leaving(transfers.leaving.bytes - transfers.requested);
+    return bytes;
 }
 
+/* The first call moves nothing, so that the page shows the end of the drain before the driver blocks the agent. */
 static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
-    uint64_t resident = account_resident();
+    uint64_t surplus = subtract(account_resident(), target);
     pthread_mutex_lock(&residency_lock);
-    if (!transfers.evicting && resident > target) {
-        advise_late();
+    bool done = !transfers.evicting && !surplus;
+    if (!transfers.evicting && surplus) {
+        transfers.evicting = true;
+        advise_all();
         transfers.began = now;
         transfers.bytes = 0;
-        begin_eviction(resident - target);
-        transfers.evicting = transfers.bytes > 0;
+        *next = now;
+    } else if (transfers.evicting && transfers_are_complete()) {
+        uint64_t bytes = evict_part(surplus);
+        transfers.bytes += bytes;
+        done = !bytes;
+        *next = now + EVICTION_POLL_NS;
+    } else {
+        *next = now + EVICTION_POLL_NS;
     }
-    bool done = !transfers.evicting || transfers_are_complete();
-    if (transfers.evicting && done) {
+    if (done && transfers.bytes) {
         struct gpushare_report *report = &the_page()->report;
         uint64_t took = now_ns() - transfers.began;
         PAGE_ADD(report->evicted_bytes, transfers.bytes);
         PAGE_ADD(report->evicted_ns, took);
         log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(transfers.bytes).text, (double)took / NS_PER_MS);
+        transfers.bytes = 0;
     }
     transfers.evicting = !done;
     pthread_mutex_unlock(&residency_lock);
-    *next = now + EVICTION_POLL_NS;
     return done;
 }
 
-/* Restore as much of `max_bytes` as there is room for. *evicted: the number of evicted entries. */
+/* Restore evicted allocations that fit into `room`, until at least `max_bytes` are requested. *evicted: the number of
+ * evicted entries before. */
 static uint64_t request_restore(uint64_t room, uint64_t max_bytes, size_t *evicted) {
     struct entry *list;
     uint64_t bytes = 0;
     *evicted = ledger_list(LEDGER_ADDRESSES, is_evicted, &list);
     for (size_t i = 0; i < *evicted && bytes < max_bytes; i++) {
-        if (bytes + list[i].bytes > room || !move(&list[i], true))
+        if (bytes + list[i].bytes > room || !move(&list[i], list[i].bytes, true))
             continue;
         bytes += list[i].bytes;
     }
     free(list);
     transfers_record();
     return bytes;
-}
-
-static uint64_t subtract(uint64_t from, uint64_t bytes) {
-    return from > bytes ? from - bytes : 0;
 }
 
 static void finish_prefetch(void) {
@@ -207,7 +259,7 @@ static uint64_t prefetch(uint64_t max_bytes, uint64_t now) {
     uint64_t next = NEVER;
     size_t evicted = 0;
     pthread_mutex_lock(&residency_lock);
-    advise_late();
+    advise_all();
     bool arrived = !transfers.restore_bytes || transfers_are_complete();
     if (arrived)
         finish_prefetch();
@@ -237,6 +289,8 @@ static bool restore(uint32_t word) {
     uint64_t bytes =
         transfers.restore_bytes + request_restore(subtract(total, account_resident()), UINT64_MAX, &evicted);
     transfers.restore_bytes = 0;
+    account_note_leaving(0);
+    transfers.requested = transfers.leaving.bytes; /* no rest of an allocation leaves after the whole came back */
     if (!evicted)
         atomic_store(&transfers.may_be_evicted, false);
     transfers_sync();
@@ -247,9 +301,11 @@ static bool restore(uint32_t word) {
 
 void unified_after_fork(void) {
     transfers.evicting = false;
+    transfers.leaving.bytes = transfers.requested = 0;
     transfers.restore_bytes = 0;
     atomic_store(&transfers.may_be_evicted, false);
-    atomic_store(&transfers.unadvised, 0);
+    pthread_mutex_init(&unadvised.lock, NULL);
+    unadvised.count = 0;
 }
 
 const struct memory_mode mode_unified = {

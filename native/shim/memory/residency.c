@@ -37,8 +37,14 @@ static bool evict(uint64_t now, uint64_t *next) {
     /* Without a coordinator no level shows what the next client needs. */
     bool all = atomic_load(&shim.without_coordinator) && shim.mode->number == GPUSHARE_MEMORY_SWAP;
     uint64_t target = all ? 0 : PAGE_LOAD(the_page()->control.resident_target);
-    if (!shim.mode->evict || (!is_evicting && PAGE_LOAD(the_page()->report.resident) <= target))
+    if (!shim.mode->evict ||
+        (!is_evicting && (PAGE_LOAD(the_page()->report.resident) <= target || !account_max_eviction())))
         return true;
+    if (!is_evicting && shim.mode->number == GPUSHARE_MEMORY_SWAP && bypassing_libraries()) {
+        log_once(LOG_INFO, "keep memory on the device, because a library whose work passes the gate may use it");
+        account_pin();
+        return true;
+    }
     if (shim.mode->is_mapped && is_captured(now)) {
         *next = now + CAPTURE_POLL_NS;
         return false;

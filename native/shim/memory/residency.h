@@ -72,8 +72,23 @@ void transfers_after_fork(void);
 
 /* --- swap/: the program's virtual-memory management in the mode "swap" --- */
 
-bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
-void swap_drop_context(CUcontext context); /* under residency_lock */
+#define MAX_ACCESSES 4
+
+/* The answers to queries of an address, which do not depend on the place of the memory. */
+struct swap_pointer {
+    CUdeviceptr base; /* of the allocation or mapping */
+    uint64_t bytes;
+    uint64_t buffer_id, block_id;
+    CUcontext context; /* NULL for a mapping */
+    CUdevice device;
+    uint64_t handle_types;
+    CUmemAccessDesc access[MAX_ACCESSES];
+    int access_count;
+    bool is_mapping; /* the program's own */
+};
+
+bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found); /* false: the address is not of this mode */
+void swap_drop_context(CUcontext context);                               /* under residency_lock */
 void swap_after_fork(void);
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* the shim moves such memory */
 bool swap_owns_handle(uint64_t handle);
@@ -84,6 +99,11 @@ CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 CUresult swap_unmap(CUdeviceptr address, size_t bytes);
 CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
 CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address);
+/* For calls that let other processes or devices use memory. The caller is inside the gate, so the memory is on the device.
+ * It stays there from the pin to its end. */
+CUmemGenericAllocationHandle swap_driver_handle(CUmemGenericAllocationHandle handle); /* 0: there is none */
+void swap_pin_handle(CUmemGenericAllocationHandle handle);
+void swap_pin_range(CUdeviceptr address, uint64_t bytes);
 CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
 
 #pragma GCC visibility pop

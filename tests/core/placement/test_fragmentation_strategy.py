@@ -1,4 +1,4 @@
-"""Fragmentation gradient descent as the paper defines it, with typical requests learnt from placed clients."""
+"""Tests of fragmentation gradient descent (FGD), with typical requests learnt from placed clients."""
 
 from __future__ import annotations
 

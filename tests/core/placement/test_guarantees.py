@@ -1,4 +1,4 @@
-"""Guarantees of tenants (HiveD), which hold whatever other clients do and whatever fails."""
+"""Tests of tenants' guarantees (HiveD): they hold while guests use idle cells and while devices fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement requests, and the errors for invalid requests."""
+"""Tests of placement requests, and of the errors for invalid requests."""
 
 from __future__ import annotations
 

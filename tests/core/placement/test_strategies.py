@@ -1,4 +1,4 @@
-"""Choice of devices by labels, fit and strategy."""
+"""Tests of the choice of devices by strategy, labels, memory, shares, and device names."""
 
 from __future__ import annotations
 

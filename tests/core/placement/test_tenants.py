@@ -1,4 +1,4 @@
-"""Ceilings of tenants."""
+"""Tests of the ceilings of tenants: share, limit, memory and number of clients."""
 
 from __future__ import annotations
 

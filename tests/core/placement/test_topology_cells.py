@@ -1,4 +1,4 @@
-"""Buddy allocation of topology cells, which splits as few cells as possible and merges free cells."""
+"""Tests of the allocation of topology cells, which splits few cells and merges free cells."""
 
 from __future__ import annotations
 

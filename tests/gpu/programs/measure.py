@@ -1,6 +1,7 @@
-"""Measurement and report of the results and the speed of a program in this folder, with the standard library only.
+"""Measurement and report of a program in this folder: its results and its steps per second.
 
 A program has the same results each time, and prints `SKIP reason` if it cannot run.
+The module uses the standard library only.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class TurnHandlers:
 
     def _evict(self, connection: Connection, request: messages.Evict) -> Any:
         runtime = client_owned_by(self._state, connection, request.client)
-        if runtime.has_unmovable_memory:
+        if runtime.uses_plain_mode:
             raise Conflict(
                 f"client {runtime.client_id} has its memory in mode plain, which cannot leave the device: "
                 "free the memory in the program, or start the program with GPUSHARE_MEMORY_MODE=swap or unified"

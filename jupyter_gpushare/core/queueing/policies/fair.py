@@ -59,10 +59,10 @@ class Fair(VirtualClocks):
         cost = max(one.switch_cost.total for one in (client, other) if one)
         contenders = max((device.contention.count for device in client.device_bindings), default=1)
         paying_seconds = cost / self.settings.switch_overhead * contenders
-        shortest = max(self.settings.min_quantum, cost)
-        longest = MAX_QUANTUM_SECONDS if self.settings.time_quantum == AUTO else quantum
-        round_seconds = max(quantum * _ROUND_QUANTA, paying_seconds, shortest / min(own_weight, other_weight))
-        return min(round_seconds, longest / max(own_weight, other_weight)) * own_weight
+        min_turn = max(self.settings.min_quantum, cost)
+        max_turn = MAX_QUANTUM_SECONDS if self.settings.time_quantum == AUTO else quantum
+        round_seconds = max(quantum * _ROUND_QUANTA, paying_seconds, min_turn / min(own_weight, other_weight))
+        return min(round_seconds, max_turn / max(own_weight, other_weight)) * own_weight
 
 
 class BestEffort(Fair):

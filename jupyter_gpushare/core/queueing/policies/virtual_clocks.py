@@ -19,7 +19,7 @@ class VirtualClocks(Policy):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._clocks: dict[str, float] = {}
-        self._devices: dict[str, float] = {}
+        self._device_clocks: dict[str, float] = {}
 
     def weight(self, client: Client) -> float:
         """Return the seconds of a turn that advance the client's clock by one second."""
@@ -41,7 +41,7 @@ class VirtualClocks(Policy):
         self._clocks[client.id] = max(self.clock(client), clock)
         # The devices of a gang get one clock: a client that waits there already comes before the gang once at most.
         for device in client.device_bindings if len(client.device_bindings) > 1 else ():
-            self._devices[device.info.uuid] = max(self._devices.get(device.info.uuid, 0.0), clock)
+            self._device_clocks[device.info.uuid] = max(self._device_clocks.get(device.info.uuid, 0.0), clock)
 
     def charge(self, client: Client, seconds: float, now: float) -> None:
         super().charge(client, seconds, now)
@@ -52,7 +52,7 @@ class VirtualClocks(Policy):
             ahead = self.run_ahead_seconds(client) / self.weight(client)
             clock = max(began, ended - ahead) if head is None else self.clock(head)
             uuid = device.info.uuid
-            self._devices[uuid] = max(self._devices.get(uuid, 0.0), min(ended, clock))
+            self._device_clocks[uuid] = max(self._device_clocks.get(uuid, 0.0), min(ended, clock))
 
     def remove(self, client: Client) -> None:
         super().remove(client)
@@ -61,14 +61,14 @@ class VirtualClocks(Policy):
     def take_over_state(self, other: Policy) -> None:
         super().take_over_state(other)
         if isinstance(other, VirtualClocks):
-            self._clocks, self._devices = other._clocks, other._devices
+            self._clocks, self._device_clocks = other._clocks, other._device_clocks
 
     def _clock_now(self, device: Device, newcomer: Client, now: float) -> float:
-        clock = self._devices.get(device.info.uuid, 0.0)
-        wanting = [self._clock_in_turn(grant, now) for grant in device.grants if grant.client is not newcomer]
-        if wanting and (head := device.queue.head(now)) is not None:
-            wanting.append(self.clock(head))
-        return max(clock, min(wanting, default=0.0))
+        clock = self._device_clocks.get(device.info.uuid, 0.0)
+        clocks = [self._clock_in_turn(grant, now) for grant in device.grants if grant.client is not newcomer]
+        if clocks and (head := device.queue.head(now)) is not None:
+            clocks.append(self.clock(head))
+        return max(clock, min(clocks, default=0.0))
 
     def _clock_in_turn(self, grant: Grant, now: float) -> float:
         client = grant.client

@@ -1,3 +1,5 @@
+/** SVG paths of a client's lane in the timeline. */
+
 import { LANE_STATES, type IPeriod, type LaneState } from '../../history/lanes';
 
 /** Height of a lane in pixels, and in the units of its paths. */

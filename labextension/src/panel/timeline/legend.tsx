@@ -1,3 +1,5 @@
+/** Legend of the timeline. */
+
 import * as React from 'react';
 
 import { trans } from '../../base/trans';

@@ -1,3 +1,5 @@
+/** Timeline of the panel, with one lane for each client. */
+
 import * as React from 'react';
 
 import { Announcement } from '../../base/announcement';

@@ -1,3 +1,5 @@
+/** Tests of lanes, of their SVG paths, and of TimelineModel. */
+
 import type { HistoryEvent } from '../../base/protocol';
 import { SettingsModel } from '../../base/settings';
 import type { HistoryModel } from '../../history/historyModel';

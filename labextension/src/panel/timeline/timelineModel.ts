@@ -1,3 +1,5 @@
+/** Model of the timeline, from the history and the user's choices. */
+
 import { Signal } from '@lumino/signaling';
 
 import type { SettingsModel } from '../../base/settings';

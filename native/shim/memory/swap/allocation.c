@@ -101,7 +101,7 @@ CUresult swap_allocation_create(uint64_t wanted, struct swap_allocation **made) 
     }
     allocation->bytes = bytes;
     CUresult result = REAL(cuCtxGetDevice)(&device);
-    REAL(cuCtxGetCurrent)(&allocation->context);
+    allocation->context = memory_context();
     if (result == CUDA_SUCCESS)
         result = REAL(cuMemAddressReserve)(&allocation->base, bytes, 0, 0, 0);
     if (result != CUDA_SUCCESS) {

@@ -1,4 +1,4 @@
-/* Blocks of the mode "swap": physical memory that is paged in and out, and its mappings. */
+/* Blocks of the mode "swap": physical memory that is evicted and restored, and its mappings. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
@@ -20,6 +20,14 @@ void block_charge(struct block *block, int64_t bytes) {
     block->charged_bytes += (uint64_t)bytes;
     if (!block->is_resident)
         account_note_evicted(bytes);
+    if (block->is_unmovable)
+        account_mark_unmovable(bytes);
+}
+
+void block_pin(struct block *block) {
+    if (!block->is_unmovable)
+        account_mark_unmovable((int64_t)block->charged_bytes);
+    block->is_unmovable = true;
 }
 
 static void set_resident(struct block *block, bool here) {
@@ -30,12 +38,6 @@ static void set_resident(struct block *block, bool here) {
     account_note_evicted(-change * (int64_t)block->charged_bytes);
 }
 
-static CUcontext current(void) {
-    CUcontext context = NULL;
-    REAL(cuCtxGetCurrent)(&context);
-    return context;
-}
-
 /* An allocation that does not fit on the device would never pass the gate. The driver itself uses the rest. */
 uint64_t swap_capacity(void) {
     return shim.devices[0].memory / 16 * 15;
@@ -44,17 +46,27 @@ uint64_t swap_capacity(void) {
 bool swap_fits(uint64_t bytes) {
     if (bytes + missing + resident <= swap_capacity())
         return true;
-    log_message(LOG_ERROR,
+    refusal_log(bytes,
                 "An allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
-                "%s of this device. Mode unified has no such bound.",
+                "%s of this device. Mode unified has no such bound, on devices that can page unified memory.",
                 size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
     return false;
 }
 
-/* Only a client that has its turn takes room on the device. */
+/* Every driver makes such memory if it has room. */
+static bool is_ordinary(const CUmemAllocationProp *properties) {
+    return !properties->handle_types && !properties->rdma && !properties->compression;
+}
+
+/* Only a client that has its turn takes room on the device. Memory that the driver may refuse for other reasons waits for
+ * the turn, so that the program gets the refusal. */
 static CUresult create_physical(struct block *block, uint64_t wanted) {
     struct shortage room = {0};
     CUresult result = CUDA_SUCCESS;
+    if (!is_running() && !is_ordinary(&block->properties)) {
+        result = shortage_next_turn(&room);
+        room = (struct shortage){0};
+    }
     while (result == CUDA_SUCCESS) {
         if (!is_running()) {
             if (!room.began)
@@ -69,16 +81,25 @@ static CUresult create_physical(struct block *block, uint64_t wanted) {
         result = shortage_wait(&room, wanted);
     }
     shortage_end(&room);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        refusal_log(
+            wanted,
+            "An allocation was refused: the device has no room for %s of it, and no other client has memory there "
+            "that can leave. See jupyter gpushare status.",
+            size_text(wanted).text);
     return result;
 }
 
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
+    static uint64_t next_id = FIRST_BLOCK_ID;
     struct block *block = swap_fits(bytes) ? calloc(1, sizeof *block) : NULL;
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    block->id = next_id;
+    next_id += BLOCK_IDS;
     block->bytes = bytes;
     block->properties = *properties;
-    block->context = current();
+    block->context = memory_context();
     CUresult result = create_physical(block, wanted);
     if (result != CUDA_SUCCESS) {
         free(block);
@@ -102,6 +123,8 @@ void block_destroy(struct block *block) {
         return;
     if (block->handle)
         REAL(cuMemRelease)(block->handle);
+    if (block->is_unmovable)
+        account_mark_unmovable(-(int64_t)block->charged_bytes);
     if (block->is_resident) {
         resident -= block->bytes;
     } else {
@@ -176,7 +199,7 @@ CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, 
                                               mapping->access[at].location.id != access[i].location.id))
             at++;
         if (at == MAX_ACCESSES) {
-            mapping->block->is_unmovable = true;
+            block_pin(mapping->block);
             log_once(LOG_INFO, "keep memory on its device, because more than %d devices have access", MAX_ACCESSES);
             break;
         }
@@ -197,9 +220,9 @@ static bool map_all(struct block *block, CUresult *result) {
     return *result == CUDA_SUCCESS;
 }
 
-/* A block that is stuck halfway keeps its physical memory and counts as missing: it can be paged in or out from
- * there. */
-void block_page_out(struct block *block) {
+/* A block that is stuck halfway keeps its physical memory and counts as missing: from there it can be restored
+ * or evicted. */
+void block_evict(struct block *block) {
     CUresult result = CUDA_SUCCESS;
     for (struct mapping *mapping = block->mappings; mapping && result == CUDA_SUCCESS; mapping = mapping->next)
         result = unmap_real(mapping);
@@ -213,7 +236,7 @@ void block_page_out(struct block *block) {
         set_resident(block, false);
 }
 
-bool block_page_in(struct block *block, CUresult *result) {
+bool block_begin_restore(struct block *block, CUresult *result) {
     if (!block->handle &&
         (*result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0)) != CUDA_SUCCESS) {
         block->handle = 0;
@@ -222,7 +245,7 @@ bool block_page_in(struct block *block, CUresult *result) {
     return map_all(block, result);
 }
 
-void block_loaded(struct block *block) {
+void block_end_restore(struct block *block) {
     set_resident(block, true);
 }
 

@@ -2,7 +2,7 @@
  * blocks are mapped or unmapped.
  *
  * Pinned memory is copied directly; other memory goes through pinned staging buffers, which are filled or emptied
- * here. A block is paged out, or counts as loaded, when the last of its copies has finished and none has failed. */
+ * here. A block is evicted, or counts as resident, when the last of its copies has finished and none has failed. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
@@ -26,28 +26,28 @@ static unsigned next_slot;
 static CUcontext event_context; /* of the events */
 static uint64_t finished_bytes;
 
-static void abort_page_out(struct block *block) {
+static void abort_eviction(struct block *block) {
     log_once(LOG_ERROR, "Memory could not be moved off the device and stays there, so other clients have less room.");
     host_buffer_free(block->copy);
     block->copy = NULL;
-    block->is_unmovable = true;
+    block_pin(block);
 }
 
-static void finish_page_out(struct block *block) {
+static void finish_eviction(struct block *block) {
     if (!block->has_failed)
-        block_page_out(block);
+        block_evict(block);
     if (block->is_resident)
-        abort_page_out(block);
+        abort_eviction(block);
     else
         finished_bytes += block->bytes;
 }
 
-static void finish_page_in(struct block *block) {
+static void finish_restore(struct block *block) {
     if (block->has_failed) {
         log_once(LOG_ERROR, "Memory did not arrive on the device; the shim copies it again.");
         return; /* its copy on the host is kept */
     }
-    block_loaded(block);
+    block_end_restore(block);
     host_buffer_free(block->copy);
     block->copy = NULL;
     finished_bytes += block->bytes;
@@ -73,7 +73,7 @@ static void finish_copy(struct copy_slot *slot) {
         return;
     if (slot->borrowed)
         free_borrowed(slot->borrowed, block->bytes);
-    (slot->out ? finish_page_out : finish_page_in)(block);
+    (slot->out ? finish_eviction : finish_restore)(block);
 }
 
 static void finish_all(void) {
@@ -179,7 +179,7 @@ bool copy_begin(struct transfer_stream *stream, struct block *block, bool out) {
     if (borrowed)
         free_borrowed(borrowed, block->bytes);
     if (out)
-        abort_page_out(block);
+        abort_eviction(block);
     return false;
 }
 

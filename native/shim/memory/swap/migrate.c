@@ -1,24 +1,26 @@
-/* Paging of blocks: out in the agent, a few at a time; in before the turn's first call. */
+/* Eviction, prefetch and restore of swap blocks. The agent evicts and prefetches in batches; a thread restores the rest
+ * at the open gate. */
 #include "memory/swap/swap.h"
 
-#define MAX_BATCH_BYTES (1ull << 30)         /* paged out under one hold of the lock */
-#define MAX_PREFETCH_BYTES (256ull << 20)    /* paged in under one hold of the lock */
+#define MAX_BATCH_BYTES (1ull << 30)         /* evicted under one hold of the lock */
+#define MAX_PREFETCH_BYTES (256ull << 20)    /* prefetched under one hold of the lock */
 #define MAX_PREFETCH_NS (20 * NS_PER_MS)     /* likewise, where the link is slow */
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 #define USE_POLL_NS (1 * NS_PER_MS)          /* between polls of threads that use mapped memory without a turn */
 
 static struct {
     uint64_t bytes, nanoseconds;
-} out;
+} eviction_log;
 
-/* No block is paged out before its copy is complete. */
-static uint64_t page_out_some(uint64_t surplus) {
-    uint64_t requested = 0;
+/* A block is evicted only after its copy is complete. */
+static uint64_t evict_batch(uint64_t surplus) {
+    uint64_t requested = 0, max_bytes = account_max_eviction();
     for (struct block *block = swap_blocks; block && requested < surplus && requested < MAX_BATCH_BYTES;
          block = block->next) {
-        if (block->handle && !block->is_resident) /* stuck halfway, so that its copy is on the host already */
-            block_page_out(block);
-        struct transfer_stream *stream = swap_is_movable(block) ? transfer_begin(block->context) : NULL;
+        if (block->handle && !block->is_resident) /* an earlier eviction stopped after the copy */
+            block_evict(block);
+        bool may_leave = swap_is_movable(block) && block->charged_bytes <= max_bytes - requested;
+        struct transfer_stream *stream = may_leave ? transfer_begin(block->context) : NULL;
         if (!stream)
             continue;
         block->copy = host_buffer_alloc(block->bytes, block->context);
@@ -32,13 +34,15 @@ static uint64_t page_out_some(uint64_t surplus) {
 }
 
 static void log_evicted(void) {
-    if (out.bytes)
-        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(out.bytes).text, (double)out.nanoseconds / NS_PER_MS);
-    out.bytes = out.nanoseconds = 0;
+    if (eviction_log.bytes)
+        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(eviction_log.bytes).text,
+                    (double)eviction_log.nanoseconds / NS_PER_MS);
+    eviction_log.bytes = eviction_log.nanoseconds = 0;
 }
 
-/* The lock is released between batches. A gate that opens meanwhile waits for one batch at most. Nothing leaves once
- * the gate is open, because a thread that passes it has held the lock after the agent. */
+/* The lock is released between batches. A thread that passes the gate meanwhile waits for one batch at most.
+ * No block is evicted while the gate is open: a thread takes residency_lock after it passes the gate, and the agent
+ * checks the gate under that lock. */
 bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t bytes = 0, resident = account_resident();
@@ -46,12 +50,12 @@ bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
     bool is_due = resident > target && !is_open(gate_word()), is_used = is_due && the_gate->has_threads();
     if (is_due && !is_used) {
         uint64_t began = now_ns();
-        bytes = page_out_some(resident - target);
+        bytes = evict_batch(resident - target);
         uint64_t took = now_ns() - began;
         PAGE_ADD(report->evicted_bytes, bytes);
         PAGE_ADD(report->evicted_ns, bytes ? took : 0);
-        out.bytes += bytes;
-        out.nanoseconds += took;
+        eviction_log.bytes += bytes;
+        eviction_log.nanoseconds += took;
     }
     if (!bytes)
         log_evicted();
@@ -69,12 +73,12 @@ bool swap_is_mapped(void) {
     return all;
 }
 
-/* False, with an error in *result: the block cannot be paged in (yet). */
-static bool page_in(struct block *block, CUcontext context, CUresult *result) {
-    if (!block_page_in(block, result))
+/* False, with an error in *result: the block cannot be restored (yet). */
+static bool restore_block(struct block *block, CUcontext context, CUresult *result) {
+    if (!block_begin_restore(block, result))
         return false;
     if (!block->copy) {
-        block_loaded(block);
+        block_end_restore(block);
         return true;
     }
     struct transfer_stream *stream = transfer_begin(context);
@@ -85,20 +89,18 @@ static bool page_in(struct block *block, CUcontext context, CUresult *result) {
     return is_ok;
 }
 
-static bool page_in_all(CUresult *result) {
-    CUcontext current = NULL;
+static bool restore_all(CUresult *result) {
+    CUcontext current = memory_context();
     bool is_ok = true;
-    REAL(cuCtxGetCurrent)(&current);
     for (struct block *block = swap_blocks; block && is_ok; block = block->next)
         if (!block->is_resident)
-            is_ok = page_in(block, block->context ? block->context : current, result);
+            is_ok = restore_block(block, block->context ? block->context : current, result);
     return is_ok;
 }
 
-/* Nothing arrives in a context that has failed, and the program's own call must return that error. */
+/* A failed context accepts no copy, so the program's own call must return the error. */
 static bool is_unrecoverable(void) {
-    CUcontext current = NULL;
-    REAL(cuCtxGetCurrent)(&current);
+    CUcontext current = memory_context();
     struct transfer_stream *stream = current ? transfer_begin(current) : NULL;
     if (!stream)
         return false;
@@ -115,8 +117,8 @@ static uint64_t free_bytes_for(const struct block *block) {
     return room;
 }
 
-/* A part of the blocks at a time: a thread that opens the gate meanwhile waits for that part, and pages in the rest. */
-static uint64_t page_in_some(uint64_t max_bytes, uint64_t end) {
+/* Restore one batch. A thread that passes the gate meanwhile waits for this batch and restores the rest. */
+static uint64_t restore_batch(uint64_t max_bytes, uint64_t end) {
     uint64_t requested = 0, charged_bytes = account_resident(), room = 0;
     CUresult result;
     for (struct block *block = swap_blocks; block && requested < MAX_PREFETCH_BYTES; block = block->next) {
@@ -125,7 +127,7 @@ static uint64_t page_in_some(uint64_t max_bytes, uint64_t end) {
         if (!requested)
             room = free_bytes_for(block);
         if (now_ns() > end || requested + block->bytes > room || charged_bytes + block->charged_bytes > max_bytes ||
-            !page_in(block, block->context, &result))
+            !restore_block(block, block->context, &result))
             break;
         requested += block->bytes;
         charged_bytes += block->charged_bytes;
@@ -138,7 +140,7 @@ uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
     pthread_mutex_lock(&residency_lock);
     if (max_bytes && swap_missing_bytes() && !is_open(gate_word())) {
         uint64_t began = now_ns();
-        next = page_in_some(max_bytes, began + MAX_PREFETCH_NS) ? now : now + FREE_MEMORY_POLL_NS;
+        next = restore_batch(max_bytes, began + MAX_PREFETCH_NS) ? now : now + FREE_MEMORY_POLL_NS;
         transfers_report_restored(finish_copies(), began);
     }
     pthread_mutex_unlock(&residency_lock);
@@ -153,7 +155,7 @@ bool swap_restore(uint32_t word) {
     bool all = !swap_missing_bytes();
     if (!all) {
         uint64_t began = now_ns();
-        bool requested = page_in_all(&result);
+        bool requested = restore_all(&result);
         transfers_report_restored(finish_copies(), began);
         all = requested && !swap_missing_bytes();
         if (!all && result != CUDA_ERROR_OUT_OF_MEMORY) {

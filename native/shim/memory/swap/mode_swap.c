@@ -29,21 +29,6 @@ static CUresult release(const struct entry *entry) {
     return result;
 }
 
-bool swap_find_allocation(CUdeviceptr address, CUdeviceptr *base, size_t *bytes) {
-    bool known = false;
-    pthread_mutex_lock(&residency_lock);
-    struct swap_allocation *allocation = swap_allocation_at(address);
-    if (allocation) {
-        *base = allocation->base;
-        *bytes = allocation->bytes;
-        if (allocation->slab)
-            slab_find(allocation, address, base, bytes);
-        known = *bytes != 0;
-    }
-    pthread_mutex_unlock(&residency_lock);
-    return known;
-}
-
 /* Discard what ends with a context. residency_lock is held. */
 void swap_drop_context(CUcontext context) {
     struct swap_allocation *allocation;

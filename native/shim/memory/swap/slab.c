@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-#define UNIT_BYTES 512ull
-#define SLAB_UNITS (GRANULE_BYTES / UNIT_BYTES)
+#define SLAB_UNITS (GRANULE_BYTES / SLAB_UNIT_BYTES)
 #define SLAB_WORDS (SLAB_UNITS / 64)
 
 struct slab {
@@ -59,10 +58,9 @@ static CUresult slab_create(struct slab **made) {
 }
 
 CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocation **allocation) {
-    uint64_t units = (bytes + UNIT_BYTES - 1) / UNIT_BYTES, at = SLAB_UNITS;
-    CUcontext context = NULL;
+    uint64_t units = (bytes + SLAB_UNIT_BYTES - 1) / SLAB_UNIT_BYTES, at = SLAB_UNITS;
+    CUcontext context = memory_context();
     struct slab *slab;
-    REAL(cuCtxGetCurrent)(&context);
     for (slab = slabs; slab; slab = slab->next) {
         if (slab->allocation->context != context || slab->free < units)
             continue;
@@ -84,7 +82,7 @@ CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocat
     slab->free -= units;
     slab->hint = at + units < SLAB_UNITS ? at + units : 0;
     block_charge(slab->allocation->blocks[0], (int64_t)bytes);
-    *address = slab->allocation->base + at * UNIT_BYTES;
+    *address = slab->allocation->base + at * SLAB_UNIT_BYTES;
     *allocation = slab->allocation;
     return CUDA_SUCCESS;
 }
@@ -101,7 +99,8 @@ void slab_discard(struct swap_allocation *allocation) {
 
 CUresult slab_free(struct swap_allocation *allocation, CUdeviceptr address, uint64_t bytes) {
     struct slab *slab = allocation->slab;
-    uint64_t units = (bytes + UNIT_BYTES - 1) / UNIT_BYTES, at = (address - allocation->base) / UNIT_BYTES;
+    uint64_t units = (bytes + SLAB_UNIT_BYTES - 1) / SLAB_UNIT_BYTES,
+             at = (address - allocation->base) / SLAB_UNIT_BYTES;
     for (uint64_t i = 0; i < units; i++)
         set(slab->used, at + i, false);
     set(slab->starts, at, false);
@@ -114,9 +113,9 @@ CUresult slab_free(struct swap_allocation *allocation, CUdeviceptr address, uint
     return swap_allocation_destroy(allocation);
 }
 
-void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CUdeviceptr *base, size_t *bytes) {
+void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CUdeviceptr *base, uint64_t *bytes) {
     const struct slab *slab = allocation->slab;
-    uint64_t at = (address - allocation->base) / UNIT_BYTES, end;
+    uint64_t at = (address - allocation->base) / SLAB_UNIT_BYTES, end;
     *bytes = 0;
     if (!get(slab->used, at))
         return;
@@ -124,8 +123,8 @@ void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CU
         at--;
     for (end = at + 1; end < SLAB_UNITS && get(slab->used, end) && !get(slab->starts, end);)
         end++;
-    *base = allocation->base + at * UNIT_BYTES;
-    *bytes = (end - at) * UNIT_BYTES;
+    *base = allocation->base + at * SLAB_UNIT_BYTES;
+    *bytes = (end - at) * SLAB_UNIT_BYTES;
 }
 
 void slabs_after_fork(void) {

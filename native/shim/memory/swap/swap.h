@@ -14,7 +14,10 @@
 #define GRANULE_BYTES (2ull << 20) /* the driver's granularity, for every device so far */
 /* A block of a large allocation has at most this size, so that evicted blocks soon make room for other clients. */
 #define MAX_BLOCK_BYTES (64ull << 20)
-#define MAX_ACCESSES 4
+#define SLAB_UNIT_BYTES 512ull      /* of small allocations */
+#define FIRST_BLOCK_ID (1ull << 62) /* above all numbers of the driver */
+/* Numbers for each block: one for each small allocation of a slab. */
+#define BLOCK_IDS (GRANULE_BYTES / SLAB_UNIT_BYTES)
 
 /* The contents of an evicted block. */
 struct host_buffer {
@@ -35,6 +38,7 @@ struct mapping {
 };
 
 struct block {
+    uint64_t id; /* never used again */
     uint64_t bytes;
     uint64_t charged_bytes; /* of `bytes`, in the client's account */
     CUcontext context;      /* in which it is copied; NULL: it has ended */
@@ -69,12 +73,13 @@ bool swap_fits(uint64_t bytes); /* it could be on the device together with all p
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made);
 void block_destroy(struct block *block); /* unless the program names or maps it */
 void block_charge(struct block *block, int64_t bytes);
+void block_pin(struct block *block); /* it stays on the device until its end */
 CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made);
 CUresult block_unmap(struct mapping *mapping);
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count);
-bool block_page_in(struct block *block, CUresult *result); /* gets physical memory, mapped, without contents */
-void block_loaded(struct block *block);                    /* the contents are there too */
-void block_page_out(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
+bool block_begin_restore(struct block *block, CUresult *result); /* gets physical memory, mapped, without contents */
+void block_end_restore(struct block *block);                     /* the contents are there too */
+void block_evict(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
 bool swap_is_movable(const struct block *block);
 uint64_t swap_missing_bytes(void);
 
@@ -87,9 +92,14 @@ struct swap_allocation *swap_allocation_of_context(CUcontext context); /* one of
 void swap_allocations_after_fork(void);
 CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocation **allocation);
 CUresult slab_free(struct swap_allocation *allocation, CUdeviceptr address, uint64_t bytes);
-void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
+void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CUdeviceptr *base, uint64_t *bytes);
 void slab_discard(struct swap_allocation *allocation);
 void slabs_after_fork(void);
+
+/* --- vmm.c: the program's own mappings --- */
+
+struct mapping *swap_mapping_at(CUdeviceptr address); /* NULL: there is none */
+void swap_vmm_after_fork(void);
 
 /* --- migrate.c --- */
 
@@ -101,7 +111,7 @@ uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now);
 /* --- copy.c --- */
 
 /* Begin to copy the contents of a block to `copy` or from it. False: no copy of it is under way. When all copies
- * have finished the block is paged out, or loaded. */
+ * have finished, the block is evicted or resident. */
 bool copy_begin(struct transfer_stream *stream, struct block *block, bool out);
 uint64_t finish_copies(void); /* waits for all copies; the bytes of blocks that have finished since the last call */
 void copies_drop_context(CUcontext context);
@@ -118,7 +128,6 @@ void host_buffers_drop_context(CUcontext context); /* pinned buffers that no blo
 void host_buffer_unpinned(struct host_buffer *buffer);
 void host_buffers_after_fork(void);
 void swap_blocks_after_fork(void);
-void swap_vmm_after_fork(void);
 
 #pragma GCC visibility pop
 

@@ -1,18 +1,35 @@
 /* The program's own virtual-memory management in the mode "swap": its physical memory is blocks of the shim, which
- * have handles of the shim. Memory that other processes may share, or that is not on a device, passes: see
- * hooks/vmm_and_arrays.c. */
+ * have handles of the shim. Memory that other processes or devices use stays on the device. Memory that the shim cannot
+ * make passes: see hooks/vmm_and_arrays.c. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define OURS (1ull << 62) /* the driver's handles are addresses */
 
 static struct mapping **mappings; /* of the program, in the order of their addresses */
 static uint64_t count, room;
 
+/* These modules register memory of the device by its address, without a call to CUDA. Such memory cannot move. */
+static bool has_module_for_rdma(void) {
+    static const char *const modules[] = {"/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem",
+                                          "/sys/module/nvidia_fs", "/sys/module/gdrdrv"};
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
+        if (access(modules[i], F_OK) == 0)
+            return true;
+    return false;
+}
+
+/* Only the driver can map a pool of tiles, the usage of memory for sparse arrays. */
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags) {
-    return shim.mode->number == GPUSHARE_MEMORY_SWAP && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
-           !properties->handle_types && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !flags;
+    if (shim.mode->number != GPUSHARE_MEMORY_SWAP || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->usage || flags)
+        return false;
+    if (!properties->rdma || !has_module_for_rdma())
+        return true;
+    log_once(LOG_INFO, "keep memory for GPUDirect RDMA on its device, because a module of this host may register it");
+    return false;
 }
 
 static struct block *block_of(uint64_t name) {
@@ -34,7 +51,7 @@ static uint64_t above(CUdeviceptr address) {
     return low;
 }
 
-static struct mapping *around(CUdeviceptr address) {
+struct mapping *swap_mapping_at(CUdeviceptr address) {
     uint64_t at = above(address);
     return at && address - mappings[at - 1]->address < mappings[at - 1]->bytes ? mappings[at - 1] : NULL;
 }
@@ -45,7 +62,7 @@ bool swap_owns_handle(uint64_t name) {
 
 bool swap_owns_mapping(CUdeviceptr address) {
     pthread_mutex_lock(&residency_lock);
-    bool known = around(address) != NULL;
+    bool known = swap_mapping_at(address) != NULL;
     pthread_mutex_unlock(&residency_lock);
     return known;
 }
@@ -107,6 +124,22 @@ CUresult swap_release(CUmemGenericAllocationHandle handle) {
     return result;
 }
 
+CUmemGenericAllocationHandle swap_driver_handle(CUmemGenericAllocationHandle handle) {
+    pthread_mutex_lock(&residency_lock);
+    struct block *block = block_of(handle);
+    CUmemGenericAllocationHandle found = block ? block->handle : 0;
+    pthread_mutex_unlock(&residency_lock);
+    return found;
+}
+
+void swap_pin_handle(CUmemGenericAllocationHandle handle) {
+    pthread_mutex_lock(&residency_lock);
+    struct block *block = block_of(handle);
+    if (block)
+        block_pin(block);
+    pthread_mutex_unlock(&residency_lock);
+}
+
 CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle) {
     pthread_mutex_lock(&residency_lock);
     struct block *block = block_of(handle);
@@ -121,7 +154,7 @@ CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         }
     }
     bool free_there =
-        !around(address) && (above(address) == count || mappings[above(address)]->address >= address + bytes);
+        !swap_mapping_at(address) && (above(address) == count || mappings[above(address)]->address >= address + bytes);
     if (count == room)
         result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (block && block->program_references && bytes && offset + bytes <= block->bytes &&
@@ -185,7 +218,7 @@ CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *a
 
 CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address) {
     pthread_mutex_lock(&residency_lock);
-    struct mapping *mapping = around(address);
+    struct mapping *mapping = swap_mapping_at(address);
     if (mapping) {
         mapping->block->program_references++;
         *handle = mapping->block->program_handle;

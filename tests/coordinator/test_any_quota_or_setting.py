@@ -1,4 +1,4 @@
-"""Random values of quotas and settings, which are accepted or refused without another exception."""
+"""Tests of quotas and settings with random values: each is accepted, or refused with Refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["share", "limit", "memory", "resident", "service", "x"]), values, max_size=5))
-def test_any_quota_is_one_or_is_refused(changes: dict[str, object]) -> None:
+def test_random_quota_is_valid_or_refused(changes: dict[str, object]) -> None:
     with contextlib.suppress(Refused):
         quota = Quota().with_changes(parse_quota(changes))
         assert 0 <= quota.share <= quota.limit <= 1 and quota.service in ("online", "offline")
@@ -39,7 +39,7 @@ words = values | st.text("{}[]():,'\"x10=. ", max_size=12)
 
 @given(st.dictionaries(st.sampled_from([*LIVE, "x"]), words, max_size=3))
 @example({"default_quota": "{[]: 1}"})
-def test_any_setting_is_one_or_is_refused(changes: dict[str, object]) -> None:
+def test_random_setting_is_valid_or_refused(changes: dict[str, object]) -> None:
     with contextlib.suppress(Refused):
         settings = LiveSettings(GpuShare()).with_changes(changes)
         assert settings.core_settings().time_quantum == "auto" or settings.core_settings().time_quantum >= 0.001

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .turn_audit import SimulatedClient, TurnAudit
 
 
-class Agent(Process, EventOwner):
+class SimulatedProcess(Process, EventOwner):
     """Process of a client in virtual time."""
 
     def __init__(self, host: TurnAudit, client: SimulatedClient, pid: int, devices: tuple[str, ...]) -> None:
@@ -53,7 +53,7 @@ class Agent(Process, EventOwner):
     # --- steps
 
     def wake(self) -> None:
-        """Step as soon as the simulated kernel schedules the process."""
+        """Step as soon as the simulated operating system schedules the process."""
         self._schedule_step(self.clock.now + self.random.expovariate(8000.0))
 
     def _schedule_step(self, due: float) -> None:
@@ -90,7 +90,7 @@ class Agent(Process, EventOwner):
         self.host.on_stepped(self)
 
     def change_waiting(self, change: int) -> None:
-        """Change the number of threads at the gate."""
+        """Change the number of threads that wait at the gate."""
         self.waiting += change
         if self.waiting == max(change, 0):
             self.wake()
@@ -148,7 +148,10 @@ class Agent(Process, EventOwner):
 
     @property
     def may_enter(self) -> bool:
-        """True if a thread waits and the permit allows a turn."""
+        """True if a thread waits outside of a turn and the process may enter.
+
+        Either the permit allows a turn, or the process takes turns without a coordinator.
+        """
         if not self.waiting or self.phase != OUT or self.is_without_coordinator:
             return self.waiting > 0 and self.phase == OUT
         is_current = self.host.rings_doorbell and self.link.state == CONNECTED

@@ -1,4 +1,7 @@
-"""Tests of stopped and refused programs: turns go on without them. `tests/chaos/` has the kills."""
+"""Tests of a stopped program and of a refused program.
+
+A stopped program that is next loses its permit, and the others go on. A refused program has turns by the turn lock.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,51 @@
+"""Fields and notes of a client in the snapshot about the host memory for what leaves its devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.residency.residency_plan import clients_without_backing
+from ...core.state.model import Client
+from ...units import format_size
+from ..host.user_database import user_name
+from ..monitoring.host_backing import HostBacking
+
+_LIMIT_REACHED = "because the memory limit of its container or service is reached"
+
+
+def memory_fields(client: Client, backing: HostBacking) -> dict[str, Any]:
+    """Return fields of a client in the snapshot, in bytes.
+
+    `max_evicted` is null if no cgroup of the client has a memory limit. `cgroup` is the one with the least room.
+    """
+    return {
+        "memory_backing": backing.allocatable,
+        "max_evicted": backing.max_evicted,
+        "unbacked": client.memory_use.unbacked,
+        "cgroup": backing.cgroup or None,
+        "cgroup_is_known": backing.is_known,
+        "wait_reason": wait_reason(client),
+    }
+
+
+def memory_notes(client: Client, backing: HostBacking) -> list[str]:
+    """Return notes for the client's user about memory that cannot leave its devices."""
+    notes = []
+    if client.memory_use.unbacked:
+        notes.append(
+            f"{format_size(client.memory_use.unbacked)} of its memory cannot leave the GPU, {_LIMIT_REACHED} "
+            f"({backing.cgroup}), so other clients may have to wait: free memory, or raise the limit"
+        )
+    if reason := wait_reason(client):
+        notes.append(f"waits for room: {reason}")
+    return notes
+
+
+def wait_reason(client: Client) -> str:
+    """Return for the client's user why the client cannot be next now, or "" if it can."""
+    if not client.is_short_of_room:
+        return ""
+    first, *others = clients_without_backing(client)
+    owner = first.label or first.id if first.user == client.user else f"a client of {user_name(first.user)}"
+    more = f" and memory of {len(others)} other client(s)" if others else ""
+    return f"{format_size(first.memory_use.unbacked)} of {owner}{more} cannot leave the GPU, {_LIMIT_REACHED}"

@@ -1,0 +1,119 @@
+"""Facts about green contexts, and about calls without a current context (see test_facts.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .harness import MIB, NON_BLOCKING, Cuda, on_driver
+from .test_facts import THREAD_LOCAL, in_thread
+
+DEFAULT_STREAM = 1
+IN_USE, INVALID_CONTEXT, NOT_READY, UNSUPPORTED = 216, 201, 600, 900
+
+
+def green_context(cuda: Cuda) -> tuple[Any, Any]:
+    """Return a green context with a part of the device, and its context."""
+    kind = cuda.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    groups, _, _ = cuda.cuDevSmResourceSplitByCount(1, cuda.cuDeviceGetDevResource(cuda.device, kind), 0, 8)
+    description = cuda.cuDevResourceGenerateDesc(groups, 1)
+    green = cuda.cuGreenCtxCreate(description, cuda.device, DEFAULT_STREAM)
+    return green, cuda.cuCtxFromGreenCtx(green)
+
+
+@on_driver()
+def test_a_green_context_is_current_in_one_thread_only(cuda: Cuda) -> None:
+    """A thread cannot make a green context current that is current in another thread.
+
+    Source: documentation of cuGreenCtxCreate ("can be current to only one thread at a time") and of
+    CUDA_ERROR_CONTEXT_ALREADY_IN_USE. Not yet seen on a GPU.
+    """
+    _, context = green_context(cuda)
+    cuda.cuCtxPushCurrent(context)
+    assert in_thread(lambda: cuda.code("cuCtxPushCurrent", context)) == IN_USE
+    cuda.cuCtxPopCurrent()
+    assert in_thread(lambda: cuda.code("cuCtxPushCurrent", context)) == 0
+
+
+@on_driver()
+def test_a_made_stream_needs_no_current_context(cuda: Cuda) -> None:
+    """A thread without a current context can query a stream that the program has made, and record events in it. A
+    default stream needs a current context, which gives it its meaning.
+
+    Source: NVIDIA/cccl, libcudacxx/include/cuda/__stream/stream_ref.h (is_done, event_ref::record) and #10889. Not yet
+    seen on a GPU.
+    """
+    stream, event = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuEventCreate(2)
+    word, flag = cuda.host_flag()
+    cuda.launch("wait_flag", flag, 1, stream=stream)
+    assert in_thread(lambda: cuda.code("cuStreamQuery", stream)) == NOT_READY
+    assert in_thread(lambda: cuda.code("cuEventRecord", event, stream)) == 0
+    assert in_thread(lambda: int(cuda.cuStreamIsCapturing(stream))) == 0
+    assert in_thread(lambda: cuda.code("cuStreamQuery", cuda.driver.CUstream(1))) == INVALID_CONTEXT
+    word.value = 1
+    cuda.cuEventSynchronize(event)
+
+
+@on_driver()
+def test_streams_have_a_green_context_and_a_primary_context(cuda: Cuda) -> None:
+    """cuStreamGetCtx_v2 returns the primary context and the green context of a made stream and of a default stream.
+
+    Source: documentation of cuStreamGetCtx_v2. Not yet seen on a GPU.
+    """
+    green, context = green_context(cuda)
+    stream = cuda.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0)
+    plain = cuda.cuStreamCreate(NON_BLOCKING)
+    found = [cuda.cuStreamGetCtx_v2(stream), cuda.cuStreamGetCtx_v2(plain)]
+    cuda.cuCtxPushCurrent(context)
+    found.append(cuda.cuStreamGetCtx_v2(0))
+    cuda.cuCtxPopCurrent()
+    home = int(cuda.context)
+    assert [(int(one), int(other)) for one, other in found] == [(home, int(green)), (home, 0), (home, int(green))]
+
+
+@on_driver()
+def test_an_event_of_the_primary_context_covers_a_green_context(cuda: Cuda) -> None:
+    """cuGreenCtxRecordEvent records an event of the primary context behind all work of the green context, its default
+    stream included, from a thread in which the green context is not current.
+
+    Source: documentation of cuGreenCtxRecordEvent ("from the same primary context"). Not yet seen on a GPU.
+    """
+    green, context = green_context(cuda)
+    word, flag = cuda.host_flag()
+    event = cuda.cuEventCreate(2)
+    cuda.cuCtxPushCurrent(context)
+    cuda.launch("wait_flag", flag, 1)
+    assert in_thread(lambda: cuda.code("cuGreenCtxRecordEvent", green, event)) == 0
+    assert cuda.code("cuEventQuery", event) == NOT_READY
+    word.value = 1
+    cuda.cuEventSynchronize(event)
+    cuda.cuCtxPopCurrent()
+
+
+@on_driver()
+def test_an_event_of_a_green_context_disturbs_its_captures(cuda: Cuda) -> None:
+    """cuGreenCtxRecordEvent returns 900 while a stream of the green context captures, and the capture is lost.
+
+    Source: documentation of cuGreenCtxRecordEvent. Not yet seen on a GPU.
+    """
+    green, _ = green_context(cuda)
+    stream, event = cuda.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0), cuda.cuEventCreate(2)
+    cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(THREAD_LOCAL))
+    assert cuda.code("cuGreenCtxRecordEvent", green, event) == UNSUPPORTED
+    assert cuda.code("cuStreamEndCapture", stream) != 0
+
+
+@on_driver()
+def test_memory_of_a_green_context_is_that_of_the_primary_context(cuda: Cuda) -> None:
+    """Memory that is allocated while a green context is current outlives the green context.
+
+    Source: documentation of cuCtxFromGreenCtx ("does not create a new independent context"). Not yet seen on a GPU.
+    """
+    green, context = green_context(cuda)
+    cuda.cuCtxPushCurrent(context)
+    memory = cuda.cuMemAlloc(MIB)
+    cuda.launch("fill_f32", memory, 5.0, 16)
+    cuda.cuCtxSynchronize()
+    cuda.cuCtxPopCurrent()
+    cuda.cuGreenCtxDestroy(green)
+    assert cuda.read_f32(memory, 15) == 5.0
+    cuda.cuMemFree(memory)

@@ -1,0 +1,41 @@
+"""Tests of an unchanged PyTorch with CUDA on the simulated device, without and with the shim."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import FrameworkHost
+
+MODES = ["", "unified", "swap", "plain"]  # without the shim, and the memory modes
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pytorch_finds_the_device_and_copies_keep_every_bit(host: FrameworkHost, mode: str) -> None:
+    program = host.torch("one", mode)
+    assert program.run("torch.cuda.is_available(), torch.cuda.device_count()") == [True, 1]
+    program.run("there = torch.arange(1 << 20, dtype=torch.int32).cuda()")
+    assert program.run("torch.equal(there.cpu(), torch.arange(1 << 20, dtype=torch.int32))")
+    assert list(host.clients()) == (["one"] if mode else [])
+
+
+def test_a_launch_reports_once_that_nothing_is_computed(host: FrameworkHost) -> None:
+    program = host.torch("one")
+    program.run("there = torch.zeros(4).cuda(); there += 1; there += 1; torch.cuda.synchronize()")
+    assert "".join(program.errors).count("Kernels are not computed") == 1
+    assert len(host.executions(program)) >= 3
+
+
+def test_a_training_step_runs_with_products_convolutions_and_normalisations(host: FrameworkHost) -> None:
+    """The losses are undefined, but each layer submits work to the device."""
+    program = host.torch("one")
+    program.run(
+        "nn = torch.nn\n"
+        "model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(7200, 10)).cuda()\n"
+        "optimiser = torch.optim.SGD(model.parameters())\n"
+        "images, labels = torch.zeros(4, 3, 32, 32).cuda(), torch.zeros(4, dtype=torch.long).cuda()\n"
+        "nn.functional.cross_entropy(model(images), labels).backward()\n"
+        "optimiser.step()\n"
+        "torch.cuda.synchronize()\n"
+    )
+    assert not [line for line in program.errors if "not simulated" in line]
+    assert len(host.executions(program)) > 20

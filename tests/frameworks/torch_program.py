@@ -1,0 +1,19 @@
+"""Program with PyTorch that a test controls: it reads lines of Python and answers with lines of JSON.
+
+It runs in the environment of the frameworks, so it imports nothing but PyTorch and files of this folder.
+The program ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "native"))
+
+from cuda_client import main
+
+if __name__ == "__main__":
+    main({"torch": torch})

@@ -1,0 +1,58 @@
+"""Tests of libraries whose work may pass the gate: they are reported, and mode "swap" evicts nothing any more."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.wire import page as pages
+
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+
+MIB = 1 << 20
+FILES = {"NVDEC": "libnvcuvid.so.1", "NVENC": "libnvidia-encode.so.1", "OptiX": "libnvoptix.so.1"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with empty libraries of these names."""
+    (tmp_path / "empty.c").touch()
+    for name in FILES.values():
+        subprocess.run(["cc", "-shared", "-o", str(tmp_path / name), str(tmp_path / "empty.c")], check=True)
+    return tmp_path
+
+
+def reported(process: ProcessConnection) -> list[str]:
+    return pages.bypassing_libraries(process.page.report.bypassing_libraries)
+
+
+def test_loaded_libraries_are_reported(client: CudaClient, process: ProcessConnection, folder: Path) -> None:
+    client.begin(process, 1)
+    assert reported(process) == []
+    found = []
+    for name, file in FILES.items():
+        client.run(f"ctypes.CDLL({str(folder / file)!r}) and None")
+        found.append(name)
+        wait_until(lambda: reported(process) == found, what=name)
+
+
+def test_mode_swap_keeps_the_memory_of_such_a_process(
+    machine: NativeHost, coordinator: ScriptedCoordinator, folder: Path
+) -> None:
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
+    report = process.page.report
+    process.open(1)
+    assert client.run(f"[cuda.alloc({4 * MIB})[0], cuda.spin()]") == [0, 0]
+    process.page.control.resident_target = 0
+    process.drain(1)
+    wait_until(lambda: report.resident == 0, what="the eviction")
+    client.run(f"ctypes.CDLL({str(folder / FILES['NVDEC'])!r}) and None")
+    process.open(2)
+    assert client.run("cuda.spin()") == 0
+    process.drain(2)
+    wait_until(lambda: report.unmovable == 4 * MIB, what="memory that is unmovable")
+    assert report.resident == 4 * MIB and report.evicted_bytes == 4 * MIB
+    assert "keep memory on the device" in machine.log_text()

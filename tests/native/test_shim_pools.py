@@ -1,0 +1,76 @@
+"""Tests of a pool's figures: memory that the program asks a pool for counts, wherever the shim has put it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_gpushare.wire.quotas import MEMORY_MODES
+
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ScriptedCoordinator
+
+RESERVED, RESERVED_HIGH, USED, USED_HIGH = 5, 6, 7, 8  # CUmemPool_attribute
+SETUP = """
+def figure(pool, attribute):
+    value = c_uint64()
+    assert cuda.cuMemPoolGetAttribute(pool, attribute, byref(value)) == 0
+    return value.value >> 20
+def default_pool():
+    pool = c_void_p()
+    assert cuda.cuDeviceGetDefaultMemPool(byref(pool), 0) == 0
+    return pool
+def new_pool():
+    pool, properties = c_void_p(), (ctypes.c_uint32 * 22)(1, 0, 1, 0)  # pinned memory of device 0
+    assert cuda.cuMemPoolCreate(byref(pool), properties) == 0
+    return pool
+def take(pool, size):
+    status, address = cuda.alloc(size << 20, 'cuMemAllocFromPoolAsync', pool, None)
+    assert status == 0
+    return address
+def give(address):
+    assert cuda.cuMemFreeAsync(c_uint64(address), None) == 0
+    cuda.cuCtxSynchronize()
+"""
+
+
+@pytest.fixture(params=MEMORY_MODES)
+def program(
+    machine: NativeHost, coordinator: ScriptedCoordinator, request: pytest.FixtureRequest
+) -> Iterator[CudaClient]:
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=request.param)
+    process.open(1)
+    client.run("import ctypes")
+    client.run(SETUP)
+    yield client
+
+
+def test_memory_of_a_pool_counts_while_it_is_in_use(program: CudaClient) -> None:
+    program.run("pool = default_pool(); status, one = cuda.alloc(40 << 20, 'cuMemAllocAsync', None)")
+    program.run("two = take(pool, 20)")
+    assert program.run(f"figure(pool, {USED}), figure(pool, {USED_HIGH})") == [60, 60]
+    assert program.run(f"figure(pool, {RESERVED}) >= 60 and figure(pool, {RESERVED_HIGH}) >= 60")
+    program.run("give(one)")
+    assert program.run(f"figure(pool, {USED}), figure(pool, {USED_HIGH})") == [20, 60]
+    assert program.run(f"cuda.cuMemPoolSetAttribute(pool, {USED_HIGH}, byref(c_uint64()))") == 0
+    assert program.run(f"figure(pool, {USED_HIGH})") == 20
+    assert program.run("cuda.free(two)") == 0
+    assert program.run(f"figure(pool, {USED})") == 0
+
+
+def test_pools_have_figures_of_their_own(program: CudaClient) -> None:
+    program.run("pools = [new_pool(), new_pool()]; memory = [take(pool, 8 + 2 * i) for i, pool in enumerate(pools)]")
+    assert program.run(f"[figure(pool, {USED}) for pool in pools]") == [8, 10]
+    assert program.run("cuda.cuMemPoolDestroy(pools.pop())") == 0
+    program.run("pools.append(new_pool())")
+    assert program.run(f"[figure(pool, {USED}) for pool in pools]") == [8, 0]
+    program.run("[give(address) for address in memory]")
+    assert program.run(f"[figure(pool, {USED}) for pool in pools]") == [0, 0]
+
+
+def test_memory_that_ends_with_its_context_no_longer_counts(program: CudaClient) -> None:
+    program.run("pool = default_pool(); take(pool, 8)")
+    assert program.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
+    program.run("context = c_void_p(); cuda.cuDevicePrimaryCtxRetain(byref(context), 0); cuda.cuCtxSetCurrent(context)")
+    assert program.run(f"figure(default_pool(), {USED})") == 0

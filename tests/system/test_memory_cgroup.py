@@ -1,0 +1,83 @@
+"""A client in a cgroup with a small memory limit is evicted only as far as the limit allows, and nothing is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_gpushare.wire import address
+
+from ..support.memory_cgroup import MakeCgroup, TestCgroup
+from ..support.polling import wait_until
+from .system_host import MIB, WAIT, GpuProgram, SystemHost
+
+# The test's programs never touch their memory, so the simulated driver keeps none of it on the host.
+COORDINATOR = """
+import sys
+from jupyter_gpushare.cli import main
+from jupyter_gpushare.coordinator.monitoring import host_backing
+host_backing.SIMULATED_MEMORY_IS_ON_HOST = False
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def host(host: SystemHost) -> Iterator[SystemHost]:
+    """Return a host with a coordinator that takes the device for one with memory of its own."""
+    host.memory = 768 * MIB
+    argv = [sys.executable, "-c", COORDINATOR, "coordinator", "--simulate", "--socket", host.socket]
+    with (host.folder / "coordinator.log").open("ab") as log:
+        coordinator = subprocess.Popen([*argv, "--time-quantum", "1"], env=host.environment(), stdout=log, stderr=log)
+    try:
+        wait_until(lambda: address.is_accepting(host.socket))
+        yield host
+    finally:
+        coordinator.terminate()
+        coordinator.wait(WAIT)
+
+
+@pytest.fixture
+def cgroup(make_cgroup: MakeCgroup, host: SystemHost) -> TestCgroup:
+    """Return a cgroup whose processes end with the host."""
+    return make_cgroup(4096 * MIB)
+
+
+def start(host: SystemHost, name: str, mib: int, cgroup: TestCgroup | None = None) -> GpuProgram:
+    """Start a program that allocates memory, and that has all of it on the device after its first turn."""
+    program = host.program(name, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_PINNED="0")
+    if cgroup:
+        (cgroup.folder / "cgroup.procs").write_text(str(program.pid))
+    program.run(f"check(cuda.alloc({mib} << 20)[0])")
+    return program
+
+
+def test_small_memory_limit_keeps_memory_on_the_device(host: SystemHost, cgroup: TestCgroup) -> None:
+    limited = start(host, "limited", 700, cgroup)
+    limited.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    small, large = start(host, "small", 300), start(host, "large", 600)
+    cgroup.set_limit(512 * MIB)
+    wait_until(lambda: host.clients()["limited"]["unbacked"], what="a sample of the new limit")
+
+    small.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    assert 232 * MIB <= host.page(limited)["evicted_bytes"] < 512 * MIB
+    large.start("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    reason = wait_until(lambda: host.clients()["large"]["wait_reason"])
+    assert " of limited cannot leave the GPU, because the memory limit of its container or service is reached" in reason
+    assert host.clients()["large"]["state_text"].startswith("waiting for room")
+    findings = json.loads(host.command("doctor", "--json").stdout)
+    (finding,) = [finding for finding in findings if "cannot leave the GPU" in finding["message"]]
+    assert "of limited" in finding["message"] and cgroup.folder.name in finding["message"]
+    small.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    limited.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    assert host.clients()["large"]["phase"] == "waiting"
+
+    cgroup.set_limit(4096 * MIB)
+    large.result()
+    assert host.page(limited)["evicted_bytes"] >= 532 * MIB
+    limited.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
+    assert cgroup.oom_kills() == 0
+    assert [program.process.poll() for program in (limited, small, large)] == [None] * 3
