@@ -185,6 +185,8 @@ def _limits(control: dict[str, int]) -> Iterator[str]:
         yield f"{format_size(control['memory_backing'])} can be backed by devices and host"
     if control["resident_target"] != pages.UNKNOWN:
         yield f"{format_size(control['resident_target'])} may stay on the device"
+    if control["evicted_limit"] != pages.UNKNOWN:
+        yield f"{format_size(control['evicted_limit'])} may be off the device"
     if rate := control["budget_rate"]:
         amount = f"{rate / 1e7:g} % of the time" if control["budget_unit"] == pages.TIME else f"{rate} blocks a second"
         yield "stopped" if rate == pages.UNKNOWN else amount

@@ -140,6 +140,12 @@ static void remove_members(struct sim_capture *capture) {
     }
 }
 
+static void discard(struct sim_capture *capture) {
+    if (capture->has_own_graph)
+        graph_free(capture->graph);
+    free(capture);
+}
+
 void capture_forget(struct sim_stream *stream) {
     pthread_mutex_lock(&sim.capture_lock);
     struct sim_capture *capture = atomic_load(&stream->capture);
@@ -160,8 +166,7 @@ void capture_forget(struct sim_stream *stream) {
                     break;
                 }
             atomic_fetch_sub(&sim.capture_count, 1);
-            graph_free(capture->graph);
-            free(capture);
+            discard(capture);
         }
     }
     pthread_mutex_unlock(&sim.capture_lock);
@@ -219,7 +224,8 @@ CUresult capture_wait(struct sim_event *event, struct sim_stream *stream) {
     return result;
 }
 
-CUresult sim_cuStreamBeginCapture_v2(CUstream fallback, CUstream handle, int mode) {
+/* `graph` is the program's own; NULL: the capture makes one. */
+static CUresult begin(CUstream fallback, CUstream handle, int mode, struct sim_graph *graph) {
     struct sim_stream *stream;
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
@@ -229,10 +235,11 @@ CUresult sim_cuStreamBeginCapture_v2(CUstream fallback, CUstream handle, int mod
     if (stream->is_legacy)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     struct sim_capture *capture = calloc(1, sizeof *capture);
-    if (!capture || !(capture->graph = graph_new())) {
+    if (!capture || !(capture->graph = graph ? graph : graph_new())) {
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    capture->has_own_graph = !graph;
     pthread_mutex_lock(&stream->lock);
     pthread_mutex_lock(&sim.capture_lock);
     if (atomic_load(&stream->capture)) {
@@ -249,11 +256,42 @@ CUresult sim_cuStreamBeginCapture_v2(CUstream fallback, CUstream handle, int mod
     }
     pthread_mutex_unlock(&sim.capture_lock);
     pthread_mutex_unlock(&stream->lock);
-    if (result) {
-        graph_free(capture->graph);
-        free(capture);
-    }
+    if (result)
+        discard(capture);
     return result;
+}
+
+CUresult sim_cuStreamBeginCapture_v2(CUstream fallback, CUstream handle, int mode) {
+    return begin(fallback, handle, mode, NULL);
+}
+
+CUresult sim_cuStreamBeginCaptureToGraph(CUstream fallback, CUstream handle, CUgraph graph, const CUgraphNode *nodes,
+                                         const void *edges, size_t count, int mode) {
+    (void)edges;
+    if (!sim_is_object(graph) || graph->magic != MAGIC_GRAPH)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = graph_set_tip(graph, nodes, count, 0);
+    return result ? result : begin(fallback, handle, mode, graph);
+}
+
+CUresult sim_cuStreamUpdateCaptureDependencies_v2(CUstream fallback, CUstream handle, CUgraphNode *nodes,
+                                                  const void *edges, size_t count, unsigned flags) {
+    struct sim_stream *stream;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    (void)edges;
+    if (result || flags > CU_CAPTURE_SET_DEPENDENCIES)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&sim.capture_lock);
+    struct sim_capture *capture = atomic_load(&stream->capture);
+    result = capture ? graph_set_tip(capture->graph, nodes, count, flags != CU_CAPTURE_SET_DEPENDENCIES)
+                     : CUDA_ERROR_ILLEGAL_STATE;
+    pthread_mutex_unlock(&sim.capture_lock);
+    return result;
+}
+
+CUresult sim_cuStreamUpdateCaptureDependencies(CUstream fallback, CUstream handle, CUgraphNode *nodes, size_t count,
+                                               unsigned flags) {
+    return sim_cuStreamUpdateCaptureDependencies_v2(fallback, handle, nodes, NULL, count, flags);
 }
 
 CUresult sim_cuStreamEndCapture(CUstream fallback, CUstream handle, CUgraph *out) {
@@ -285,11 +323,11 @@ CUresult sim_cuStreamEndCapture(CUstream fallback, CUstream handle, CUgraph *out
             }
         remove_members(capture);
         atomic_fetch_sub(&sim.capture_count, 1);
-        if (result)
-            graph_free(capture->graph);
-        else
+        if (!result) {
             *out = capture->graph;
-        free(capture);
+            capture->has_own_graph = 0;
+        }
+        discard(capture);
     }
     pthread_mutex_unlock(&sim.capture_lock);
     return result;

@@ -1,6 +1,11 @@
 /* Queries of captures, none of which disturbs a capture; and the exchange of the thread's capture mode. */
 #include "api.h"
 
+#define MAX_EDGES 4096
+#define EDGE_DATA_BYTES 8
+
+static const char ordinary_edges[MAX_EDGES][EDGE_DATA_BYTES];
+
 /* The legacy stream is unusable, but not itself capturing, while a blocking stream captures. */
 static CUresult state_of(CUstream fallback, CUstream handle, struct sim_stream **out) {
     CUresult result = stream_resolve(handle, fallback, out);
@@ -34,18 +39,16 @@ CUresult sim_cuStreamGetCaptureInfo_v3(CUstream fallback, CUstream handle, int *
     struct sim_capture *capture = atomic_load(&stream->capture);
     *status = !capture ? CU_CAPTURE_NONE : capture->invalid ? CU_CAPTURE_INVALIDATED : CU_CAPTURE_ACTIVE;
     if (*status == CU_CAPTURE_ACTIVE) {
-        const CUgraphNode *last;
-        size_t depends = graph_last(capture->graph, &last);
         if (id)
             *id = capture->id;
         if (graph)
             *graph = capture->graph;
         if (nodes)
-            *nodes = last;
-        if (edges)
-            *edges = NULL;
+            *nodes = capture->graph->tip.node;
+        if (edges) /* their data is optional, but an array for each of them is returned */
+            *edges = ordinary_edges;
         if (count)
-            *count = depends;
+            *count = capture->graph->tip.count;
     }
     pthread_mutex_unlock(&sim.capture_lock);
     return CUDA_SUCCESS;

@@ -25,11 +25,25 @@ void graph_drop_node(struct sim_command *node) {
         graph_free(node->child.graph);
 }
 
+/* Give the last node of the copy the edges of its original. */
+static CUresult copy_edges(struct sim_graph *copy, const struct sim_graph *graph) {
+    const struct sim_nodes *after = graph_dependencies(graph->node[copy->count - 1]);
+    struct sim_command **node = calloc(after->count + 1, sizeof *node);
+    for (size_t i = 0; node && i < after->count; i++)
+        for (size_t at = copy->count - 1; at-- > 0 && !node[i];)
+            if (graph->node[at] == after->node[i])
+                node[i] = copy->node[at];
+    CUresult result =
+        node ? graph_set_dependencies(copy, copy->node[copy->count - 1], node, after->count) : CUDA_ERROR_OUT_OF_MEMORY;
+    free(node);
+    return result;
+}
+
 struct sim_graph *graph_copy(const struct sim_graph *graph) {
     struct sim_graph *copy = graph_new();
     for (size_t i = 0; copy && i < graph->count; i++) {
         struct sim_command *node = graph_append(copy);
-        if (!node || copy_node(node, graph->node[i])) {
+        if (!node || copy_node(node, graph->node[i]) || copy_edges(copy, graph)) {
             graph_free(copy);
             return NULL;
         }

@@ -4,24 +4,25 @@
 
 #include "api.h"
 
+#define EDGE_DATA_BYTES 8 /* of CUgraphEdgeData, whose zero means an ordinary edge */
+
 static int is_graph(CUgraph graph) {
     return sim_is_object(graph) && graph->magic == MAGIC_GRAPH;
 }
 
 static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, uint32_t kind) {
     SIM_ENTER();
-    if (!out || !is_graph(graph) || (count && !after))
+    if (!out || !is_graph(graph))
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; i++) {
-        size_t known = 0;
-        while (known < graph->count && graph->node[known] != after[i])
-            known++;
-        if (known == graph->count)
-            return CUDA_ERROR_INVALID_VALUE;
-    }
     struct sim_command *node = graph_append(graph);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    node->kind = COMMAND_EMPTY;
+    CUresult result = graph_set_dependencies(graph, node, after, count);
+    if (result) {
+        graph_remove_last(graph);
+        return result;
+    }
     node->kind = kind;
     *out = node;
     return CUDA_SUCCESS;
@@ -130,6 +131,71 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
     else
         (*node)->memory.memory = memory;
     return result;
+}
+
+/* As CUgraphNodeParams. */
+struct node_params {
+    int type, reserved[3];
+    union {
+        CUDA_KERNEL_NODE_PARAMS kernel;
+        CUDA_HOST_NODE_PARAMS host;
+        CUgraph child;
+        CUevent event;
+        CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+        CUdeviceptr free;
+        char room[232];
+    };
+};
+
+CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count,
+                           void *params) {
+    struct node_params *given = params;
+    (void)edges;
+    if (!given)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (given->type) {
+    case CU_NODE_KERNEL:
+        return cuGraphAddKernelNode_v2(node, graph, after, count, &given->kernel);
+    case CU_NODE_HOST:
+        return cuGraphAddHostNode(node, graph, after, count, &given->host);
+    case CU_NODE_GRAPH:
+        return cuGraphAddChildGraphNode(node, graph, after, count, given->child);
+    case CU_NODE_EMPTY:
+        return cuGraphAddEmptyNode(node, graph, after, count);
+    case CU_NODE_WAIT_EVENT:
+        return cuGraphAddEventWaitNode(node, graph, after, count, given->event);
+    case CU_NODE_EVENT_RECORD:
+        return cuGraphAddEventRecordNode(node, graph, after, count, given->event);
+    case CU_NODE_MEM_ALLOC:
+        return cuGraphAddMemAllocNode(node, graph, after, count, &given->alloc);
+    case CU_NODE_MEM_FREE:
+        return cuGraphAddMemFreeNode(node, graph, after, count, given->free);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, void *params) {
+    return cuGraphAddNode_v2(node, graph, after, NULL, count, params);
+}
+
+/* Captured nodes depend on the node that was captured before, in whatever stream, because nodes run one by one. */
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *after, void *edges, size_t *count) {
+    SIM_ENTER();
+    if (!sim_is_object(node) || !count || (edges && !after))
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct sim_nodes *nodes = graph_dependencies(node);
+    for (size_t i = 0; after && i < *count; i++)
+        after[i] = i < nodes->count ? nodes->node[i] : NULL;
+    if (edges)
+        memset(edges, 0, *count * EDGE_DATA_BYTES);
+    if (!after || *count > nodes->count)
+        *count = nodes->count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *after, size_t *count) {
+    return cuGraphNodeGetDependencies_v2(node, after, NULL, count);
 }
 
 static const int types[] = {

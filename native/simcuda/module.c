@@ -62,7 +62,7 @@ static CUresult load(struct sim_context *context, const char *image, CUmodule *o
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memset(module, 0, sizeof *module);
-    module->context = context_of_memory(context);
+    module->context = context ? context_of_memory(context) : NULL; /* a library has none */
     struct ptx_entry entry;
     for (const char *text = image; (text = ptx_next_entry(text, &entry));)
         add_function(module, &entry);

@@ -108,7 +108,7 @@ struct sim_command {
 
 struct sim_capture {
     uint64_t id;
-    int mode, invalid;
+    int mode, invalid, has_own_graph;
     pthread_t thread;
     struct sim_stream *origin, *members;
     struct sim_graph *graph;
@@ -244,11 +244,18 @@ extern __thread struct sim_thread sim_thread __attribute__((tls_model("initial-e
 void *object_get(uint32_t magic, size_t size);
 void object_put(void *object, uint32_t magic);
 
+/* Nodes, each of which is named by its command. */
+struct sim_nodes {
+    struct sim_command **node;
+    size_t count, room;
+};
+
 /* The nodes of a graph, in an order that respects all edges. */
 struct sim_graph {
     uint32_t magic;
     struct sim_command **node;
     size_t count, room;
+    struct sim_nodes tip; /* the nodes on which the next captured node depends */
 };
 
 struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
@@ -317,8 +324,13 @@ int array_memory(CUarray array, struct sim_memory_2d *out); /* 0: not an array *
 /* graph.c */
 struct sim_graph *graph_new(void);
 void graph_free(struct sim_graph *graph);
-struct sim_command *graph_append(struct sim_graph *graph);
-size_t graph_last(struct sim_graph *graph, const CUgraphNode **nodes); /* the node on which the next one depends */
+struct sim_command *graph_append(struct sim_graph *graph); /* a node that depends on the tip, and is the tip now */
+void graph_remove_last(struct sim_graph *graph);           /* undoes graph_append of a node without objects */
+const struct sim_nodes *graph_dependencies(const struct sim_command *node);
+CUresult graph_set_dependencies(struct sim_graph *graph, struct sim_command *node, const CUgraphNode *after,
+                                size_t count);
+/* Replace the nodes on which the next captured node depends, or add to them. */
+CUresult graph_set_tip(struct sim_graph *graph, const CUgraphNode *nodes, size_t count, int adds);
 
 /* graph_execute.c: what a launch executes, unchanged by later changes of the executable graph */
 struct sim_graph_body {

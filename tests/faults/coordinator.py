@@ -16,6 +16,7 @@ from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
 from jupyter_gpushare.coordinator.engine import coordinator as coordinators
 from jupyter_gpushare.coordinator.engine.coordinator import Coordinator
 from jupyter_gpushare.coordinator.gpu.nvml import Nvml
+from jupyter_gpushare.coordinator.host.cgroups import MemoryCgroup
 from jupyter_gpushare.coordinator.monitoring import host_backing
 from jupyter_gpushare.coordinator.rpc.request_dispatcher import make_dispatcher
 from jupyter_gpushare.coordinator.transport.connection import Connection
@@ -54,17 +55,22 @@ class NoStateStore:
 
 
 @contextmanager
-def simulated_kernel(is_stopped: Callable[[int], bool], open_pidfd: Callable[[int], int]) -> Iterator[None]:
+def simulated_kernel(
+    is_stopped: Callable[[int], bool],
+    open_pidfd: Callable[[int], int],
+    cgroups_of: Callable[[int], tuple[MemoryCgroup, ...]],
+) -> Iterator[None]:
     """Simulate the coordinator's system calls besides clock, sockets, memory and locks.
 
     `is_stopped` reports whether a process is stopped.
     `open_pidfd` returns a descriptor for the end of a process, or raises OSError.
+    `cgroups_of` returns the cgroups of a process that have a memory limit.
     """
     with (
         mock.patch.object(ProcessHandle, "is_stopped", property(lambda handle: is_stopped(handle.connection.pid))),
         mock.patch.object(os, "pidfd_open", open_pidfd),
         mock.patch.object(host_backing, "available_bytes", lambda *_: 64 << 30),
-        mock.patch.object(host_backing.MemoryCgroups, "of_process", lambda *_: ()),
+        mock.patch.object(host_backing.MemoryCgroups, "of_process", lambda _, pid: cgroups_of(pid)),
         mock.patch.object(coordinators.nvml, "Nvml", NoNvml),
         mock.patch.object(coordinators, "StateStore", NoStateStore),
     ):

@@ -90,7 +90,7 @@ class Episode:
         with tempfile.TemporaryDirectory(prefix="gpushare-faults-") as folder:
             host = self.host = self._make_host(Path(folder))
             try:
-                with self._log(), simulated_kernel(host.is_stopped, host.open_pidfd):
+                with self._log(), simulated_kernel(host.is_stopped, host.open_pidfd, host.cgroups_of):
                     try:
                         self._run_storms(host)
                     except Exception:

@@ -44,6 +44,7 @@ class FaultInjector(EventOwner):
             "hostile_process": (self._toggle_hostile_process, 0.2),
             "user": (self._send_random_request, 2.0),
             "runaway": (self._runaway, 0.4),
+            "host_memory": (self._limit_host_memory, 0.3),
         }
         random = self.random
         self.kinds = tuple(kind for kind in rates if (random.random() < 0.5 if kinds is None else kind in kinds))
@@ -116,6 +117,11 @@ class FaultInjector(EventOwner):
             seconds = self.random.choice((0.5, 5.0))
             self.host.log_event(f"{agent} runs for {seconds} s")
             agent.program.submit_long_work(seconds)
+
+    def _limit_host_memory(self) -> None:
+        """Limit the host memory for evicted memory of half of the processes, or end the limit."""
+        self.host.host_memory = self.random.choice((None, 0, 1 << 30, 8 << 30))
+        self.host.log_event(f"host memory for evicted memory: {self.host.host_memory}")
 
     # --- coordinators
 
@@ -216,6 +222,7 @@ class FaultInjector(EventOwner):
         host = self.host
         host.log_event("all faults heal")
         host.kill_probability = host.interleave_probability = host.preemption = 0.0
+        host.host_memory = None
         self.end()
         for uuid in host.devices:
             host.unlock_as_other_coordinator(uuid)

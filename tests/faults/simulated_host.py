@@ -10,6 +10,7 @@ from typing import Any
 
 from jupyter_gpushare.agent.link import CONNECTING
 from jupyter_gpushare.coordinator.config.live_settings import LiveSettings
+from jupyter_gpushare.coordinator.host.cgroups import MemoryCgroup
 
 from ..support.simulated_process import SimulatedProcess
 from ..support.simulated_program import WorkloadProfile
@@ -53,6 +54,7 @@ class FaultHost(TurnAudit):
         self.driver_bytes = self.random.choice((0, 1 << 30))  # device memory of the driver, which no coordinator counts
         self.coordinator: CoordinatorUnderTest | None = None
         self.coordinators = 0
+        self.host_memory: int | None = None  # bytes for evicted memory of half of the processes; None: no limit
         self.kill_probability = 0.0
         self.interleave_probability = 0.0
         self.bugs: list[str] = []
@@ -90,6 +92,14 @@ class FaultHost(TurnAudit):
     def is_stopped(self, pid: int) -> bool:
         agent = self._by_pid.get(pid)
         return agent is not None and agent.stopped
+
+    def cgroups_of(self, pid: int) -> tuple[MemoryCgroup, ...]:
+        """Return the limited cgroups of a process. Processes with an odd pid have one in common."""
+        if self.host_memory is None or not pid % 2:
+            return ()
+        reports = [agent.page.report for agent in self.agents() if agent.pid % 2]
+        evicted = sum(report.allocated - report.resident for report in reports)
+        return (MemoryCgroup("/limited", self.host_memory, max(0, self.host_memory - evicted)),)
 
     def on_refused(self, agent: SimulatedProcess, message: dict[str, Any]) -> None:
         if message["reason"] == "internal":

@@ -11,6 +11,7 @@ from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.coordinator.engine import page_sync
 from jupyter_gpushare.coordinator.rpc.protocol_sessions import ProtocolSessions
+from jupyter_gpushare.core.turns import turn_scheduler
 from jupyter_gpushare.core.turns.grant_table import GrantTable
 from jupyter_gpushare.wire.page import Page
 
@@ -43,7 +44,12 @@ def mutant_pages_never_closed(patch: Patch) -> None:
 
 
 def mutant_movable_memory_ignored(patch: Patch) -> None:
-    patch(page_sync, "can_make_resident", lambda device, client, ahead: False)
+    patch(page_sync, "can_make_resident", lambda device, client, ahead, counts_unbacked: False)
+
+
+def mutant_wait_for_room_never_ends(patch: Patch) -> None:
+    real = turn_scheduler.is_short_of_room
+    patch(turn_scheduler, "is_short_of_room", lambda device, client: client.is_short_of_room or real(device, client))
 
 
 MUTANTS = [
@@ -53,8 +59,12 @@ MUTANTS = [
     mutant_disconnect_missed,
     mutant_pages_never_closed,
     mutant_movable_memory_ignored,
+    mutant_wait_for_room_never_ends,
 ]
-FIRST_SEEDS = {mutant_movable_memory_ignored: 7}  # mutants that need a rare kind of host
+FIRST_SEEDS = {
+    mutant_movable_memory_ignored: 7,
+    mutant_wait_for_room_never_ends: 54,
+}  # mutants that need a rare kind of host
 
 
 @pytest.mark.slow

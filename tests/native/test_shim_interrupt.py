@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+from jupyter_gpushare.wire.page import CLOSING
+
 from ..support import sanitizers
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, scripted_coordinator, wait_until
@@ -95,6 +97,41 @@ def test_the_error_does_not_stick(client: CudaClient, process: ProcessConnection
     assert process.page.report.waiting == 1
     process.open(1)
     assert client.result() == [OPERATING_SYSTEM, 0]
+
+
+HALF = """
+word = cuda.alloc(4096)[1]
+assert cuda.cuMemsetD32_v2(c_uint64(word), 0, c_size_t(1)) == 0
+waiting, setting = cuda.stream(1), cuda.stream(1)
+cuda.function("set_flag")
+assert cuda.launch("wait_flag", word, 7, stream=waiting) == 0
+"""
+OTHER_HALF = "cuda.launch('set_flag', word, 7, stream=setting)"
+
+
+def test_an_interrupt_spares_the_second_half_of_a_collective_operation(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    """The turn ends between two launches, of which the first waits on the device for the second."""
+    client.run(SET_C_HANDLER)
+    process.open(1)
+    client.run(HALF)
+    process.close_gate(1)
+    wait_until(lambda: process.phase == CLOSING)
+    client.start(f"os.kill(os.getpid(), signal.SIGINT) or [{OTHER_HALF}, cuda.spin()]")
+    assert client.result() == [0, OPERATING_SYSTEM]  # the interrupted program gets its error when nothing is unfinished
+    process.wait_until_left(1)
+
+
+def test_keyboard_interrupt_after_the_second_half(client: CudaClient, process: ProcessConnection) -> None:
+    process.open(1)
+    client.run(HALF)
+    process.close_gate(1)
+    wait_until(lambda: process.phase == CLOSING)
+    client.start(OTHER_HALF)
+    process.wait_for_waiting_thread()
+    interrupted(client, 10.0)
+    process.wait_until_left(1)
 
 
 def test_interrupt_message_wakes_the_call(client: CudaClient, process: ProcessConnection) -> None:

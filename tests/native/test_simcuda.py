@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, ROOT, Cuda, on_driver, simulated_driver
+from ..driver_facts.harness import MIB, NON_BLOCKING, PTX, ROOT, Cuda, on_driver, simulated_driver
 from ..support import sanitizers
 
 
@@ -147,6 +147,20 @@ def test_functions_that_are_not_built_in_load_but_do_not_run(cuda: Cuda) -> None
         assert cuda.code("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) == 801
     assert cuda.cuModuleGetGlobal(module, b"counter")[1] == 12
     assert cuda.code("cuCtxSynchronize") == 0
+
+
+@on_driver()
+def test_kernels_of_a_library_run_in_every_context(cuda: Cuda) -> None:
+    """The CUDA runtime loads functions as kernels of libraries, which belong to no context."""
+    library = cuda.cuLibraryLoadData(PTX.read_bytes() + b"\0", [], [], 0, [], [], 0)
+    kernel = cuda.cuLibraryGetKernel(library, b"fill_f32")
+    for context in (cuda.context, cuda.cuCtxCreate(None, 0, cuda.device)):
+        cuda.cuCtxSetCurrent(context)
+        cuda.functions["fill_f32"] = cuda.cuKernelGetFunction(kernel)
+        memory = cuda.cuMemAlloc(4096)
+        cuda.launch("fill_f32", memory, 2.0, 16)
+        assert cuda.read(memory, 64) == floats([2.0] * 16)
+    cuda.cuLibraryUnload(library)
 
 
 @on_driver()

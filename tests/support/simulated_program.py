@@ -244,7 +244,8 @@ class SimulatedProgram:
     def evict(self) -> float:
         """Evict the memory above the resident target, and return the seconds of the transfer."""
         page = self.agent.page
-        report, target = page.report, max(page.control.resident_target, self.memory_requests.missing_bytes)
+        report, unbacked = page.report, page.report.allocated - page.control.evicted_limit
+        target = max(page.control.resident_target, self.memory_requests.missing_bytes, unbacked)
         if target >= report.resident:
             return 0.0
         moved = report.resident - target

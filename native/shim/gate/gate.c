@@ -4,6 +4,8 @@
 #include "memory/memory.h"
 
 #define MAX_SLEEP_NS (200 * NS_PER_MS) /* of a waiting thread: bounds the cost of a lost wake-up */
+#define INTERRUPTED_POLL_NS (5 * NS_PER_MS)
+#define MAX_INTERRUPT_DELAY_NS (1000 * NS_PER_MS) /* between an interrupted call that was made and the next one */
 
 static bool may_enter(struct thread *thread, uint32_t word) {
     return is_open(word) && !(is_step(word) && thread->stepped == word);
@@ -18,27 +20,42 @@ void gate_publish_waiting(void) {
     } while (waiting != atomic_load(&shim.waiting));
 }
 
+/* Return true if the turn is to end and its work has not finished. That work may wait on the device for the very call
+ * that waits here, as half of a collective operation does, so the call must be made. It is, by a step at the latest. */
+static bool has_unfinished_turn(void) {
+    uint32_t phase = atomic_load(&shim.phase);
+    return phase == GPUSHARE_CLOSING || phase == GPUSHARE_STEP;
+}
+
 /* The thread is outside of the gate here, so that a drain need not wait for it. It wakes the agent if it is the
- * first thread that waits, or the last one that gives up. */
-static CUresult wait_for_opening(struct thread *thread) {
+ * first thread that waits, or the last one that gives up. `interrupted`: the throttle held the call back before. */
+static CUresult wait_for_opening(struct thread *thread, bool interrupted) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t began = now_ns();
     CUresult verdict = CUDA_SUCCESS;
-    interrupt_begin(thread, began);
+    interrupted = interrupted || began < thread->interrupted_until;
+    thread->interrupted_until = 0;
+    if (!interrupted)
+        interrupt_begin(thread, began);
     bool is_first = atomic_fetch_add(&shim.waiting, 1) == 0;
     gate_publish_waiting();
     if (is_first)
         agent_wake();
     for (;;) {
         uint32_t word = gate_word();
-        if (may_enter(thread, word))
+        if (may_enter(thread, word)) {
+            if (interrupted && !python_has_pending_exception()) /* the next call returns the error */
+                thread->interrupted_until = now_ns() + MAX_INTERRUPT_DELAY_NS;
             break;
-        if (interrupt_pending(thread)) {
+        }
+        interrupted = interrupt_pending(thread) || interrupted;
+        if (interrupted && !has_unfinished_turn()) {
             log_message(LOG_INFO, "interrupted a call that waited for the GPU");
             verdict = CUDA_ERROR_OPERATING_SYSTEM;
             break;
         }
-        futex_wait(&shim.gate, word, MAX_SLEEP_NS);
+        /* the gate's word does not change when the work has finished */
+        futex_wait(&shim.gate, word, interrupted ? INTERRUPTED_POLL_NS : MAX_SLEEP_NS);
     }
     bool was_last = atomic_fetch_sub(&shim.waiting, 1) == 1;
     gate_publish_waiting();
@@ -180,12 +197,8 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
         throttling_ends(&throttling);
         if (thread->is_ending) /* the driver would return the same, after a turn */
             return CUDA_ERROR_DEINITIALIZED;
-        if (throttling.interrupted) {
-            log_message(LOG_INFO, "interrupted a call at the end of the turn");
-            return CUDA_ERROR_OPERATING_SYSTEM;
-        }
+        CUresult verdict = wait_for_opening(thread, throttling.interrupted);
         throttling = (struct throttling){0};
-        CUresult verdict = wait_for_opening(thread);
         if (verdict != CUDA_SUCCESS)
             return verdict;
     }

@@ -22,6 +22,7 @@ struct thread {
     uint32_t stepped;                         /* the gate word of the last step in which the thread made a call */
     uint64_t interrupts;                      /* SIGINTs that this thread has handled or let pass */
     uint32_t interrupt_seq;                   /* likewise, of the page */
+    uint64_t interrupted_until;               /* an interrupted call was made; a wait before this time is interrupted */
     bool registered, main;
     bool is_ending;          /* it ends the process, and the driver is about to end or has ended */
     uint8_t registrations;   /* an ending thread may register again in a later destructor, but not for ever */

@@ -144,6 +144,7 @@ void threads_after_fork(void) {
     this_thread.registered = false;
     this_thread.registrations = 0;
     this_thread.interrupts = 0;
+    this_thread.interrupted_until = 0;
     this_thread.depth = 0;
     this_thread.is_ending = false;
     this_thread.counters = (struct counters){0};

@@ -1,0 +1,86 @@
+"""Facts about the edges of graphs, and about captures whose edges a program changes (see test_facts.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .harness import NON_BLOCKING, Cuda, on_driver
+from .test_facts import THREAD_LOCAL
+from .test_graphs import begin
+
+SET_DEPENDENCIES = 1
+ILLEGAL_STATE = 401
+
+
+def nodes(cuda: Cuda, graph: Any) -> list[int]:
+    _, count = cuda.cuGraphGetNodes(graph)
+    return [int(node) for node in cuda.cuGraphGetNodes(graph, count)[0]] if count else []
+
+
+def dependencies(cuda: Cuda, node: int) -> list[int]:
+    handle = cuda.driver.CUgraphNode(node)
+    count = cuda.cuGraphNodeGetDependencies(handle)[2]
+    return [int(each) for each in cuda.cuGraphNodeGetDependencies(handle, count)[0]] if count else []
+
+
+def launch(cuda: Cuda, stream: Any) -> None:
+    cuda.launch("spin", 0, stream=stream)
+
+
+@on_driver()
+def test_a_captured_node_depends_on_the_one_before(cuda: Cuda) -> None:
+    """The dependencies of nodes of one stream are the order in which they were captured.
+
+    Source: documentation of cuStreamBeginCapture and cuGraphNodeGetDependencies. Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    begin(cuda, stream)
+    for _ in range(3):
+        launch(cuda, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    found = {node: dependencies(cuda, node) for node in nodes(cuda, graph)}
+    (root,) = [node for node, before in found.items() if not before]
+    (second,) = [node for node, before in found.items() if before == [root]]
+    assert [before for node, before in found.items() if node not in (root, second)] == [[second]]
+
+
+@on_driver()
+def test_a_program_sets_the_dependencies_of_the_next_captured_node(cuda: Cuda) -> None:
+    """cuStreamUpdateCaptureDependencies decides on which nodes the next captured node depends. Outside of a capture it
+    returns 401.
+
+    Source: documentation of cuStreamUpdateCaptureDependencies. Not yet seen on a GPU.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    assert cuda.code("cuStreamUpdateCaptureDependencies", stream, None, None, 0, 0) == ILLEGAL_STATE
+    begin(cuda, stream)
+    launch(cuda, stream)
+    graph = cuda.cuStreamGetCaptureInfo(stream)[2]
+    (first,) = nodes(cuda, graph)
+    launch(cuda, stream)
+    cuda.cuStreamUpdateCaptureDependencies(stream, [cuda.driver.CUgraphNode(first)], None, 1, SET_DEPENDENCIES)
+    launch(cuda, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert sorted(dependencies(cuda, node) for node in nodes(cuda, graph)) == [[], [first], [first]]
+
+
+@on_driver()
+def test_a_capture_adds_to_a_graph_of_the_program(cuda: Cuda) -> None:
+    """cuStreamBeginCaptureToGraph captures into the graph behind the given nodes, and cuStreamEndCapture returns that
+    graph. cuGraphAddNode adds a node of any kind.
+
+    Source: documentation of cuStreamBeginCaptureToGraph and cuGraphAddNode. Not yet seen on a GPU.
+    """
+    stream, graph = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuGraphCreate(0)
+    parameters = cuda.driver.CUgraphNodeParams()
+    parameters.type = cuda.driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_EMPTY
+    first, other = (cuda.cuGraphAddNode(graph, None, None, 0, parameters) for _ in range(2))
+    mode = cuda.driver.CUstreamCaptureMode(THREAD_LOCAL)
+    cuda.cuStreamBeginCaptureToGraph(stream, graph, [first, other], None, 2, mode)
+    launch(cuda, stream)
+    assert int(cuda.cuStreamEndCapture(stream)) == int(graph)
+    captured = [dependencies(cuda, node) for node in nodes(cuda, graph) if node not in (int(first), int(other))]
+    assert [sorted(before) for before in captured] == [sorted((int(first), int(other)))]
+    cuda.cuGraphLaunch(cuda.cuGraphInstantiate(graph, 0), stream)
+    cuda.cuStreamSynchronize(stream)
+    cuda.cuGraphDestroy(graph)
