@@ -23,7 +23,8 @@ enum {
     MAGIC_PHYSICAL,
     MAGIC_ARRAY,
     MAGIC_POOL,
-    MAGIC_GREEN /* the last one, which handles.c relies on */
+    MAGIC_GREEN,
+    MAGIC_USER_OBJECT /* the last one, which handles.c relies on */
 };
 enum { SIM_FRESH, SIM_READY, SIM_FORKED, SIM_ENDED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };
@@ -149,13 +150,18 @@ struct sim_stream {
     _Atomic uint32_t done;    /* futex: changes when head has reached wake_at */
 };
 
-struct sim_event {
-    uint32_t magic, flags;
-    struct sim_context *context;
+struct sim_event_progress {
     _Atomic uint64_t recorded; /* generation of the last record submitted */
     _Atomic uint64_t reached;  /* generation completed */
     _Atomic uint64_t time;     /* when that was */
-    _Atomic uint32_t done;     /* futex */
+    _Atomic uint32_t done;     /* futex, within the process */
+};
+
+struct sim_event {
+    uint32_t magic, flags;
+    struct sim_context *context;
+    struct sim_event_progress *progress, own; /* `progress` is `own`, or in a file that other processes may open */
+    int file;                                 /* of an interprocess event; -1: imported */
     _Atomic uint32_t waiters, pending;
     uint64_t capture_id; /* last recorded inside this capture; 0: outside */
     uint64_t captured;   /* by then captured from `stream` */
@@ -256,6 +262,7 @@ struct sim_graph {
     struct sim_command **node;
     size_t count, room;
     struct sim_nodes tip; /* the nodes on which the next captured node depends */
+    struct sim_reference *user_objects;
 };
 
 struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
@@ -332,11 +339,16 @@ CUresult graph_set_dependencies(struct sim_graph *graph, struct sim_command *nod
 /* Replace the nodes on which the next captured node depends, or add to them. */
 CUresult graph_set_tip(struct sim_graph *graph, const CUgraphNode *nodes, size_t count, int adds);
 
+/* user_object.c: references to objects of the program, which graphs own */
+int references_copy(struct sim_reference **to, struct sim_reference *const *from); /* -1: out of memory */
+void references_drop(struct sim_reference **list);
+
 /* graph_execute.c: what a launch executes, unchanged by later changes of the executable graph */
 struct sim_graph_body {
     _Atomic uint32_t references;
     struct sim_command *node; /* with those of child graphs in their places */
     size_t count;
+    struct sim_reference *user_objects;
 };
 struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out of memory */
 void graph_body_release(struct sim_graph_body *body);
@@ -360,6 +372,7 @@ int graph_memory_unmap(struct sim_graph_memory *memory); /* 0: it was not mapped
 
 /* event.c */
 CUresult event_submit(struct sim_event *event, struct sim_stream *stream); /* records it outside of captures */
+CUresult event_import(struct sim_context *context, int file, CUevent *out);
 void event_complete(struct sim_event *event, uint64_t generation);
 void event_await(struct sim_event *event, uint64_t generation);
 void event_unpin(struct sim_event *event);
