@@ -266,7 +266,7 @@ test-frameworks: frameworks
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS) tests/frameworks
 
 # The parts in their order. Each has a time limit (tests/gpu/conftest.py), and no failure stops the following parts.
-CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass) tests/driver_facts $(patsubst %,tests/gpu/test_%.py,costs trainings graphs frameworks exits benches)
+CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass) tests/driver_facts $(patsubst %,tests/gpu/test_%.py,costs trainings graphs frameworks exits cgroup benches)
 
 test-gpu: env
 	$(call say,'Tests on the real GPU')
