@@ -34,7 +34,7 @@ help:
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make nightly             all tests at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
 	@echo 'make test-frameworks     PyTorch on the simulated device (`make frameworks` downloads 600 MB for it)'
-	@echo 'make test-gpu            the tests that need a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
+	@echo 'make test-gpu            the tests on a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with random input (in `make test`: a short form of both)'
 	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'
 	@echo 'make stress              the ledger under eight threads with a million operations each (2 minutes)'
@@ -205,7 +205,7 @@ reference: env
 
 pytest: env
 	$(call say,'Tests: Python and C')
-	$(BIN)/python -m pytest -m 'not gpu' --ignore tests/frameworks $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest --ignore tests/frameworks $(PARALLEL) $(ARGS)
 
 # The shim and the simulated driver built with AddressSanitizer and UBSan, then with ThreadSanitizer.
 SANITIZED := tests/native tests/driver_facts
@@ -265,12 +265,12 @@ test-frameworks: frameworks
 	$(call say,'Tests: PyTorch on the simulated device')
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS) tests/frameworks
 
+# The parts in their order. Each has a time limit (tests/gpu/conftest.py), and no failure stops the following parts.
+CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass) tests/driver_facts $(patsubst %,tests/gpu/test_%.py,costs trainings graphs frameworks exits cgroup benches)
+
 test-gpu: env
 	$(call say,'Tests on the real GPU')
-	@status=0; \
-	DRIVER=gpu $(BIN)/python -m pytest tests/driver_facts $(ARGS) || status=$$?; \
-	$(BIN)/python -m pytest -m gpu $(ARGS) || status=$$?; \
-	exit $$status
+	DRIVER=gpu GPUSHARE_TEST_FIGURES=$(CURDIR)/build/gpu $(BIN)/python -m pytest $(CARD_PARTS) $(ARGS)
 
 format: env
 	$(BIN)/ruff check --fix

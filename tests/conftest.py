@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the Jupyter fixtures and a host of their own. GPU tests are skipped without a GPU."""
+"""Fixtures of all tests: the Jupyter fixtures and a host of their own."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _end_listener(path: Path) -> None:
 
 
 @functools.cache
-def _gpu_problem() -> str | None:
+def gpu_problem() -> str | None:
     """Return the reason why there is no usable GPU, or None if there is one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -105,6 +105,3 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier.deselect(config, items)
-    for item in items:
-        if item.get_closest_marker("gpu") and (problem := _gpu_problem()):
-            item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {problem}"))

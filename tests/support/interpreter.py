@@ -39,6 +39,11 @@ class Interpreter:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def has_answered(self) -> bool:
+        """Return whether an answer is there that nothing has taken yet."""
+        return not self._answers.empty()
+
     def start(self, code: str) -> None:
         assert self.process.stdin
         self.process.stdin.write(json.dumps(code) + "\n")

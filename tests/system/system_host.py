@@ -88,6 +88,8 @@ def stop_all(*programs: GpuProgram) -> None:
 class SystemHost:
     """Host in a folder, whose path is short because it has the socket."""
 
+    is_simulated = True  # else the devices are those of the machine
+
     def __init__(self, folder: Path, memory: int = 256 << 20) -> None:
         self.folder = folder
         self.socket = str(folder / "c.sock")
@@ -107,17 +109,22 @@ class SystemHost:
 
     def environment(self, **more: str) -> dict[str, str]:
         """Return the environment of a user's shell on this host, which belongs to no client."""
-        prefixes = ("GPUSHARE_", "LD_", "CUDA_", "JPY_", "JUPYTER_", "IPYTHON", "XDG_")
+        prefixes = ("GPUSHARE_", "LD_PRELOAD", "JPY_", "JUPYTER_", "IPYTHON", "XDG_")
+        if self.is_simulated:
+            prefixes += ("LD_", "CUDA_")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
         folder = str(self.folder)
-        return {
-            **clean,
-            "GPUSHARE_SOCKET": self.socket,
+        simulated = {
             "GPUSHARE_SIMULATE": "1",
             "GPUSHARE_SIM_STATE": f"{folder}/devices",
             "GPUSHARE_SIM_LOG": str(self.simlog),
             "GPUSHARE_SIM_MEMORY": str(self.memory),
             "GPUSHARE_SIM_DEVICES": str(self.devices),
+        }
+        return {
+            **clean,
+            "GPUSHARE_SOCKET": self.socket,
+            **(simulated if self.is_simulated else {}),
             "GPUSHARE_LOCK_DIR": f"{folder}/locks",
             "GPUSHARE_LOG": "debug",
             "GPUSHARE_LOG_FILE": str(self.log),
@@ -136,7 +143,7 @@ class SystemHost:
     # --- the coordinator
 
     def start_coordinator(self, *options: str, **more: str) -> None:
-        own = ["--simulate", "--socket", self.socket]
+        own = [*(["--simulate"] if self.is_simulated else []), "--socket", self.socket]
         with (self.folder / "coordinator.log").open("ab") as log:
             self.coordinator = zygote.start_coordinator(
                 [*own, *options], self.environment(**more), output=1, errors=log
@@ -196,7 +203,7 @@ class SystemHost:
             label=client,
             quota=quota,
             socket=self.socket,
-            simulate=True,
+            simulate=self.is_simulated,
             coordinator_argv=FAILING_COORDINATOR_ARGV,
             python=False,
         )

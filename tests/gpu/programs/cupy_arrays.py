@@ -1,10 +1,9 @@
-"""Program with CuPy: arrays from its own pool and from the driver's, a raw function, streams, pinned memory."""
+"""Program with CuPy: arrays from its own pool and from the driver's, a raw function, a stream and pinned memory."""
 
 from __future__ import annotations
 
-from measure import need, rate, report
-
-cupy, numpy = need("cupy", "numpy")
+import cupy
+import numpy
 
 SOURCE = """
 extern "C" __global__ void twice(float *x, int n) {
@@ -13,32 +12,43 @@ extern "C" __global__ void twice(float *x, int n) {
         x[i] *= 2;
 }
 """
+
+try:
+    cupy.cuda.runtime.getDeviceCount()
+except cupy.cuda.runtime.CUDARuntimeError as error:
+    raise ImportError(f"CuPy finds no GPU: {error}") from None
+
 twice = cupy.RawKernel(SOURCE, "twice")
 n = 1 << 20
+ones = numpy.ones(n, dtype=numpy.float32)
+x = cupy.arange(n, dtype=cupy.float32) / n
+ballast = cupy.zeros(1)
+stream = cupy.cuda.Stream(non_blocking=True)
+ordered = cupy.cuda.MemoryAsyncPool()  # memory of cuMemAllocAsync
 
 
-def work() -> float:
-    x = cupy.arange(n, dtype=cupy.float32) / n
+def hold(size: int) -> None:
+    """Allocate memory beside the arrays, so that two programs do not fit together."""
+    global ballast
+    ballast = cupy.ones(size // 4, dtype=cupy.float32)
+    cupy.cuda.Device().synchronize()
+
+
+def step() -> float:
+    global x
     twice(((n + 255) // 256,), (256,), (x, numpy.int32(n)))
     matrix = x.reshape(1024, 1024)
-    return float((matrix @ matrix.T).trace())
+    trace = float((matrix @ matrix.T).trace())
+    x = x / 2
+    with cupy.cuda.using_allocator(ordered.malloc), stream:
+        y = cupy.asarray(ones)
+        twice(((n + 255) // 256,), (256,), (y, numpy.int32(n)))
+        total = float(y.sum())
+        del y
+    stream.synchronize()
+    x = (x + 1) / 2
+    return trace + total
 
 
-results = [work()]
-cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
-results.append(work())
-with cupy.cuda.Stream(non_blocking=True) as stream:
-    y = cupy.asarray(numpy.ones(n, dtype=numpy.float32))
-    twice(((n + 255) // 256,), (256,), (y, numpy.int32(n)))
-    results.append(float(y.sum()))
-stream.synchronize()
-x = cupy.ones(n, dtype=cupy.float32)
-half = cupy.float32(0.5)
-
-
-def step() -> None:
-    global x
-    x = (x + 1) * half
-
-
-report(results, rate(step, cupy.cuda.Device().synchronize, batch=100))
+def ballast_mean() -> float:
+    return float(ballast.mean(dtype=cupy.float64))

@@ -1,0 +1,166 @@
+"""Host of the tests on a card: a coordinator, a rival that keeps taking turns, and a filler that makes memory short.
+
+`DRIVER=gpu` selects the card, as for the driver facts; otherwise the device is simulated and everything is smaller.
+
+Managed memory beyond the free memory of a card can hang the card.
+In mode `unified`, both working sets together therefore have at most two thirds of the free memory.
+Memory is short there by the setting `device_memory`, and in mode `swap` by the plain memory of the filler.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..driver_facts.harness import IS_GPU, simulated_driver
+from ..support.polling import wait_until
+from ..system.system_host import HERE, MIB, GpuProgram, SystemHost
+
+GIB = 1024 * MIB
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+PYTHON = os.environ.get("GPUSHARE_TEST_PYTHON", sys.executable)  # the Python with the frameworks
+MODES = ("unified", "swap")
+
+WORKING_SET = (2048 if IS_GPU else 96) * MIB  # of each of two programs
+ROOM = WORKING_SET * 3 // 2  # for both working sets, so that they do not fit together
+SAFE_ROOM = 3 * WORKING_SET  # free memory that managed memory of both programs needs
+QUANTUM = "0.5" if IS_GPU else "0.1"  # seconds
+CONTEXT = 16 * MIB  # of a program on the simulated device
+WAIT = 60.0  # seconds for a step of a program whose turns alternate with those of the rival
+
+MEMORY_CODE = """
+def hold(size, value):
+    status, address = cuda.alloc(size)
+    check(status)
+    check(cuda.cuMemsetD32_v2(c_uint64(address), value, c_size_t(size // 4)))
+    check(cuda.cuCtxSynchronize())
+    return address
+def words(address, size):
+    data = (c_char * 4)()
+    found = set()
+    for at in (0, size // 8 * 4, size - 4):
+        check(cuda.cuMemcpyDtoH_v2(data, c_uint64(address + at), c_size_t(4)))
+        found.add(int.from_bytes(data.raw, "little"))
+    return sorted(found)
+def fill(leave):
+    free, _ = cuda.info()
+    if free > leave:
+        check(cuda.alloc((free - leave) // (2 << 20) * (2 << 20))[0])
+    return cuda.info()[0]
+"""
+
+
+class CardHost(SystemHost):
+    """Host with the real card, or with a simulated one."""
+
+    is_simulated = not IS_GPU
+
+    def environment(self, **more: str) -> dict[str, str]:
+        model = self.folder / "device"
+        return super().environment(**({"GPUSHARE_SIM_CONFIG": str(model)} if model.exists() else {}), **more)
+
+    def slow_down_restores(self) -> None:
+        """Let a restore of a working set take some tenths of a second on a simulated device, as on a card."""
+        if self.is_simulated:
+            (self.folder / "device").write_text("[device]\nh2d_bandwidth = 400MiB/s\n")
+
+    def begin(self, mode: str) -> None:
+        """Start a coordinator for clients of this memory mode."""
+        cap = ("--device-memory", str(ROOM)) if mode == "unified" else ()
+        self.start_coordinator("--time-quantum", QUANTUM, *cap)
+
+    def card_program(self, client: str, mode: str = "", cuda: bool = True) -> GpuProgram:
+        """Start a program of a client that can `hold` memory, or without the shim if `client` is empty."""
+        if client:
+            program = self.program(client, cuda=cuda, **({"GPUSHARE_MEMORY_MODE": mode} if mode else {}))
+        else:
+            program = self._keep(GpuProgram([sys.executable, str(HERE / "gpu_program.py")], self.bare_environment()))
+            if cuda:
+                program.run("cuda = Cuda()", WAIT)
+        program.run(MEMORY_CODE)
+        return program
+
+    def framework(self, client: str, module: str, mode: str = "", **more: str) -> GpuProgram:
+        """Start the Python with the frameworks, and import a file of `programs/`; skip the test without them."""
+        if mode:
+            more["GPUSHARE_MEMORY_MODE"] = mode
+        env = self.client_environment(client, **more) if client else self.bare_environment(**more)
+        program = self._keep(GpuProgram([PYTHON, str(HERE / "gpu_program.py")], env))
+        program.start(f"import sys; sys.path.insert(0, {str(PROGRAMS)!r}); import {module} as program")
+        import_module(program, module)
+        return program
+
+    def bare_environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of a program without the shim."""
+        if self.is_simulated:
+            more.setdefault("LD_LIBRARY_PATH", str(simulated_driver().parent))
+        return self.environment(**more)
+
+    def make_memory_short(self, mode: str) -> None:
+        """Fill the card with plain memory of a program without the shim. Contexts must exist already."""
+        leave = SAFE_ROOM if mode == "unified" else ROOM
+        if self.is_simulated:
+            leave = min(leave, self.memory - 5 * CONTEXT)
+        free = self.card_program("").run(f"fill({leave})", WAIT)
+        if free < leave - 2 * MIB:
+            pytest.skip(f"needs {leave // MIB} MiB of free memory on the card, which has {free // MIB}")
+
+    def start_rival(self, mode: str, size: int = WORKING_SET, is_short: bool = False) -> GpuProgram:
+        """Start a client that holds `size` bytes and keeps taking turns; with `is_short`, make memory short first."""
+        rival = self.card_program("rival", mode)
+        if is_short:
+            self.make_memory_short(mode)
+        if size:
+            rival.start(f"array = hold({size}, 5)")
+            rival.result(WAIT)
+        rival.busy()
+        return rival
+
+    def stop_rival(self, rival: GpuProgram, size: int = WORKING_SET) -> None:
+        """End the work of the rival, and assert that its results and its memory are right."""
+        result = rival.run("busy.stop()", WAIT)
+        assert (result["wrong"], result["failure"]) == (0, "")
+        assert result["launches"] > 0
+        if size:
+            assert rival.run(f"words(array, {size})", WAIT) == [5]
+
+    def turns(self, client: str) -> int:
+        return int(self.clients()[client]["turn_count"])
+
+    def wait_for_turn(self, client: str) -> None:
+        """Wait for the client's next turn."""
+        before = self.turns(client)
+        wait_until(lambda: self.turns(client) > before, WAIT, what=f"the next turn of {client}")
+
+    def wait_for_eviction(self, client: str) -> None:
+        """Wait until memory of an idle client has left the device for the rival."""
+        wait_until(
+            lambda: self.clients()[client]["resident"] < self.clients()[client]["allocated"],
+            WAIT,
+            what="an eviction of {client}",
+        )
+
+    def moved_bytes(self, client: str, way: str = "evicted") -> int:
+        """Return the bytes of a client that were evicted, or `restored`, so far."""
+        return sum(process[way]["bytes"] for process in self.clients()[client]["processes"])
+
+    def is_at_gate(self, program: GpuProgram) -> bool:
+        return bool(self.page(program)["waiting"])
+
+
+def import_module(program: GpuProgram, module: str) -> None:
+    """Wait for the import of a program's module, and skip the test if a framework is missing."""
+    answer = program.raw(WAIT)
+    if answer.get("error") in ("ImportError", "ModuleNotFoundError", "Unavailable", "OSError"):
+        pytest.skip(f"{module}: {answer['text'].splitlines()[0]}")
+    assert "error" not in answer, answer
+
+
+def steps(program: GpuProgram, count: int) -> list[float]:
+    """Make steps of a framework's program, and return its results."""
+    found: list[Any] = program.run(f"[float(program.step()) for _ in range({count})]", WAIT)
+    return found

@@ -1,0 +1,38 @@
+"""Eviction of a program whose cgroup has little host memory, while a rival takes the other turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ..support.memory_cgroup import MakeCgroup
+from .card_host import MODES, WAIT, WORKING_SET, CardHost
+
+PIECES = 8
+PIECE = WORKING_SET // PIECES
+ROUNDS = 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_eviction_within_a_small_cgroup(
+    host: CardHost, make_cgroup: MakeCgroup, mode: str, record_property: Callable[[str, object], None]
+) -> None:
+    """The cgroup has host memory for a part of the working set. That part leaves, and Linux kills no process."""
+    cgroup = make_cgroup(4 * WORKING_SET)
+    host.begin(mode)
+    program = host.card_program("one", mode)
+    (cgroup.folder / "cgroup.procs").write_text(str(program.pid))
+    rival = host.start_rival(mode, size=WORKING_SET // 2, is_short=True)
+    program.start(f"arrays = [hold({PIECE}, 7) for _ in range({PIECES})]")
+    program.result(WAIT)
+    cgroup.set_limit(cgroup.used_bytes() + WORKING_SET // 2)
+    for _ in range(ROUNDS):
+        host.wait_for_turn("rival")
+        program.start(f"[words(array, {PIECE}) for array in arrays]")
+        assert program.result(WAIT) == [[7]] * PIECES
+    record_property("evicted_bytes", host.moved_bytes("one"))
+    record_property("cgroup_bytes", cgroup.used_bytes())
+    assert cgroup.oom_kills() == 0
+    host.stop_rival(rival, size=WORKING_SET // 2)
+    program.end()

@@ -1,0 +1,59 @@
+"""Frameworks and allocators with a rival: each step right after an eviction, with the results of a run alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from .card_host import IS_GPU, MODES, WAIT, WORKING_SET, CardHost, steps
+
+STEPS = 4  # each after an eviction
+
+# Name: file, environment, relative tolerance of the results.
+CASES: dict[str, tuple[str, dict[str, str], float]] = {
+    "PyTorch, cudaMallocAsync": ("torch_training", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, 2e-2),
+    "PyTorch, expandable segments": ("torch_training", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, 2e-2),
+    "Triton": ("triton_sum", {}, 0),
+    "torch.compile": ("torch_compiled", {}, 1e-3),
+    "JAX": ("jax_training", {}, 1e-3),
+    "CuPy": ("cupy_arrays", {}, 1e-5),
+}
+# In mode unified, memory that the program maps itself does not move.
+PAIRS = [
+    (case, mode) for case in CASES for mode in MODES if (case, mode) != ("PyTorch, expandable segments", "unified")
+]
+_alone: dict[str, list[float]] = {}
+
+
+def results_alone(host: CardHost, case: str) -> list[float]:
+    """Return the results of a program without the shim, from the first call."""
+    if case not in _alone:
+        name, variables, _ = CASES[case]
+        program = host.framework("", name, **variables)
+        _alone[case] = steps(program, STEPS)
+        program.end()
+    return _alone[case]
+
+
+@pytest.mark.parametrize(("case", "mode"), PAIRS)
+def test_steps_after_evictions(
+    host: CardHost, case: str, mode: str, record_property: Callable[[str, object], None]
+) -> None:
+    name, variables, tolerance = CASES[case]
+    expected = results_alone(host, case)
+    host.begin(mode)
+    program = host.framework("one", name, mode, **variables)
+    rival = host.start_rival(mode, is_short=True)
+    program.start(f"program.hold({WORKING_SET})")
+    program.result(WAIT)
+    found: list[float] = []
+    for _ in range(STEPS):
+        host.wait_for_eviction("one")
+        found += steps(program, 1)
+    assert program.run("program.ballast_mean()", WAIT) == 1.0
+    record_property("evicted_bytes", host.moved_bytes("one"))
+    record_property("turns", host.turns("one"))
+    host.stop_rival(rival)
+    if IS_GPU:
+        assert found == pytest.approx(expected, rel=tolerance)
