@@ -79,7 +79,7 @@ def test_silent_requests_and_user_expressions_are_reported(
     slow = "open('inside', 'w').close() or __import__('time').sleep(600)"
     evaluated = notebook.send("", user_expressions={"slow": slow})
     wait_until((tmp_path / "inside").exists)
-    assert recorder.open == [evaluated]
+    wait_until(lambda: recorder.open == [evaluated])
     notebook.manager.interrupt_kernel()
     notebook.reply_to(evaluated)
     wait_until(lambda: recorder.cells == [(s, r) for r in (silent, evaluated) for s in ("start", "end")])

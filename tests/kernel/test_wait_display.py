@@ -125,6 +125,7 @@ def test_captured_output_is_not_disturbed(coordinator: Any, one: Any, two: Any) 
 
 
 def test_an_interrupted_wait_leaves_one_line(coordinator: Any, one: Any, two: Any) -> None:
+    coordinator.request(messages.Config(changes={"time_quantum": 60.0}))  # the wait does not end by itself
     request = ask(two, "work(0.01)")
     outputs(two, request, lambda received: received)
     two.manager.interrupt_kernel()

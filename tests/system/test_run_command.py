@@ -45,6 +45,7 @@ def test_a_coordinator_that_was_killed_comes_back_with_the_next_program(host: Sy
     program = host.run("--label", "first", **STARTED)
     program.run("cuda = Cuda()")
     program.run("check(cuda.spin(1))")
+    wait_until(lambda: host.command("status").returncode == 0)  # `run` does not wait for a slow coordinator
     os.kill(host.status()["coordinator"]["pid"], signal.SIGKILL)
     for command in ("status", "config"):
         done = wait_until(lambda command=command: (done := host.command(command)).returncode and done)  # type: ignore[misc]
