@@ -14,11 +14,13 @@
 #define CUarray_st sim_array
 #define CUmemPoolHandle_st sim_pool
 #define CUgreenCtx_st sim_green
+#define CUuserObject_st sim_user_object
 #include "../shim/driver/cuda_types.h"
 
 #define SIM_DRIVER_VERSION 13000
 
 typedef struct sim_module *CUmodule;
+typedef struct CUuserObject_st *CUuserObject;
 
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
@@ -160,6 +162,8 @@ enum {
     CU_UPDATE_NOT_SUPPORTED = 6
 };
 enum { CU_GRAPH_MEM_USED, CU_GRAPH_MEM_USED_HIGH, CU_GRAPH_MEM_RESERVED, CU_GRAPH_MEM_RESERVED_HIGH };
+#define CU_USER_OBJECT_NO_SYNC 1
+#define CU_GRAPH_USER_OBJECT_MOVE 1
 #define CU_INSTANTIATE_UPLOAD 2
 #define CU_INSTANTIATE_FLAGS 15
 

@@ -42,6 +42,7 @@ void graph_free(struct sim_graph *graph) {
         free(((struct sim_node *)graph->node[i])->after.node);
         free(graph->node[i]);
     }
+    references_drop(&graph->user_objects);
     free(graph->node);
     free(graph->tip.node);
     object_put(graph, MAGIC_GRAPH);

@@ -48,6 +48,10 @@ struct sim_graph *graph_copy(const struct sim_graph *graph) {
             return NULL;
         }
     }
+    if (copy && references_copy(&copy->user_objects, &graph->user_objects)) {
+        graph_free(copy);
+        return NULL;
+    }
     return copy;
 }
 
@@ -60,6 +64,10 @@ struct sim_graph *graph_of_body(const struct sim_graph_body *body) {
             return NULL;
         }
     }
+    if (graph && references_copy(&graph->user_objects, &body->user_objects)) {
+        graph_free(graph);
+        return NULL;
+    }
     return graph;
 }
 
@@ -71,6 +79,7 @@ static size_t total(const struct sim_graph *graph) {
 }
 
 static void fill(struct sim_graph_body *body, const struct sim_graph *graph) {
+    references_copy(&body->user_objects, &graph->user_objects);
     for (size_t i = 0; i < graph->count; i++) {
         if (graph->node[i]->kind == COMMAND_CHILD)
             fill(body, graph->node[i]->child.graph);
@@ -95,6 +104,7 @@ void graph_body_release(struct sim_graph_body *body) {
         return;
     for (size_t i = 0; i < body->count; i++)
         graph_drop_node(&body->node[i]);
+    references_drop(&body->user_objects);
     free(body->node);
     free(body);
 }

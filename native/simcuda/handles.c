@@ -12,7 +12,7 @@ struct spare {
     void *object;
 };
 
-static struct spare *spares[MAGIC_GREEN - MAGIC_CONTEXT + 1];
+static struct spare *spares[MAGIC_USER_OBJECT - MAGIC_CONTEXT + 1];
 static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void *object_get(uint32_t magic, size_t size) {

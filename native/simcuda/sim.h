@@ -23,7 +23,8 @@ enum {
     MAGIC_PHYSICAL,
     MAGIC_ARRAY,
     MAGIC_POOL,
-    MAGIC_GREEN /* the last one, which handles.c relies on */
+    MAGIC_GREEN,
+    MAGIC_USER_OBJECT /* the last one, which handles.c relies on */
 };
 enum { SIM_FRESH, SIM_READY, SIM_FORKED, SIM_ENDED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };
@@ -256,6 +257,7 @@ struct sim_graph {
     struct sim_command **node;
     size_t count, room;
     struct sim_nodes tip; /* the nodes on which the next captured node depends */
+    struct sim_reference *user_objects;
 };
 
 struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
@@ -330,11 +332,16 @@ CUresult graph_set_dependencies(struct sim_graph *graph, struct sim_command *nod
 /* Replace the nodes on which the next captured node depends, or add to them. */
 CUresult graph_set_tip(struct sim_graph *graph, const CUgraphNode *nodes, size_t count, int adds);
 
+/* user_object.c: references to objects of the program, which graphs own */
+int references_copy(struct sim_reference **to, struct sim_reference *const *from); /* -1: out of memory */
+void references_drop(struct sim_reference **list);
+
 /* graph_execute.c: what a launch executes, unchanged by later changes of the executable graph */
 struct sim_graph_body {
     _Atomic uint32_t references;
     struct sim_command *node; /* with those of child graphs in their places */
     size_t count;
+    struct sim_reference *user_objects;
 };
 struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out of memory */
 void graph_body_release(struct sim_graph_body *body);

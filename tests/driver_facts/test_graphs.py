@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from typing import Any
 
 from .harness import MIB, NON_BLOCKING, Cuda, on_driver
@@ -51,6 +53,37 @@ def test_captured_allocations_take_memory_until_they_are_trimmed(cuda: Cuda) -> 
     assert figure(cuda, RESERVED) >= SIZE and free_bytes(cuda) < before + SIZE // 2
     cuda.cuDeviceGraphMemTrim(cuda.device)
     assert figure(cuda, RESERVED) < SIZE and free_bytes(cuda) > before + SIZE // 2
+
+
+@on_driver()
+def test_a_graph_and_its_copies_own_user_objects(cuda: Cuda) -> None:
+    """An object is destroyed when the program, the graph and its executable graph have released it, in another thread
+    that may not call the driver.
+
+    Source: CUDA programming guide, "CUDA User Objects"; documentation of cuUserObjectCreate. Not yet seen on a GPU.
+    """
+    library, destroyed, seen = ctypes.CDLL("libcuda.so.1"), threading.Event(), []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def destroy(data: int) -> None:
+        seen.append((data, library.cuCtxSynchronize(), threading.get_ident() == threading.main_thread().ident))
+        destroyed.set()
+
+    function = cuda.driver.CUhostFn(ctypes.cast(destroy, ctypes.c_void_p).value)
+    made = cuda.cuUserObjectCreate(0x1234, function, 1, 1)
+    graph = cuda.cuGraphCreate(0)
+    cuda.cuGraphAddEmptyNode(graph, None, 0)
+    cuda.cuGraphRetainUserObject(graph, made, 1, 0)
+    run = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuUserObjectRelease(made, 1)
+    cuda.cuGraphDestroy(graph)
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    cuda.cuGraphLaunch(run, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert not destroyed.is_set()
+    cuda.cuGraphExecDestroy(run)
+    assert destroyed.wait(30)
+    assert seen == [(0x1234, 800, False)]
 
 
 @on_driver()
