@@ -1,5 +1,5 @@
-/* Handles of memory for other processes. Ordinary memory has one; unified, stream-ordered and mapped memory have
- * none. */
+/* Handles of memory and events for other processes. Ordinary memory has one; unified, stream-ordered and mapped memory
+ * have none. Interprocess events have one. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,25 +28,33 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     return CUDA_SUCCESS;
 }
 
-/* The exporter's file, opened through its process. The file is gone with that process, and the inode excludes the file
- * of another process with the same number. */
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
+/* Open the exporter's file through its process. The file is gone with that process, and the inode excludes the file of
+ * another process with the same number. -1: it is gone. */
+static int open_exported(const void *reserved) {
     struct content content;
     struct stat st;
     char path[64];
+    memcpy(&content, reserved, sizeof content);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", content.pid, content.file);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file >= 0 && (fstat(file, &st) || (uint64_t)st.st_ino != content.inode)) {
+        close(file);
+        file = -1;
+    }
+    return file;
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
     struct sim_context *context;
     CUresult result = context_current(&context);
     if (result)
         return result;
     if (!address || flags != 1) /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
         return CUDA_ERROR_INVALID_VALUE;
-    memcpy(&content, handle.reserved, sizeof content);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", content.pid, content.file);
-    int file = open(path, O_RDWR | O_CLOEXEC);
+    int file = open_exported(handle.reserved);
     if (file < 0)
         return CUDA_ERROR_INVALID_VALUE;
-    result = fstat(file, &st) || (uint64_t)st.st_ino != content.inode ? CUDA_ERROR_INVALID_VALUE
-                                                                      : alloc_open(context, file, address);
+    result = alloc_open(context, file, address);
     close(file);
     return result;
 }
@@ -61,4 +69,30 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     if (result || (result = context_synchronize(context)))
         return result;
     return alloc_close(address);
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
+    struct stat st;
+    SIM_ENTER();
+    if (!handle || !sim_is_object(event) || event->magic != MAGIC_EVENT || event->file < 0)
+        return handle ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+    if (fstat(event->file, &st))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    struct content content = {.inode = st.st_ino, .pid = (int)getpid(), .file = event->file};
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle->reserved, &content, sizeof content);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (result)
+        return result;
+    int file = event ? open_exported(handle.reserved) : -1;
+    if (file < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = event_import(context, file, event);
+    close(file);
+    return result;
 }

@@ -40,6 +40,7 @@ static const struct {
     {106, 16},                                     /* blocks per multiprocessor */
     {110, 1},         {116, 1},                    /* GPUDirect RDMA, of mapped memory and of any */
     {115, 1},                                      /* memory pools */
+    {125, 1},                                      /* events for other processes */
     {122, 1},         {123, 1},                    /* stream memory operations */
 };
 

@@ -189,8 +189,8 @@ CUresult capture_wait(struct sim_event *event, struct sim_stream *stream) {
     else if (!event->capture_id && !own)
         result = CUDA_ERROR_NOT_READY; /* not part of a capture: wait as usual */
     else if (!event->capture_id)
-        result =
-            atomic_load(&event->recorded) ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;
+        result = atomic_load(&event->progress->recorded) ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+                                                         : CUDA_SUCCESS;
     else if (!its)
         result = own ? refuse_both(own, NULL, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_ERROR_CAPTURED_EVENT;
     else if (stream->is_legacy)

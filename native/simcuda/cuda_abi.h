@@ -21,6 +21,9 @@
 
 typedef struct sim_module *CUmodule;
 typedef struct CUuserObject_st *CUuserObject;
+typedef struct {
+    char reserved[64];
+} CUipcEventHandle;
 
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)

@@ -1,30 +1,41 @@
 /* Events: records, waits, queries, elapsed time. A record is a command; its generation identifies the record that a
  * wait is for. */
+#define _GNU_SOURCE
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "api.h"
+
+#define SHARED_POLL_NS 1000000 /* of an event that another process may complete */
 
 static int is_valid(CUevent event) {
     return sim_is_object(event) && event->magic == MAGIC_EVENT;
 }
 
+static int is_shared(const struct sim_event *event) {
+    return event->progress != &event->own;
+}
+
 void event_complete(struct sim_event *event, uint64_t generation) {
-    atomic_store(&event->time, sim_now());
-    atomic_store(&event->reached, generation);
-    atomic_fetch_add(&event->done, 1);
+    atomic_store(&event->progress->time, sim_now());
+    uint64_t reached = atomic_load(&event->progress->reached); /* another process may be ahead */
+    while (reached < generation && !atomic_compare_exchange_weak(&event->progress->reached, &reached, generation))
+        ;
+    atomic_fetch_add(&event->progress->done, 1);
     if (atomic_load(&event->waiters))
-        futex_wake(&event->done);
+        futex_wake(&event->progress->done);
     event_unpin(event);
 }
 
 static void await(struct sim_event *event, uint64_t generation) {
     for (;;) {
-        uint32_t seen = atomic_load(&event->done);
-        if (atomic_load(&event->reached) >= generation)
+        uint32_t seen = atomic_load(&event->progress->done);
+        if (atomic_load(&event->progress->reached) >= generation)
             return;
         atomic_fetch_add(&event->waiters, 1);
-        if (atomic_load(&event->done) == seen)
-            futex_wait(&event->done, seen, 0);
+        if (atomic_load(&event->progress->done) == seen)
+            futex_wait(&event->progress->done, seen, is_shared(event) ? SHARED_POLL_NS : 0);
         atomic_fetch_sub(&event->waiters, 1);
     }
 }
@@ -36,8 +47,52 @@ void event_await(struct sim_event *event, uint64_t generation) {
 
 /* Commands in flight keep a destroyed event's memory. */
 void event_unpin(struct sim_event *event) {
-    if (atomic_fetch_sub(&event->pending, 1) == 1)
+    if (atomic_fetch_sub(&event->pending, 1) != 1)
+        return;
+    if (is_shared(event)) {
+        munmap(event->progress, sizeof *event->progress);
+        if (event->file >= 0)
+            close(event->file);
+    }
+    object_put(event, MAGIC_EVENT);
+}
+
+static CUresult make(struct sim_context *context, unsigned flags, int file, CUevent *out) {
+    struct sim_event *event = object_get(MAGIC_EVENT, sizeof *event);
+    if (!event)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memset(event, 0, sizeof *event);
+    event->progress = &event->own;
+    if (file >= 0)
+        event->progress = mmap(NULL, sizeof *event->progress, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (event->progress == MAP_FAILED) {
         object_put(event, MAGIC_EVENT);
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    event->flags = flags;
+    event->context = context;
+    event->file = -1;
+    atomic_store(&event->pending, 1);
+    event->magic = MAGIC_EVENT;
+    *out = event;
+    return CUDA_SUCCESS;
+}
+
+CUresult event_import(struct sim_context *context, int file, CUevent *out) {
+    return make(context, CU_EVENT_DISABLE_TIMING, file, out);
+}
+
+static CUresult make_interprocess(struct sim_context *context, unsigned flags, CUevent *out) {
+    int file = memfd_create("simcuda-event", MFD_CLOEXEC);
+    if (file < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    CUresult result = ftruncate(file, sizeof(struct sim_event_progress)) ? CUDA_ERROR_OPERATING_SYSTEM
+                                                                         : make(context, flags, file, out);
+    if (result)
+        close(file);
+    else
+        (*out)->file = file;
+    return result;
 }
 
 CUresult cuEventCreate(CUevent *out, unsigned flags) {
@@ -45,18 +100,9 @@ CUresult cuEventCreate(CUevent *out, unsigned flags) {
     CUresult result = context_current(&context);
     if (result)
         return result;
-    if (!out || flags > 7)
+    if (!out || flags > 7 || ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_event *event = object_get(MAGIC_EVENT, sizeof *event);
-    if (!event)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    memset(event, 0, sizeof *event);
-    event->flags = flags;
-    event->context = context;
-    atomic_store(&event->pending, 1);
-    event->magic = MAGIC_EVENT;
-    *out = event;
-    return CUDA_SUCCESS;
+    return flags & CU_EVENT_INTERPROCESS ? make_interprocess(context, flags, out) : make(context, flags, -1, out);
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
@@ -76,7 +122,7 @@ CUresult event_submit(struct sim_event *event, struct sim_stream *stream) {
     atomic_fetch_add(&event->pending, 1);
     command->kind = COMMAND_EVENT;
     command->event.event = event;
-    command->event.generation = atomic_fetch_add(&event->recorded, 1) + 1;
+    command->event.generation = atomic_fetch_add(&event->progress->recorded, 1) + 1;
     event->capture_id = 0;
     return engine_commit(stream);
 }
@@ -129,7 +175,7 @@ CUresult sim_cuStreamWaitEvent(CUstream fallback, CUstream handle, CUevent event
     if ((event->capture_id || atomic_load(&stream->capture)) &&
         (result = capture_wait(event, stream)) != CUDA_ERROR_NOT_READY)
         return result;
-    uint64_t generation = atomic_load(&event->recorded);
+    uint64_t generation = atomic_load(&event->progress->recorded);
     if ((result = engine_begin(stream, &command)))
         return result;
     atomic_fetch_add(&event->pending, 1);
@@ -156,7 +202,8 @@ CUresult cuEventQuery(CUevent event) {
         return result;
     if ((result = atomic_load(&event->context->error)))
         return result;
-    return atomic_load(&event->reached) >= atomic_load(&event->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return atomic_load(&event->progress->reached) >= atomic_load(&event->progress->recorded) ? CUDA_SUCCESS
+                                                                                             : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event) {
@@ -165,7 +212,7 @@ CUresult cuEventSynchronize(CUevent event) {
         return result;
     atomic_fetch_add(&event->pending, 1);
     atomic_fetch_add(&sim.waits, 1);
-    await(event, atomic_load(&event->recorded));
+    await(event, atomic_load(&event->progress->recorded));
     atomic_fetch_sub(&sim.waits, 1);
     result = atomic_load(&event->context->error);
     event_unpin(event);
@@ -181,13 +228,13 @@ CUresult cuEventElapsedTime(float *out, CUevent start, CUevent end) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_valid(start) || !is_valid(end) || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) ||
-        !atomic_load(&start->recorded) || !atomic_load(&end->recorded))
+        !atomic_load(&start->progress->recorded) || !atomic_load(&end->progress->recorded))
         return CUDA_ERROR_INVALID_HANDLE;
     if (start->capture_id || end->capture_id)
         return CUDA_ERROR_CAPTURED_EVENT;
-    if (atomic_load(&start->reached) < atomic_load(&start->recorded) ||
-        atomic_load(&end->reached) < atomic_load(&end->recorded))
+    if (atomic_load(&start->progress->reached) < atomic_load(&start->progress->recorded) ||
+        atomic_load(&end->progress->reached) < atomic_load(&end->progress->recorded))
         return CUDA_ERROR_NOT_READY;
-    *out = (float)((double)(int64_t)(atomic_load(&end->time) - atomic_load(&start->time)) / 1e6);
+    *out = (float)((double)(int64_t)(atomic_load(&end->progress->time) - atomic_load(&start->progress->time)) / 1e6);
     return CUDA_SUCCESS;
 }

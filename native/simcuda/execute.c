@@ -77,7 +77,7 @@ void execute(struct sim_stream *stream, struct sim_command *command) {
         event_complete(command->event.event, command->event.generation);
         break;
     case COMMAND_WAIT_EVENT:
-        if (atomic_load(&command->event.event->reached) < command->event.generation)
+        if (atomic_load(&command->event.event->progress->reached) < command->event.generation)
             execute_leave_device(stream);
         event_await(command->event.event, command->event.generation);
         break;

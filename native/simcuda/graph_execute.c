@@ -127,7 +127,7 @@ CUresult graph_prepare(const struct sim_graph_body *body) {
     }
     for (size_t i = 0; i < body->count; i++)
         if (body->node[i].kind == COMMAND_RECORD_NODE)
-            atomic_fetch_add(&body->node[i].event.event->recorded, 1);
+            atomic_fetch_add(&body->node[i].event.event->progress->recorded, 1);
     return CUDA_SUCCESS;
 }
 
@@ -139,12 +139,12 @@ static void node(struct sim_stream *stream, const struct sim_command *node) {
         break;
     case COMMAND_RECORD_NODE:
         atomic_fetch_add(&event->pending, 1);
-        event_complete(event, atomic_load(&event->reached) + 1);
+        event_complete(event, atomic_load(&event->progress->reached) + 1);
         break;
     case COMMAND_WAIT_NODE:
         execute_leave_device(stream);
         atomic_fetch_add(&event->pending, 1);
-        event_await(event, atomic_load(&event->recorded));
+        event_await(event, atomic_load(&event->progress->recorded));
         break;
     case COMMAND_ALLOC_NODE:
         graph_memory_map(node->memory.memory);

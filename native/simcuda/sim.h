@@ -150,13 +150,18 @@ struct sim_stream {
     _Atomic uint32_t done;    /* futex: changes when head has reached wake_at */
 };
 
-struct sim_event {
-    uint32_t magic, flags;
-    struct sim_context *context;
+struct sim_event_progress {
     _Atomic uint64_t recorded; /* generation of the last record submitted */
     _Atomic uint64_t reached;  /* generation completed */
     _Atomic uint64_t time;     /* when that was */
-    _Atomic uint32_t done;     /* futex */
+    _Atomic uint32_t done;     /* futex, within the process */
+};
+
+struct sim_event {
+    uint32_t magic, flags;
+    struct sim_context *context;
+    struct sim_event_progress *progress, own; /* `progress` is `own`, or in a file that other processes may open */
+    int file;                                 /* of an interprocess event; -1: imported */
     _Atomic uint32_t waiters, pending;
     uint64_t capture_id; /* last recorded inside this capture; 0: outside */
     uint64_t captured;   /* by then captured from `stream` */
@@ -365,6 +370,7 @@ int graph_memory_unmap(struct sim_graph_memory *memory); /* 0: it was not mapped
 
 /* event.c */
 CUresult event_submit(struct sim_event *event, struct sim_stream *stream); /* records it outside of captures */
+CUresult event_import(struct sim_context *context, int file, CUevent *out);
 void event_complete(struct sim_event *event, uint64_t generation);
 void event_await(struct sim_event *event, uint64_t generation);
 void event_unpin(struct sim_event *event);

@@ -276,6 +276,44 @@ def test_a_context_takes_device_memory(cuda: Cuda) -> None:
     cuda.cuCtxDestroy(context)
 
 
+def waiter(cuda: Cuda, text: str) -> None:
+    handle = cuda.driver.CUipcEventHandle()
+    ctypes.memmove(handle.getPtr(), bytes.fromhex(text), 64)
+    event = cuda.cuIpcOpenEventHandle(handle)
+    assert cuda.code("cuEventQuery", event) == 600
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    cuda.cuStreamWaitEvent(stream, event, 0)
+    assert not cuda.is_done(stream)
+    print("waits", flush=True)
+    cuda.cuStreamSynchronize(stream)
+    cuda.cuEventSynchronize(event)
+    cuda.cuEventDestroy(event)
+
+
+def recorder(cuda: Cuda, state: str) -> None:
+    assert cuda.code("cuEventCreate", 4) == 1  # interprocess events have no times
+    event, plain = cuda.cuEventCreate(4 | 2), cuda.cuEventCreate(2)
+    assert cuda.code("cuIpcGetEventHandle", plain) == 400
+    word, flag = cuda.host_flag()
+    cuda.launch("wait_flag", flag, 1)
+    cuda.cuEventRecord(event, 0)
+    text = ctypes.string_at(cuda.cuIpcGetEventHandle(event).getPtr(), 64).hex()
+    with running_process(waiter, environment(Path(state)), text) as other:
+        assert other.stdout is not None and other.stdout.readline() == "waits\n"
+        word.value = 1
+        assert other.wait(timeout=60) == 0
+
+
+def test_another_process_waits_for_an_interprocess_event(tmp_path: Path) -> None:
+    """A process that opens the handle of an event waits for the work of the process that recorded it.
+
+    Source: documentation of cuIpcGetEventHandle and cuIpcOpenEventHandle. Not yet seen on a GPU.
+    """
+    state = str(tmp_path / "state")
+    with running_process(recorder, environment(Path(state)), state) as process:
+        assert process.wait(timeout=90) == 0
+
+
 def opener(cuda: Cuda, text: str) -> None:
     handle = cuda.driver.CUipcMemHandle()
     ctypes.memmove(handle.getPtr(), bytes.fromhex(text), 64)
