@@ -21,6 +21,7 @@
 
 typedef struct sim_module *CUmodule;
 typedef struct CUuserObject_st *CUuserObject;
+typedef void *CUlogsCallbackHandle;
 typedef struct {
     char reserved[64];
 } CUipcEventHandle;

@@ -217,6 +217,18 @@ def test_lookup_honours_version_and_default_stream(cuda: Cuda) -> None:
     assert look_up(b"cuNoSuchFunction", 13000) == (500, None, 1)
 
 
+@on_driver()
+def test_absent_parts_of_the_interface(cuda: Cuda) -> None:
+    """There are no multicast objects, as on a device whose attribute is 0, and the driver's log stays empty."""
+    attribute = cuda.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED
+    assert cuda.cuDeviceGetAttribute(attribute, cuda.device) == 0
+    assert cuda.code("cuMulticastCreate", cuda.driver.CUmulticastObjectProp()) == 801
+    iterator = cuda.cuLogsCurrent(0)
+    assert cuda.code("cuMemFree", 1) != 0
+    buffer = bytearray(100)
+    assert cuda.cuLogsDumpToMemory(iterator, buffer, len(buffer), 0)[1] == 0
+
+
 def test_a_plain_c_program(tmp_path: Path) -> None:
     source = tmp_path / "program.c"
     source.write_text(
