@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ..driver_facts.harness import MIB, MS, Cuda, environment, on_driver, running_process, start_test
-from ..driver_facts.test_memory import place
+from ..driver_facts.test_memory import location
 from ..support import sanitizers
 from ..support.polling import wait_until
 
@@ -72,7 +72,7 @@ def churn(cuda: Cuda) -> None:
     while True:
         plain, managed = cuda.cuMemAlloc(8 * MIB), cuda.cuMemAllocManaged(64 * MIB, 1)
         cuda.launch("fill_f32", managed, 1.0, 16 * MIB)
-        cuda.cuMemPrefetchAsync(managed, 8 * MIB, place(cuda, on_device=False), 0, 0)
+        cuda.cuMemPrefetchAsync(managed, 8 * MIB, location(cuda, on_device=False), 0, 0)
         cuda.cuMemFree(plain)
         cuda.cuMemFree(managed)
 

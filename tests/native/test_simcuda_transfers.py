@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, running_process
-from ..driver_facts.test_memory import place, prefetch
+from ..driver_facts.test_memory import location, prefetch
 from ..driver_facts.vmm import free_bytes
 from ..support import sanitizers
 from . import simlog
@@ -52,7 +52,7 @@ def takes(function: Callable[[], object], expected: float, times: int = 8) -> bo
 
 
 def advise(cuda: Cuda, memory: Any, advice: int, on_device: bool) -> None:
-    cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(advice), place(cuda, on_device))
+    cuda.cuMemAdvise(memory, SIZE, cuda.driver.CUmem_advise(advice), location(cuda, on_device))
 
 
 def touch(cuda: Cuda, memory: Any, size: int = SIZE) -> None:
