@@ -67,9 +67,8 @@ def busy(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> Coo
 
 
 def test_a_snapshot(busy: CoordinatorProcess) -> None:
-    status = busy.status()
+    status = wait_until(lambda: (one := busy.status())["devices"][0]["grants"] and one)
     clients = {client["id"]: client for client in status["clients"]}
-    assert status["devices"][0]["grants"]
     assert clients["idle"]["evicted_in"] and clients["waits"]["hold_seconds_left"] and clients["runs"]["queue_position"]
     check("Status", status)
     described = schema(SETTINGS[name] for name in PUBLIC)
