@@ -7,14 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from ..support.memory_cgroup import MakeCgroup
-from .card_host import MODES, WAIT, WORKING_SET, CardHost
+from .card_host import IS_GPU, MODES, WAIT, WORKING_SET, CardHost
 
 PIECES = 8
 PIECE = WORKING_SET // PIECES
 ROUNDS = 4
 
 
-@pytest.mark.parametrize("mode", MODES)
+# The coordinator leaves more memory of a cgroup free than the working sets of the simulated device have. So no memory of
+# the mode swap leaves there, and the rival waits for ever.
+@pytest.mark.parametrize("mode", MODES if IS_GPU else ["unified"])
 def test_eviction_within_a_small_cgroup(
     host: CardHost, make_cgroup: MakeCgroup, mode: str, record_property: Callable[[str, object], None]
 ) -> None:
