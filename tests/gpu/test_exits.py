@@ -15,7 +15,7 @@ from .card_host import IS_GPU, MODES, WAIT, WORKING_SET, CardHost
 EXITS = 50 if IS_GPU else 8
 BATCH = 5 if IS_GPU else 4  # programs at the same time
 HELD = 8 * MIB
-INTERRUPTS = 5 if IS_GPU else 2
+INTERRUPTS = 5  # at most on the simulated device, where one that comes in time is enough
 PIECES = 8  # of the working set, which come back one after the other
 PIECE = WORKING_SET // PIECES
 INTERRUPT_CODE = """
@@ -99,6 +99,8 @@ def test_interrupt_of_a_restore(host: CardHost, mode: str, record_property: Call
         interrupted += program.result(WAIT)
         program.start(f"[words(array, {PIECE}) for array in arrays]")
         assert program.result(WAIT) == [[7]] * PIECES
+        if interrupted and not IS_GPU:
+            break
     record_property("interrupted", f"{interrupted} of {INTERRUPTS}")
     record_property("evicted_bytes", host.moved_bytes("one"))
     host.stop_rival(rival)
