@@ -1,6 +1,5 @@
-/* Simulated driver whose functions count their calls, and fail, or hold their caller, on demand of a test. This file is
- * linked with the objects of the driver, in which these functions are renamed to real_…. The driver's own lookup
- * (cuGetProcAddress) finds the renamed functions. */
+/* Simulated driver whose functions fail, or hold their caller, on demand of a test. This file is linked with the objects of the driver, in
+ * which these functions are renamed to real_…. The driver's own lookup (cuGetProcAddress) finds the renamed functions. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -40,10 +39,8 @@ static int fails(const char *name) {
 
 #define FAULTY(name, parameters, arguments)                                                                            \
     int real_##name parameters;                                                                                        \
-    EXPORT _Atomic unsigned calls_of_##name;                                                                           \
     EXPORT int name parameters {                                                                                       \
         int code = fails(#name);                                                                                       \
-        calls_of_##name++;                                                                                             \
         return code ? code : real_##name arguments;                                                                    \
     }
 
