@@ -65,6 +65,22 @@ def test_a_turn_step_by_step(reader: PageReader) -> None:
     assert reader.read() == [ev.RestoreFinished(1)]
 
 
+def test_a_restore_belongs_to_the_turn_that_has_ended_since(reader: PageReader) -> None:
+    """Otherwise a turn that is over before its memory is back would never count, and the next turn be as short."""
+    reader.page.report.restored += 1
+    assert reader.read(RAN) == [
+        ev.TurnEntered(1, ONE, 11.0),
+        ev.GateClosed(1, ONE, 11.0),
+        ev.RestoreFinished(1),
+        ev.TurnLeft(1, ONE),
+    ]
+    following = Turn(TWO, entered_ns=int(11.5 * S), epoch=2, phase=IN)
+    reader.page.report.restored += 1
+    assert reader.read(following) == [ev.TurnEntered(1, TWO, 11.5), ev.RestoreFinished(1)]
+    reader.page.report.restored += 1
+    assert reader.read(following._replace(phase=OUT, left_ns=13 * S)) == [ev.RestoreFinished(1), ev.TurnLeft(1, TWO)]
+
+
 def test_a_turn_that_was_missed_is_reported_whole(reader: PageReader) -> None:
     reader.now = 12.5
     assert reader.read(RAN) == [ev.TurnEntered(1, ONE, 11.0), ev.GateClosed(1, ONE, 12.0), ev.TurnLeft(1, ONE)]

@@ -37,7 +37,8 @@ def _page_events(
 ) -> Iterator[ev.Event]:
     before, handle.last_turn = handle.last_turn, turn
     since, handle.sampled_at = handle.sampled_at, now
-    yield from _turn_events(handle.number, before, turn, lambda ns: max(since, min(ns / 1e9, now)))
+    restores = list(_restore_events(handle))
+    yield from _turn_events(handle.number, before, turn, lambda ns: max(since, min(ns / 1e9, now)), restores)
     if not _is_same_turn(before, turn):
         handle.last_levels = (False, False, handle.last_levels[2])
     yield from _level_events(handle, _is_in(turn))
@@ -50,10 +51,11 @@ def _page_events(
         yield ev.GateWaitStarted(handle.number)
 
 
-def _turn_events(process: int, before: Turn, turn: Turn, time: _Time) -> Iterator[ev.Event]:
+def _turn_events(process: int, before: Turn, turn: Turn, time: _Time, restores: list[ev.Event]) -> Iterator[ev.Event]:
     """Yield the events between two turns, with events that no read has seen.
 
-    `time` converts nanoseconds to seconds, within the time since the last read.
+    `time` converts nanoseconds to seconds, within the time since the last read. `restores` come before the end of
+    their turn, because the scheduler ignores them afterwards.
     """
     same = _is_same_turn(before, turn)
     if _is_in(before) and not same:
@@ -65,21 +67,27 @@ def _turn_events(process: int, before: Turn, turn: Turn, time: _Time) -> Iterato
         yield ev.TurnEntered(process, turn.turn, time(turn.entered_ns))
     if turn.closed_ns and (not same or turn.closed_ns != before.closed_ns):
         yield ev.GateClosed(process, turn.turn, time(turn.closed_ns))
+    yield from restores
     if turn.phase == OUT and (not same or before.phase != OUT):
         yield ev.TurnLeft(process, turn.turn)
+
+
+def _restore_events(handle: ProcessHandle) -> Iterator[ev.Event]:
+    idle, evicting, before = handle.last_levels
+    restored = int(handle.page.report.restored)
+    handle.last_levels = idle, evicting, restored
+    if restored != before:
+        yield ev.RestoreFinished(handle.number)
 
 
 def _level_events(handle: ProcessHandle, is_in: bool) -> Iterator[ev.Event]:
     report, before = handle.page.report, handle.last_levels
     idle, evicting = is_in and bool(report.idle), is_in and bool(report.evicting)
-    restored = int(report.restored)
-    handle.last_levels = idle, evicting, restored
+    handle.last_levels = idle, evicting, before[2]
     if idle != before[0]:
         yield ev.ProcessIdle(handle.number) if idle else ev.ProcessBusy(handle.number)
     if evicting and not before[1]:
         yield ev.EvictionStarted(handle.number)
-    if restored != before[2]:
-        yield ev.RestoreFinished(handle.number)
 
 
 def _is_same_turn(before: Turn, turn: Turn) -> bool:
