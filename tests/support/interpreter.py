@@ -20,7 +20,7 @@ class Interpreter:
         self.process = subprocess.Popen(
             argv, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()  # None: the process has ended
         self._errors: list[str] = []
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_errors)]
         for reader in self._readers:
@@ -30,6 +30,7 @@ class Interpreter:
         assert self.process.stdout
         for line in self.process.stdout:
             self._answers.put(json.loads(line))
+        self._answers.put(None)
 
     def _read_errors(self) -> None:
         assert self.process.stderr
@@ -50,11 +51,12 @@ class Interpreter:
         self.process.stdin.flush()
 
     def raw(self, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
-        try:
-            return self._answers.get(timeout=seconds)
-        except queue.Empty:
-            status = self.process.poll()
-            raise AssertionError(f"no answer within {seconds} s (exit status {status}): {self._errors}") from None
+        with contextlib.suppress(queue.Empty):
+            if (answer := self._answers.get(timeout=seconds)) is not None:
+                return answer
+            self._answers.put(None)
+        status = self.process.poll()
+        raise AssertionError(f"no answer within {seconds} s (exit status {status}): {self._errors}")
 
     def result(self, seconds: float = WAIT_SECONDS) -> Any:
         answer = self.raw(seconds)
