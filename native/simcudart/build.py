@@ -55,7 +55,9 @@ LIBRARIES = {
     "libcufile": Library("cuFile", 5022),
     "libnvshmem_host": Library("nvshmem", 7),
     "libnvToolsExt": Library("nvtx", 1),
+    "libnvidia-ml": Library("nvml", 3, "libraries/nvml.c"),
 }
+LOADED_AT_RUN_TIME = {"libnvidia-ml": "libnvidia-ml.so.1"}
 
 
 class Needs(NamedTuple):
@@ -75,7 +77,7 @@ def owner(symbol: str) -> str | None:
 
 def needs_of(framework: Path) -> Needs:
     """Read the dynamic sections of all libraries in a folder."""
-    files: dict[str, str] = {}
+    files = dict(LOADED_AT_RUN_TIME)
     functions: dict[str, dict[str, str]] = defaultdict(dict)
     for path in sorted(framework.glob("*.so*")):
         for file in re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path)):

@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 
 from ..driver_facts.harness import ROOT, simulated_driver
+from ..native import simlog
 from ..system.system_host import MIB, GpuProgram, SystemHost, system_host
 
-HERE = Path(__file__).resolve().parent
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+MODES = ["", "unified", "swap", "plain"]  # without the shim, and the memory modes
 PYTHON = Path(os.environ.get("GPUSHARE_TEST_PYTHON") or ROOT / ".venv-frameworks" / "bin" / "python")
 STAND_INS = Path(os.environ.get("GPUSHARE_TEST_STAND_INS") or ROOT / "build" / "simcudart")
-LIBRARY_PATH = f"{STAND_INS}:{simulated_driver().parent}"  # of a program without the shim
+START_SECONDS = 120.0  # limit of the start of a program, which loads a gigabyte of libraries
+# By name, with their options in PYTORCH_CUDA_ALLOC_CONF.
+ALLOCATORS = {
+    "native": "",
+    "expandable segments": "expandable_segments:True",
+    "cudaMallocAsync": "backend:cudaMallocAsync",
+}
 REMEDY = "make frameworks"
 
 
@@ -28,9 +36,14 @@ def problem() -> str:
     if not any(STAND_INS.glob("libcudart.so.*")):
         return f"no stand-ins for the CUDA libraries in {STAND_INS} ({REMEDY})"
     code = "import torch; assert torch.version.cuda, 'PyTorch was built without CUDA'"
-    env = os.environ | {"LD_LIBRARY_PATH": LIBRARY_PATH}
+    env = os.environ | {"LD_LIBRARY_PATH": unshared_path()}
     done = subprocess.run([PYTHON, "-c", code], env=env, capture_output=True, text=True)
     return done.stderr.strip().rpartition("\n")[2]
+
+
+def unshared_path() -> str:
+    """Return the LD_LIBRARY_PATH of a program without the shim."""
+    return f"{STAND_INS}:{simulated_driver().parent}"
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +53,10 @@ def frameworks() -> None:
 
 
 class FrameworkHost(SystemHost):
-    """Host whose programs may be PyTorch programs, with a simulated device of 1 GiB."""
+    """Host whose programs may be PyTorch programs."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, memory=1024 * MIB)
+    def __init__(self, folder: Path, memory: int = 1024 * MIB) -> None:
+        super().__init__(folder, memory)
 
     def torch(self, client: str, mode: str = "", quota: str = "", **more: str) -> GpuProgram:
         """Start a PyTorch program of a client in a memory mode, or without the shim if `mode` is empty."""
@@ -51,13 +64,30 @@ class FrameworkHost(SystemHost):
             more |= {"GPUSHARE_MEMORY_MODE": mode, "LD_LIBRARY_PATH": str(STAND_INS)}
             env = self.client_environment(client, quota, **more)
         else:
-            env = self.environment(**more, LD_LIBRARY_PATH=LIBRARY_PATH)
-        return self._keep(GpuProgram([str(PYTHON), str(HERE / "torch_program.py")], env))
+            env = self.environment(**more, LD_LIBRARY_PATH=unshared_path())
+        program = self._keep(GpuProgram([str(PYTHON), str(PROGRAMS / "torch_program.py")], env))
+        program.run("None", START_SECONDS)
+        return program
+
+    def rival(self, mode: str, size: int) -> GpuProgram:
+        """Start a client without a framework that has `size` bytes and keeps taking turns."""
+        program = self.program("rival", GPUSHARE_MEMORY_MODE=mode)
+        program.run(f"status, array = cuda.alloc({size}); check(status)")
+        program.run(f"check(cuda.cuMemsetD8_v2(c_uint64(array), 1, c_size_t({size})))")
+        program.busy()
+        return program
+
+    def launches_overlap(self, *programs: GpuProgram) -> float:
+        """Return for how many seconds launches overlap; evictions may overlap with other clients' launches."""
+        return simlog.overlap_seconds(self.launches(program) for program in programs)
+
+    def launches(self, program: GpuProgram) -> list[simlog.Execution]:
+        return [execution for execution in self.executions(program) if execution.kind == "launch"]
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrameworkHost]:
-    """Return a host with a coordinator whose turns are short."""
+    """Return a host with a coordinator whose turns are short, and longer than the transfer of the device's memory."""
     with system_host(monkeypatch, FrameworkHost) as new_host:
-        new_host.start_coordinator("--time-quantum", "0.1")
+        new_host.start_coordinator("--time-quantum", "1")
         yield new_host

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import FrameworkHost
-
-MODES = ["", "unified", "swap", "plain"]  # without the shim, and the memory modes
+from .conftest import MODES, FrameworkHost
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -30,7 +28,8 @@ def test_a_training_step_runs_with_products_convolutions_and_normalisations(host
     program = host.torch("one")
     program.run(
         "nn = torch.nn\n"
-        "model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(7200, 10)).cuda()\n"
+        "layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 30 * 30, 10)\n"
+        "model = nn.Sequential(*layers).cuda()\n"
         "optimiser = torch.optim.SGD(model.parameters())\n"
         "images, labels = torch.zeros(4, 3, 32, 32).cuda(), torch.zeros(4, dtype=torch.long).cuda()\n"
         "nn.functional.cross_entropy(model(images), labels).backward()\n"

@@ -1,6 +1,6 @@
 """Program with PyTorch that a test controls: it reads lines of Python and answers with lines of JSON.
 
-It runs in the environment of the frameworks, so it imports nothing but PyTorch and files of this folder.
+It runs in the environment of the frameworks, so it imports nothing but PyTorch and files of the tests.
 The program ends with its standard input.
 """
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import features
 import torch
+import turns
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "native"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "native"))
 
 from cuda_client import main
 
 if __name__ == "__main__":
-    main({"torch": torch})
+    main({"features": features, "torch": torch, "turns": turns})

@@ -1,0 +1,40 @@
+"""Tests of what PyTorch programs do with a device, under each memory mode and allocator, alone and with a rival."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ..support import tier
+from .conftest import ALLOCATORS, MIB, MODES, FrameworkHost
+
+SECONDS = 200.0  # upper bound of all features in one process, on a busy machine
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("quota", ["", *tier.nightly(["memory=400MiB"])])
+@pytest.mark.parametrize("company", ["alone", "rival"])
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_feature_works(host: FrameworkHost, mode: str, allocator: str, company: str, quota: str) -> None:
+    if not mode and (quota or company == "rival"):
+        pytest.skip("without the shim there are no quotas and no turns")
+    program = host.torch("torch", mode, quota, PYTORCH_CUDA_ALLOC_CONF=ALLOCATORS[allocator])
+    program.run("torch.cuda.init()")
+    rival = host.rival(mode, 500 * MIB if mode != "plain" else 100 * MIB) if company == "rival" else None
+    began = time.monotonic_ns()
+    failures = program.run("features.failures()", SECONDS)
+    assert not failures, "\n".join(failures)
+    if rival:
+        assert host.took_turns_since(began, program, rival)
+        assert host.launches_overlap(program, rival) == 0
+        rival.stop()
+
+
+@pytest.mark.parametrize("mode", ["", *tier.nightly(MODES[1:])])
+def test_spawned_loaders_have_their_parent_s_data_and_no_device(host: FrameworkHost, mode: str) -> None:
+    program = host.torch("torch", mode)
+    program.run("features.load('spawn')", SECONDS)
+    clients = host.clients()
+    assert [len(client["processes"]) for client in clients.values()] == ([1] if mode else [])
