@@ -19,6 +19,7 @@ from jupyter_gpushare.coordinator.views.subscriptions import (
 from jupyter_gpushare.core.base.errors import Refused
 
 
+@pytest.mark.exclusive
 @pytest.mark.parametrize(("cost", "min_count", "max_count"), [(0.0, 2, 11), (0.02, 1, 4)])
 def test_snapshots_are_sent_after_turns(cost: float, min_count: int, max_count: int) -> None:
     """Slow snapshots are sent less often, so that most of the coordinator's time is for turns."""
