@@ -16,20 +16,21 @@ from typing import Any
 
 import pytest
 
-from ..driver_facts.harness import IS_GPU, simulated_driver
+from ..driver_facts.harness import IS_GPU, ROOT, simulated_driver
 from ..support.polling import wait_until
 from ..system.system_host import HERE, MIB, GpuProgram, SystemHost
 
 GIB = 1024 * MIB
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PYTHON = os.environ.get("GPUSHARE_TEST_PYTHON", sys.executable)  # the Python with the frameworks
+# Stand-ins for the CUDA libraries, for PyTorch on the simulated device (native/simcudart). They compute no kernels.
+STAND_INS = os.environ.get("GPUSHARE_TEST_STAND_INS", str(ROOT / "build" / "simcudart"))
 MODES = ("unified", "swap")
 
 WORKING_SET = (2048 if IS_GPU else 96) * MIB  # of each of two programs
-ROOM = WORKING_SET * 3 // 2  # for both working sets, so that they do not fit together
-SAFE_ROOM = 3 * WORKING_SET  # free memory that managed memory of both programs needs
+FRAMEWORK_SET = (2048 if IS_GPU else 256) * MIB  # the same for programs with frameworks, which have memory of their own
+BALLAST = FRAMEWORK_SET if IS_GPU else FRAMEWORK_SET * 3 // 4
 QUANTUM = "0.5" if IS_GPU else "0.1"  # seconds
-CONTEXT = 16 * MIB  # of a program on the simulated device
 WAIT = 60.0  # seconds for a step of a program whose turns alternate with those of the rival
 
 MEMORY_CODE = """
@@ -59,6 +60,12 @@ class CardHost(SystemHost):
 
     is_simulated = not IS_GPU
 
+    def __init__(self, folder: Path, working_set: int = WORKING_SET) -> None:
+        super().__init__(folder, memory=2 * GIB)
+        self.working_set = working_set
+        self.room = working_set * 3 // 2  # for two working sets, so that they do not fit together
+        self.safe_room = 3 * working_set  # free memory that managed memory of both programs needs
+
     def environment(self, **more: str) -> dict[str, str]:
         model = self.folder / "device"
         return super().environment(**({"GPUSHARE_SIM_CONFIG": str(model)} if model.exists() else {}), **more)
@@ -70,7 +77,7 @@ class CardHost(SystemHost):
 
     def begin(self, mode: str) -> None:
         """Start a coordinator for clients of this memory mode."""
-        cap = ("--device-memory", str(ROOM)) if mode == "unified" else ()
+        cap = ("--device-memory", str(self.room)) if mode == "unified" else ()
         self.start_coordinator("--time-quantum", QUANTUM, *cap)
 
     def card_program(self, client: str, mode: str = "", cuda: bool = True) -> GpuProgram:
@@ -88,6 +95,10 @@ class CardHost(SystemHost):
         """Start the Python with the frameworks, and import a file of `programs/`; skip the test without them."""
         if mode:
             more["GPUSHARE_MEMORY_MODE"] = mode
+        if self.is_simulated and client:
+            more["LD_LIBRARY_PATH"] = STAND_INS
+        elif self.is_simulated:
+            more["LD_LIBRARY_PATH"] = f"{STAND_INS}:{simulated_driver().parent}"
         env = self.client_environment(client, **more) if client else self.bare_environment(**more)
         program = self._keep(GpuProgram([PYTHON, str(HERE / "gpu_program.py")], env))
         program.start(f"import sys; sys.path.insert(0, {str(PROGRAMS)!r}); import {module} as program")
@@ -102,15 +113,17 @@ class CardHost(SystemHost):
 
     def make_memory_short(self, mode: str) -> None:
         """Fill the card with plain memory of a program without the shim. Contexts must exist already."""
-        leave = SAFE_ROOM if mode == "unified" else ROOM
-        if self.is_simulated:
-            leave = min(leave, self.memory - 5 * CONTEXT)
+        leave = self.safe_room if mode == "unified" else self.room
         free = self.card_program("").run(f"fill({leave})", WAIT)
         if free < leave - 2 * MIB:
             pytest.skip(f"needs {leave // MIB} MiB of free memory on the card, which has {free // MIB}")
 
-    def start_rival(self, mode: str, size: int = WORKING_SET, is_short: bool = False) -> GpuProgram:
-        """Start a client that holds `size` bytes and keeps taking turns; with `is_short`, make memory short first."""
+    def start_rival(self, mode: str, size: int | None = None, is_short: bool = False) -> GpuProgram:
+        """Start a client that keeps taking turns and holds `size` bytes, by default a working set.
+
+        With `is_short`, make memory short before.
+        """
+        size = self.working_set if size is None else size
         rival = self.card_program("rival", mode)
         if is_short:
             self.make_memory_short(mode)
@@ -120,8 +133,9 @@ class CardHost(SystemHost):
         rival.busy()
         return rival
 
-    def stop_rival(self, rival: GpuProgram, size: int = WORKING_SET) -> None:
+    def stop_rival(self, rival: GpuProgram, size: int | None = None) -> None:
         """End the work of the rival, and assert that its results and its memory are right."""
+        size = self.working_set if size is None else size
         result = rival.run("busy.stop()", WAIT)
         assert (result["wrong"], result["failure"]) == (0, "")
         assert result["launches"] > 0
@@ -141,7 +155,7 @@ class CardHost(SystemHost):
         wait_until(
             lambda: self.clients()[client]["resident"] < self.clients()[client]["allocated"],
             WAIT,
-            what="an eviction of {client}",
+            what=f"an eviction of {client}",
         )
 
     def moved_bytes(self, client: str, way: str = "evicted") -> int:

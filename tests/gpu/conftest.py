@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import pytest
 from ..conftest import gpu_problem
 from ..driver_facts.harness import IS_GPU
 from ..system.system_host import system_host
-from .card_host import CardHost
+from .card_host import WORKING_SET, CardHost
 from .report import CardReport, part_of
 
 # Seconds of each part on a card. They bound each test, and the later tests of the part are skipped.
@@ -56,9 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[CardHost]:
-    """Return a host without a coordinator."""
+def host(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[CardHost]:
+    """Return a host without a coordinator; the parameter, if there is one, is its working set in bytes."""
     if IS_GPU and (problem := gpu_problem()):
         pytest.skip(f"needs a GPU: {problem}")
-    with system_host(monkeypatch, CardHost) as new_host:
+    kind = functools.partial(CardHost, working_set=getattr(request, "param", WORKING_SET))
+    with system_host(monkeypatch, kind) as new_host:
         yield new_host

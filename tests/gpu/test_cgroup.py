@@ -25,7 +25,7 @@ def test_eviction_within_a_small_cgroup(
     host.begin(mode)
     program = host.card_program("one", mode)
     (cgroup.folder / "cgroup.procs").write_text(str(program.pid))
-    rival = host.start_rival(mode, size=WORKING_SET // 2, is_short=True)
+    rival = host.start_rival(mode, is_short=True)
     program.start(f"arrays = [hold({PIECE}, 7) for _ in range({PIECES})]")
     program.result(WAIT)
     cgroup.set_limit(cgroup.used_bytes() + WORKING_SET // 2)
@@ -36,5 +36,5 @@ def test_eviction_within_a_small_cgroup(
     record_property("evicted_bytes", host.moved_bytes("one"))
     record_property("cgroup_bytes", cgroup.used_bytes())
     assert cgroup.oom_kills() == 0
-    host.stop_rival(rival, size=WORKING_SET // 2)
+    host.stop_rival(rival)
     program.end()

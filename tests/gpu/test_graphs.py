@@ -8,7 +8,7 @@ import pytest
 
 from .card_host import IS_GPU, MODES, WAIT, WORKING_SET, CardHost
 
-REPLAYS = 10 if IS_GPU else 3
+REPLAYS = 10 if IS_GPU else 2
 GRAPH_CODE = """
 stream, graph, executable = c_void_p(cuda.stream(1)), c_void_p(), c_void_p()
 def capture(address, size):

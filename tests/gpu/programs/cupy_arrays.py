@@ -50,5 +50,5 @@ def step() -> float:
     return trace + total
 
 
-def ballast_mean() -> float:
-    return float(ballast.mean(dtype=cupy.float64))
+def ballast_extremes() -> list[float]:
+    return [float(ballast.min()), float(ballast.max())]

@@ -40,5 +40,5 @@ def step() -> float:
     return float(loss)
 
 
-def ballast_mean() -> float:
-    return float(jnp.mean(ballast))
+def ballast_extremes() -> list[float]:
+    return [float(ballast.min()), float(ballast.max())]

@@ -35,5 +35,5 @@ def step() -> float:
     return float(loss.item())
 
 
-def ballast_mean() -> float:
-    return float(ballast.mean(dtype=torch.float64).item())
+def ballast_extremes() -> list[float]:
+    return [ballast.min().item(), ballast.max().item()]

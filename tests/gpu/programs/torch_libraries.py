@@ -62,6 +62,14 @@ def run(name: str) -> None:
     torch.cuda.synchronize()
 
 
+def has_cupti() -> bool:
+    """Return whether CUPTI is there and records kernels."""
+    try:
+        return kernels(next(iter(operations))) > 0
+    except RuntimeError:
+        return False
+
+
 def kernels(name: str) -> int:
     """Return how many kernels CUPTI counts in an operation."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:

@@ -14,8 +14,8 @@ if not torch.cuda.is_available():
 torch.manual_seed(0)
 torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 model = nn.Sequential(
-    *(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4)),
-    *(nn.Flatten(), nn.Linear(64 * 64, 1024), nn.ReLU(), nn.Linear(1024, 10)),
+    *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4)),
+    *(nn.Flatten(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10)),
 ).cuda()
 optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
 loss_of = nn.CrossEntropyLoss()
@@ -62,8 +62,8 @@ def step() -> float:
     return loss.item() + captured_loss.item()
 
 
-def ballast_mean() -> float:
-    return float(ballast.mean(dtype=torch.float64).item())
+def ballast_extremes() -> list[float]:
+    return [ballast.min().item(), ballast.max().item()]
 
 
 def is_refused_beyond_the_device() -> bool:
@@ -72,5 +72,6 @@ def is_refused_beyond_the_device() -> bool:
     try:
         torch.empty(2 * total, dtype=torch.uint8, device="cuda")
     except torch.cuda.OutOfMemoryError:
-        return step() > 0
+        step()
+        return True
     return False

@@ -36,5 +36,5 @@ def step() -> float:
     return float(x[0].item() + x[-1].item())
 
 
-def ballast_mean() -> float:
-    return float(ballast.mean(dtype=torch.float64).item())
+def ballast_extremes() -> list[float]:
+    return [ballast.min().item(), ballast.max().item()]
