@@ -7,25 +7,34 @@ import time
 import pytest
 
 from ..support import tier
+from ..system.system_host import GpuProgram
 from .conftest import ALLOCATORS, MIB, MODES, FrameworkHost
 
 SECONDS = 200.0  # upper bound of all features in one process, on a busy machine
+
+
+def assert_all_work(program: GpuProgram) -> None:
+    failures = program.run("features.failures()", SECONDS)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_every_feature_works_without_the_shim(host: FrameworkHost, allocator: str) -> None:
+    assert_all_work(host.torch("torch", PYTORCH_CUDA_ALLOC_CONF=ALLOCATORS[allocator]))
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("quota", ["", *tier.nightly(["memory=400MiB"])])
 @pytest.mark.parametrize("company", ["alone", "rival"])
 @pytest.mark.parametrize("allocator", ALLOCATORS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODES[1:])
 def test_every_feature_works(host: FrameworkHost, mode: str, allocator: str, company: str, quota: str) -> None:
-    if not mode and (quota or company == "rival"):
-        pytest.skip("without the shim there are no quotas and no turns")
     program = host.torch("torch", mode, quota, PYTORCH_CUDA_ALLOC_CONF=ALLOCATORS[allocator])
     program.run("torch.cuda.init()")
     rival = host.rival(mode, 500 * MIB if mode != "plain" else 100 * MIB) if company == "rival" else None
     began = time.monotonic_ns()
-    failures = program.run("features.failures()", SECONDS)
-    assert not failures, "\n".join(failures)
+    assert_all_work(program)
     if rival:
         assert host.took_turns_since(began, program, rival)
         assert host.launches_overlap(program, rival) == 0
