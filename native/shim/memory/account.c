@@ -120,9 +120,10 @@ void account_note_on_host(int64_t bytes) {
     pthread_mutex_unlock(&account_lock);
 }
 
-void account_note_leaving(uint64_t bytes) {
+void account_note_leaving(int64_t bytes, uint64_t leaving) {
     pthread_mutex_lock(&account_lock);
-    own_leaving = bytes;
+    own_on_host += (uint64_t)bytes;
+    own_leaving = leaving;
     publish_on_host();
     pthread_mutex_unlock(&account_lock);
 }

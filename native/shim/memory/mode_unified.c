@@ -125,8 +125,10 @@ static bool move(const struct entry *entry, uint64_t bytes, bool to_device) {
     uint32_t place = !to_device ? ENTRY_EVICTED : is_partly_evicted ? 0 : ENTRY_RESTORED;
     if (!request(entry, 0, bytes, to_device) || !ledger_set_place(entry, place))
         return false;
-    if (!entry->references != !place)
-        account_note_on_host(place ? (int64_t)entry->bytes : -(int64_t)entry->bytes);
+    if (!to_device)
+        account_note_leaving(entry->references ? 0 : (int64_t)entry->bytes, entry->bytes - bytes);
+    else if (!place)
+        account_note_on_host(-(int64_t)entry->bytes);
     account_note_evicted(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
     if (!to_device)
         atomic_store(&transfers.may_be_evicted, true);
@@ -185,7 +187,7 @@ static uint64_t evict_part(uint64_t surplus) {
     if (count)
         free(list);
     transfers_record();
-    account_note_leaving(transfers.leaving.bytes - transfers.requested);
+    account_note_leaving(0, transfers.leaving.bytes - transfers.requested);
     return bytes;
 }
 
@@ -289,7 +291,7 @@ static bool restore(uint32_t word) {
     uint64_t bytes =
         transfers.restore_bytes + request_restore(subtract(total, account_resident()), UINT64_MAX, &evicted);
     transfers.restore_bytes = 0;
-    account_note_leaving(0);
+    account_note_leaving(0, 0);
     transfers.requested = transfers.leaving.bytes; /* no rest of an allocation leaves after the whole came back */
     if (!evicted)
         atomic_store(&transfers.may_be_evicted, false);
