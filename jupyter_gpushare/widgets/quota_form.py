@@ -79,6 +79,7 @@ class QuotaForm(widgets.VBox):  # type: ignore[misc]
         for field in self.fields.values():
             field.observe(self._on_edit, "value")
         self.apply.on_click(self._on_press)
+        self.enable(False)  # until the first snapshot, which would replace an edit
 
     def on_apply(self, send: Callable[[], object]) -> None:
         """Call `send` at each press of the button, and at each late edit."""

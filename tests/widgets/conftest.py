@@ -60,13 +60,18 @@ class Page:
             if state["_model_name"] == "ButtonModel" and not state["disabled"]
         }
 
+    def _enabled_text_field(self, name: str) -> str:
+        identity = self.model("TextModel", name)
+        return "" if not identity or self.models[identity]["disabled"] else identity
+
     def press(self, button: str) -> None:
         """Press a button as soon as it is enabled."""
         self.wait_until(lambda: button in self.enabled_buttons())
         self._send(self.model("ButtonModel", button), {"method": "custom", "content": {"event": "click"}})
 
     def fill(self, field: str, text: str) -> None:
-        self.set(self.wait_until(lambda: self.model("TextModel", field)), value=text)
+        """Type a text into a field as soon as the field is enabled."""
+        self.set(self.wait_until(lambda: self._enabled_text_field(field)), value=text)
 
     def set(self, identity: str, **state: Any) -> None:
         self._send(identity, {"method": "update", "state": state, "buffer_paths": []})
