@@ -99,7 +99,7 @@ def test_front_ends_get_changes_only(
 ) -> None:
     """The number of the thread's updates has no effect."""
     monkeypatch.setattr(subscription, "CLOCK_SECONDS", 0.01)
-    wait_until(lambda: "share 0.5" in view.state.value)
+    wait_until(lambda: "share 0.5" in view.state.value and "busy" in view.state.value)  # device measured once
     changes: list[str] = []
     updates: list[int] = []
     view.state.observe(lambda change: changes.append(change["new"]), "value")
