@@ -70,7 +70,7 @@ class Page:
         self._send(self.model("ButtonModel", button), {"method": "custom", "content": {"event": "click"}})
 
     def fill(self, field: str, text: str) -> None:
-        """Type a text into a field as soon as the field is enabled."""
+        """Set the text of a field as soon as the field is enabled."""
         self.set(self.wait_until(lambda: self._enabled_text_field(field)), value=text)
 
     def set(self, identity: str, **state: Any) -> None:
