@@ -5,8 +5,9 @@
  *       Each is the minimum over many short batches; of several threads, with a stream each, the median. `ns_per_launch`: real launches into a queue with room;
  *       `ns_per_call`: launches without a function, which the driver refuses at once, so that little but the way in is
  *       timed. The difference of `ns_per_call` with and without the shim is the gate's overhead.
- *   gpushare-bench alloc [ROUNDS]     {"ns_per_pair": …, "managed_ns_per_pair": …, "rounds": …}
+ *   gpushare-bench alloc [ROUNDS]     {"ns_per_pair": …, "managed_ns_per_pair": …, "stream_ns_per_pair": …}
  *       Allocations of 4 KiB and their releases, in one thread, 16 held at a time; each is the minimum over many batches.
+ *       `stream_ns_per_pair`: cuMemAllocAsync and cuMemFreeAsync in one stream.
  *   gpushare-bench handoff SECONDS    {"runs": [[first, last], …], "turns": [[began, closed, ended], …], "launches": …}
  *       Launches and waits for each, as fast as it can. A run is a row of launches without interruption: when its first
  *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program. Turns are
@@ -44,7 +45,8 @@ static CUresult (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), 
     (*cuModuleLoadData)(void **, const void *), (*cuModuleGetFunction)(void **, void *, const char *),
     (*cuCtxSynchronize)(void), (*cuStreamCreate)(void **, unsigned), (*cuStreamSynchronize)(void *),
     (*cuMemAlloc)(unsigned long long *, size_t), (*cuMemAllocManaged)(unsigned long long *, size_t, unsigned),
-    (*cuMemFree)(unsigned long long),
+    (*cuMemFree)(unsigned long long), (*cuMemAllocAsync)(unsigned long long *, size_t, void *),
+    (*cuMemFreeAsync)(unsigned long long, void *),
     (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                       void **);
 
@@ -62,6 +64,8 @@ static const struct {
     {"cuStreamSynchronize", &cuStreamSynchronize},
     {"cuMemAlloc_v2", &cuMemAlloc},
     {"cuMemAllocManaged", &cuMemAllocManaged},
+    {"cuMemAllocAsync", &cuMemAllocAsync},
+    {"cuMemFreeAsync", &cuMemFreeAsync},
     {"cuMemFree_v2", &cuMemFree},
     {"cuLaunchKernel", &cuLaunchKernel},
 };
@@ -190,24 +194,36 @@ static void drain(double seconds) {
            (unsigned long long)begin, (unsigned long long)now());
 }
 
-static uint64_t pairs(int managed) {
+enum pair { DEVICE, MANAGED, STREAM, KINDS };
+
+static int allocate(enum pair kind, unsigned long long *address, void *stream) {
+    return kind == MANAGED  ? cuMemAllocManaged(address, SMALL, 1)
+           : kind == STREAM ? cuMemAllocAsync(address, SMALL, stream)
+                            : cuMemAlloc(address, SMALL);
+}
+
+static uint64_t pairs(enum pair kind, void *stream) {
     unsigned long long held[PAIRS];
     uint64_t begin = now();
     for (int i = 0; i < PAIRS; i++)
-        check(managed ? cuMemAllocManaged(&held[i], SMALL, 1) : cuMemAlloc(&held[i], SMALL), "an allocation");
+        check(allocate(kind, &held[i], stream), "an allocation");
     for (int i = 0; i < PAIRS; i++)
-        check(cuMemFree(held[i]), "cuMemFree");
+        check(kind == STREAM ? cuMemFreeAsync(held[i], stream) : cuMemFree(held[i]), "a release");
     return now() - begin;
 }
 
 static void alloc(int rounds) {
-    uint64_t best[2] = {UINT64_MAX, UINT64_MAX};
-    for (int round = 0; round < 2 * rounds; round++) {
-        uint64_t took = pairs(round % 2);
-        best[round % 2] = took < best[round % 2] ? took : best[round % 2];
+    uint64_t best[KINDS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    void *stream;
+    check(cuStreamCreate(&stream, 1), "cuStreamCreate");
+    for (int round = 0; round < KINDS * rounds; round++) {
+        uint64_t took = pairs((enum pair)(round % KINDS), stream);
+        best[round % KINDS] = took < best[round % KINDS] ? took : best[round % KINDS];
+        if (round % KINDS == STREAM) /* the next batch finds a device without work, as the first one did */
+            check(cuStreamSynchronize(stream), "cuStreamSynchronize");
     }
-    printf("{\"ns_per_pair\": %.1f, \"managed_ns_per_pair\": %.1f, \"rounds\": %d}\n", (double)best[0] / PAIRS,
-           (double)best[1] / PAIRS, rounds);
+    printf("{\"ns_per_pair\": %.1f, \"managed_ns_per_pair\": %.1f, \"stream_ns_per_pair\": %.1f, \"rounds\": %d}\n",
+           (double)best[DEVICE] / PAIRS, (double)best[MANAGED] / PAIRS, (double)best[STREAM] / PAIRS, rounds);
 }
 
 /* Return the page of this process, where the shim has mapped it; NULL without a shim. */

@@ -39,6 +39,7 @@ typedef unsigned long long address_t;
     X(cuMemAddressFree, (address_t, size_t))                                                                           \
     X(cuMemMap, (address_t, size_t, size_t, address_t, address_t))                                                     \
     X(cuMemUnmap, (address_t, size_t))                                                                                 \
+    X(cuMemGetAddressRange_v2, (address_t *, size_t *, address_t))                                                     \
     X(cuPointerGetAttribute, (void *, int, address_t))                                                                 \
     X(cuMemGetInfo_v2, (size_t *, size_t *))
 
@@ -83,6 +84,17 @@ static void release(struct allocation *entry, unsigned random) {
     memset(entry, 0, sizeof *entry);
 }
 
+/* A pool may serve an allocation with memory that is larger by an eighth. */
+static void read_size(struct allocation *entry) {
+    address_t base;
+    size_t asked = entry->size;
+    CHECK(cuMemGetAddressRange_v2, &base, &entry->size, entry->address);
+    if (base != entry->address || entry->size < asked || entry->size - asked > asked / 8) {
+        fprintf(stderr, "asked for %zu bytes, and has %zu\n", asked, entry->size);
+        exit(1);
+    }
+}
+
 static void create(struct allocation *entry, unsigned random) {
     static const int on_device[16] = {1 /* pinned */, 0, 1 /* on a device */, 0};
     entry->size = GRANULE;
@@ -112,9 +124,11 @@ static void allocate(struct allocation *entry, unsigned *seed) {
         break;
     case ASYNC:
         CHECK(cuMemAllocAsync, &entry->address, entry->size, NULL);
+        read_size(entry);
         break;
     case POOL:
         CHECK(cuMemAllocFromPoolAsync, &entry->address, entry->size, pool, NULL);
+        read_size(entry);
         break;
     case PHYSICAL:
     case MAPPED:

@@ -18,8 +18,7 @@
 #define MAX_SLEEP_NS (1000 * NS_PER_MS)
 #define PERMIT_REREAD_NS (1 * NS_PER_MS) /* after a permit that the coordinator was writing */
 #define LIBRARIES_POLL_NS (1000 * NS_PER_MS)
-#define FREE_POLL_NS (10 * NS_PER_MS) /* between polls of memory that waits for its stream */
-#define MAX_SLOT_AGE_S 2              /* a sibling with an older slot has ended or is stopped */
+#define MAX_SLOT_AGE_S 2 /* a sibling with an older slot has ended or is stopped */
 /* after a handoff, because the coordinator would take the next program's processor */
 #define REPORT_DELAY_NS (1 * NS_PER_MS)
 #define MAX_ROUNDS 64 /* steps in a row without a poll of the socket */
@@ -312,11 +311,7 @@ static uint64_t poll_all(void) {
     if (is_open(word))
         next = min_u64(next, busy_time_sample(now));
     refusal_poll(now);
-    if (deferred_any()) {
-        deferred_try_free();
-        next = deferred_any() ? min_u64(next, now + FREE_POLL_NS) : next;
-    }
-    return next;
+    return min_u64(next, deferred_poll(now));
 }
 
 static void sleep_until(uint64_t next) {

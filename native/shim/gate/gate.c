@@ -220,8 +220,12 @@ static CUresult wait_for_turn(void) {
     return result;
 }
 
+static bool has_work(void) {
+    return !streams_poll(true);
+}
+
 void gate_start(void) {
     static const struct gate_functions functions = {begin_shortage, shortage_is_interrupted, wait_for_turn,
-                                                    any_thread_in_gate};
+                                                    any_thread_in_gate, has_work};
     memory_set_gate(&functions);
 }

@@ -25,6 +25,8 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool) 
     if (!reserve_memory(bytes, unmovable))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = shim.mode->allocate(address, bytes, &entry);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_drain())
+        result = shim.mode->allocate(address, bytes, &entry);
     if (result != CUDA_SUCCESS) {
         account_release(bytes, unmovable);
         return result;
@@ -88,9 +90,14 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
 
 /* Pools allocate device memory only, so a request to a pool is served like any other allocation. The driver never takes
  * such a request for unsafe. Inside a capture the allocation becomes part of the graph, which only the driver can do. */
-static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes, CUmemoryPool pool) {
+static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
     RELAXED_MODE;
-    return allocate(address, bytes, pool);
+    struct entry entry;
+    if (!deferred_reuse(pool, bytes, stream, &entry))
+        return allocate(address, bytes, pool);
+    *address = (CUdeviceptr)entry.key;
+    add_allocation(*address, &entry);
+    return CUDA_SUCCESS;
 }
 
 #define ALLOCATE_ASYNC(pool, call)                                                                                     \
@@ -98,7 +105,7 @@ static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes, CUmemoryPoo
         if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
             return (call);                                                                                             \
         if (!shim.mode->is_unmovable)                                                                                  \
-            return allocate_relaxed(address, bytes, pool);                                                             \
+            return allocate_relaxed(address, bytes, pool, twin ? per_thread(stream) : stream);                         \
         if (!reserve_memory(bytes, true))                                                                              \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
@@ -140,17 +147,15 @@ CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {
         result = REAL_TWIN(cuMemFreeAsync, twin)(address, stream);
         if (result == CUDA_SUCCESS)
             account_release(entry.bytes, true);
-    } else {
-        deferred_try_free();
+    } else
         result = deferred_add(&entry, twin ? per_thread(stream) : stream);
-    }
     if (result != CUDA_SUCCESS)
         ledger_add(LEDGER_ADDRESSES, &entry);
     return result;
 }
 
 CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
-    deferred_try_free(); /* so that memory which the program has freed no longer counts */
+    deferred_free_completed(); /* memory above the release threshold no longer counts */
     CUresult result = REAL(cuMemPoolGetAttribute)(pool, attribute, value);
     if (result == CUDA_SUCCESS && attribute >= CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
         attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH)
@@ -161,13 +166,24 @@ CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *valu
 CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
     CUresult result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
     if (result == CUDA_SUCCESS)
-        pool_figures_reset_high(pool, attribute); /* 0 is the only value that the driver accepts for them */
+        pool_figures_set(pool, attribute, attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? *(uint64_t *)value : 0);
+    deferred_request_poll();
+    return result;
+}
+
+CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+    CUresult result = REAL(cuMemPoolTrimTo)(pool, keep);
+    if (result == CUDA_SUCCESS)
+        deferred_trim(pool, keep);
     return result;
 }
 
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
     CUresult result = REAL(cuMemPoolDestroy)(pool);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        deferred_trim(pool, 0);
         pool_figures_drop(pool);
+        deferred_request_poll();
+    }
     return result;
 }

@@ -27,6 +27,7 @@ static void drop_default_stream(void) {
         queries_lock();                                                                                                \
         streams_untrack(stream, true);                                                                                 \
         captures_remove(stream);                                                                                       \
+        deferred_stream_ends(stream);                                                                                  \
         CUresult result = (call);                                                                                      \
         queries_unlock();                                                                                              \
         return result;                                                                                                 \

@@ -10,28 +10,42 @@
 
 /* --- reservation.c, allocation.c --- */
 
-bool reserve_memory(uint64_t bytes, bool unmovable); /* free what deferred_free.c has completed, then account_reserve */
+bool reserve_memory(uint64_t bytes, bool unmovable); /* free what deferred_free.c keeps, if necessary, and reserve */
 CUresult memory_release(const struct entry *entry);
 void memory_unaccount(const struct entry *entry); /* it is no longer allocated */
 
-/* --- deferred_free.c: frees that wait for the earlier work of their stream --- */
+/* --- deferred_free.c: frees that wait for the earlier work of their stream, and reuse of the memory --- */
 
 CUresult deferred_add(const struct entry *entry, CUstream stream);
 CUresult deferred_add_after_turn(const struct entry *entry); /* free it when the process is in no turn */
-void deferred_try_free(void);       /* free what has completed, unless another thread does that at this moment */
-void deferred_free_completed(void); /* likewise, and wait for that thread */
-bool deferred_drain(void);          /* wait for all that has an event; false: there was none */
+/* Take freed memory of the pool for an allocation in the stream. False: there is none. */
+bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUstream stream, struct entry *entry);
+void deferred_stream_ends(CUstream stream);
+void deferred_request_poll(void);     /* a threshold has changed */
+uint64_t deferred_poll(uint64_t now); /* agent: free completed memory above the thresholds; the next call's time */
+void deferred_free_completed(void);   /* likewise, at once */
+bool deferred_free_some(unsigned max_count);          /* of all completed memory; false: there was none */
+void deferred_trim(CUmemoryPool pool, uint64_t keep); /* free completed memory of the pool above `keep` bytes */
+bool deferred_drain(void); /* wait for all that has an event, and free it; false: there was none */
 bool deferred_any(void);
 void deferred_drop_context(CUcontext context, struct entry_sums *ended); /* as ledger_drop_context */
 void deferred_after_fork(void);
 
 /* --- pool_figures.c: what programs read about a pool of which the shim has put the memory elsewhere --- */
 
+#define MAX_POOLS 1024 /* with figures at the same time */
+
 uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes); /* returns the number for `struct entry` */
+uint16_t pool_figures_number(CUmemoryPool pool);              /* 0: the pool has no figures */
 void pool_figures_remove(uint16_t number, uint64_t bytes);
-uint64_t pool_figure(CUmemoryPool pool, int attribute); /* bytes, in addition to the driver's own figure */
-void pool_figures_reset_high(CUmemoryPool pool, int attribute);
-void pool_figures_drop(CUmemoryPool pool); /* the program has destroyed it */
+bool pool_figures_keep(uint16_t number, uint64_t bytes);        /* freed bytes; true: the pool is above its threshold */
+void pool_figures_reuse(uint16_t number, uint64_t bytes);       /* kept bytes are in use again */
+void pool_figures_remove_kept(uint16_t number, uint64_t bytes); /* kept bytes are released */
+uint64_t pool_figures_above(uint16_t number, uint64_t threshold); /* kept bytes above it */
+void pool_figures_surplus(uint64_t surplus[MAX_POOLS + 1]);       /* kept bytes above the threshold of each pool */
+uint64_t pool_figure(CUmemoryPool pool, int attribute);           /* bytes, in addition to the driver's own figure */
+void pool_figures_set(CUmemoryPool pool, int attribute, uint64_t value); /* the program has set the attribute */
+void pool_figures_drop(CUmemoryPool pool);                               /* the program has destroyed it */
 void pool_figures_after_fork(void);
 
 /* --- graph_memory.c --- */

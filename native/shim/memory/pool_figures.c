@@ -1,12 +1,11 @@
-/* Figures of pools: the bytes that the program has in use from each pool, where the shim has put them elsewhere. */
+/* Figures of pools of which the shim has put the memory elsewhere. A pool has bytes that the program uses, and freed bytes
+ * that are kept. A pool beyond MAX_POOLS shows the driver's figures only, and keeps nothing. */
 #include "memory/memory.h"
 
-#define MAX_POOLS                                                                                                      \
-    1024 /* with figures of their own at the same time; more are rare, and show the driver's figures only */
-
 static struct {
-    CUmemoryPool pool; /* NULL: free, or destroyed while memory of the pool is in use */
-    uint64_t used, used_high, reserved_high;
+    CUmemoryPool pool; /* NULL: free, or destroyed while memory of the pool is in use or kept */
+    uint64_t used, kept, used_high, reserved_high;
+    uint64_t threshold; /* the release threshold */
 } figures[MAX_POOLS];
 static uint32_t count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -21,9 +20,21 @@ static uint32_t find(CUmemoryPool pool) {
 /* The place of a destroyed pool is free again when all memory of that pool is. */
 static uint32_t find_free(void) {
     uint32_t at = 0;
-    while (at < count && (figures[at].pool || figures[at].used))
+    while (at < count && (figures[at].pool || figures[at].used || figures[at].kept))
         at++;
     return at;
+}
+
+/* The lock is held. */
+static void update_highs(uint32_t at) {
+    figures[at].used_high = max_u64(figures[at].used_high, figures[at].used);
+    figures[at].reserved_high = max_u64(figures[at].reserved_high, figures[at].used + figures[at].kept);
+}
+
+/* The lock is held. */
+static uint64_t above(uint32_t at, uint64_t threshold) {
+    uint64_t reserved = figures[at].used + figures[at].kept;
+    return reserved > threshold ? min_u64(figures[at].kept, reserved - threshold) : 0;
 }
 
 uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes) {
@@ -33,22 +44,66 @@ uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes) {
     uint32_t at = find(pool);
     if (at == count && (at = find_free()) < MAX_POOLS) {
         figures[at] = (__typeof__(*figures)){.pool = pool};
+        REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &figures[at].threshold);
         count = at == count ? count + 1 : count;
     }
     if (at < MAX_POOLS) {
         figures[at].used += bytes;
-        figures[at].used_high = max_u64(figures[at].used_high, figures[at].used);
-        figures[at].reserved_high = max_u64(figures[at].reserved_high, figures[at].used);
+        update_highs(at);
     }
     pthread_mutex_unlock(&lock);
     return at < MAX_POOLS ? (uint16_t)(at + 1) : 0;
 }
 
-void pool_figures_remove(uint16_t number, uint64_t bytes) {
+uint16_t pool_figures_number(CUmemoryPool pool) {
+    pthread_mutex_lock(&lock);
+    uint32_t at = pool ? find(pool) : count;
+    uint16_t number = at < count ? (uint16_t)(at + 1) : 0;
+    pthread_mutex_unlock(&lock);
+    return number;
+}
+
+static void change(uint16_t number, int64_t used, int64_t kept) {
     if (!number)
         return;
     pthread_mutex_lock(&lock);
-    figures[number - 1].used -= bytes;
+    figures[number - 1].used += (uint64_t)used;
+    figures[number - 1].kept += (uint64_t)kept;
+    update_highs(number - 1u);
+    pthread_mutex_unlock(&lock);
+}
+
+void pool_figures_remove(uint16_t number, uint64_t bytes) {
+    change(number, -(int64_t)bytes, 0);
+}
+
+void pool_figures_remove_kept(uint16_t number, uint64_t bytes) {
+    change(number, 0, -(int64_t)bytes);
+}
+
+void pool_figures_reuse(uint16_t number, uint64_t bytes) {
+    change(number, (int64_t)bytes, -(int64_t)bytes);
+}
+
+bool pool_figures_keep(uint16_t number, uint64_t bytes) {
+    change(number, -(int64_t)bytes, (int64_t)bytes);
+    pthread_mutex_lock(&lock);
+    bool is_above = !number || above(number - 1u, figures[number - 1].threshold);
+    pthread_mutex_unlock(&lock);
+    return is_above;
+}
+
+uint64_t pool_figures_above(uint16_t number, uint64_t threshold) {
+    pthread_mutex_lock(&lock);
+    uint64_t bytes = above(number - 1u, threshold);
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+void pool_figures_surplus(uint64_t surplus[MAX_POOLS + 1]) {
+    pthread_mutex_lock(&lock);
+    for (uint32_t at = 0; at < count; at++)
+        surplus[at + 1] = above(at, figures[at].pool ? figures[at].threshold : 0);
     pthread_mutex_unlock(&lock);
 }
 
@@ -57,20 +112,23 @@ uint64_t pool_figure(CUmemoryPool pool, int attribute) {
     pthread_mutex_lock(&lock);
     uint32_t at = find(pool);
     if (at < count)
-        value = attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH       ? figures[at].used_high
-                : attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH ? figures[at].reserved_high
-                                                                 : figures[at].used;
+        value = attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH          ? figures[at].used_high
+                : attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH    ? figures[at].reserved_high
+                : attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? figures[at].used + figures[at].kept
+                                                                    : figures[at].used;
     pthread_mutex_unlock(&lock);
     return value;
 }
 
-void pool_figures_reset_high(CUmemoryPool pool, int attribute) {
+void pool_figures_set(CUmemoryPool pool, int attribute, uint64_t value) {
     pthread_mutex_lock(&lock);
     uint32_t at = find(pool);
     if (at < count && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         figures[at].used_high = figures[at].used;
     if (at < count && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-        figures[at].reserved_high = figures[at].used;
+        figures[at].reserved_high = figures[at].used + figures[at].kept;
+    if (at < count && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+        figures[at].threshold = value;
     pthread_mutex_unlock(&lock);
 }
 

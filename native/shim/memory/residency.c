@@ -12,6 +12,8 @@
 #define MAX_CAPTURE_NS (10000 * NS_PER_MS)
 #define CAPTURE_POLL_NS (5 * NS_PER_MS)
 
+#define MAX_FREED 32 /* allocations that the agent frees at a time, because the driver may block it */
+
 static _Atomic bool was_restored;    /* memory was restored since the last turn began */
 static _Atomic uint64_t short_since; /* since when memory has had no room; 0: it has */
 static bool is_evicting;             /* agent: an eviction is under way */
@@ -37,8 +39,12 @@ static bool evict(uint64_t now, uint64_t *next) {
     /* Without a coordinator no level shows what the next client needs. */
     bool all = atomic_load(&shim.without_coordinator) && shim.mode->number == GPUSHARE_MEMORY_SWAP;
     uint64_t target = all ? 0 : PAGE_LOAD(the_page()->control.resident_target);
-    if (!shim.mode->evict ||
-        (!is_evicting && (PAGE_LOAD(the_page()->report.resident) <= target || !account_max_eviction())))
+    bool is_due = shim.mode->evict && PAGE_LOAD(the_page()->report.resident) > target;
+    if (!is_evicting && is_due && deferred_free_some(MAX_FREED)) {
+        *next = now;
+        return false;
+    }
+    if (!shim.mode->evict || (!is_evicting && (!is_due || !account_max_eviction())))
         return true;
     if (!is_evicting && shim.mode->number == GPUSHARE_MEMORY_SWAP && bypassing_libraries()) {
         log_once(LOG_INFO, "keep memory on the device, because a library whose work passes the gate may use it");

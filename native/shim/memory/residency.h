@@ -35,6 +35,7 @@ struct gate_functions {
     bool (*is_interrupted)(void);
     CUresult (*wait_for_turn)(void);
     bool (*has_threads)(void); /* some thread is inside */
+    bool (*has_work)(void);    /* some work of the program has perhaps not finished */
 };
 
 extern const struct gate_functions *the_gate;
