@@ -10,7 +10,7 @@ static void fault_in(struct sim_stream *stream, struct sim_alloc *alloc, uint64_
     for (uint64_t done = 0; alloc_is_paged(alloc) && done < bytes;) {
         struct sim_movement m = {0};
         done += residency_bring(alloc, offset + done, bytes - done, FAULT_CHUNK, BRING_FAULT, &m);
-        double seconds = (double)m.moved / device->fault + (double)m.populated / device->populate +
+        double seconds = (double)m.moved / device->fault + (double)m.populated / device->touch +
                          (double)m.evicted / device->d2h + (again ? 0 : (double)m.remote / device->h2d);
         if (seconds > 0)
             device_time_spend(stream, device_time_scaled(seconds), SLACK_NS);

@@ -22,6 +22,7 @@ static const struct sim_device_params default_device = {
     .pageable_d2h = 6 * GIB,
     .fault = 2 * GIB,
     .populate = 32 * GIB,
+    .touch = 8 * GIB,
     .bandwidth = 200 * GIB,
     .flops = 1e12,
     .launch_ns = 4000,
@@ -114,6 +115,8 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
         return device->pageable_d2h = number, 0;
     if (strcmp(key, "populate_bandwidth") == 0)
         return device->populate = number, 0;
+    if (strcmp(key, "touch_bandwidth") == 0)
+        return device->touch = number, 0;
     if (strcmp(key, "fault_bandwidth") == 0)
         return device->fault = number, 0;
     if (strcmp(key, "memory_bandwidth") == 0)

@@ -16,7 +16,8 @@ struct sim_device_params {
     double h2d, d2h;         /* bandwidth of the link: prefetch, eviction, copies of pinned memory; bytes per second */
     double pageable_h2d, pageable_d2h; /* of copies of other host memory */
     double fault;                      /* of migration by page faults */
-    double populate;                   /* of populating pages that are touched or prefetched for the first time */
+    double populate;                   /* of populating pages by a prefetch */
+    double touch;                      /* of populating pages by page faults, when they are touched for the first time */
     double bandwidth;                  /* bandwidth of device memory, bytes per second */
     double flops;                      /* floating point operations per second */
     uint64_t launch_ns;                /* minimal device time of a launch */

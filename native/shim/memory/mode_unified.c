@@ -10,7 +10,8 @@
 
 #define MAX_MOVABLE_BYTES (1ull << 30) /* larger ones move only below a quarter of the device */
 #define MIN_ADVISED_BYTES 65536
-#define MAX_UNADVISED 1024
+#define MIN_POPULATED_BYTES (2ull << 20)
+#define MAX_PENDING 1024
 #define EVICTION_POLL_NS 200000
 #define MAX_EVICTED_BYTES (64ull << 20)      /* requested at a time, because the driver blocks its caller */
 #define PREFETCH_BYTES (1ull << 30)          /* restored at a time before the turn */
@@ -27,12 +28,27 @@ static struct {
 
 /* --- allocating ------------------------------------------------------------------------------------------------------ */
 
-/* Allocations without advice. Beyond MAX_UNADVISED, allocations go without it for ever. */
-static struct {
+/* Allocations that the shim handles later. Beyond MAX_PENDING, the shim does not handle them. */
+struct pending {
     pthread_mutex_t lock;
-    struct entry list[MAX_UNADVISED];
+    struct entry list[MAX_PENDING];
     _Atomic unsigned count;
-} unadvised = {.lock = PTHREAD_MUTEX_INITIALIZER};
+};
+static struct pending unadvised = {.lock = PTHREAD_MUTEX_INITIALIZER},
+                      unpopulated = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* made outside of a turn */
+
+static void add_pending(struct pending *pending, CUdeviceptr address, size_t bytes) {
+    pthread_mutex_lock(&pending->lock);
+    if (pending->count < MAX_PENDING)
+        pending->list[pending->count++] = (struct entry){.key = address, .bytes = bytes};
+    pthread_mutex_unlock(&pending->lock);
+}
+
+/* False: the allocation has ended. */
+static bool find_pending(const struct entry *allocation, struct entry *found) {
+    return ledger_find(LEDGER_ADDRESSES, allocation->key, found) && found->kind == MEMORY_REDIRECTED &&
+           found->bytes == allocation->bytes;
+}
 
 /* TGS: pages of guaranteed clients stay on the device, and pages of opportunistic ones are evicted and accessed
  * where they are. Advice is an operation of the legacy stream, so it waits until blocking streams are idle and capture
@@ -52,18 +68,10 @@ static bool advise(CUdeviceptr address, size_t bytes) {
     return is_due;
 }
 
-static void advise_later(CUdeviceptr address, size_t bytes) {
-    pthread_mutex_lock(&unadvised.lock);
-    if (unadvised.count < MAX_UNADVISED)
-        unadvised.list[unadvised.count++] = (struct entry){.key = address, .bytes = bytes};
-    pthread_mutex_unlock(&unadvised.lock);
-}
-
-/* Return false if the allocation must wait longer. It may have ended. */
+/* Return false if the allocation must wait longer. */
 static bool advise_late(const struct entry *allocation) {
     struct entry found;
-    if (!ledger_find(LEDGER_ADDRESSES, allocation->key, &found) || found.kind != MEMORY_REDIRECTED ||
-        found.bytes != allocation->bytes || !transfer_begin(found.context))
+    if (!find_pending(allocation, &found) || !transfer_begin(found.context))
         return true;
     bool is_advised = advise((CUdeviceptr)found.key, found.bytes);
     transfer_end();
@@ -83,12 +91,73 @@ static void advise_all(void) {
     pthread_mutex_unlock(&unadvised.lock);
 }
 
+static bool is_of_movable_size(const struct entry *entry) {
+    return entry->bytes <= MAX_MOVABLE_BYTES || entry->bytes <= shim.devices[0].memory / 4;
+}
+
+/* The bytes of the device as the program finds them. */
+static uint64_t total_memory(void) {
+    uint64_t apparent = PAGE_LOAD(the_page()->control.memory_total);
+    return apparent ? apparent : shim.devices[0].memory;
+}
+
+/* Request a prefetch, under residency_lock. */
+static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, bool to_device) {
+    struct transfer_stream *stream = transfer_begin(entry->context);
+    if (!stream)
+        return false;
+    CUdeviceptr address = (CUdeviceptr)entry->key + offset;
+    bool is_requested = REAL(cuMemPrefetchAsync)(address, bytes, to_device ? stream->device : CU_DEVICE_CPU,
+                                                 stream->stream) == CUDA_SUCCESS;
+    stream->is_busy = stream->is_busy || is_requested;
+    transfer_end();
+    return is_requested;
+}
+
+/* Give a new allocation its pages on the device, under residency_lock. `requested`: bytes that other requests will take. */
+static bool populate(const struct entry *entry, uint64_t requested) {
+    if (account_resident() > total_memory() || !transfer_begin(entry->context))
+        return false;
+    bool has_room = entry->bytes + requested <= transfers_free_bytes();
+    transfer_end();
+    return has_room && request(entry, 0, entry->bytes, true);
+}
+
+/* Page faults of the first use are slow. Pages of a client of class offline may belong on the host. */
+static void populate_new(CUdeviceptr address, size_t bytes) {
+    RELAXED_MODE;
+    struct entry entry = {.key = address, .bytes = bytes, .context = memory_context()};
+    if (bytes < MIN_POPULATED_BYTES || !is_of_movable_size(&entry) || PAGE_LOAD(the_page()->control.quota_flags) & 4)
+        return;
+    if (!is_running()) {
+        add_pending(&unpopulated, address, bytes);
+    } else if (!pthread_mutex_trylock(&residency_lock)) {
+        populate(&entry, 0);
+        pthread_mutex_unlock(&residency_lock);
+    }
+}
+
+/* At the beginning of a turn, under residency_lock. */
+static void populate_all(uint64_t requested) {
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&unpopulated.lock);
+    for (unsigned i = 0; i < unpopulated.count; i++) {
+        struct entry found;
+        if (find_pending(&unpopulated.list[i], &found) && !found.references && populate(&found, requested + bytes))
+            bytes += found.bytes;
+    }
+    unpopulated.count = 0;
+    pthread_mutex_unlock(&unpopulated.lock);
+}
+
 /* Allocate unified memory, or device memory where the driver refuses. */
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
     entry->kind = MEMORY_REDIRECTED;
     if (result == CUDA_SUCCESS && !advise(*address, bytes))
-        advise_later(*address, bytes);
+        add_pending(&unadvised, *address, bytes);
+    if (result == CUDA_SUCCESS)
+        populate_new(*address, bytes);
     if (result != CUDA_ERROR_NOT_SUPPORTED)
         return result;
     log_once(LOG_INFO, "allocate device memory, because the driver refuses unified memory");
@@ -105,18 +174,6 @@ static uint64_t subtract(uint64_t from, uint64_t bytes) {
 }
 
 /* --- moving ---------------------------------------------------------------------------------------------------------- */
-
-static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, bool to_device) {
-    struct transfer_stream *stream = transfer_begin(entry->context);
-    if (!stream)
-        return false;
-    CUdeviceptr address = (CUdeviceptr)entry->key + offset;
-    bool is_requested = REAL(cuMemPrefetchAsync)(address, bytes, to_device ? stream->device : CU_DEVICE_CPU,
-                                                 stream->stream) == CUDA_SUCCESS;
-    stream->is_busy = stream->is_busy || is_requested;
-    transfer_end();
-    return is_requested;
-}
 
 /* Move the first `bytes` of an allocation, which counts as moved as a whole. If the allocation has ended, or its
  * address is another's by now, then the ledger is right and a page or two moved in vain. */
@@ -136,8 +193,7 @@ static bool move(const struct entry *entry, uint64_t bytes, bool to_device) {
 }
 
 static bool is_movable(const struct entry *entry) {
-    return !is_unmovable(entry->kind) &&
-           (entry->bytes <= MAX_MOVABLE_BYTES || entry->bytes <= shim.devices[0].memory / 4);
+    return !is_unmovable(entry->kind) && is_of_movable_size(entry);
 }
 
 static bool is_on_device(const struct entry *entry) {
@@ -279,22 +335,21 @@ static uint64_t prefetch(uint64_t max_bytes, uint64_t now) {
 
 /* Memory beyond the size of the device comes by page faults. */
 static bool restore(uint32_t word) {
-    if (!atomic_load_explicit(&transfers.may_be_evicted, memory_order_acquire) ||
-        is_step(word)) /* a single call: page by page */
+    bool is_due = atomic_load_explicit(&transfers.may_be_evicted, memory_order_acquire) || unpopulated.count;
+    if (!is_due || is_step(word)) /* a single call: page by page */
         return true;
     RELAXED_MODE;
-    uint64_t apparent_total = PAGE_LOAD(the_page()->control.memory_total),
-             total = apparent_total ? apparent_total : shim.devices[0].memory;
     size_t evicted;
     pthread_mutex_lock(&residency_lock);
     uint64_t began = transfers.restore_bytes ? transfers.restore_began : now_ns();
     uint64_t bytes =
-        transfers.restore_bytes + request_restore(subtract(total, account_resident()), UINT64_MAX, &evicted);
+        transfers.restore_bytes + request_restore(subtract(total_memory(), account_resident()), UINT64_MAX, &evicted);
     transfers.restore_bytes = 0;
     account_note_leaving(0, 0);
     transfers.requested = transfers.leaving.bytes; /* no rest of an allocation leaves after the whole came back */
     if (!evicted)
         atomic_store(&transfers.may_be_evicted, false);
+    populate_all(bytes);
     transfers_sync();
     transfers_report_restored(bytes, began);
     pthread_mutex_unlock(&residency_lock);
@@ -307,7 +362,8 @@ void unified_after_fork(void) {
     transfers.restore_bytes = 0;
     atomic_store(&transfers.may_be_evicted, false);
     pthread_mutex_init(&unadvised.lock, NULL);
-    unadvised.count = 0;
+    pthread_mutex_init(&unpopulated.lock, NULL);
+    unadvised.count = unpopulated.count = 0;
 }
 
 const struct memory_mode mode_unified = {
