@@ -1,6 +1,6 @@
-/* The agent: one thread that does everything that waits. It sleeps until a line comes from the coordinator, a bell
- * rings, a thread wakes the agent, or a time comes that one of its parts has asked for. agent_step.c decides about
- * turns; this file collects the inputs of that rule and carries out its outputs. */
+/* The agent thread of the shim. The thread sleeps until a line comes from the coordinator, a bell rings, another thread
+ * wakes the agent, or the next poll of one of its parts is due. agent_step.c decides about turns; this file collects
+ * the inputs of that rule and carries out its outputs. */
 #include "agent/agent.h"
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"

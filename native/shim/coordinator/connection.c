@@ -1,5 +1,4 @@
-/* The connection with the coordinator: connecting, hello and its answer, messages out. The agent calls all of it but
- * one function. */
+/* The connection with the coordinator: connecting, hello and its answer, messages out. */
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
 #include "memory/memory.h"

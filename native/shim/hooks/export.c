@@ -1,5 +1,5 @@
-/* Hooks on calls that pass memory to other processes or devices. Memory that must move cannot be passed, and the log
- * names the remedy. */
+/* Hooks on calls that pass memory to other processes or devices. Memory that must move and cannot be kept on the device
+ * is refused, and the log names the remedy. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 

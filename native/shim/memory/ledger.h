@@ -1,4 +1,4 @@
-/* The table of allocations, and the account of the client's memory. */
+/* The table of allocations, the account of the client's memory, and the log of refusals. */
 #ifndef GPUSHARE_LEDGER_H
 #define GPUSHARE_LEDGER_H
 

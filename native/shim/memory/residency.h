@@ -1,4 +1,4 @@
-/* When memory moves, on which streams, and how a process gets room on a full device. */
+/* When memory moves, on which streams, how a process gets room on a full device, and the mode "swap" for the hooks. */
 #ifndef GPUSHARE_RESIDENCY_H
 #define GPUSHARE_RESIDENCY_H
 
