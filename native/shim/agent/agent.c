@@ -58,7 +58,7 @@ static void count_submissions(uint64_t now) {
     PAGE_STORE(report->sampled_ns, now);
 }
 
-/* --- inputs ----------------------------------------------------------------------------------------------------------- */
+/* --- inputs ------------------------------------------------------------------------------------------------------- */
 
 /* The page of a connection that is not welcomed yet has no permit; the last permit stands until then. */
 static void read_permit(uint64_t now, uint64_t *next) {
@@ -143,7 +143,7 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
         poll_siblings(in);
 }
 
-/* --- outputs ---------------------------------------------------------------------------------------------------------- */
+/* --- outputs ------------------------------------------------------------------------------------------------------ */
 
 static void report_turn(const struct agent_outputs *out, uint64_t now) {
     struct gpushare_report *report = &the_page()->report;
@@ -249,7 +249,7 @@ static uint64_t take_turns(void) {
     return next;
 }
 
-/* --- the loop --------------------------------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
 
 /* The permits of the previous connection end. */
 static void begin_connection(void) {

@@ -224,7 +224,7 @@ bool locks_drain_bell(int bell) {
     return fd_is_ours(bell) && read(bell, rings, sizeof rings) > 0;
 }
 
-/* --- replaced files ------------------------------------------------------------------------------------------------ */
+/* --- replaced files ----------------------------------------------------------------------------------------------- */
 
 /* Open new descriptors of all files. A turn goes on by the new ones, or by the old mappings where the new ones are
  * refused. */

@@ -121,7 +121,8 @@ static inline bool names_are_equal(const char *a, const char *b) {
     return *a == *b;
 }
 
-/* Return true for a name such as the driver's entry points have. Names of the libraries above it (cuda…, cublas…) differ. */
+/* Return true for a name such as the driver's entry points have. Names of the libraries above it (cuda…, cublas…)
+ * differ. */
 static inline bool is_driver_name(const char *name) {
     return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }

@@ -127,7 +127,7 @@ CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *proper
                                     : REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
 }
 
-/* --- arrays -------------------------------------------------------------------------------------------------------- */
+/* --- arrays ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t element_bytes(int format) {
     switch (format) {

@@ -1,9 +1,9 @@
 /* The mode "unified": device memory is allocated as unified memory. The driver moves it by page faults, and the shim
  * in bulk, by prefetching it to the host or to the device.
  *
- * No query shows which pages exist, and a prefetch makes pages that do not exist. So an allocation above 1 GiB and above
- * a quarter of the device, such as a framework's preallocation, is never prefetched. The driver's own eviction moves its
- * pages. */
+ * No query shows which pages exist, and a prefetch makes pages that do not exist. So an allocation above 1 GiB and
+ * above a quarter of the device, such as a framework's preallocation, is never prefetched. The driver's own eviction
+ * moves its pages. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static struct {
     uint64_t restore_began, restore_bytes; /* of what is prefetched */
 } transfers;
 
-/* --- allocating ------------------------------------------------------------------------------------------------------ */
+/* --- allocating --------------------------------------------------------------------------------------------------- */
 
 /* Allocations without advice. Beyond MAX_UNADVISED, allocations go without it for ever. */
 static struct {
@@ -104,7 +104,7 @@ static uint64_t subtract(uint64_t from, uint64_t bytes) {
     return from > bytes ? from - bytes : 0;
 }
 
-/* --- moving ---------------------------------------------------------------------------------------------------------- */
+/* --- moving ------------------------------------------------------------------------------------------------------- */
 
 static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, bool to_device) {
     struct transfer_stream *stream = transfer_begin(entry->context);
