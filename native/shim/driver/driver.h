@@ -1,4 +1,5 @@
-/* The driver's functions by number and by type, from the table of hooks.def, and names that programs look up. */
+/* The driver for the folders above: its functions from the table of hooks.def, captures, contexts, libraries whose work
+ * may pass the gate, and names that programs look up. */
 #ifndef GPUSHARE_DRIVER_H
 #define GPUSHARE_DRIVER_H
 
