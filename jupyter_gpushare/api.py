@@ -1,14 +1,16 @@
 """Functions of `import jupyter_gpushare as gs`, which do the same as `%gpushare`.
 
 The functions concern the program that calls them: a shared notebook kernel, or a script under `jupyter gpushare run`.
-Each function sends a request to the coordinator and waits at most two seconds for the answer.
+A function sends at most one request to the coordinator and waits at most two seconds for the answer.
+Only `history` may send several requests, one for each part of the history.
 
 Errors are subclasses of `GpuShareError`: `UsageError` (invalid argument), `NotShared` (this program does not share its
 GPU), `Unreachable` (no coordinator answers) and `Refused` (the coordinator refuses the request).
 The `reason` of `Refused` is a stable code for programs.
-Messages list the allowed values.
-A call that fails has changed nothing, with one exception: after "the request may have had an effect", the coordinator
-had read the request and did not answer.
+The message on an invalid value lists the allowed values.
+A call that fails has changed nothing, with one exception.
+The message "the request may have had an effect" reports that no answer came, and that the coordinator may have read
+the request.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ def release() -> bool:
 
 
 def evict() -> int:
-    """Move this program's memory off the GPU until its next turn, and return its bytes. Raise GpuShareError."""
+    """Move this program's movable memory off the GPU until its next turn, and return the bytes. Raise GpuShareError."""
     return _client_api().evict()
 
 

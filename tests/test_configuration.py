@@ -1,4 +1,4 @@
-"""Tests of the tables of settings: choices that equal the implementations, and explanations for admins."""
+"""Tests of the tables of settings: choices, explanations for admins, and the fields of a quota in all places."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jupyter_gpushare.wire.quotas import MEMORY_MODES
 def test_choices_are_those_of_the_implementations() -> None:
     names = {"policy": POLICIES, "placement": STRATEGIES, "memory_mode": MEMORY_MODES}
     assert {setting: list(SETTINGS[setting].choices) for setting in names} == {
-        setting: list(all) for setting, all in names.items()
+        setting: list(names_of_all) for setting, names_of_all in names.items()
     }
 
 

@@ -1,4 +1,9 @@
-"""Link of a process with its coordinator: connection, hello and its answer, doorbells, age of the heartbeat."""
+"""Link of a process with its coordinator through a Unix socket.
+
+The link connects, sends hello, and handles the answer.
+A doorbell is a line with only a zero byte.
+The link disconnects when the coordinator's heartbeat is too old, and connects again after a delay.
+"""
 
 from __future__ import annotations
 

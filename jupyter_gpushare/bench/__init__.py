@@ -1,4 +1,4 @@
-"""Command `jupyter gpushare bench NAME` with the measurements that the README quotes. Times are medians of one run."""
+"""Command `jupyter gpushare bench NAME`, which runs one of the benches and prints its figures."""
 
 from __future__ import annotations
 

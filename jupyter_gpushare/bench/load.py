@@ -1,4 +1,4 @@
-"""Deadlines, processor time and memory of a coordinator with many notebooks for a long time.
+"""Bench of a coordinator with many notebooks for a long time: deadlines, handoffs, processor time and memory.
 
 The notebooks exist only on the wire (`synthetic_processes.py`).
 They run more cells than real users, so the coordinator has more work than the same number of users would cause.
@@ -50,7 +50,8 @@ def measure(device: str, rounds: int, clients: int = 200, devices: int = 4, seco
             for worker in workers:
                 worker.kill()
                 worker.wait()
-    late, handoffs = _turn_delays([turn for turn in turns if turn.entered_at > began])
+    turns = [turn for turn in turns if turn.entered_at > began]
+    late, handoffs = _turn_delays(turns)
     if not late and not handoffs:
         raise RuntimeError(f"no turn changed in {seconds:g} s")
     return {

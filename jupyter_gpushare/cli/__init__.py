@@ -1,4 +1,4 @@
-"""Sub-commands of `jupyter gpushare`, each in a module that is imported only for its command."""
+"""Sub-commands of `jupyter gpushare`, whose modules are imported only when a command needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command `jupyter gpushare usage --since 7d`, which shows a user's own use of the GPUs, or to admins all users'."""
+"""Command `jupyter gpushare usage`, which shows a user's own use of GPUs, and to admins the use of all users."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Return 0, or 1 if no coordinator answers, or 2 if the coordinator refuses or the time is invalid."""
+    """Print the usage, and return 0.
+
+    The result is 1 if no coordinator answers, and 2 if the coordinator refuses or the time is invalid.
+    """
     try:
         since = units.parse_since(args.since, time.time())
     except ValueError as error:
@@ -83,7 +86,7 @@ def render(usage: Mapping[str, Any]) -> Any:
     if len(rows) > 1:
         table.add_section()
         table.add_row("all", *([""] if has_tenants else []), "", *_cells(rows))
-    return table if rows else f"No user has used a GPU since {since}."
+    return table if rows else f"No use of a GPU that you may see is recorded since {since}."
 
 
 _COLUMN_TITLES = ("GPU time", "worked", "waited", "waits", "turns", "moved out", "moved back")

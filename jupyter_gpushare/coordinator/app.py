@@ -1,4 +1,4 @@
-"""Command `jupyter gpushare coordinator`, which reads the configuration and serves a socket until a signal stops it."""
+"""Command `jupyter gpushare coordinator`, which reads the configuration and runs a coordinator on its sockets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Scheduler that takes events and returns commands, without input, output or a clock.
 
-`Scheduler.handle(event, now) -> [command]` is the only way in.
+`Scheduler.handle(event, now) -> [command]` takes the events.
 """
 
 from .scheduler import Scheduler

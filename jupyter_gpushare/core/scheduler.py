@@ -1,11 +1,5 @@
 """Interface of the scheduler: `handle(event, now) -> [command]` and `next_deadline()`.
 
-The phase of a client is idle, waiting, running, draining, overrun or suspended.
-A client begins to wait when one of its threads waits at the gate.
-The first client in the queue gets a permit.
-Its processes enter the turn by themselves, on all devices of the client or on none.
-A process enters as soon as the turn locks of the devices admit it, and reports that.
-A turn ends when every process has drained and left.
 The rules are in docs/explanation/turns.md.
 """
 

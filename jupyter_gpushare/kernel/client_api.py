@@ -91,7 +91,7 @@ class ClientApi:
         return dict(self._request_for_client("release"))
 
     def evict(self) -> int:
-        """Move the client's memory off the devices, and return its bytes."""
+        """Move the client's movable memory off the devices, and return the bytes."""
         result = self._request_for_client("evict")
         return int(result["bytes"]) if result["evicting"] else 0
 

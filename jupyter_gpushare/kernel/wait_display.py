@@ -1,7 +1,7 @@
 """Wait display: the length and cause of a wait, under the cell that waits for the GPU.
 
-While a request has run for longer than a second, a thread polls the coordinator once a second.
-The thread publishes one display per request, and updates this display in place.
+While a request runs, a thread polls the coordinator about once a second.
+The thread publishes at most one display per request, and updates this display in place.
 JupyterLab with the lab extension drops the display, which has a MIME type of its own, and draws the wait itself.
 Other front ends show the text of the display.
 The display goes directly to the front end, with the request as parent, so `sys.stdout` and `%%capture` do not get it.

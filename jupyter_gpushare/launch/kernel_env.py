@@ -1,6 +1,6 @@
 """Environment of a shared kernel or program, and registration of its client before the start.
 
-`register_client` sends requests to the coordinator, and `build_environment` only computes.
+`register_client` sends requests to the coordinator, and `build_environment` returns the variables.
 The provisioner, the launcher and `jupyter gpushare run` use both.
 docs/reference/environment.md describes the variables.
 """

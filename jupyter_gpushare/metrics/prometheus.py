@@ -1,7 +1,7 @@
 """Prometheus metrics of a snapshot, for the Jupyter server and for the coordinator.
 
 docs/reference/metrics.md describes the metrics.
-The metrics have no labels of clients, which are the paths of notebooks; limits have the ids of clients.
+No metric has the label of a client, which is the path of a notebook; the metric of limits has the ids of clients.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Supervisor, which keeps a coordinator running while clients need one, and sends its snapshots to listeners.
 
-The supervisor starts a coordinator for the first REST request.
+A request may start a coordinator.
 The supervisor starts another one after the loss of a coordinator on which kernels of this server, or clients of the
 last snapshot, depend.
 Without clients, the supervisor closes its subscription, which would keep the coordinator from ending by itself.

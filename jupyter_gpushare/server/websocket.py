@@ -1,4 +1,4 @@
-"""WebSocket `/gpushare/api/events`, which sends a snapshot at once and another one after each change."""
+"""WebSocket `/gpushare/api/events`, which sends the present snapshot, and later the changed snapshots."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The experiment is that of Weng et al. (USENIX ATC'23, section 6).
 Requests are drawn at random from the trace, with replacement, and placed.
-The experiment ends when all requests together ask for at least as many devices as the cluster has; no request ends.
+The experiment ends when all requests together ask for a given multiple of the cluster's devices; no request ends.
 The requests that could not be placed are lost to fragmentation.
 Only devices count: processors and host memory, which the trace has as well, are assumed to be sufficient.
 """

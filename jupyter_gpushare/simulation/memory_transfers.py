@@ -1,8 +1,6 @@
 """Memory on devices, and its evictions, restores, prefetches and page faults over the links of devices.
 
-Each direction of a link carries one transfer after the other.
 Evicted bytes count as resident until the eviction has ended, and restored bytes from the end of the restore.
-The resident bytes of a device therefore never exceed its memory.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The edge sends events to the scheduler and executes the scheduler's commands on simulated processes.
 The compiled agent rule decides how a process enters and leaves turns.
-The rule steps when one of its inputs changes: the permit, the thread at the gate, the locks, the work, the memory.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-/* Measuring loops for `jupyter gpushare bench`. Linked to nothing but libdl: it finds the driver as programs do, so that
- * it runs bare or under the shim, on a GPU or on the simulated driver.
+/* Measuring loops for `jupyter gpushare bench`. The program is not linked with the driver and
+ * finds the driver by `dlopen`. So the program runs bare or under the shim, on a GPU or on the simulated driver.
  *
  *   gpushare-bench gate [ROUNDS [THREADS]]    {"ns_per_launch": …, "ns_per_call": …, "rounds": …}
- *       Each is the minimum over many short batches; of several threads, with a stream each, the median. `ns_per_launch`: real launches into a queue with room;
- *       `ns_per_call`: launches without a function, which the driver refuses at once, so that little but the way in is
- *       timed. The difference of `ns_per_call` with and without the shim is the gate's overhead.
+ *       Each is the minimum over many short batches; of several threads, with a stream each, the median.
+ *       `ns_per_launch`: real launches into a queue with room; `ns_per_call`: launches without a function, which the
+ *       driver refuses at once, so that little but the way in is timed. The difference of `ns_per_call` with and
+ *       without the shim is the gate's overhead.
  *   gpushare-bench alloc [ROUNDS]     {"ns_per_pair": …, "managed_ns_per_pair": …, "stream_ns_per_pair": …}
- *       Allocations of 4 KiB and their releases, in one thread, 16 held at a time; each is the minimum over many batches.
- *       `stream_ns_per_pair`: cuMemAllocAsync and cuMemFreeAsync in one stream.
+ *       Allocations of 4 KiB and their releases, in one thread, 16 held at a time. Each is the minimum over many
+ *       batches. `stream_ns_per_pair`: cuMemAllocAsync and cuMemFreeAsync in one stream.
  *   gpushare-bench handoff SECONDS    {"runs": [[first, last], …], "turns": [[began, closed, ended], …], "launches": …}
  *       Launches and waits for each, as fast as it can. A run is a row of launches without interruption: when its first
- *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program. Turns are
- *       those in the process's page, under the shim.
+ *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program.
+ *       Turns are those in the process's page, under the shim.
  *
  *   gpushare-bench drain SECONDS NANOSECONDS    {"launches": …, "begin": …, "end": …}
- *       Launches of so long each, as far ahead of the device as the driver lets it: a training loop. From the first launch
- *       to the end of the last one, CLOCK_MONOTONIC nanoseconds.
+ *       Launches of so long each, as far ahead of the device as the driver lets it: a training loop. From the first
+ *       launch to the end of the last one, CLOCK_MONOTONIC nanoseconds.
  *
  * Messages go to standard error; exit status 1 if it cannot measure.
  */

@@ -40,9 +40,9 @@ struct sim_alloc {
     size_t mappings, mapping_room;
 };
 
-/* Return whether the memory moves by pages: unified memory of a device with concurrent managed access. Unified memory of
- * other devices cannot exceed the device (CUDA programming guide, "Unified Memory on Windows or devices with compute
- * capability 5.x"). */
+/* Return whether the memory moves by pages: unified memory of a device with concurrent managed access. Unified
+ * memory of other devices cannot exceed the device (CUDA programming guide, "Unified Memory on Windows or devices
+ * with compute capability 5.x"). */
 static inline int alloc_is_paged(const struct sim_alloc *alloc) {
     return alloc->kind == ALLOC_MANAGED && sim.params.device[alloc->device].concurrent_managed_access;
 }

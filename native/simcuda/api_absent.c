@@ -1,4 +1,5 @@
-/* Parts of the interface that the simulated devices do not have: multicast objects, and messages in the driver's log. */
+/* Parts of the interface that the simulated devices do not have: multicast objects, and messages in the driver's
+ * log. */
 #include <stdio.h>
 
 #include "api.h"

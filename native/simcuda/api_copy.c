@@ -1,4 +1,4 @@
-/* Copies and sets: each becomes one command of rows. */
+/* Copies and sets, which become commands of rows. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Device attributes, limits, peers: queries that a program makes before it starts. Numbers are those of the public
+/* Device attributes, peers, the flags and limits of contexts, and the profiler. Numbers are those of the public
  * interface. */
 #include "api.h"
 

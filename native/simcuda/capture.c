@@ -1,4 +1,4 @@
-/* Stream capture: which calls are allowed meanwhile.
+/* Stream capture: its begin and end, its streams, and the calls that are allowed meanwhile.
  *
  * Source of the rules: the driver's documentation of cuStreamBeginCapture, cuStreamIsCapturing and
  * cuThreadExchangeStreamCaptureMode, and the CUDA programming guide, "Prohibited and unhandled operations". Source of

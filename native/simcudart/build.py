@@ -1,7 +1,7 @@
 """Build of simcudart for a framework: stand-ins for the NVIDIA libraries that the framework's libraries need.
 
 The names of the libraries and their functions come from the framework's own dynamic symbols.
-A function without a body in this folder gets a body that reports once and returns "not supported".
+A function without a body in this folder gets a body that makes one launch, or that returns "not supported".
 
     python native/simcudart/build.py --framework FOLDER --output FOLDER
 

@@ -1,4 +1,4 @@
-"""Tests that random permits detect each mutant of a process's rule and edge.
+"""Tests that runs with random permits detect each mutant of the agent rule and of the edge around it.
 
 `test_hammer.py` detects mutants of the lock.
 """

@@ -1,4 +1,4 @@
-"""Tests of the agent's table in docs/explanation/turns.md, with one test or more for each row."""
+"""Tests of the agent's table in docs/explanation/turns.md. The name of a test has the number of its row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Length of the chaos tests, and output of their figures. `GPUSHARE_TEST_CHAOS=long` selects the long form.
+"""Length of the chaos tests, and calculation and output of their figures.
 
-With `GPUSHARE_TEST_FIGURES=FOLDER`, a test writes its figures to the folder as JSON and as a table.
+`GPUSHARE_TEST_CHAOS=long` selects the long form.
+With `GPUSHARE_TEST_FIGURES=FOLDER`, a test writes its figures to the folder as JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def covered_seconds(span: tuple[float, float], spans: Iterable[tuple[float, floa
 
 
 def pause(seconds: float) -> None:
-    """Wait for a random time between two faults, for which there is no condition."""
+    """Wait between two faults. No condition ends this wait earlier."""
     threading.Event().wait(seconds)
 
 

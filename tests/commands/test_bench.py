@@ -6,9 +6,11 @@ import functools
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from jupyter_gpushare.bench import load
 from jupyter_gpushare.bench.handoff import handoffs
 from jupyter_gpushare.bench.support import progress
 from jupyter_gpushare.bench.support.synthetic_host import SyntheticHost, serving
@@ -68,6 +70,17 @@ def test_load_of_five_seconds_reports_turns(tmp_path: Path) -> None:
     assert 0 <= figures["missed"] <= figures["deadlines"]
     assert 0 < figures["coordinator_cpu"] < 1.1
     assert figures["memory_end_mib"] > 10
+
+
+def test_load_counts_no_turn_before_the_first_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = SimpleNamespace(kill=lambda: None, wait=lambda: 0)
+    turns = [["gpu", 0.0, start, start + 0.5, start + 0.6] for start in (1.0, 2.0, 3.0, 4.0)]
+    monkeypatch.setattr(load, "_start_workers", lambda *_: [worker])
+    monkeypatch.setattr(load, "_await_clients", lambda *_: None)
+    monkeypatch.setattr(load, "_sample_coordinator", lambda *_: ([1], 0.0, 1.5))
+    monkeypatch.setattr(load.harness, "read_result", lambda _: turns)
+    figures = load.measure("sim", 1)
+    assert (figures["turns"], figures["deadlines"]) == (3, 2)
 
 
 def test_synthetic_host_snapshots_and_history_are_complete(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Memory that the limits of a process's cgroups leave, in versions 1 and 2."""
+"""Tests of the memory that the limits of a process's cgroups leave, in versions 1 and 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of connections on one event loop: a flood of messages of one user delays no messages of other connections."""
+"""Tests of connections on one event loop: order of messages, a user's part of the time, and repeated log records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tests of hello messages: wrong descriptors, pages and tokens are refused and affect no other client.
-
-Invalid quotas, slots and values in pages are ignored.
-"""
+"""Tests of hello messages: refused descriptors, pages and tokens, the number of processes, and invalid values."""
 
 from __future__ import annotations
 

@@ -69,6 +69,16 @@ def test_a_client_resumed_while_its_process_was_away_stays_so(
     assert phase(coordinator, "b") != "suspended"
 
 
+def test_evict_reports_only_the_bytes_that_can_leave(
+    coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess]
+) -> None:
+    a, _ = pair
+    for unmovable, movable in ((3, 1), (4, 0)):
+        a.allocate(4)
+        a.report.unmovable = unmovable
+        assert coordinator.request(messages.Evict(client="a")) == {"evicting": movable > 0, "bytes": movable}
+
+
 def test_client_commands_succeed(
     coordinator: CoordinatorProcess, pair: tuple[ProtocolProcess, ProtocolProcess], command: Run
 ) -> None:

@@ -1,4 +1,4 @@
-"""Host memory of each client for what leaves its devices, within the limits of its cgroups.
+"""Tests of the host memory of each client for what leaves its devices, within the limits of its cgroups.
 
 The usable part of 640 MiB of free memory is 512 MiB.
 """

@@ -1,6 +1,5 @@
-"""Tests of failures of the host: a full disk, a read-only folder, a failing driver, a changed wall clock.
+"""Tests of failures of the host: a full disk, a read-only folder, a failing driver, and the use of the wall clock.
 
-Turns go on after each failure but one: with a read-only folder of the socket, the coordinator does not start.
 `docs/explanation/reliability.md` lists what is lost meanwhile.
 """
 

@@ -1,4 +1,4 @@
-"""Tests of processes that report impossible values: the coordinator bounds them, and other clients are unaffected."""
+"""Tests of reports of hostile processes: control characters in texts, and pages that change during a computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of malformed and wrong messages: each gets a clear error and affects no other client.
+"""Tests of malformed and wrong messages, and of checks of the values in messages.
 
 One coordinator serves all tests of this file. Its log must have no bug at the end, and each test leaves it working.
 """

@@ -1,4 +1,4 @@
-"""Notes, reasons and findings about memory that cannot leave the GPU."""
+"""Tests of notes, reasons and findings about memory that cannot leave the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the prefetch limit, which the free memory of the device bounds."""
+"""Tests of the prefetch limit: bounded by the free memory, 0 beside memory of mode plain, divided among processes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import ProtocolProcess, wait_until
 
 GIB = 1 << 30
+PLAIN = 3  # value of `memory_mode`
 
 
-def beats(process: ProtocolProcess) -> None:
+def wait_for_two_heartbeats(process: ProtocolProcess) -> None:
     """Wait until the coordinator has read the memory use of all processes."""
     for _ in range(2):
         before = process.control.heartbeat_ns
@@ -36,12 +37,12 @@ def test_prefetch_is_limited_to_the_free_memory(coordinator: CoordinatorProcess,
 def test_prefetch_is_zero_beside_plain_memory(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     """A client in mode plain cannot request an eviction, so prefetched memory could make its allocations fail."""
     runs, waits = processes("a"), processes("b")
-    runs.report.memory_mode = 3
+    runs.report.memory_mode = PLAIN
     runs.run_turn()
     runs.allocate(2 * GIB)
     waits.allocate(4 * GIB)
     waits.report.resident = 0
-    beats(waits)
+    wait_for_two_heartbeats(waits)
     waits.start_waiting()
     runs.wait_phase(CLOSING)
     assert waits.control.prefetch_limit == 0

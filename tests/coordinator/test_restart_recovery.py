@@ -49,7 +49,7 @@ def warnings(coordinator: CoordinatorProcess) -> list[str]:
     ]
 
 
-def in_status(coordinator: CoordinatorProcess) -> str:
+def reported_problems(coordinator: CoordinatorProcess) -> str:
     problems = wait_until(lambda: coordinator.status()["coordinator"]["problems"], 10)
     return "\n".join(problems)
 
@@ -236,7 +236,7 @@ def test_locked_state_file_delays_no_request(coordinator: CoordinatorProcess, pr
     other = sqlite3.connect(file_of(coordinator), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     coordinator.request(messages.Suspend(client="a"))
-    assert "locked" in in_status(coordinator)
+    assert "locked" in reported_problems(coordinator)
     take_turn(coordinator, processes)
     other.execute("ROLLBACK")
     other.close()

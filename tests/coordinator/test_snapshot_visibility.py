@@ -1,7 +1,4 @@
-"""Tests of the visibility of the snapshot.
-
-A user sees own clients in full, and other clients without labels and processes.
-"""
+"""Tests of the visibility of the snapshot's parts for owners, other users and admins."""
 
 from __future__ import annotations
 

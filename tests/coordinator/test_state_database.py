@@ -25,7 +25,7 @@ from jupyter_gpushare.wire import messages
 
 from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import wait_until
-from .test_restart_recovery import RECORD, file_of, in_status, stored_clients, take_turn, warnings
+from .test_restart_recovery import RECORD, file_of, reported_problems, stored_clients, take_turn, warnings
 
 # Statements that create a file of each version; version 0 is an empty file.
 _CLIENTS = f"""
@@ -54,7 +54,7 @@ def test_corrupt_file_is_set_aside(idle_coordinator: CoordinatorProcess, process
         path.write_bytes(b"scribble" * 4096)
         idle_coordinator.start()
         aside = path.with_name(f"{path.name}.broken-{number}")
-        assert str(aside) in in_status(idle_coordinator)
+        assert str(aside) in reported_problems(idle_coordinator)
         assert aside.read_bytes() == b"scribble" * 4096
         take_turn(idle_coordinator, processes)
         wait_until(lambda: "works" in stored_clients(idle_coordinator))
@@ -69,7 +69,7 @@ def test_unusable_state_path_is_reported_until_it_works(
     path = file_of(idle_coordinator)
     path.mkdir(parents=True)
     idle_coordinator.start()
-    assert "suspensions and usage: Is a directory" in in_status(idle_coordinator)
+    assert "suspensions and usage: Is a directory" in reported_problems(idle_coordinator)
     take_turn(idle_coordinator, processes)
     path.rmdir()
     wait_until(lambda: not idle_coordinator.status()["coordinator"]["problems"], 15)
@@ -93,7 +93,7 @@ def test_state_file_of_a_later_version_is_left_alone(
         file.executescript(f"CREATE TABLE new (x); PRAGMA user_version = {len(MIGRATIONS) + 1};")
     before = path.read_bytes()
     idle_coordinator.start()
-    assert "a later coordinator has written the file" in in_status(idle_coordinator)
+    assert "a later coordinator has written the file" in reported_problems(idle_coordinator)
     take_turn(idle_coordinator, processes)
     assert not idle_coordinator.request(messages.Usage(since=3600.0))["complete"]
     assert len(warnings(idle_coordinator)) == 1

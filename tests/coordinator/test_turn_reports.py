@@ -66,7 +66,10 @@ def test_a_turn_step_by_step(reader: PageReader) -> None:
 
 
 def test_a_restore_belongs_to_the_turn_that_has_ended_since(reader: PageReader) -> None:
-    """Otherwise a turn that is over before its memory is back would never count, and the next turn be as short."""
+    """In another order, a turn that ends before its memory is back would never count.
+
+    The next turn would then be as short.
+    """
     reader.page.report.restored += 1
     assert reader.read(RAN) == [
         ev.TurnEntered(1, ONE, 11.0),

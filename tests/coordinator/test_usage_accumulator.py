@@ -1,7 +1,4 @@
-"""Tests of sums of usage, which equal the granted time of the devices.
-
-The sums are independent of removed clients, of the times of samples and of the wall clock.
-"""
+"""Tests of sums of usage: granted time, busy time, waits and bytes, their owners and their bound."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_invalid_time_is_refused_with_a_reason(written: str, words: str) -> None
 
 def test_usage_command_prints_a_table(coordinator: CoordinatorProcess, processes: ProcessFactory, command: Run) -> None:
     nothing = command("usage", "--socket", coordinator.path)
-    assert nothing.stdout.startswith("No user has used a GPU since") and nothing.returncode == 0
+    assert nothing.stdout.startswith("No use of a GPU that you may see is recorded since") and nothing.returncode == 0
     use(coordinator, processes)
     row = usage(coordinator)
     table = command("usage", "--socket", coordinator.path, "--since", "1h")

@@ -1,4 +1,4 @@
-"""Tests of gangs: a client gets all of its devices or none, and turns extend to further devices."""
+"""Tests of gangs, which are clients on several devices: turns, their extension, and waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of quotas and policies that change while clients run: the change takes effect at once."""
+"""Tests of quotas and policies that change while clients run."""
 
 from __future__ import annotations
 

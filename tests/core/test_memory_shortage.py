@@ -1,4 +1,4 @@
-"""Tests of colocated clients that need more memory than the device has: one client leaves, and then they take turns."""
+"""Tests of colocated clients that need more memory than the device has, and of the client that leaves."""
 
 from __future__ import annotations
 

@@ -23,19 +23,19 @@ class Pair:
     """Two simulated hosts on one device, whose schedulers do not know of each other."""
 
     def __init__(self, *hosts: SimulatedHost) -> None:
-        self.worlds = hosts
+        self.hosts = hosts
         for host in hosts:
             self._look(host)
 
     def _look(self, host: SimulatedHost) -> None:
         device = host.scheduler.devices["gpu"]
-        wants = bool(device.grants or device.yielded_until) and any(map(self._waits, self._other_hosts(host)))
-        if wants != (device.lock_contended_since is not None):
-            set_lock_contended(host, wants)
+        is_contended = bool(device.grants or device.yielded_until) and any(map(self._waits, self._other_hosts(host)))
+        if is_contended != (device.lock_contended_since is not None):
+            set_lock_contended(host, is_contended)
         host.call_after(0.01 if device.yielded_until else LOOK_SECONDS, lambda: self._look(host))
 
     def _other_hosts(self, host: SimulatedHost) -> list[SimulatedHost]:
-        return [other for other in self.worlds if other is not host]
+        return [other for other in self.hosts if other is not host]
 
     @staticmethod
     def _waits(host: SimulatedHost) -> bool:
@@ -43,21 +43,21 @@ class Pair:
         return device.taken_by_other_since is not None and bool(device.queue)
 
     def process(self, number: int, name: str) -> None:
-        self.worlds[number].add_process(name, busy=True)
-        self._write_lock_contention(self.worlds[number])
+        self.hosts[number].add_process(name, busy=True)
+        self._write_lock_contention(self.hosts[number])
 
     def run(self, seconds: float) -> None:
-        end = self.worlds[0].now + seconds
+        end = self.hosts[0].now + seconds
         while True:
-            moment, first = min(((self._next(host), host) for host in self.worlds), key=lambda pair: pair[0])
+            moment, first = min(((self._next(host), host) for host in self.hosts), key=lambda pair: pair[0])
             if moment > end:
                 break
             first.run_to(max(moment, first.now))
-            for host in self.worlds:
+            for host in self.hosts:
                 host.now = first.now
-            for host in sorted(self.worlds, key=lambda host: host is not first):
+            for host in sorted(self.hosts, key=lambda host: host is not first):
                 self._write_lock_contention(host)
-        for host in self.worlds:
+        for host in self.hosts:
             host.now = end
 
     @staticmethod
@@ -75,7 +75,7 @@ class Pair:
 
     def turns(self) -> list[tuple[float, float, int]]:
         """Return the turns that are over, each as (from, until, number of the host)."""
-        return sorted((a, b, number) for number, host in enumerate(self.worlds) for _, a, b in host.turns["gpu"])
+        return sorted((a, b, number) for number, host in enumerate(self.hosts) for _, a, b in host.turns["gpu"])
 
 
 def together(turns: list[tuple[float, float, int]]) -> float:
@@ -106,7 +106,7 @@ def test_coordinators_alternate_turns(make_host: MakeHost, sharing: str, clients
     # The hosts alternate by turns. `fair` gives many clients short turns, as does `interactive` for new work.
     assert min(seconds_by_host) > {"fcfs": 10, "interactive": 6, "fair": 2}[policy], seconds_by_host
     assert sum(seconds_by_host) > 0.8 * 30
-    for host in pair.worlds:
+    for host in pair.hosts:
         assert all(seconds > 0.5 for name, seconds in host.granted_seconds("gpu").items() if name != OTHER_USER)
 
 
@@ -167,7 +167,7 @@ def test_offline_clients_here_make_no_turn_longer(host: SimulatedHost) -> None:
     assert host.run_until(lambda: host.running() is None) == pytest.approx(QUANTUM_SECONDS)
 
 
-def test_a_hold_is_kept_for_as_long_as_any(make_host: MakeHost) -> None:
+def test_contention_does_not_shorten_a_hold(make_host: MakeHost) -> None:
     host = make_host(max_hold=5.0)
     host.add_process("a", busy=True)
     host.run(0.5)

@@ -1,7 +1,4 @@
-"""Tests of the plan of device memory: evictions, resident targets and prefetches.
-
-The memory that will be needed last leaves, and only as much as the next client needs.
-"""
+"""Tests of the plan of device memory: evictions, resident targets and prefetches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that cannot leave its device, because the host has no memory for it: it stays, and others wait for room."""
+"""Tests of memory that cannot leave its device because the host has no memory for it, and of waits for room."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface.settings import Settings
-from jupyter_gpushare.core.queueing import wait_queue as line_module
+from jupyter_gpushare.core.queueing import wait_queue as wait_queue_module
 from jupyter_gpushare.core.queueing.policies import Policy
 from jupyter_gpushare.core.queueing.wait_queue import WaitQueue
 from jupyter_gpushare.core.state.model import Client
@@ -156,7 +156,7 @@ def test_a_few_heap_operations_per_turn_however_long_the_queue(monkeypatch: pyte
         return call
 
     names = ("heappush", "heappop", "heapreplace")
-    monkeypatch.setattr(line_module, "heapq", SimpleNamespace(**{name: counted(name) for name in names}))
+    monkeypatch.setattr(wait_queue_module, "heapq", SimpleNamespace(**{name: counted(name) for name in names}))
     choose = random.Random(1)
     policy = Used()
     queue = WaitQueue(policy, MAX_WAIT)

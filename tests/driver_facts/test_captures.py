@@ -1,4 +1,4 @@
-"""Facts about calls during a capture: unsafe ones, and those that use the legacy stream (see test_facts.py)."""
+"""Facts about captures: calls meanwhile, and the memory of captured work (see test_facts.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the end of a process (see test_facts.py)."""
+"""Fact about the driver (see test_facts.py): the driver ends by an exit handler that cuInit registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about unified memory, pools, pinned memory and IPC handles (see test_facts.py)."""
+"""Facts about unified memory, pools, pinned memory, contexts and IPC handles (see test_facts.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about streams: value waits, host functions, default streams of threads (see test_facts.py)."""
+"""Facts about streams: value waits, host functions, default streams of threads, and captures (see test_facts.py)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tests of native code under random inputs: parsers of foreign input, and the ledger.
 
-The C files of this folder are targets for libFuzzer.
-With clang on the machine and `GPUSHARE_TEST_FUZZ=SECONDS` (`make fuzz`), libFuzzer runs them.
-Otherwise gcc builds them with `driver.c`, which tries a fixed number of mutated seeds.
+The C files of this folder except `driver.c` are targets for libFuzzer.
+With clang on the machine and `GPUSHARE_TEST_FUZZ=SECONDS` (`make fuzz`), libFuzzer runs the targets.
+Otherwise `cc` builds the targets with `driver.c`, which tries mutated seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SECONDS = int(os.environ.get("GPUSHARE_TEST_FUZZ", "0"))
 SHIM = HERE.parents[1] / "native" / "shim"
 FLAGS = f"-std=gnu11 -I{SHIM} -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wno-unused-parameter -fno-omit-frame-pointer"
 SANITIZERS = "address,undefined,float-cast-overflow"
-RUNS = {"ledger": 6_000, "params": 60_000, "ptx": 100_000, "wire": 60_000}  # about three seconds for each target
+# Runs of one round by target, which take about three seconds.
+RUNS = {"ledger": 6_000, "params": 60_000, "ptx": 100_000, "wire": 60_000}
 PARTS = tier.strength(3, 1)  # the short tier makes a third of the runs
 
 TARGETS = sorted(path.stem for path in HERE.glob("*.c") if path.stem != "driver")

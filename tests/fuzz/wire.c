@@ -1,4 +1,4 @@
-/* Fuzz target for the shim's hello and its reader of the coordinator's messages.
+/* Fuzz target for the shim's hello, its details, and its reader of the coordinator's messages.
  * The input has lines NAME=VALUE for the environment and, after an empty line, the lines of the coordinator.
  * Any environment must give a hello of one line in JSON and UTF-8, and only a welcome may be taken for a welcome. */
 #include <stdlib.h>

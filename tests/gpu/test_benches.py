@@ -1,4 +1,4 @@
-"""Benches on the card, with few repetitions: `jupyter gpushare bench NAME --device gpu`."""
+"""Tests that the benches run on the card, with few repetitions: `jupyter gpushare bench NAME --device gpu`."""
 
 from __future__ import annotations
 

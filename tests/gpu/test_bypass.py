@@ -1,4 +1,4 @@
-"""Ways around the gate: while a client is suspended, no work of it may finish, and the shim counts every launch."""
+"""Tests of ways around the gate: no work of a suspended client may finish, and the shim counts the launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eviction of a program whose cgroup has little host memory, while a rival takes the other turns."""
+"""Test of the eviction of a program whose cgroup has little host memory, while a rival takes the other turns."""
 
 from __future__ import annotations
 

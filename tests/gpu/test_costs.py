@@ -1,4 +1,4 @@
-"""Costs of driver calls, without other work and while a rival has the device."""
+"""Measurements of driver calls and contexts, without other work and while a rival has the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of programs and interrupts while a rival has the other turns."""
+"""Tests of ends of programs and of interrupts while a rival has the other turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frameworks and allocators with a rival: each step right after an eviction, with the results of a run alone."""
+"""Tests of frameworks and allocators with a rival: steps right after evictions have the results of a run alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs that are replayed while their memory leaves the device and comes back, as a rival takes turns."""
+"""Test of graphs that are replayed while their memory leaves the device and comes back, as a rival takes turns."""
 
 from __future__ import annotations
 

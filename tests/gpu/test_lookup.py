@@ -1,4 +1,4 @@
-"""Lookup of each row of hooks.def on the driver, both ways, while a rival takes turns."""
+"""Test of the lookup of each row of hooks.def on the driver, both ways, while a rival takes turns."""
 
 from __future__ import annotations
 

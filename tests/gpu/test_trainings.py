@@ -1,4 +1,4 @@
-"""Two trainings in PyTorch that do not fit on the card together, in turns, and the same training alone."""
+"""Test of two trainings in PyTorch that do not fit on the card together, in turns, against the same training alone."""
 
 from __future__ import annotations
 

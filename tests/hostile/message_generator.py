@@ -1,7 +1,7 @@
 """Generator of random lines from the declarations of the messages, valid and invalid.
 
-The generator covers each message in `wire/messages/` without a change here. All choices come from one `Random`, so that
-a seed repeats them and hypothesis can shrink a failing sequence.
+The generator covers each message to the coordinator in `wire/messages/` without a change here. All choices come from
+one `Random`, so that a seed repeats them and hypothesis can shrink a failing sequence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of `%%gpushare`, the quota of one cell; the result, traceback and completion of the cell stay the same."""
+"""Tests of `%%gpushare`: the quota of one cell, its end, its errors, and the result and traceback of the cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the reports of cells by real kernels."""
+"""Tests of the reports of cells, mostly by real kernels."""
 
 from __future__ import annotations
 

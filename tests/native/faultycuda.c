@@ -1,5 +1,7 @@
-/* Simulated driver whose functions fail, or hold their caller, on demand of a test. This file is linked with the objects of the driver, in
- * which these functions are renamed to real_…. The driver's own lookup (cuGetProcAddress) finds the renamed functions. */
+/* Simulated driver with functions that fail, or hold their caller, on demand of a test.
+ *
+ * This file is linked with the objects of the driver, in which these functions have the prefix real_. The driver's
+ * cuGetProcAddress returns the functions with the prefix, which never fail on demand. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -75,7 +77,7 @@ FAULTY(cuCtxPushCurrent_v2, (void *context), (context))
         return code;                                                                                                   \
     }
 
-/* 1: the next caller is held. 2: it is. */
+/* 1: the next caller will be held. 2: a caller is held. */
 static _Atomic int held;
 
 /* Set and return the state of the hold, or only return it if the argument is below 0. */
@@ -83,7 +85,7 @@ EXPORT int faulty_hold(int wanted) {
     return wanted < 0 ? atomic_load(&held) : (atomic_store(&held, wanted), wanted);
 }
 
-/* Not for ever, because the test may wait for the caller. */
+/* Hold the next caller for about a second at most, because the test may wait for the caller. */
 static void hold_caller(void) {
     int next = 1;
     bool is_next = atomic_compare_exchange_strong(&held, &next, 2);

@@ -1,4 +1,4 @@
-/* Program whose threads allocate and free at random, by every function that allocates.
+/* Program whose threads allocate and free at random, by several functions that allocate.
  * Usage: ledger_stress THREADS OPERATIONS ROUNDS MODE, with OPERATIONS operations in each thread.
  *
  * After each round, all threads stop; after the last round, everything is free. Then the program prints one line for

@@ -1,4 +1,4 @@
-/* Program that looks a driver function up in every way, and prints, as JSON, the library of each answer. */
+/* Program that looks a driver function up in several ways, and prints, as JSON, the library of each answer. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

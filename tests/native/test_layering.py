@@ -1,6 +1,6 @@
-"""Tests of the order of the shim's folders: calls and includes never go to a higher folder.
+"""Tests of the order of the shim's folders, and of circles of its files.
 
-The calls are those of the objects' symbol tables.
+Calls and includes go to no higher folder. The calls are those of the objects' symbol tables.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def calls() -> Calls:
     used: dict[str, set[str]] = {}
     for path in sorted(objects().iterdir()):
         file = path.name.removesuffix(".o").replace("__", "/")
-        found = list(symbols(path))
-        defined |= {name: file for is_defined, name in found if is_defined}
-        used[file] = {name for is_defined, name in found if not is_defined}
+        names = list(symbols(path))
+        defined |= {name: file for is_defined, name in names if is_defined}
+        used[file] = {name for is_defined, name in names if not is_defined}
     found: dict[str, dict[str, list[str]]] = {file: {} for file in used}
-    for file, names in used.items():
-        for name in sorted(names & defined.keys()):
+    for file, used_names in used.items():
+        for name in sorted(used_names & defined.keys()):
             found[file].setdefault(defined[name], []).append(name)
     return found
 

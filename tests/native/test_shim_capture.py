@@ -1,4 +1,4 @@
-"""Tests of stream capture: captured calls pass a closed gate, and no call of the shim's own ends a capture."""
+"""Tests of stream capture: captured calls at a closed gate, and the shim's own calls beside captures."""
 
 from __future__ import annotations
 

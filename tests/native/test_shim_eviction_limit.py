@@ -1,4 +1,7 @@
-"""Bound of the memory that may be off the device, because the host has memory for it."""
+"""Tests of the limit of evicted memory, and of the host memory that a process reports for evicted memory.
+
+The coordinator sets the limit, so that the host has enough memory.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def test_evicted_memory_counts_towards_the_limit(
 
 
 def test_the_limit_holds_without_a_coordinator(machine: NativeHost) -> None:
-    """All memory leaves after such a turn in mode swap, since nothing reports what the next client needs."""
+    """In mode swap, all memory within the limit leaves after a turn without a coordinator."""
     with scripted_coordinator(machine.socket) as coordinator:
         client, process = start(machine, coordinator, "swap")
         process.open(1)
@@ -82,7 +85,7 @@ def test_the_limit_holds_without_a_coordinator(machine: NativeHost) -> None:
 def test_unified_memory_keeps_its_host_memory_while_it_is_restored(
     client: CudaClient, process: ProcessConnection
 ) -> None:
-    """So memory that has left before leaves first: it needs no more host memory."""
+    """Memory that has left before leaves first, because that memory needs no more host memory."""
     report, control = process.page.report, process.page.control
     process.open(1)
     hold(client, 30)
@@ -115,7 +118,7 @@ def test_host_memory_ends_with_the_context(client: CudaClient, process: ProcessC
 def test_host_memory_of_an_allocation_that_leaves_in_parts(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:
-    """The coordinator takes what is reported for memory that the cgroup counts already."""
+    """The report grows with each part. The coordinator assumes that the cgroup already counts the reported memory."""
     (machine.root / "slow").write_text("[device]\nd2h_bandwidth = 500MiB/s\n")
     client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(machine.root / "slow"))
     report = process.page.report

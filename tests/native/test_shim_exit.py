@@ -1,4 +1,4 @@
-"""Tests of the end of a process: no thread of the shim is inside the driver when the driver ends.
+"""Tests of the end of a process: the shim and the end of the driver, exit handlers, and the turn.
 
 The simulated driver aborts the process instead of undefined behaviour (`GPUSHARE_SIM_STRICT_EXIT`).
 """

@@ -1,4 +1,4 @@
-"""Tests of memory that other processes or devices may use: it stays where it is, or the log has the remedy."""
+"""Tests of memory that other processes or devices may use: refused exports, and memory that stays where it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the gate: a closed gate stops calls, and no work runs after a drain."""
+"""Tests of the gate: hello, closed and open gates, steps, drains and counters."""
 
 from __future__ import annotations
 

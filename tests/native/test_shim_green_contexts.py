@@ -1,4 +1,7 @@
-"""Tests of green contexts, which can be current in one thread only: the agent never makes one current."""
+"""Tests of green contexts: their work holds the turn, their memory is evicted, and captures stay valid.
+
+A green context can be current in one thread only, so the agent never makes one current.
+"""
 
 from __future__ import annotations
 

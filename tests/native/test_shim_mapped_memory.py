@@ -1,4 +1,4 @@
-"""Tests of calls that need mapped memory in mode "swap": they wait for evicted memory, and memory stays meanwhile."""
+"""Tests in mode "swap" of captured and other calls that need mapped memory."""
 
 from __future__ import annotations
 

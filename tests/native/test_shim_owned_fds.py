@@ -1,4 +1,4 @@
-"""Tests of programs that close every descriptor, as daemons do: their new descriptors stay, and their turns go on."""
+"""Tests of programs that close every descriptor, as daemons do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of a pool's figures: memory that the program asks a pool for counts, wherever the shim has put it."""
+"""Tests of the figures of pools for memory that the shim has put elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of prefetch: memory comes back before the turn, while another client runs, as far as the device has room."""
+"""Tests of prefetch, which restores memory before the turn while another client runs."""
 
 from __future__ import annotations
 

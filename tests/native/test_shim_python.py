@@ -1,4 +1,4 @@
-"""Tests of SIGINT while a call of a Python program waits at the gate: the program gets only its handlers' exceptions.
+"""Tests of SIGINT while a call of a Python program waits at the gate: exceptions, handlers, tracers and locks.
 
 The tests run for each CPython from 3.8 on that is on the PATH with its headers.
 """

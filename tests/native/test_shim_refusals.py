@@ -1,4 +1,4 @@
-"""Tests of refused memory: the log has an error only if the program goes without the memory."""
+"""Tests of the log of refused memory: errors, recoveries and reasons."""
 
 from __future__ import annotations
 

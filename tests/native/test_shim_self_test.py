@@ -1,4 +1,4 @@
-"""Tests of the self-test at the start: a process whose lookups lead past the shim does not share, and says so."""
+"""Tests of the self-test at the start: a process whose lookups lead past the shim does not share, and reports why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of a budget of blocks with exempt functions: functions with short launches pass the budget."""
+"""Tests of a budget of blocks with an exemption for functions with short launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of mode "swap": memory leaves the device and comes back at the same addresses, with the same contents."""
+"""Tests of mode "swap": eviction and restore of memory, and waits for room on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of symbol lookup: every way to a driver function leads to the shim, and lookups keep their meaning."""
+"""Tests of symbol lookup through the shim, and of the symbols that the shim exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of driver calls that fail while memory moves: no data is lost, and all data is usable in the next turn."""
+"""Tests of driver calls that fail while memory moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the simulated driver with one program, through NVIDIA's own cuda-bindings."""
+"""Tests of the simulated driver with one program, mostly through NVIDIA's own cuda-bindings."""
 
 from __future__ import annotations
 

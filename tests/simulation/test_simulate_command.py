@@ -34,7 +34,7 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
         assert (
             results["cells"]["short"]["wait_p50"]
             <= results["cells"]["short"]["wait_p95"]
-            <= results["longest_wait"] * 10
+            <= results["longest_wait"] * 10  # a cell may wait several times
         )
         assert 0 < results["throughput"] <= 1 and 0 < results["jain"] <= 1
 

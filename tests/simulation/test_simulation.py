@@ -1,4 +1,4 @@
-"""Tests of simulations of small workloads: all work is done, and times equal those computed by hand."""
+"""Tests of simulations of small workloads: work, waits, times and figures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tier of a test run: `short` in `make test`, `nightly` in `make nightly`.
 
 `GPUSHARE_TEST_TIER=nightly` selects the nightly tier.
-In the nightly tier, random tests have ten times as many examples, and tests and parameters marked `nightly` run.
+In the nightly tier, random tests have more examples, and tests and parameters marked `nightly` run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Coordinators that are forked from a process with all of their modules imported.
 
-A start then costs a tenth of the processor time of a new interpreter, which must import the modules.
+A start then costs less processor time than a new interpreter, which must import the modules.
 `tests/coordinator/test_lifecycle.py` starts coordinators by their command line, as users do.
 """
 

@@ -1,4 +1,4 @@
-"""Tests of each front end, as its user starts it: the kernel is a client with the right label and gets a turn."""
+"""Tests of several front ends, as users start them: the kernel is a client with the right label and gets a turn."""
 
 from __future__ import annotations
 

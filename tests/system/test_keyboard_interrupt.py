@@ -20,7 +20,7 @@ from .test_interrupts import is_at_gate
 MAX_SECONDS = 5.0  # for an interrupt
 ARRAY_BYTES = 200 << 20  # of 256 MiB, so that the arrays of two clients do not fit together
 
-# Ways in which programs call CUDA: a call on `array`, and code that raises an exception for its error.
+# Memory of the program, and functions that raise an exception for an error of a call.
 SETUP = f"""
 import ctypes, sys
 sys.path[:0] = {[str(HERE), str(built_extension(include_folder() or Path()).parent)]}
@@ -40,6 +40,7 @@ def contents():
 check(cuda.cuMemsetD8_v2(c_uint64(array), 7, c_size_t({ARRAY_BYTES})))
 assert contents() == 7
 """
+# Ways in which programs call CUDA: a call on `array`, and code that raises an exception for its error.
 CALLS = {
     "ctypes": "check(cuda.cuMemsetD8_v2(c_uint64(array), 1, c_size_t(4096)))",
     "cuda-bindings": "check_binding(driver.cuMemsetD8(array, 1, 4096))",

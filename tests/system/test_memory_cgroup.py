@@ -1,4 +1,4 @@
-"""A client in a cgroup with a small memory limit is evicted only as far as the limit allows, and nothing is killed."""
+"""Test that a cgroup with a small memory limit bounds the eviction of a client, and that nothing is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of clients that grow until they no longer fit on the device together, with the shipped settings."""
+"""Tests of clients that grow until they no longer fit on the device together, and of an impossible allocation."""
 
 from __future__ import annotations
 

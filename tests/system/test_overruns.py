@@ -1,4 +1,4 @@
-"""Test of a turn that does not end: other clients join it, and no client loses data."""
+"""Test of a turn that does not end, which other clients join."""
 
 from __future__ import annotations
 

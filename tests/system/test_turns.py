@@ -1,4 +1,4 @@
-"""Tests that two busy clients never work in each other's turn, by the driver's time stamps."""
+"""Tests of turns of busy clients by the driver's time stamps: no overlap, and two processes in one turn."""
 
 from __future__ import annotations
 

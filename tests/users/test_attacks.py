@@ -1,7 +1,4 @@
-"""Tests of attacks of one user on another with real uids.
-
-Each attempt is refused, and the other user's programs run on.
-"""
+"""Tests of attacks of one user on another with real uids."""
 
 from __future__ import annotations
 

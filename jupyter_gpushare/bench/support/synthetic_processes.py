@@ -1,6 +1,6 @@
 """Notebooks that exist only on the wire: many in one process, with the compiled agent rule and without a shim.
 
-As a program, this module runs the notebooks that its arguments describe and prints their turns.
+As a program, this module runs the notebooks and the subscribers that its arguments describe, and prints the turns.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Process(process.Process):
 
 
 async def register_notebook(path: str, name: str) -> tuple[AsyncClient, str]:
-    """Return the connection of a notebook's kernel, and the device on which the coordinator places the notebook."""
+    """Register and attach a notebook, and return its kernel's connection and its device."""
     kernel = await AsyncClient.connect(path, 30)
     result = await kernel.request(messages.Register(client=name, token=name, label=name), 30)
     kernel.send(messages.Attach(client=name, token=name, label=name))

@@ -1,4 +1,4 @@
-"""Checks of `jupyter gpushare doctor` on the present use of the GPU: overruns, and programs that do not share."""
+"""Checks of `jupyter gpushare doctor` on clients, and on programs that do not share."""
 
 from __future__ import annotations
 

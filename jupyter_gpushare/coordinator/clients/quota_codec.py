@@ -1,4 +1,4 @@
-"""Encoding of a client's quota in the pages of its processes, from which a later coordinator reads the quota."""
+"""Encoding of a client's quota and suspension in the pages of its processes, for a later coordinator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Executor of the scheduler's commands.
-
-Most commands write pages; the others write the log, the audit log or a counter.
-"""
+"""Executor of the scheduler's commands, most of which write pages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Signal between coordinators of different users that a client waits for a device.
 
-A coordinator holds a shared OFD record lock on byte 0 of a device's lock file while one of its clients waits for that
-device. Turns do not use byte 0. Without a coordinator, the waiting process holds the lock. The coordinator whose client
-has the device polls the byte and dispatches LockContended. The scheduler then ends the turn and yields the device.
+The signal is a shared OFD record lock on byte 0 of the device's lock file, which turns do not use. A coordinator holds
+this lock while one of its clients waits and a client of another coordinator has the device. Without a coordinator, the
+waiting process holds the lock. A coordinator whose client has the device polls the byte, and dispatches LockContended
+when the signal begins or ends.
 """
 
 from __future__ import annotations

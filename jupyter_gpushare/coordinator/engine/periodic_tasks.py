@@ -1,4 +1,4 @@
-"""Runner of rounds of tasks, once a second and in chunks; an exception of a task is logged, and later tasks run."""
+"""Runner of rounds of tasks, once a second and in chunks. After an exception of a task, the later tasks run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long work on the event loop in chunks, so that messages and the ends of turns wait for one chunk at most."""
+"""Long work on the event loop in chunks, between which the loop handles messages and the ends of turns."""
 
 from __future__ import annotations
 

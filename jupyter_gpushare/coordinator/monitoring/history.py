@@ -1,4 +1,4 @@
-"""History of the changes of phase of each client, for timelines."""
+"""History of the phases, holds and cells of each client, for timelines."""
 
 from __future__ import annotations
 

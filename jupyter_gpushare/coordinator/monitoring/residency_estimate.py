@@ -1,11 +1,12 @@
 """Estimate of the resident memory of each client by device, from the reports of its processes.
 
-A process in memory mode swap or plain reports its exact resident memory. For unified memory CUDA gives no such figure:
-the process reports the memory that it has not evicted itself, and the driver may have evicted more. The driver evicts
-the memory that was used longest ago. So the room that exact processes leave on a device is filled in the order of the
-last turns.
+In memory mode swap or plain, a process without managed memory reports its exact resident memory. CUDA gives no such
+figure for other memory: the process reports the memory that it has not evicted itself, and the driver may have evicted
+more. The driver evicts the memory that was used longest ago. So the room that exact processes leave on a device is
+filled in the order of the last turns.
 
-A process reports one sum for all its devices. The sum is divided among them evenly and marked as an estimate.
+A process reports one sum for all its devices. With several devices, the sum is divided among them, and the parts are
+marked as estimates.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Usage of clients by hour, user, tenant and device: sampled once a second, saved by the state store and queried.
+"""Usage of clients by hour, user, tenant and device: sampled, saved by the state store, and queried.
 
-The seconds come from the scheduler's grants. So the GPU time of all clients adds up to the time for which the device
+GPU time comes from the scheduler's grants. So the GPU time of all clients adds up to the time for which the device
 was granted, independently of the times of samples and of removed clients. The wall clock only names the hours.
 """
 

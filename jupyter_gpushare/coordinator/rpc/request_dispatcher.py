@@ -1,6 +1,6 @@
-"""Dispatcher of the lines of connections to sessions and to handlers of requests, with all handlers of a coordinator.
+"""Dispatcher of a coordinator, with all its handlers: it passes lines of connections to sessions or to handlers.
 
-An error in a line is answered, or ends only the connection of the line.
+An error in a line is answered. The error ends no other connection than that of the line.
 """
 
 from __future__ import annotations

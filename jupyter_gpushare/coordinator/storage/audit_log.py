@@ -1,4 +1,4 @@
-"""Log of the changes by users and policies, with a line of JSON for each change."""
+"""Log of changes by users and policies, in lines of JSON."""
 
 from __future__ import annotations
 

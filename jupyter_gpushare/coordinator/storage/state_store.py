@@ -1,9 +1,9 @@
 """State store, from which a restarted coordinator continues.
 
-No caller waits for the disk. A call replaces the pending record of its client or adds to the pending usage, and a
-thread writes all pending records in one transaction. Records that cannot be written stay pending. Their number is
-bounded by the number of clients and owners, not by the number of changes. So with a full or hanging disk the
-coordinator goes on with a warning, and only a restart would lose the state.
+Calls that save, add or query do not wait for the disk. A call replaces the pending record of its client or adds to the
+pending usage, and a thread writes the pending records in one transaction. Records that cannot be written stay pending,
+within bounds that do not depend on the number of changes. So with a full or hanging disk the coordinator goes on with a
+warning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Connection of a peer: lines and descriptors in, lines out, without scheduling."""
+"""Connection of a peer: lines and descriptors in, lines out, and pauses of the reading by the limits of the peer."""
 
 from __future__ import annotations
 

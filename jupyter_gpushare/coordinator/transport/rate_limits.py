@@ -1,4 +1,4 @@
-"""Limits on the use of the coordinator by one user or connection, so that no flood of messages slows other users.
+"""Limits on the use of the coordinator by one user or connection.
 
 The limits are a budget of time and buffers, a token bucket for messages, and a counter of events in a window.
 """

@@ -1,4 +1,4 @@
-"""Snapshots for single requests, and for subscriptions, which get a new snapshot after each change."""
+"""Snapshots for single requests, and for subscriptions, which get new snapshots after changes."""
 
 from __future__ import annotations
 

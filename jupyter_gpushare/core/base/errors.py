@@ -1,4 +1,4 @@
-"""Errors of the core. An event that raises an error has changed nothing."""
+"""Errors of the core, each with a stable reason for programs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Idle policy, which warns the users of idle clients, evicts the clients' memory and suspends the clients.
 
-No data is lost, and the next cell or GPU call undoes everything. A client is idle while it has no grant, does not wait,
-has no open cell and no hold. The policy skips a client that a user has suspended.
+A client is idle while it has no grant, does not wait, has no open cell and no hold. The policy skips a client that a
+user has suspended.
 """
 
 from __future__ import annotations

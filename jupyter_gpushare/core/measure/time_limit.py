@@ -1,9 +1,9 @@
 """Token bucket for a quota's `limit`, the largest fraction of time that a client may run, even on an idle device.
 
 KubeShare (Yeh et al., HPDC'20) and GaiaGPU (Gu et al., 2018) use token buckets as well. A client earns `limit`
-seconds per second and spends one second per second of running. The bucket starts with the seconds of one turn. The turn
-ends when the bucket is empty, so that the mean over time is the limit itself. A client that waits keeps what it earns,
-up to the seconds of a few turns. A client that neither waits nor runs keeps nothing beyond one turn.
+seconds per second and spends one second per second of running. A client's first bucket starts with the seconds of one
+turn. The turn ends when the bucket is empty, so that the mean over time is the limit itself. A client that waits keeps
+what it earns, up to the seconds of a few turns. A client that neither waits nor runs keeps nothing beyond one turn.
 """
 
 from __future__ import annotations

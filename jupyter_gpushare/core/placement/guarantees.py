@@ -49,7 +49,7 @@ class Guarantees:
         if found is None:
             asked = ", ".join(f"{total} {name}" for total, name in zip(totals, LEVELS, strict=True) if total)
             raise Refused(
-                f"tenants: the guarantees ask for more cells than exist: {asked}; there are {tree.count_by_level()}"
+                f"tenants: the guarantees need more cells than exist: {asked}; there are {tree.count_by_level()}"
             )
         for level in reversed(range(len(LEVELS))):
             names = [tenant for tenant, count in counts[level] for _ in range(count)]
@@ -75,7 +75,7 @@ class Guarantees:
         return slot is None or slot.tenant == tenant or not slot.is_bound
 
     def guests_to_preempt(self) -> set[str]:
-        """Return the clients on devices that their owners have claimed. They may run only when the owners are idle."""
+        """Return the guests on devices of bound slots. Such a guest may run only while the owner's clients are idle."""
         return {client for uuid, guests in self._guests.items() if self._is_claimed(uuid) for client in guests}
 
     def _is_claimed(self, uuid: str) -> bool:
@@ -191,7 +191,7 @@ class Guarantees:
     # --- moving a plan
 
     def _move(self, slot: Slot, cell: TopologyCell, other: Slot | None) -> set[str]:
-        """Move the slot to `cell`, which is free or the plan of `other`. These two slots then change places."""
+        """Move the slot to `cell`, which is free or the plan of `other`. With `other`, the two slots change places."""
         changed = self._release_devices(slot)
         before, slot.cell = slot.cell, cell
         if other:

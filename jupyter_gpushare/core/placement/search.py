@@ -1,7 +1,6 @@
 """Search for the devices of a client: filter the devices, then choose among them.
 
-A client of a tenant with topology cells stays within these cells. Other clients use devices without a guarantee, and,
-as guests, devices whose owner does not use them at present. Offline clients use the devices with the least use.
+The request's labels, the tenants' topology cells and the free room decide which devices a client may have.
 """
 
 from __future__ import annotations

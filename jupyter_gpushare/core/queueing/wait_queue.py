@@ -1,9 +1,10 @@
 """Queue of the clients that wait for one device, in the policy's order.
 
 Online clients come before offline clients. Within a class, a client that has waited for longer than `max_wait` comes
-first, then the client with the smallest key of the policy. A client that has used up its limit is deferred: it comes
-last, until it may run again. Keys of waiting clients do not change, so a heap suffices. Outdated entries of the heap
-are dropped when they come up.
+first, then the client with the smallest key of the policy. A client that has used up its limit is deferred: the client
+comes last, until it may run again. A client that is short of room also comes last, until its next `add`. The key of a
+waiting client counts from its last `add`, so a heap suffices. Each `add` leaves an outdated entry of that client in the
+heap, which is dropped when the entry comes up.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Plan of device memory: the memory that stays, that leaves for the next client, and that is restored ahead of time.
+"""Plan of the memory that stays on a device, leaves it, or is restored ahead of time, and the commands for changes.
 
-The order of the coming turns is known, so the memory that is needed latest leaves, by Belady's rule. First comes the
-memory of idle clients, the longest idle first. Then come the clients whose turn ends, which go to the end of the queue.
-Then comes the queue from its end. Only as much leaves as the running clients and the next client need. Apart from that,
-the memory of suspended or evicted clients leaves even if there is room. So does memory above the quota `resident` while
-other clients wait. If there is room, the next client's memory is restored while the client waits.
+The order of the coming turns is known, so the memory that is needed latest leaves, by Belady's rule. The memory of
+idle clients leaves first, beginning with the longest idle client. The memory of the clients whose turn ends leaves
+next, because these clients go to the end of the queue. The memory of the queue leaves last, beginning at its end.
+Only as much leaves as the running clients and the next client need. The memory of suspended or evicted clients leaves
+even if there is room. Memory above the quota `resident` leaves while other clients wait. If there is room, the next
+client's memory is restored while the client waits.
+
+`ResidencyPlanner` keeps the last plan of each device, and yields SetResident and Prefetch for the changes.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def plan_residency(
 
     waiting = [client for client in queue if client not in running]
     if running:
-        missing = sum(memory_use[client].allocated - memory_use[client].resident for client in running)
+        missing = sum(memory_use[client].evicted_bytes for client in running)
         # The running clients need their evicted memory, and `unmet_bytes` even if the figures show enough room.
         leave(max(sum(after.values()) + missing - memory, unmet_bytes), [*idle, *reversed(waiting)])
         for client in running:
@@ -56,16 +59,14 @@ def plan_residency(
 
 def free_bytes(device: Device) -> int:
     """Return the bytes of the device beside all memory that is there or is restored for running clients."""
-    evicted = sum(
-        grant.client.memory_per_device.allocated - grant.client.memory_per_device.resident for grant in device.grants
-    )
+    evicted = sum(grant.client.memory_per_device.evicted_bytes for grant in device.grants)
     return max(0, device.info.memory - device.resident - evicted)
 
 
 def can_make_resident(
     device: Device, client: Client, prefetching_client: Client | None = None, counts_unbacked: bool = True
 ) -> bool:
-    """Return whether all that `client` has allocated can be on the device, and memory of other clients can leave it.
+    """Return whether the device can hold all memory of `client`, and some memory of other clients can leave the device.
 
     Memory that is being restored counts as resident: that of running clients, and of the waiting `prefetching_client`.
     Without `counts_unbacked`, unbacked memory counts as movable, because the host may have memory for it soon.
@@ -161,14 +162,12 @@ class ResidencyPlanner:
         plan: dict[str, int] = {}
         if device.has_memory_shortage:
             # Only as many clients are looked at as are needed to make room, even if there are many clients.
-            missing = sum(client.memory_per_device.allocated - client.memory_per_device.resident for client in running)
+            missing = sum(client.memory_per_device.evicted_bytes for client in running)
             if head and not head.grant:
-                missing += head.memory_per_device.allocated - head.memory_per_device.resident
+                missing += head.memory_per_device.evicted_bytes
             needed = max(device.resident + missing - device.info.memory, 0) + short
             idle = _smallest_sufficient(device.eviction_candidates.idle_oldest_first(), needed)
-            left = needed - sum(
-                client.memory_per_device.resident - client.memory_per_device.unmovable for client in idle
-            )
+            left = needed - sum(client.memory_per_device.movable for client in idle)
             last = [
                 client
                 for client in _smallest_sufficient(device.eviction_candidates.waiting_last_first(), left)
@@ -204,11 +203,7 @@ class ResidencyPlanner:
 
     def _fits_prefetch(self, device: Device, head: Client) -> bool:
         """Return whether the device has room for evicted memory of `head`, beside resident and restored memory."""
-        return (
-            not head.evicted
-            and head.memory_per_device.allocated > head.memory_per_device.resident
-            and free_bytes(device) > 0
-        )
+        return not head.evicted and head.memory_per_device.evicted_bytes > 0 and free_bytes(device) > 0
 
 
 def _smallest_sufficient(clients: Generator[Client, None, None], needed: int) -> list[Client]:
@@ -216,6 +211,6 @@ def _smallest_sufficient(clients: Generator[Client, None, None], needed: int) ->
     found = []
     while needed > 0 and (client := next(clients, None)) is not None:
         found.append(client)
-        needed -= client.memory_per_device.resident - client.memory_per_device.unmovable
+        needed -= client.memory_per_device.movable
     clients.close()
     return found

@@ -1,7 +1,7 @@
-"""Rule for clients with shares: each client may always use its share of a device, and more while other time is free.
+"""Rule for clients with shares: a client may use its share of a device, and more while other time is free.
 
 These are the elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018). A client's
-limit is between its request and its own upper limit. The parameters are GaiaGPU's, unless they are marked as ours.
+limit is between its request and the whole device. The parameters are GaiaGPU's, unless they are marked as ours.
 Nothing is preempted: a lower limit applies to later launches.
 """
 

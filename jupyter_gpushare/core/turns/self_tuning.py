@@ -4,7 +4,7 @@ SIREN (Wang, Niu and Li, "Distributed Machine Learning with a Serverless Archite
 agent that decides on resources anew in each epoch. Here the agent is a bandit with bounds that keep it safe:
 
 * There are two settings with three sound values each.
-* One of `PROBE_INTERVAL_EPOCHS` epochs is a trial.
+* At most one of `PROBE_INTERVAL_EPOCHS` epochs is a trial.
 * A trial is compared with the epochs before and after it, because the load changes more from hour to hour than any
   setting could change the costs.
 * The defaults are in force again whenever too few trials are known.

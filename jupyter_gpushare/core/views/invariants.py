@@ -1,4 +1,4 @@
-"""Invariants of the scheduler between two events, for tests and error reports. No decision depends on them."""
+"""Invariants of the scheduler between two events, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forecasts of waits and turns, for display only. No decision depends on them."""
+"""Forecasts of waits and turns, for display."""
 
 from __future__ import annotations
 

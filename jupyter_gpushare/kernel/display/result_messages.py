@@ -32,7 +32,7 @@ def evicted(moved: int) -> str:
     """Format the result of `ClientApi.evict`, in bytes."""
     if moved:
         return f"The memory of this kernel ({format_size(moved)}) moves off the GPU and returns with the next turn."
-    return "This kernel has no memory on the GPU."
+    return "This kernel has no memory on the GPU that can leave."
 
 
 def hold_changed(result: dict[str, Any], how: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Recorder of traces: the snapshots of a coordinator, at most ten a second, become clients and cells.
+"""Recorder of traces: the snapshots of a coordinator become clients and cells.
 
 A trace has no name of a user or a file.
 Snapshots have only the sums of a cell, so half of its CPU time precedes its GPU time and half follows it.

@@ -1,9 +1,9 @@
-"""Messages of the coordinator's socket. Each is declared in the file of its topic, which ends with their union.
+"""Messages of the coordinator's socket. Each message is declared in the file of its topic.
 
 A line has one JSON object and at most `MAX_LINE` bytes, in both directions.
 Between a process and the coordinator, the line `DOORBELL` means "read the page" and has no content.
 The field `type` is the type of a message, and unknown fields are ignored.
-The user of a connection comes from SO_PEERCRED, never from a message.
+No message decides the user of its connection.
 """
 
 from __future__ import annotations

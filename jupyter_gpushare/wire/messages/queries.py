@@ -1,4 +1,4 @@
-"""Requests that read the state and change nothing."""
+"""Requests that read the state."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Evict(Request, tag="evict", frozen=True, kw_only=True):
     """Request to end the client's turn and to evict its memory until the next turn.
 
     The coordinator refuses the request for memory that cannot be evicted, as in memory mode plain ("conflict").
-    Result: `{"evicting": bool, "bytes": resident bytes before}`; `evicting` is true if there are such bytes.
+    Result: `{"evicting": bool, "bytes": bytes that leave}`; `evicting` is true if there are such bytes.
     """
 
     client: Identity

@@ -1,6 +1,6 @@
 /**
  * Dialog with a form of a JSON schema, which stays open until the server
- * accepts the values.
+ * accepts the values or the user cancels.
  */
 
 import { Dialog } from '@jupyterlab/apputils';

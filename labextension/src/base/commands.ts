@@ -1,8 +1,10 @@
 /**
- * Commands for the palette, menus, shortcuts and the views of this extension.
+ * Ids of the commands of this extension, and the arguments of the commands.
  *
- * A command about a client takes `{ client: id }`. Without a client, the
- * command is about the kernel of the current notebook or console.
+ * The palette, menus, shortcuts and views execute the commands. Each command of
+ * {@link ACTIONS} takes `{ client: id }`. Without a client, such a command is
+ * about the kernel of the current notebook or console. The command
+ * `openDocument` needs a client.
  */
 export namespace CommandIDs {
   /** Show the side panel, or bring the panel to the front. */

@@ -1,7 +1,8 @@
 /**
- * Types of what the server extension sends.
+ * Types of the data between the server extension and the front end, and the
+ * parser of event messages.
  *
- * Only the fields that the front end reads are declared. Times are in seconds,
+ * Only the fields that the front end uses are declared. Times are in seconds,
  * sizes in bytes.
  */
 

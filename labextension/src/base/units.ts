@@ -1,7 +1,4 @@
-/**
- * Sizes, durations and fractions as users read and write them, equal to the
- * server's `units.py`.
- */
+/** Sizes, durations and fractions as users read and write them. */
 import { trans } from './trans';
 
 const BINARY = /^(k|m|g|t)(ib)?$/;

@@ -13,8 +13,8 @@ import { IdleNotifications, notificationText } from './idleNotifications';
 /**
  * Notifies when the idle policy evicts or suspends a kernel.
  *
- * The plugin requests nothing from the server: the plugins of an open notebook
- * do.
+ * The plugin sends no requests to the server. The plugins of open notebooks keep
+ * the model up to date.
  */
 export const idlenessPlugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:idleness',

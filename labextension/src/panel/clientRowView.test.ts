@@ -11,7 +11,7 @@ import { findSession } from '../server/kernelClients';
 import { ClientLabels } from '../sharing/clientLabels';
 import { client, device, GIB, grant } from '../testing/fakes';
 import { clientRowView } from './clientRowView';
-import { foreignProcessesText } from './deviceView';
+import { processesText } from './deviceView';
 import { memoryView } from './memorySegments';
 
 function row(changes: Partial<IClient>, age = 0, left: number | null = 20) {
@@ -127,7 +127,7 @@ describe('the text about foreign processes', () => {
   ])(
     'has the number, memory and users of the processes %j',
     (processes, text) => {
-      expect(foreignProcessesText(processes)).toBe(text);
+      expect(processesText(processes)).toBe(text);
     }
   );
 });

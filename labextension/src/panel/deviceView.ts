@@ -85,14 +85,14 @@ export function deviceView(
       label: label(id),
       time: waitTime(clients.get(id), age)
     })),
-    foreignProcesses: foreignProcessesText(device.foreign_processes),
-    lockedBy: foreignProcessesText(device.locked_by)
+    foreignProcesses: processesText(device.foreign_processes),
+    lockedBy: processesText(device.locked_by)
   };
 }
 
 /**
- * Return the remaining time of a turn, or the elapsed time of a turn without an
- * end.
+ * Return a text on the remaining time of a turn or hold, or on the elapsed time
+ * of a turn without an end.
  */
 function turnTime(grant: IGrant, age: number): string {
   const left = remainingSeconds(grant.seconds_left, age);
@@ -130,7 +130,7 @@ function utilisationText(fraction: number | null, isEstimate: boolean): string {
  * The text is empty without processes. The server sends the name of a process's
  * user only to that user and to admins.
  */
-export function foreignProcessesText(
+export function processesText(
   processes: ReadonlyArray<
     Omit<IForeignProcess, 'memory'> & Partial<IForeignProcess>
   >

@@ -1,4 +1,4 @@
-/** Bar of a device's memory, with one segment for each client. */
+/** Bar of a device's memory, with segments for clients and other use. */
 
 import * as React from 'react';
 

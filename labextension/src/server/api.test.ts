@@ -1,4 +1,8 @@
-/** @jest-environment node */
+/**
+ * Tests of Api against an HTTP server.
+ *
+ * @jest-environment node
+ */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { ServerConnection } from '@jupyterlab/services';

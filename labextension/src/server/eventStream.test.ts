@@ -175,9 +175,9 @@ describe('EventStream', () => {
   it.each([
     [503, 'unreachable', 'unreachable'],
     [404, '', 'no_extension']
-  ])('reports for %p %p the reason %p', async (code, given, reason) => {
+  ])('reports for %p %p the reason %p', async (code, word, reason) => {
     const message = 'The coordinator does not answer.';
-    api.answer = new ApiError(message, code, given);
+    api.answer = new ApiError(message, code, word);
     stream.start();
     api.socket.break();
     await flushPromises();

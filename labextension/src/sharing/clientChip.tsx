@@ -1,4 +1,4 @@
-/** Number, colour, pattern and name of a client, as all views show them. */
+/** Number, colour, pattern and name of a client. */
 
 import * as React from 'react';
 

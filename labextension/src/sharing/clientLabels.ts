@@ -1,4 +1,4 @@
-/** Names and numbers of clients, equal in all views. */
+/** Names and numbers of clients. */
 
 import type { IClient } from '../base/protocol';
 import { trans } from '../base/trans';

@@ -1,4 +1,8 @@
-/** Toolbar item of a notebook: a button with the kernel's state and a menu. */
+/**
+ * Toolbar item of a notebook: a button that shows the kernel's state and opens
+ * a
+ * menu.
+ */
 
 import { caretDownIcon, VDomRenderer } from '@jupyterlab/ui-components';
 import * as React from 'react';

@@ -1,6 +1,6 @@
 /**
- * Check of the order of imports in `src`, of circles, and of the size of
- * folders.
+ * Check of given sources: the order of imports between folders, circular
+ * imports, and the number of files in each folder. The caller reads the files.
  */
 
 import * as path from 'path';
@@ -22,13 +22,13 @@ const ORDER: ReadonlyArray<ReadonlyArray<string>> = [
   ['index']
 ];
 
-/** Upper bound of source files in a folder, without tests. */
+/** Largest number of given files in a folder. */
 const MAX_FILES = 12;
 
 /**
- * Return the offences against the order of folders, each as a sentence. An
- * offence is also a circle of files, or a folder with too many files. Imports of
- * types and imports inside functions count.
+ * Return the offences against the order of folders, each as a sentence. Circular
+ * imports and folders with too many files are also offences. Imports of types
+ * and imports inside functions count.
  *
  * @param sources - the text of each file by its path in `src`
  */

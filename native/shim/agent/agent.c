@@ -1,6 +1,6 @@
-/* The agent: one thread that does everything that waits. It sleeps until a line comes from the coordinator, a bell
- * rings, a thread wakes the agent, or a time comes that one of its parts has asked for. agent_step.c decides about
- * turns; this file collects the inputs of that rule and carries out its outputs. */
+/* The agent thread of the shim. The thread sleeps until a line comes from the coordinator, a bell rings, another thread
+ * wakes the agent, or the next poll of one of its parts is due. agent_step.c decides about turns; this file collects
+ * the inputs of that rule and carries out its outputs. */
 #include "agent/agent.h"
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
@@ -57,7 +57,7 @@ static void count_submissions(uint64_t now) {
     PAGE_STORE(report->sampled_ns, now);
 }
 
-/* --- inputs ----------------------------------------------------------------------------------------------------------- */
+/* --- inputs ------------------------------------------------------------------------------------------------------- */
 
 /* The page of a connection that is not welcomed yet has no permit; the last permit stands until then. */
 static void read_permit(uint64_t now, uint64_t *next) {
@@ -142,7 +142,7 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
         poll_siblings(in);
 }
 
-/* --- outputs ---------------------------------------------------------------------------------------------------------- */
+/* --- outputs ------------------------------------------------------------------------------------------------------ */
 
 static void report_turn(const struct agent_outputs *out, uint64_t now) {
     struct gpushare_report *report = &the_page()->report;
@@ -248,7 +248,7 @@ static uint64_t take_turns(void) {
     return next;
 }
 
-/* --- the loop --------------------------------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
 
 /* The permits of the previous connection end. */
 static void begin_connection(void) {

@@ -89,7 +89,7 @@ static bool may_stay(const struct rule *rule, uint64_t turn) {
     return rule->silent || rule->without_coordinator || (rule->may && rule->turn == turn);
 }
 
-/* --- the gate and the report ------------------------------------------------------------------------------------------ */
+/* --- the gate and the report -------------------------------------------------------------------------------------- */
 
 static void set_gate(struct agent *agent, uint32_t gate) {
     agent->gate = gate;
@@ -127,7 +127,7 @@ static void close_gate(struct agent *agent, uint64_t now, struct agent_outputs *
     out->acts |= AGENT_CLOSE | AGENT_WAKE;
 }
 
-/* --- steps: a drain may wait for a thread at the gate -------------------------------------------------------------- */
+/* --- steps: a drain may wait for a thread at the gate ------------------------------------------------------------- */
 
 static bool next_is_step(const struct agent *agent) {
     return agent->slices % (STEPS_PER_SLICE + 1) < STEPS_PER_SLICE;
@@ -174,7 +174,7 @@ static void begin_slice(struct agent *agent, const struct agent_inputs *in, stru
     out->acts |= AGENT_WAKE;
 }
 
-/* --- the phases ------------------------------------------------------------------------------------------------------- */
+/* --- the phases --------------------------------------------------------------------------------------------------- */
 
 static void leave(struct agent *agent, const struct agent_inputs *in, bool without_coordinator,
                   struct agent_outputs *out) {

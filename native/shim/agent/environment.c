@@ -1,5 +1,5 @@
-/* Reading of the environment, once, by a thread of the program at its first CUDA call. The agent must not read it
- * later, because the program may be changing it then. */
+/* Reading of most environment variables, once, by a thread of the program at its first CUDA call. The agent must not
+ * read them later, because the program may be changing the environment then. */
 #include "agent/agent.h"
 #include "memory/memory.h"
 

@@ -1,7 +1,7 @@
 /* The end of the process. The driver ends with the process, by an exit handler of its own, and a call of another
- * thread is undefined from then on. So the agent makes no call of the driver after the handler below, which runs before
- * the driver's because it is younger. The agent lives on: threads that wait at the gate get their turns, and the turn of
- * the process ends with the process. */
+ * thread is undefined from then on. So the agent begins no call of the driver after the handler below, which runs before
+ * the driver's because it is younger. The agent lives on: threads that wait at the gate get their turns, and the
+ * turn of the process ends with the process. */
 #include "agent/agent.h"
 #include "gate/gate.h"
 

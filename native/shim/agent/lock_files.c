@@ -1,9 +1,7 @@
-/* The devices' lock files and bells, and the turn that this process is in by them (turn_lock.c). The agent calls all of
- * it.
+/* The devices' lock files and bells, and the turn that this process is in by them (turn_lock.c).
  *
- * A mapping of each lock file, without access and not inherited by children, keeps the locks of a turn when the
- * program closes all descriptors, as daemons do. New descriptors then enter the same turn, and the mapping is
- * removed. */
+ * A mapping of each lock file, without access and not inherited by children, keeps the locks of a turn when the program
+ * closes all descriptors, as daemons do. New descriptors then enter the same turn, and the mapping is removed. */
 #include "agent/agent.h"
 #include "agent/turn_lock.h"
 
@@ -226,7 +224,7 @@ bool locks_drain_bell(int bell) {
     return fd_is_ours(bell) && read(bell, rings, sizeof rings) > 0;
 }
 
-/* --- replaced files ------------------------------------------------------------------------------------------------ */
+/* --- replaced files ----------------------------------------------------------------------------------------------- */
 
 /* Open new descriptors of all files. A turn goes on by the new ones, or by the old mappings where the new ones are
  * refused. */

@@ -1,17 +1,19 @@
-/* Basis of every folder of the shim: the process-wide state, the page, time, the log, descriptors. No CUDA call, no protocol.
+/* Basis of every folder of the shim: the process-wide state, the page, time, the log, descriptors. No CUDA call, no
+ * protocol.
  *
- * Folders, from the lowest: base, driver, channel, memory, gate, coordinator, agent, hooks. A file calls its own folder and
- * lower ones; tests/native/test_layering.py holds that. Each folder has one header for the folders above.
+ * Folders, from the lowest: base, driver, channel, memory, gate, coordinator, agent, hooks. A file calls its own
+ * folder and lower ones; tests/native/test_layering.py holds that. The main header of a folder is for the folders
+ * above.
  *
  * Threads: program threads run the hooks. One agent thread (agent/agent.c) does all that needs the coordinator or the
- * turn lock: messages, turns, drains. A signal handler (gate/sigint.c) uses atomics and a futex only. The main thread of a Python program runs Python's
- * signal handlers while it waits (gate/python.c); a helper thread tries the interpreter lock for it. The child of a fork
- * starts from the uninitialised state (agent/start.c).
+ * turn lock: messages, turns, drains. A signal handler (gate/sigint.c) uses atomics and a futex only. The main
+ * thread of a Python program runs Python's signal handlers while it waits (gate/python.c); a helper thread tries the
+ * interpreter lock for it. The child of a fork starts from the uninitialised state (agent/start.c).
  *
  * Locks nest in this order: start_lock, the lock `freeing` of deferred_free.c, residency_lock, the locks of captures.c,
- * streams.c, throttle.c, function_times.c and the ledger's shards, account_lock, the locks of threads.c and owned_fds.c.
- * A thread holds none of them at the gate or in a driver call that may wait for the device. Exceptions are the recording
- * of an event, and `freeing` and residency_lock while memory is freed or moves. */
+ * streams.c, throttle.c, function_times.c and the ledger's shards, account_lock, the locks of threads.c and
+ * owned_fds.c. A thread holds none of them at the gate or in a driver call that may wait for the device. Exceptions
+ * are the recording of an event, and `freeing` and residency_lock while memory is freed or moves. */
 #ifndef GPUSHARE_BASE_H
 #define GPUSHARE_BASE_H
 
@@ -50,7 +52,8 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b) {
 /* --- log.c --- */
 
 enum level { LOG_ERROR, LOG_INFO, LOG_DEBUG };
-/* A size in the form that users read, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full expression. */
+/* A size in the form that users read, for a log line: "700 MiB", "1.5 GiB". Valid until the end of the full
+ * expression. */
 struct size_text {
     char text[24];
 };

@@ -68,8 +68,8 @@ struct gpushare_page_header {
     uint32_t pid;
 };
 
-/* Permission of the coordinator for a process to have its devices. The coordinator writes it. A reader that finds `check` wrong keeps its
- * copy and reads again after a millisecond, so the order of the stores does not matter. */
+/* Permission of the coordinator for a process to have its devices. The coordinator writes it. A reader that finds
+ * `check` wrong keeps its copy and reads again after a millisecond, so the order of the stores does not matter. */
 struct gpushare_permit {
     uint64_t turn;        /* the number of the turn; colocated clients have the same one */
     uint64_t devices;     /* bits of the client page's device table: the process enters the turn on all of them */

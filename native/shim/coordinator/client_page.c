@@ -1,6 +1,5 @@
 /* The client page that the coordinator passes to each later process of a client. The client's first process has made
- * it. A process in a turn attaches it afterwards, because the numbers of devices and slots differ in it. The agent
- * calls all of it. */
+ * it. A process in a turn attaches it afterwards, because the numbers of devices and slots differ in it. */
 #include "coordinator/coordinator.h"
 #include "memory/memory.h"
 

@@ -1,5 +1,4 @@
-/* The connection with the coordinator: connecting, hello and its answer, messages out. The agent calls all of it but
- * one function. */
+/* The connection with the coordinator: connecting, hello and its answer, messages out. */
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
 #include "memory/memory.h"
@@ -88,7 +87,7 @@ static void increase_reconnect_delay(void) {
         connection.reconnect_delay = MAX_RECONNECT_DELAY_NS;
 }
 
-/* --- out ------------------------------------------------------------------------------------------------------------ */
+/* --- out ---------------------------------------------------------------------------------------------------------- */
 
 /* Return 1: sent, 0: the socket is full, -1: the connection has ended. A short line is sent whole or not at all. */
 static int send_line(const char *line, size_t length) {
@@ -100,8 +99,8 @@ static int send_line(const char *line, size_t length) {
     return sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) ? 0 : -1;
 }
 
-/* Messages that could not be sent go back to the outbox. Without a connection nothing stays there, because the answer to
- * hello posts a change. */
+/* Messages that could not be sent go back to the outbox. Without a connection nothing stays there, because the
+ * answer to hello posts a change. */
 void connection_flush(uint64_t now) {
     static char line[16384];
     unsigned messages = outbox_take();
@@ -122,7 +121,7 @@ void connection_flush(uint64_t now) {
     }
 }
 
-/* --- in ------------------------------------------------------------------------------------------------------------- */
+/* --- in ----------------------------------------------------------------------------------------------------------- */
 
 static void on_welcome(uint64_t now) {
     if (!client_page_is_pending())
@@ -213,7 +212,7 @@ static void read_lines(uint64_t now) {
     }
 }
 
-/* --- connecting ------------------------------------------------------------------------------------------------------ */
+/* --- connecting --------------------------------------------------------------------------------------------------- */
 
 static int connect_to(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -1,4 +1,4 @@
-/* The connection with the coordinator, and the shared memory that belongs to it. The agent calls all but one function. */
+/* The connection with the coordinator, and the shared memory that belongs to it. */
 #ifndef GPUSHARE_COORDINATOR_H
 #define GPUSHARE_COORDINATOR_H
 

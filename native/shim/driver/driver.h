@@ -1,4 +1,5 @@
-/* The driver's functions by number and by type, from the table of hooks.def, and names that programs look up. */
+/* The driver for the folders above: its functions from the table of hooks.def, captures, contexts, libraries whose work
+ * may pass the gate, and names that programs look up. */
 #ifndef GPUSHARE_DRIVER_H
 #define GPUSHARE_DRIVER_H
 
@@ -121,7 +122,8 @@ static inline bool names_are_equal(const char *a, const char *b) {
     return *a == *b;
 }
 
-/* Return true for a name such as the driver's entry points have. Names of the libraries above it (cuda…, cublas…) differ. */
+/* Return true for a name such as the driver's entry points have. Names of the libraries above it (cuda…, cublas…)
+ * differ. */
 static inline bool is_driver_name(const char *name) {
     return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }

@@ -1,5 +1,6 @@
 /* Libraries of NVIDIA whose work may pass the gate: they reach the device by interfaces of their own besides the
- * driver's public functions. The list of loaded objects is read, because a program may be linked with such a library. */
+ * driver's public functions. The list of loaded objects is read, because a program may be linked with such a
+ * library. */
 #include "driver/driver.h"
 
 #include <link.h>

@@ -9,7 +9,7 @@
 
 void *driver_functions[HOOK_COUNT];
 
-/* --- glibc's dlsym and dlvsym -------------------------------------------------------------------------------------- */
+/* --- glibc's dlsym and dlvsym ------------------------------------------------------------------------------------- */
 
 /* The shim's own dlsym and dlvsym hide the C library's, also from the shim, for every version. So this code reads
  * the C library's tables. The functions' version differs among architectures (2.2.5, 2.17, and 2.34 everywhere), but
@@ -108,7 +108,7 @@ void *real_dlsym(void *handle, const char *name) {
     return libc_dlsym()(handle, name);
 }
 
-/* --- the driver's functions ---------------------------------------------------------------------------------------- */
+/* --- the driver's functions --------------------------------------------------------------------------------------- */
 
 static CUresult missing(void) {
     return CUDA_ERROR_NOT_FOUND;

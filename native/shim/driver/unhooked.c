@@ -1,5 +1,5 @@
-/* Entry points of the driver that the program has looked up, and that the shim neither hooks nor lists as unhooked,
- * for diagnostics (`jupyter gpushare doctor --pid`). Each name is logged once and kept. */
+/* Entry points of the driver that the program has looked up and the shim does not know, for diagnostics (`jupyter
+ * gpushare doctor --pid`). Up to MAX_UNHOOKED names are kept, and each kept name is logged once. */
 #include "driver/driver.h"
 
 #include <stdio.h>

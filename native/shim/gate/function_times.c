@@ -1,9 +1,10 @@
 /* The durations of launches, by function, so that short launches can pass by a budget of blocks, which keeps a client
  * from holding the device. GPUShare predicts launch times per function too, and limits only long ones.
  *
- * A function's first launches are all measured, and later one in many, by an event before the launch and one behind
- * it. Newer measurements weigh more. Only launches under a budget of blocks, with an exemption in force, are
- * measured. The table is small: functions that have not been launched for long are replaced. */
+ * A function's first launches are measured, and later one in many, by an event before the launch and one behind it.
+ * Few measurements are under way at a time. Newer measurements weigh more. Only launches under a budget of blocks, with
+ * an exemption in force, are measured. The table is small: functions that have not been launched for long are
+ * replaced. */
 #include "gate/gate.h"
 
 #include <string.h>

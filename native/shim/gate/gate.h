@@ -111,8 +111,8 @@ void interrupt_after_fork(void);
 /* --- python.c --- */
 
 bool python_owns_handler(void *function); /* Python has set this handler, and this thread is one of Python's */
-/* Run Python's signal handlers. `noted`: Python's own handler has noted the signal. True: they returned, and the wait goes
- * on. */
+/* Run Python's signal handlers. `noted`: Python's own handler has noted the signal. True: they returned, and the
+ * wait goes on. */
 bool python_run_handlers(struct thread *thread, bool noted);
 bool python_has_pending_exception(void); /* a handler has raised, and Python code has not received its exception yet */
 
@@ -141,10 +141,11 @@ static inline void gate_leave(struct thread *thread) {
     DEPTH_ADD(thread, -1u, __ATOMIC_RELEASE);
 }
 
-/* Take the fast path: true if the call may go ahead. The call counts as inside in any case, and `gate_leave` must follow.
+/* Take the fast path: true if the call may go ahead. The call counts as inside in any case, and `gate_leave` must
+ * follow.
  *
- * The agent closes exactly: it closes the gate, issues a membarrier and then reads every depth. So either the agent reads
- * this thread's depth, or this thread reads the closed gate. A compiler barrier is all that this side needs. */
+ * The agent closes exactly: it closes the gate, issues a membarrier and then reads every depth. So either the agent
+ * reads this thread's depth, or this thread reads the closed gate. A compiler barrier is all that this side needs. */
 static inline bool gate_try(struct thread *thread, CUstream stream) {
     DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
     atomic_signal_fence(memory_order_seq_cst);
@@ -153,8 +154,8 @@ static inline bool gate_try(struct thread *thread, CUstream stream) {
            likely(stream == atomic_load_explicit(&thread->last_stream, memory_order_relaxed));
 }
 
-/* Enter the gate with work for `stream`. CUDA_SUCCESS: the thread is inside, and `gate_leave` must follow. Anything else
- * is the result for the program, and the call is not made. */
+/* Enter the gate with work for `stream`. CUDA_SUCCESS: the thread is inside, and `gate_leave` must follow. Anything
+ * else is the result for the program, and the call is not made. */
 static inline CUresult gate_enter(struct thread *thread, CUstream stream) {
     if (gate_try(thread, stream))
         return CUDA_SUCCESS;

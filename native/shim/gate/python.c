@@ -84,7 +84,7 @@ bool python_owns_handler(void *function) {
            dladdr((void *)python.Py_IsInitialized, &pythons) != 0 && its.dli_fbase == pythons.dli_fbase;
 }
 
-/* --- the interpreter lock ------------------------------------------------------------------------------------------ */
+/* --- the interpreter lock ----------------------------------------------------------------------------------------- */
 
 static void *try_lock(void *nothing) {
     uint32_t number = atomic_load(&lock_attempts);
@@ -114,7 +114,7 @@ static bool can_take_lock(void) {
     }
 }
 
-/* --- the way of the exception -------------------------------------------------------------------------------------- */
+/* --- the way of the exception ------------------------------------------------------------------------------------- */
 
 /* Save the program's trace function if it can be put back: sys.settrace takes functions and methods. Another tracer
  * may have been set by C code, which the shim leaves alone. */
@@ -203,7 +203,7 @@ EXPORT int gpushare_waits(void) {
     return pending.waits_handling != 0;
 }
 
-/* --- calls of a waiting thread ------------------------------------------------------------------------------------- */
+/* --- calls of a waiting thread ------------------------------------------------------------------------------------ */
 
 bool python_has_pending_exception(void) {
     return atomic_load(&pending.raised);

@@ -99,7 +99,7 @@ bool throttle_update(uint32_t word) {
     return true;
 }
 
-/* --- batches of a stream ------------------------------------------------------------------------------------------- */
+/* --- batches of a stream ------------------------------------------------------------------------------------------ */
 
 static CUstream key_of(CUstream stream) {
     return stream == CU_STREAM_LEGACY ? DEFAULT : stream;
@@ -270,7 +270,7 @@ static uint64_t delay_until_room(struct stream_state **found, CUstream stream, u
     return 0;
 }
 
-/* --- calls of other files ------------------------------------------------------------------------------------------ */
+/* --- calls of other files ----------------------------------------------------------------------------------------- */
 
 uint64_t throttle_admit(struct thread *thread, CUstream stream) {
     uint64_t now = now_ns(), window = window_in_force(budget_in_force()), pause = 0;

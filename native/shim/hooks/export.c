@@ -1,5 +1,5 @@
-/* Hooks on calls that pass memory to other processes or devices. Memory that must move cannot be passed, and the log
- * names the remedy. */
+/* Hooks on calls that pass memory to other processes or devices. Memory that must move and cannot be kept on the device
+ * is refused, and the log names the remedy. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
@@ -17,8 +17,8 @@ static CUresult log_if_movable(CUresult result, const char *call, CUdeviceptr ad
     return result;
 }
 
-/* A program makes this setting before another device accesses the memory directly (GPUDirect RDMA). Such a device would not
- * follow when the memory moves. */
+/* A program makes this setting before another device accesses the memory directly (GPUDirect RDMA). Such a device
+ * would not follow when the memory moves. */
 CUresult hook_cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
     if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !is_movable_memory(address))
         return REAL(cuPointerSetAttribute)(value, attribute, address);

@@ -48,7 +48,8 @@ static void add_graph(CUgraph graph, struct graph_work *sum, int depth) {
     free(nodes);
 }
 
-/* Add the new graph to the ledger. The fields of the entry hold what a launch of it counts as. */
+/* Add the new graph to the ledger. `references` holds the launches of kernels in one launch of the graph, and
+ * `physical_or_generation` their blocks. */
 static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
     struct entry entry = {
         .key = (uint64_t)(uintptr_t)graph, .kind = MEMORY_GRAPH, .physical_or_generation = sum->blocks};
@@ -59,7 +60,7 @@ static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
         graph_memory_add(graph, entry.context, sum->bytes);
 }
 
-/* `stream`: of the work that the call submits, or NO_STREAM. */
+/* `stream`: the stream of the work that the call submits, or NO_STREAM for a call that submits no work. */
 #define INSTANTIATE(stream, call)                                                                                      \
     do {                                                                                                               \
         struct graph_work sum = {0};                                                                                   \
@@ -113,9 +114,8 @@ CUresult hook_cuGraphInstantiateWithParams(bool twin, CUgraphExec *exec, CUgraph
 
 CUresult hook_cuGraphExecDestroy(CUgraphExec graph) {
     struct entry entry;
-    bool known =
-        /* first, because another graph may get the handle at once */
-        ledger_remove(LEDGER_GRAPHS, (uint64_t)(uintptr_t)graph, &entry);
+    /* The entry is removed before the call, because another graph may get the handle at once. */
+    bool known = ledger_remove(LEDGER_GRAPHS, (uint64_t)(uintptr_t)graph, &entry);
     uint64_t bytes = known ? graph_memory_remove(graph) : 0;
     CUresult result = REAL(cuGraphExecDestroy)(graph);
     if (bytes)

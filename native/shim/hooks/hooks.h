@@ -7,8 +7,8 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Enter the gate as gate_enter does. The first call of the process initialises the shim; if that fails, the driver's own
- * result shows what is wrong. */
+/* Enter the gate as gate_enter does. The first call of the process initialises the shim; if that fails, the driver's
+ * own result shows what is wrong. */
 static inline CUresult hook_enter(struct thread *thread, CUstream stream) {
     if (gate_try(thread, stream))
         return CUDA_SUCCESS;

@@ -26,7 +26,7 @@ static void *replace(void *found, const struct driver_entry *hook) {
     return found == driver_function((enum hook_id)(hook - driver_entries)) ? wrapper_of(hook) : found;
 }
 
-/* --- dlsym and dlvsym ---------------------------------------------------------------------------------------------- */
+/* --- dlsym and dlvsym --------------------------------------------------------------------------------------------- */
 
 /* For names that are not in the table: NVML's, and the driver's unhooked ones. */
 static const struct driver_entry nvml_hook = {0}, no_hook = {0};
@@ -82,7 +82,7 @@ EXPORT TAIL_CALLS void *dlvsym(void *handle, const char *name, const char *versi
     return libc_dlvsym()(handle, name, version);
 }
 
-/* --- cuGetProcAddress ---------------------------------------------------------------------------------------------- */
+/* --- cuGetProcAddress --------------------------------------------------------------------------------------------- */
 
 /* Replace what the driver has just found. The table's versions are known up to KNOWN_VERSION; a newer form of a
  * function has an unknown address and passes unhooked. */

@@ -1,5 +1,5 @@
-/* Hooks on memory that stays on the device and is only counted: physical memory of the virtual-memory interface, and
- * arrays. */
+/* Hooks on the virtual-memory interface and on arrays. In the mode "swap", the shim moves most physical memory
+ * (memory/swap/vmm.c). Other physical memory and arrays stay on the device and are only counted. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
@@ -127,7 +127,7 @@ CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *proper
                                     : REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
 }
 
-/* --- arrays -------------------------------------------------------------------------------------------------------- */
+/* --- arrays ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t element_bytes(int format) {
     switch (format) {

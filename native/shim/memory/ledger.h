@@ -1,4 +1,4 @@
-/* The table of allocations, and the account of the client's memory. */
+/* The table of allocations, the account of the client's memory, and the log of refusals. */
 #ifndef GPUSHARE_LEDGER_H
 #define GPUSHARE_LEDGER_H
 
@@ -31,8 +31,8 @@ struct entry {
     uint16_t kind;
     uint16_t pool;       /* of pool_figures.c: the pool that the program asked; 0: none, or the driver counts it */
     uint32_t references; /* HANDLE: owners and mappings; REDIRECTED, MANAGED: the place; GRAPH: launches */
-    /* HANDLE: the physical memory of a handle or mapping; SWAPPED: the allocation or block; GRAPH: blocks of threads; other
-     * kinds: a number that differs between two uses of one address. */
+    /* HANDLE: the physical memory of a handle or mapping; SWAPPED: the allocation or block; GRAPH: blocks of
+     * threads; other kinds: a number that differs between two uses of one address. */
     uint64_t physical_or_generation;
 };
 

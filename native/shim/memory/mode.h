@@ -14,12 +14,13 @@ struct memory_mode {
     /* Allocate bytes that are reserved already, and set the entry's kind. */
     CUresult (*allocate)(CUdeviceptr *address, size_t bytes, struct entry *entry);
     CUresult (*release)(const struct entry *entry);
-    /* Agent, while nothing of this process runs: evict until at most `target` bytes are resident, or nothing movable is.
-     * Does not block for long: false means another call at *next. NULL: the mode moves nothing. */
+    /* Agent, while nothing of this process runs: evict until at most `target` bytes are resident, or nothing movable
+     * is. Does not block for long: false means another call at *next. NULL: the mode moves nothing. */
     bool (*evict)(uint64_t target, uint64_t now, uint64_t *next);
     /* All memory is mapped, and the calling thread is inside the gate, so that none is evicted. NULL: always. */
     bool (*is_mapped)(void);
-    /* Restore what was evicted, and wait for it. `word` is the open gate for which this is done. False: not possible yet. */
+    /* Restore what was evicted, and wait for it. `word` is the open gate for which this is done. False: not possible
+     * yet. */
     bool (*restore)(uint32_t word);
     /* Agent, while the gate is closed: restore while the device has room and at most `max_bytes` are resident; 0 ends
      * that. Does not block for long: returns the time of the next call. NULL: nothing is ever evicted. */

@@ -1,9 +1,9 @@
 /* The mode "unified": device memory is allocated as unified memory. The driver moves it by page faults, and the shim
  * in bulk, by prefetching it to the host or to the device.
  *
- * No query shows which pages exist, and a prefetch makes pages that do not exist. So an allocation above 1 GiB and above
- * a quarter of the device, such as a framework's preallocation, is never prefetched. The driver's own eviction moves its
- * pages. */
+ * No query shows which pages exist, and a prefetch makes pages that do not exist. So an allocation above 1 GiB and
+ * above a quarter of the device, such as a framework's preallocation, is never prefetched. The driver's own eviction
+ * moves its pages. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static struct {
     uint64_t restore_began, restore_bytes; /* of what is prefetched */
 } transfers;
 
-/* --- allocating ------------------------------------------------------------------------------------------------------ */
+/* --- allocating --------------------------------------------------------------------------------------------------- */
 
 /* Allocations that the shim handles later. Beyond MAX_PENDING, the shim does not handle them. */
 struct pending {
@@ -173,7 +173,7 @@ static uint64_t subtract(uint64_t from, uint64_t bytes) {
     return from > bytes ? from - bytes : 0;
 }
 
-/* --- moving ---------------------------------------------------------------------------------------------------------- */
+/* --- moving ------------------------------------------------------------------------------------------------------- */
 
 /* Move the first `bytes` of an allocation, which counts as moved as a whole. If the allocation has ended, or its
  * address is another's by now, then the ledger is right and a page or two moved in vain. */

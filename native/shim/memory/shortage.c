@@ -1,5 +1,5 @@
-/* Requests for room on a full device: the page has one at a time, which the coordinator answers by evicting other clients'
- * memory, or by refusing. */
+/* Requests for room on a full device: the page has one at a time, which the coordinator answers by evicting other
+ * clients' memory, or by refusing. */
 #include "channel/channel.h"
 #include "memory/memory.h"
 

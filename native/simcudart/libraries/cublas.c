@@ -1,4 +1,4 @@
-/* cuBLAS: handles and their modes. The other functions are COMPUTED. */
+/* cuBLAS: handles and their modes. */
 #include "library.h"
 
 enum { SUCCESS, ALLOC_FAILED = 3, INVALID_VALUE = 7 };

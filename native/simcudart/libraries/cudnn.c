@@ -94,7 +94,7 @@ EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, in
     return SUCCESS;
 }
 
-/* --- the backend interface: a program asks for engines of an operation, makes a plan of one, and executes the plan --- */
+/* --- the backend interface: a program asks for engines of an operation, makes a plan of one, and executes the plan  */
 
 enum { TYPE_DESCRIPTOR = 15 }; /* cudnnBackendAttributeType_t */
 static const uint8_t bytes_of_type[] = {8, 4, 4, 4, 4, 8, 4, 4, 8, 4, 4, 4, 4, 4, 4};

@@ -1,5 +1,5 @@
-/* Common parts of the stand-ins for NVIDIA's libraries. build.py writes a row COMPUTED or REFUSED for each function that a
- * framework needs and that has no body here. */
+/* Common parts of the stand-ins for NVIDIA's libraries. build.py writes a row COMPUTED or REFUSED for each function
+ * that a framework needs and that has no body here. */
 #ifndef SIMCUDART_LIBRARY_H
 #define SIMCUDART_LIBRARY_H
 

@@ -1,4 +1,4 @@
-/* Queries of devices. */
+/* Devices: queries, peers, limits, synchronisation, reset, and the memory of graphs. */
 #include "runtime.h"
 
 #include <string.h>

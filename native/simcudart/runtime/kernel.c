@@ -1,5 +1,5 @@
-/* The program's functions on the device. A launch occupies the device for a stated time and computes nothing: the driver
- * gets a module of PTX text for each function, in place of the function's machine code. */
+/* The program's functions on the device. A launch occupies the device for a stated time and computes nothing: the
+ * driver gets a module of PTX text for each function, in place of the function's machine code. */
 #include "runtime.h"
 
 #include <pthread.h>

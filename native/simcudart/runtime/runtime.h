@@ -1,7 +1,8 @@
-/* State that the files of the stand-in runtime share. The names of the runtime's functions are those of the public header.
+/* State that the files of the stand-in runtime share. The names of the runtime's functions are those of the public
+ * header.
  *
- * The runtime calls the driver only through `driver`, whose functions come from cuGetProcAddress, as the real runtime's do.
- * So a preloaded library sees the same calls. */
+ * The runtime calls the driver only through `driver`, whose functions come from cuGetProcAddress, as the real
+ * runtime's do. So a preloaded library sees the same calls. */
 #ifndef SIMCUDART_RUNTIME_H
 #define SIMCUDART_RUNTIME_H
 

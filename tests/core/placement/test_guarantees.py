@@ -1,4 +1,4 @@
-"""Tests of tenants' guarantees (HiveD): they hold while guests use idle cells and while devices fail."""
+"""Tests of tenants' guarantees (HiveD): refusals, guests on idle cells, changes, and failed devices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Program with PyTorch that a test controls: it reads lines of Python and answers with lines of JSON.
 
-It runs in the environment of the frameworks, so it imports nothing but PyTorch and files of the tests.
+It runs in the environment of the frameworks, so it needs only PyTorch and files of the tests.
 The program ends with its standard input.
 """
 

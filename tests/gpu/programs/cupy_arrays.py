@@ -41,7 +41,7 @@ def step() -> float:
     trace = float((matrix @ matrix.T).trace())
     x = x / 2
     with cupy.cuda.using_allocator(ordered.malloc), stream:
-        y = cupy.asarray(ones)
+        y = cupy.asarray(ones)  # CuPy copies through pinned memory
         twice(((n + 255) // 256,), (256,), (y, numpy.int32(n)))
         total = float(y.sum())
         del y

@@ -1,4 +1,4 @@
-"""Program with one operation of each library that PyTorch uses: cuBLAS, cuDNN, cuFFT, a CUDA graph and Triton.
+"""Program with one operation of each of these: cuBLAS, cuDNN, cuFFT, a CUDA graph and Triton.
 
 Each operation waits for its end.
 """

@@ -81,7 +81,7 @@ class TurnHandlers:
         self._audit.record(
             connection, "evict", request.client, {"resident": before.resident}, {"resident": before.unmovable}
         )
-        return {"evicting": before.resident > before.unmovable, "bytes": before.resident}
+        return {"evicting": before.movable > 0, "bytes": before.movable}
 
     def _set_suspended(self, connection: Connection, identity: str, suspended: bool) -> Any:
         runtime = client_owned_by(self._state, connection, identity)

@@ -1,4 +1,5 @@
-/* Empty definitions of the compiler's words in the public headers of the CUDA runtime, whose package lacks this file. */
+/* Empty definitions of the compiler's words in the public headers of the CUDA runtime, whose package lacks this
+ * file. */
 #ifndef SIMCUDART_HOST_DEFINES_H
 #define SIMCUDART_HOST_DEFINES_H
 
