@@ -1,4 +1,4 @@
-"""Tests of new unified memory, which gets its pages on the device at the allocation if the client may use the device."""
+"""Tests of new unified memory: its pages come by a prefetch if the client may use the device, else by page faults."""
 
 from __future__ import annotations
 
