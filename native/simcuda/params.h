@@ -17,10 +17,10 @@ struct sim_device_params {
     double pageable_h2d, pageable_d2h; /* of copies of other host memory */
     double fault;                      /* of migration by page faults */
     double populate;                   /* of populating pages by a prefetch */
-    double touch;                      /* of populating pages by page faults, when they are touched for the first time */
-    double bandwidth;                  /* bandwidth of device memory, bytes per second */
-    double flops;                      /* floating point operations per second */
-    uint64_t launch_ns;                /* minimal device time of a launch */
+    double touch;       /* of populating pages by page faults, when they are touched for the first time */
+    double bandwidth;   /* bandwidth of device memory, bytes per second */
+    double flops;       /* floating point operations per second */
+    uint64_t launch_ns; /* minimal device time of a launch */
     int multiprocessors;
     int compute_major, compute_minor;
     int concurrent_managed_access; /* 0: unified memory takes room on the device like ordinary memory */
