@@ -159,7 +159,7 @@ struct gpushare_report {
     uint64_t refused_allocations; /* allocations refused by a limit */
     uint64_t missing_bytes;  /* bytes that must be on the device before the gate lets a call through, and are not yet */
     uint64_t host_pinned;    /* page-locked host memory for evicted memory, kept for the next eviction */
-    uint64_t host_pageable;  /* other host memory for evicted memory, which unified memory keeps while it is restored */
+    uint64_t host_pageable;  /* other host memory for evicted memory, also while it is kept for the next eviction */
     uint64_t unmet_bytes;    /* bytes needed on the device, which is full; 0 = none */
     uint64_t gpu_ns;         /* how long the device has worked for this process; estimated from samples */
     uint64_t throttle_waits; /* calls that the throttle held back, and for how long in total */

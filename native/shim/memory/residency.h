@@ -91,6 +91,7 @@ struct swap_pointer {
 bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found); /* false: the address is not of this mode */
 void swap_drop_context(CUcontext context);                               /* under residency_lock */
 void swap_after_fork(void);
+void host_buffers_poll(uint64_t now); /* agent: at least once in a while; gives unused host memory back */
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* the shim moves such memory */
 bool swap_owns_handle(uint64_t handle);
 bool swap_owns_mapping(CUdeviceptr address);

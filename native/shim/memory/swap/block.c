@@ -142,6 +142,7 @@ void block_destroy(struct block *block) {
     }
     if (block->copy)
         host_buffer_free(block->copy);
+    host_buffers_bound(missing + resident);
     if (block->next)
         block->next->previous = block->previous;
     if (block->previous)

@@ -67,7 +67,7 @@ static void finish_copy(struct copy_slot *slot) {
     if (!finished)
         REAL(cuStreamSynchronize)(slot->stream); /* the buffers of this copy are used again */
     else if (slot->to)
-        memcpy(slot->to, slot->stage->address, slot->bytes);
+        parallel_copy(slot->to, slot->stage->address, slot->bytes);
     block->has_failed = block->has_failed || !finished;
     if (!slot->last)
         return;
@@ -142,7 +142,7 @@ static bool submit(struct transfer_stream *stream, struct copy_slot *slot, CUdev
                    bool out) {
     void *transfer_address = slot->to ? slot->stage->address : host_address;
     if (slot->to && !out)
-        memcpy(transfer_address, host_address, slot->bytes);
+        parallel_copy(transfer_address, host_address, slot->bytes);
     CUresult result = out ? REAL(cuMemcpyDtoHAsync_v2)(transfer_address, device, slot->bytes, stream->stream)
                           : REAL(cuMemcpyHtoDAsync_v2)(device, transfer_address, slot->bytes, stream->stream);
     return result == CUDA_SUCCESS && REAL(cuEventRecord)(slot->finished, stream->stream) == CUDA_SUCCESS;
@@ -198,4 +198,5 @@ void copies_after_fork(void) {
     memset(slots, 0, sizeof slots); /* left to the parent's heap image */
     event_context = NULL;
     finished_bytes = 0;
+    parallel_copy_after_fork();
 }

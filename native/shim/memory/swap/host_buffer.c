@@ -1,4 +1,5 @@
-/* Host memory for evicted blocks. As much as GPUSHARE_PINNED allows is pinned, and kept for the next eviction.
+/* Host memory for evicted blocks. As much as GPUSHARE_PINNED allows is pinned. Pinned buffers are kept for the next
+ * eviction. Ordinary buffers are kept for a minute, if no cgroup limits the host memory, because new pages are slow.
  *
  * It is the process's own memory, registered with the driver for pinning. If the context ends in which it was
  * registered, copies become slower, but the contents are not lost. */
@@ -8,9 +9,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define KEPT_NS (60000 * NS_PER_MS)
+
 static struct {
-    struct host_buffer *kept; /* pinned buffers that no block uses at present */
-    uint64_t pinned, pageable;
+    struct host_buffer *kept;          /* pinned buffers that no block uses at present */
+    struct host_buffer *kept_pageable; /* ordinary ones, the latest first */
+    uint64_t pinned, pageable;         /* bytes, with those of kept buffers */
 } host;
 
 static void publish(void) {
@@ -18,8 +22,8 @@ static void publish(void) {
     PAGE_STORE(the_page()->report.host_pageable, host.pageable);
 }
 
-static struct host_buffer *take_kept(uint64_t bytes) {
-    for (struct host_buffer **link = &host.kept; *link; link = &(*link)->next)
+static struct host_buffer *take_kept(struct host_buffer **link, uint64_t bytes) {
+    for (; *link; link = &(*link)->next)
         if ((*link)->bytes == bytes) {
             struct host_buffer *found = *link;
             *link = found->next;
@@ -69,13 +73,47 @@ static bool make_room(uint64_t bytes) {
     return host.pinned + bytes <= budget;
 }
 
+/* Discard ordinary buffers that have been kept since before `began`, at most `max_bytes` of them and one more. */
+static void discard_kept(uint64_t began, uint64_t max_bytes) {
+    uint64_t bytes = 0;
+    for (struct host_buffer **link = &host.kept_pageable; *link && bytes < max_bytes;) {
+        struct host_buffer *gone = *link;
+        if (gone->kept_since >= began) {
+            link = &gone->next;
+            continue;
+        }
+        *link = gone->next;
+        bytes += gone->bytes;
+        host.pageable -= gone->bytes;
+        discard(gone);
+    }
+    publish();
+}
+
+void host_buffers_poll(uint64_t now) {
+    if (pthread_mutex_trylock(&residency_lock))
+        return;
+    if (host.kept_pageable)
+        discard_kept(now - min_u64(now, KEPT_NS), UINT64_MAX);
+    pthread_mutex_unlock(&residency_lock);
+}
+
+void host_buffers_bound(uint64_t max_bytes) {
+    if (host.kept_pageable && host.pageable > max_bytes)
+        discard_kept(UINT64_MAX, host.pageable - max_bytes);
+}
+
 struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context) {
-    struct host_buffer *made = take_kept(bytes);
+    struct host_buffer *made = take_kept(&host.kept, bytes);
+    bool may_pin = !made && make_room(bytes);
+    if (!made && !may_pin)
+        made = take_kept(&host.kept_pageable, bytes);
     if (made)
         return made;
+    discard_kept(UINT64_MAX, bytes); /* of other sizes, so that the sum does not grow */
     if (!(made = make(bytes)))
         return NULL;
-    if (make_room(bytes)) {
+    if (may_pin) {
         host_buffer_pin(made, context);
         if (!made->pinned)
             log_once(LOG_INFO, "copy through the driver's own buffers, because it pins no memory of the shim");
@@ -86,9 +124,14 @@ struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context) {
 }
 
 void host_buffer_free(struct host_buffer *gone) {
+    bool is_limited = PAGE_LOAD(the_page()->control.evicted_limit) != UINT64_MAX;
     if (gone->pinned) {
         gone->next = host.kept;
         host.kept = gone;
+    } else if (!is_limited) {
+        gone->kept_since = now_ns();
+        gone->next = host.kept_pageable;
+        host.kept_pageable = gone;
     } else {
         host.pageable -= gone->bytes;
         discard(gone);

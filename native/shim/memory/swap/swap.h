@@ -24,6 +24,7 @@ struct host_buffer {
     void *address;
     uint64_t bytes;
     CUcontext pinned; /* the context in which it was pinned; NULL: ordinary memory */
+    uint64_t kept_since;
     struct host_buffer *next;
 };
 
@@ -117,10 +118,16 @@ uint64_t finish_copies(void); /* waits for all copies; the bytes of blocks that 
 void copies_drop_context(CUcontext context);
 void copies_after_fork(void);
 
+/* --- parallel_copy.c --- */
+
+void parallel_copy(void *to, const void *from, uint64_t bytes); /* as memcpy, by several threads */
+void parallel_copy_after_fork(void);
+
 /* --- host_buffer.c --- */
 
 struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context); /* current; NULL: there is no host memory */
 void host_buffer_free(struct host_buffer *host);
+void host_buffers_bound(uint64_t max_bytes); /* discard kept buffers above it */
 struct host_buffer *
 host_buffer_alloc_staging(uint64_t bytes); /* outside of the budget; ordinary memory if it cannot be pinned */
 void host_buffer_pin(struct host_buffer *stage, CUcontext context);
