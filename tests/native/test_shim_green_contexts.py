@@ -87,6 +87,37 @@ def test_work_of_a_destroyed_stream_of_a_green_context_holds_the_turn(
     process.wait_until_left(1)
 
 
+def test_work_of_a_destroyed_stream_holds_the_turn_during_a_capture(
+    green: CudaClient, process: ProcessConnection
+) -> None:
+    """While the green context captures, no event can stand for the work of the stream."""
+    green.begin(process, 1)
+    green.run("used, captured, graph = stream(), stream(), c_void_p()")
+    assert green.run("wait_for_flag(used), cuda.cuStreamBeginCapture_v2(c_void_p(captured), 1)") == [0, 0]
+    assert green.run("cuda.cuStreamDestroy_v2(c_void_p(used))") == 0
+    process.close_gate(1)
+    assert process.stays_in(CLOSING)
+    assert green.run("cuda.spin(0, captured), cuda.cuStreamEndCapture(c_void_p(captured), byref(graph))") == [0, 0]
+    assert process.stays_in(CLOSING)
+    green.run("flag.value = 1")
+    process.wait_until_left(1)
+
+
+def test_a_release_in_mode_swap_waits_for_work_of_a_green_context(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """Each release waits for work that came after the release before."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
+    client.run(TOOLS)
+    process.open(1)
+    client.run("cuda.cuCtxPushCurrent_v2(context)")
+    for count in (1, 2):
+        client.run("code, memory = cuda.alloc(3 << 20)")
+        assert client.run("code, cuda.launch('work_f32', memory, 16, 100_000_000, 0)") == [0, 0]
+        assert client.run("cuda.free(memory)") == 0
+        assert machine.executions_are_over(count)
+
+
 def test_the_end_of_a_green_context_ends_no_work_of_others(green: CudaClient, process: ProcessConnection) -> None:
     green.begin(process, 1)
     assert green.run("cuda.cuCtxPopCurrent_v2(byref(context)), wait_for_flag(0)") == [0, 0]

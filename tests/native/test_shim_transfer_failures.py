@@ -135,6 +135,16 @@ def test_failing_restore_calls_lose_no_data(turns: Turns, name: str) -> None:
     assert turns.process.page.report.restored_bytes == turns.process.page.report.evicted_bytes
 
 
+def test_memory_of_an_unfinished_copy_stays_mapped(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    """A restore that fails after its copy has begun unmaps the memory only after the copy."""
+    slow = machine.root / "slow"
+    slow.write_text("[device]\nh2d_bandwidth = 64 MiB/s\npageable_h2d_bandwidth = 64 MiB/s\n")
+    turns = Turns(start(machine, coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_SIM_CONFIG=str(slow)))
+    turns.end()
+    fail(turns.client, "cuEventRecord", 0, 20)
+    turns.begin()
+
+
 def test_failing_unmap_is_logged_and_loses_no_data(machine: NativeHost, turns: Turns) -> None:
     """The memory is neither unmapped nor mapped again. Its data is on the host by then, and comes back from there."""
     fail(turns.client, "cuMemUnmap", 0, 1 << 30)

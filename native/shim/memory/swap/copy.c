@@ -173,9 +173,7 @@ bool copy_begin(struct transfer_stream *stream, struct block *block, bool out) {
     if (is_ok)
         return true;
     finish_all();
-    stream->is_busy = true; /* copies may be under way that no event covers */
-    transfers_record();
-    transfers_sync();
+    REAL(cuStreamSynchronize)(stream->stream); /* copies may be under way that no event covers */
     if (borrowed)
         free_borrowed(borrowed, block->bytes);
     if (out)
