@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +17,7 @@ from jupyter_gpushare.bench import load
 from jupyter_gpushare.bench.handoff import handoffs
 from jupyter_gpushare.bench.support import progress
 from jupyter_gpushare.bench.support.synthetic_host import SyntheticHost, serving
+from jupyter_gpushare.launch.kernel_env import SIMULATED_DRIVER
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
 
@@ -57,6 +61,27 @@ def test_progress_counts_the_steps(capsys: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setattr(progress, "MIN_REPORT_SECONDS", 0.0)
     assert list(progress.report_steps(("bare", "shared"), str.upper)) == ["bare", "shared"]
     assert capsys.readouterr() == ("", "1 of 2: BARE\n2 of 2: SHARED\n")
+
+
+def test_calls_on_a_mapping_are_timed(tmp_path: Path) -> None:
+    program = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.bench.support.memory_program"],
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": str(SIMULATED_DRIVER.parent),
+            "GPUSHARE_SIM_STATE": str(tmp_path / "device"),
+        },
+        input=f"mappings {4 << 20} 2\nmappings {4 << 20} 1\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert program.returncode == 0, program.stderr
+    answers = [json.loads(line) for line in program.stdout.splitlines()[1:]]
+    assert len(answers) == 2
+    for seconds in answers:
+        assert list(seconds) == ["create", "map", "access", "unmap", "release"]
+        assert all(0 < value < 60 for value in seconds.values())
 
 
 def test_load_of_five_seconds_reports_turns(tmp_path: Path) -> None:

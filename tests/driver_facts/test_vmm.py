@@ -122,17 +122,35 @@ def test_freed_addresses_can_be_reserved_again(cuda: Cuda) -> None:
 
 @on_driver()
 def test_only_whole_mappings_are_unmapped(cuda: Cuda) -> None:
-    """cuMemUnmap of a part of a mapping is refused; of several whole ones at once it is not.
+    """cuMemUnmap of a part of a mapping is refused; of several whole ones at once it is not. A refused call leaves each
+    mapping as it was.
 
-    Source: documentation of cuMemUnmap ("cannot unmap a sub-range"); that several go at once: PyTorch's expandable
-    segments unmap one by one, so this is a hope. Not yet seen on a GPU.
+    Source: documentation of cuMemUnmap ("cannot unmap a sub-range"); several at once: simpleFreeMultiDeviceMmap of
+    NVIDIA/cuda-samples, and pytorch/pytorch issue 188008 (refused with a hole). Not yet seen on a GPU.
     """
-    address = reserve(cuda, 4 * GRANULE)
+    address = reserve(cuda, 8 * GRANULE)
     map_at(cuda, address, create(cuda, 2 * GRANULE), 2 * GRANULE)
     map_at(cuda, address + 2 * GRANULE, create(cuda, 2 * GRANULE), 2 * GRANULE)
+    cuda.launch("fill_f32", address, 1.0, GRANULE)
     assert cuda.code("cuMemUnmap", address, GRANULE) == 1
+    assert cuda.code("cuMemUnmap", address, 6 * GRANULE) == 1
+    assert cuda.read_f32(address, 0) == cuda.read_f32(address, GRANULE - 1) == 1.0
     cuda.cuMemUnmap(address, 4 * GRANULE)
     assert cuda.code("cuMemUnmap", address, 4 * GRANULE) == 1
+
+
+@on_driver()
+def test_neighbouring_mappings_get_access_in_one_call(cuda: Cuda) -> None:
+    """One cuMemSetAccess covers several whole mappings.
+
+    Source: simpleMallocMultiDeviceMmap of NVIDIA/cuda-samples; PyTorch's expandable segments. Not yet seen on a GPU.
+    """
+    address = reserve(cuda, 4 * GRANULE)
+    for offset in (0, GRANULE):
+        cuda.cuMemMap(address + offset, GRANULE, 0, create(cuda, GRANULE), 0)
+    assert allow(cuda, address, 2 * GRANULE) == 0
+    cuda.launch("fill_f32", address, 1.0, GRANULE // 2)
+    assert cuda.read_f32(address, GRANULE // 2 - 1) == 1.0
 
 
 @on_driver()

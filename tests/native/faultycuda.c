@@ -1,4 +1,4 @@
-/* Simulated driver with functions that fail, or hold their caller, on demand of a test.
+/* Simulated driver with functions that count their calls, and that fail or hold their caller on demand of a test.
  *
  * This file is linked with the objects of the driver, in which these functions have the prefix real_. The driver's
  * cuGetProcAddress returns the functions with the prefix, which never fail on demand. */
@@ -41,8 +41,10 @@ static int fails(const char *name) {
 
 #define FAULTY(name, parameters, arguments)                                                                            \
     int real_##name parameters;                                                                                        \
+    EXPORT _Atomic unsigned calls_of_##name;                                                                           \
     EXPORT int name parameters {                                                                                       \
         int code = fails(#name);                                                                                       \
+        calls_of_##name++;                                                                                             \
         return code ? code : real_##name arguments;                                                                    \
     }
 

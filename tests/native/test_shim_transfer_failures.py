@@ -105,6 +105,11 @@ class Turns:
         assert self.process.page.report.missing_bytes == 0
 
 
+@pytest.fixture
+def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> Started:
+    return start(machine, coordinator, GPUSHARE_MEMORY_MODE="swap")
+
+
 @pytest.fixture(params=["pageable", *tier.nightly(["pinned"])])
 def turns(request: pytest.FixtureRequest, machine: NativeHost, coordinator: ScriptedCoordinator) -> Turns:
     pinned = str(512 * MIB if request.param == "pinned" else 0)
@@ -143,6 +148,24 @@ def test_memory_of_an_unfinished_copy_stays_mapped(machine: NativeHost, coordina
     turns.end()
     fail(turns.client, "cuEventRecord", 0, 20)
     turns.begin()
+
+
+def test_neighbours_change_their_mapping_in_one_call(started: Started) -> None:
+    """A large allocation consists of blocks, and an expandable segment of mappings."""
+    client, _ = started
+    client.run("large = cuda.alloc(150 << 20)[1]; address = reserve(16 << 20)")
+    client.run("handles = [create(4 << 20)[1] for _ in range(3)]")
+    client.run("[map_at(address + i * (4 << 20), 4 << 20, handle) for i, handle in enumerate(handles)]")
+    client.run(f"[cuda.free(address) for address, _ in arrays[:{len(SIZES)}]]")
+    client.run("arrays = [(at, os.urandom(size)) for at, size in ((large, 150 << 20), (address, 12 << 20))]")
+    assert client.run("[write(*array) for array in arrays]") == [0, 0]
+    turns = Turns(started)
+    client.run("from ctypes import c_uint; names = ('cuMemUnmap', 'cuMemSetAccess')")
+    client.run("calls = lambda: [c_uint.in_dll(cuda.library, f'calls_of_{name}').value for name in names]")
+    client.run("before = calls()")
+    turns.end()
+    turns.begin()
+    assert client.run("[now - then for now, then in zip(calls(), before)]") == [2, 2]
 
 
 def test_failing_unmap_is_logged_and_loses_no_data(machine: NativeHost, turns: Turns) -> None:

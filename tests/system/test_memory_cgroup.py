@@ -15,7 +15,8 @@ from ..support.memory_cgroup import MakeCgroup, TestCgroup
 from ..support.polling import wait_until
 from .system_host import MIB, WAIT, GpuProgram, SystemHost
 
-# The test's programs never touch their memory, so the simulated driver keeps none of it on the host.
+# The test's programs never touch their memory, so the simulated driver keeps none of it on the host, except during an
+# eviction. An eviction reads at most 256 MiB before it releases them, which is below the reserve of the coordinator.
 COORDINATOR = """
 import sys
 from jupyter_gpushare.cli import main
@@ -28,7 +29,7 @@ sys.exit(main())
 @pytest.fixture
 def host(host: SystemHost) -> Iterator[SystemHost]:
     """Return a host with a coordinator that takes the device for one with memory of its own."""
-    host.memory = 768 * MIB
+    host.memory = 1536 * MIB
     argv = [sys.executable, "-c", COORDINATOR, "coordinator", "--simulate", "--socket", host.socket]
     with (host.folder / "coordinator.log").open("ab") as log:
         coordinator = subprocess.Popen([*argv, "--time-quantum", "1"], env=host.environment(), stdout=log, stderr=log)
@@ -56,14 +57,14 @@ def start(host: SystemHost, name: str, mib: int, cgroup: TestCgroup | None = Non
 
 
 def test_small_memory_limit_keeps_memory_on_the_device(host: SystemHost, cgroup: TestCgroup) -> None:
-    limited = start(host, "limited", 700, cgroup)
+    limited = start(host, "limited", 1400, cgroup)
     limited.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
-    small, large = start(host, "small", 300), start(host, "large", 600)
-    cgroup.set_limit(512 * MIB)
+    small, large = start(host, "small", 600), start(host, "large", 1300)
+    cgroup.set_limit(1400 * MIB)
     wait_until(lambda: host.clients()["limited"]["unbacked"], what="a sample of the new limit")
 
     small.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
-    assert 232 * MIB <= host.page(limited)["evicted_bytes"] < 512 * MIB
+    assert 464 * MIB <= host.page(limited)["evicted_bytes"] < 1164 * MIB
     large.start("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
     reason = wait_until(lambda: host.clients()["large"]["wait_reason"])
     assert " of limited cannot leave the GPU, because the memory limit of its container or service is reached" in reason
@@ -77,7 +78,7 @@ def test_small_memory_limit_keeps_memory_on_the_device(host: SystemHost, cgroup:
 
     cgroup.set_limit(4096 * MIB)
     large.result()
-    assert host.page(limited)["evicted_bytes"] >= 532 * MIB
+    assert host.page(limited)["evicted_bytes"] >= 1164 * MIB
     limited.run("check(cuda.spin(1) or cuda.cuCtxSynchronize())")
     assert cgroup.oom_kills() == 0
     assert [program.process.poll() for program in (limited, small, large)] == [None] * 3

@@ -6,6 +6,7 @@ The program reads commands from standard input, one a line, and answers each wit
     sweep SECONDS                   make one launch on each array, with SECONDS of device time in all, and wait for it
     job SECONDS SWEEP PAUSE         repeat sweeps of SWEEP seconds and pauses until SECONDS of device time
     copies BYTES TIMES              return bytes a second of pinned copies: `{"to_host", "to_device"}`
+    mappings BYTES TIMES            return the seconds of each call that makes or removes a mapping of BYTES
 
 Times in commands are device time, which the simulated device scales; times in answers are real seconds.
 """
@@ -86,6 +87,28 @@ class MemoryProgram:
             speeds[name] = size / min(taken)
         self._check(self.cuda.cuMemFree_v2(device) or self.cuda.cuMemFreeHost(host))
         return speeds
+
+    def mappings(self, size: int, times: int) -> dict[str, Any]:
+        """Measure the calls that mode `swap` makes for each block: the least time of each."""
+        address, handle, length, none = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_size_t(size), ctypes.c_uint64(0)
+        properties = (ctypes.c_uint32 * 8)(1, 0, 1, 0)  # pinned, on device 0
+        access = (ctypes.c_uint32 * 3)(1, 0, 3)  # device 0, read and write
+        self._check(self.cuda.cuMemAddressReserve(ctypes.byref(address), length, ctypes.c_size_t(0), none, none))
+        calls: dict[str, Callable[[], int]] = {
+            "create": lambda: int(self.cuda.cuMemCreate(ctypes.byref(handle), length, properties, none)),
+            "map": lambda: int(self.cuda.cuMemMap(address, length, ctypes.c_size_t(0), handle, none)),
+            "access": lambda: int(self.cuda.cuMemSetAccess(address, length, access, ctypes.c_size_t(1))),
+            "unmap": lambda: int(self.cuda.cuMemUnmap(address, length)),
+            "release": lambda: int(self.cuda.cuMemRelease(handle)),
+        }
+        least = dict.fromkeys(calls, float("inf"))
+        for _ in range(times):
+            for name, call in calls.items():
+                began = time.monotonic()
+                self._check(call())
+                least[name] = min(least[name], time.monotonic() - began)
+        self._check(self.cuda.cuMemAddressFree(address, length))
+        return least
 
 
 def main() -> None:

@@ -158,14 +158,17 @@ static CUresult map_real(struct mapping *mapping) {
     if (!mapping->is_mapped)
         result = REAL(cuMemMap)(mapping->address, mapping->bytes, mapping->offset, mapping->block->handle, 0);
     mapping->is_mapped = result == CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS && mapping->access_count)
+    if (result == CUDA_SUCCESS && mapping->access_count && !mapping->has_access) {
         result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, mapping->access, (size_t)mapping->access_count);
+        mapping->has_access = result == CUDA_SUCCESS;
+    }
     return result;
 }
 
 static CUresult unmap_real(struct mapping *mapping) {
     CUresult result = mapping->is_mapped ? REAL(cuMemUnmap)(mapping->address, mapping->bytes) : CUDA_SUCCESS;
     mapping->is_mapped = result != CUDA_SUCCESS;
+    mapping->has_access = mapping->has_access && mapping->is_mapped;
     return result;
 }
 
@@ -201,8 +204,10 @@ CUresult block_unmap(struct mapping *mapping) {
 
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count) {
     CUresult result = CUDA_SUCCESS;
-    if (mapping->is_mapped)
+    if (mapping->is_mapped) {
         result = REAL(cuMemSetAccess)(mapping->address, mapping->bytes, access, count);
+        mapping->has_access = result == CUDA_SUCCESS;
+    }
     for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
         int at = 0;
         while (at < mapping->access_count && (mapping->access[at].location.type != access[i].location.type ||
@@ -246,13 +251,28 @@ void block_evict(struct block *block) {
         set_resident(block, false);
 }
 
-bool block_begin_restore(struct block *block, CUresult *result) {
-    if (!block->handle &&
-        (*result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0)) != CUDA_SUCCESS) {
+static CUresult make_physical(struct block *block) {
+    CUresult result = CUDA_SUCCESS;
+    if (!block->handle)
+        result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
+    if (result != CUDA_SUCCESS)
         block->handle = 0;
-        return false;
+    return result;
+}
+
+bool block_map_all(struct block *block) {
+    CUresult result = make_physical(block);
+    for (struct mapping *mapping = block->mappings; mapping && result == CUDA_SUCCESS; mapping = mapping->next) {
+        if (!mapping->is_mapped)
+            result = REAL(cuMemMap)(mapping->address, mapping->bytes, mapping->offset, block->handle, 0);
+        mapping->is_mapped = mapping->is_mapped || result == CUDA_SUCCESS;
     }
-    return map_all(block, result);
+    return result == CUDA_SUCCESS;
+}
+
+bool block_begin_restore(struct block *block, CUresult *result) {
+    *result = make_physical(block);
+    return *result == CUDA_SUCCESS && map_all(block, result);
 }
 
 void block_end_restore(struct block *block) {

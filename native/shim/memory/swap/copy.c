@@ -2,7 +2,8 @@
  * blocks are mapped or unmapped.
  *
  * Pinned memory is copied directly; other memory goes through pinned staging buffers, which are filled or emptied
- * here. A block is evicted, or counts as resident, when the last of its copies has finished and none has failed. */
+ * here. A block counts as resident when the last of its copies has finished and none has failed. Copied blocks are
+ * evicted a run at a time. */
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
@@ -25,6 +26,9 @@ static struct copy_slot {
 static unsigned next_slot;
 static CUcontext event_context; /* of the events */
 static uint64_t finished_bytes;
+static struct block *leaving[RUN_BLOCKS]; /* copied, and still on the device */
+static int leaving_count;
+static uint64_t leaving_bytes;
 
 static void abort_eviction(struct block *block) {
     log_once(LOG_ERROR, "Memory could not be moved off the device and stays there, so other clients have less room.");
@@ -33,13 +37,28 @@ static void abort_eviction(struct block *block) {
     block_pin(block);
 }
 
+static void evict_leaving(void) {
+    runs_evict(leaving, leaving_count);
+    for (int i = 0; i < leaving_count; i++) {
+        if (leaving[i]->is_resident)
+            abort_eviction(leaving[i]);
+        else
+            finished_bytes += leaving[i]->bytes;
+    }
+    leaving_count = 0;
+    leaving_bytes = 0;
+}
+
 static void finish_eviction(struct block *block) {
-    if (!block->has_failed)
-        block_evict(block);
-    if (block->is_resident)
+    if (block->has_failed) {
         abort_eviction(block);
-    else
-        finished_bytes += block->bytes;
+        return;
+    }
+    if (leaving_count && (leaving_count == RUN_BLOCKS || leaving_bytes >= MAX_RUN_BYTES ||
+                          !run_continues(leaving[leaving_count - 1], block)))
+        evict_leaving();
+    leaving[leaving_count++] = block;
+    leaving_bytes += block->bytes;
 }
 
 static void finish_restore(struct block *block) {
@@ -83,6 +102,7 @@ static void finish_all(void) {
 
 uint64_t finish_copies(void) {
     finish_all();
+    evict_leaving();
     uint64_t bytes = finished_bytes;
     finished_bytes = 0;
     return bytes;
@@ -194,6 +214,8 @@ void copies_drop_context(CUcontext context) {
 
 void copies_after_fork(void) {
     memset(slots, 0, sizeof slots); /* left to the parent's heap image */
+    leaving_count = 0;
+    leaving_bytes = 0;
     event_context = NULL;
     finished_bytes = 0;
     parallel_copy_after_fork();

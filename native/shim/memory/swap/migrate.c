@@ -89,13 +89,54 @@ static bool restore_block(struct block *block, CUcontext context, CUresult *resu
     return is_ok;
 }
 
+/* Blocks whose mappings are made together. */
+struct group {
+    struct block *blocks[RUN_BLOCKS];
+    int count;
+    uint64_t bytes;
+};
+
+static bool group_ends(const struct group *group, const struct block *next) {
+    return group->count && (group->count == RUN_BLOCKS || group->bytes >= MAX_RUN_BYTES ||
+                            !run_continues(group->blocks[group->count - 1], next));
+}
+
+static void group_add(struct group *group, struct block *block) {
+    group->blocks[group->count++] = block;
+    group->bytes += block->bytes;
+}
+
+/* Return the bytes that are requested. Less than the group has: the time is over, or the next block cannot be restored
+ * (yet) because of the error in *result. The rest of the group takes no room then. */
+static uint64_t restore_group(struct group *group, CUcontext current, uint64_t end, CUresult *result) {
+    uint64_t requested = 0;
+    bool is_ok = true;
+    runs_begin_restore(group->blocks, group->count);
+    for (int i = 0; i < group->count; i++) {
+        struct block *block = group->blocks[i];
+        is_ok = is_ok && now_ns() <= end && restore_block(block, block->context ? block->context : current, result);
+        if (is_ok)
+            requested += block->bytes;
+        else if (block->handle)
+            block_evict(block);
+    }
+    *group = (struct group){0};
+    return requested;
+}
+
 static bool restore_all(CUresult *result) {
     CUcontext current = memory_context();
-    bool is_ok = true;
-    for (struct block *block = swap_blocks; block && is_ok; block = block->next)
-        if (!block->is_resident)
-            is_ok = restore_block(block, block->context ? block->context : current, result);
-    return is_ok;
+    struct group group = {0};
+    for (struct block *block = swap_blocks; block; block = block->next) {
+        uint64_t wanted = group.bytes;
+        if (block->is_resident)
+            continue;
+        if (group_ends(&group, block) && restore_group(&group, current, NEVER, result) < wanted)
+            return false;
+        group_add(&group, block);
+    }
+    uint64_t wanted = group.bytes;
+    return restore_group(&group, current, NEVER, result) == wanted;
 }
 
 /* A failed context accepts no copy, so the program's own call must return the error. */
@@ -119,20 +160,26 @@ static uint64_t free_bytes_for(const struct block *block) {
 
 /* Restore one batch. A thread that passes the gate meanwhile waits for this batch and restores the rest. */
 static uint64_t restore_batch(uint64_t max_bytes, uint64_t end) {
-    uint64_t requested = 0, charged_bytes = account_resident(), room = 0;
+    uint64_t requested = 0, wanted = 0, charged_bytes = account_resident(), room = 0;
+    struct group group = {0};
     CUresult result;
-    for (struct block *block = swap_blocks; block && requested < MAX_PREFETCH_BYTES; block = block->next) {
+    for (struct block *block = swap_blocks; block && wanted < MAX_PREFETCH_BYTES; block = block->next) {
         if (block->is_resident || !block->context)
             continue;
-        if (!requested)
+        if (!wanted)
             room = free_bytes_for(block);
-        if (now_ns() > end || requested + block->bytes > room || charged_bytes + block->charged_bytes > max_bytes ||
-            !restore_block(block, block->context, &result))
+        if (wanted + block->bytes > room || charged_bytes + block->charged_bytes > max_bytes)
             break;
-        requested += block->bytes;
+        if (group_ends(&group, block)) {
+            requested += restore_group(&group, NULL, end, &result);
+            if (requested < wanted)
+                break;
+        }
+        wanted += block->bytes;
         charged_bytes += block->charged_bytes;
+        group_add(&group, block);
     }
-    return requested;
+    return requested + restore_group(&group, NULL, end, &result);
 }
 
 uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {

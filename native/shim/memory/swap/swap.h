@@ -31,7 +31,7 @@ struct host_buffer {
 struct mapping {
     CUdeviceptr address;
     uint64_t bytes, offset;
-    bool is_mapped; /* at this moment */
+    bool is_mapped, has_access; /* at this moment */
     CUmemAccessDesc access[MAX_ACCESSES];
     int access_count;
     struct block *block;
@@ -78,6 +78,7 @@ void block_pin(struct block *block); /* it stays on the device until its end */
 CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made);
 CUresult block_unmap(struct mapping *mapping);
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count);
+bool block_map_all(struct block *block); /* gets physical memory, mapped, perhaps without access */
 bool block_begin_restore(struct block *block, CUresult *result); /* gets physical memory, mapped, without contents */
 void block_end_restore(struct block *block);                     /* the contents are there too */
 void block_evict(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
@@ -101,6 +102,16 @@ void slabs_after_fork(void);
 
 struct mapping *swap_mapping_at(CUdeviceptr address); /* NULL: there is none */
 void swap_vmm_after_fork(void);
+
+/* --- runs.c: several blocks at a time, whose neighbouring mappings change in one call --- */
+
+#define RUN_BLOCKS 64
+#define MAX_RUN_BYTES (4 * MAX_BLOCK_BYTES) /* more would leave the link without copies for too long */
+
+bool run_continues(const struct block *last, const struct block *next); /* they are neighbours */
+void runs_evict(struct block **blocks, int count);                      /* as block_evict for each */
+/* block_begin_restore must follow for each, and does the rest. */
+void runs_begin_restore(struct block **blocks, int count);
 
 /* --- migrate.c --- */
 
