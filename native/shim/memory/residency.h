@@ -73,7 +73,7 @@ void transfers_after_fork(void);
 
 /* --- swap/: the program's virtual-memory management in the mode "swap" --- */
 
-#define MAX_ACCESSES 4
+#define MAX_ACCESSES 16 /* devices with access to a mapping; with more of them the memory stays on its device */
 
 /* The answers to queries of an address, which do not depend on the place of the memory. */
 struct swap_pointer {
@@ -106,6 +106,9 @@ CUmemGenericAllocationHandle swap_driver_handle(CUmemGenericAllocationHandle han
 void swap_pin_handle(CUmemGenericAllocationHandle handle);
 void swap_pin_range(CUdeviceptr address, uint64_t bytes);
 CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+/* The work of a context, on a device, has access to the memory of cuMemAlloc of a peer, on the device `home`. */
+CUresult swap_enable_peer(CUcontext context, CUdevice device, CUcontext peer, CUdevice home);
+void swap_disable_peer(CUcontext context, CUdevice device, CUcontext peer);
 
 #pragma GCC visibility pop
 
