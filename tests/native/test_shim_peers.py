@@ -49,6 +49,14 @@ def fill(address, size=64):
 def access(address, device):
     flags, location = c_uint64(77), (c_int * 2)(1, device)
     return cuda.cuMemGetAccess(byref(flags), location, c_uint64(address)), flags.value
+
+def set_pool_access(pool, device, flags):
+    return cuda.cuMemPoolSetAccess(pool, (c_uint32 * 3)(1, device, flags), c_size_t(1))
+
+def take(pool, size):
+    status, address = on(peer, cuda.alloc, size, 'cuMemAllocFromPoolAsync', pool, None)
+    assert status == 0
+    return address
 """
 
 
@@ -170,3 +178,27 @@ def test_copies_between_devices_need_no_access(client: CudaClient) -> None:
     assert client.run("fill(here)") == 0
     assert client.run("cuda.cuMemcpyPeer(c_uint64(there), peer, c_uint64(here), own, c_size_t(64))") == 0
     assert client.run("read(there, 16)") == [1.0] * 3
+
+
+@pytest.mark.parametrize("mode", ["unified", "swap", "plain"])
+@pytest.mark.parametrize("is_default", [True, False])
+def test_access_of_a_pool(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str, is_default: bool) -> None:
+    client, _ = two_devices(machine, coordinator, mode)
+    client.run("pool, properties = c_void_p(), (c_uint32 * 22)(1, 0, 1, 1)  # pinned memory of device 1")
+    find = "cuDeviceGetDefaultMemPool(byref(pool), 1)" if is_default else "cuMemPoolCreate(byref(pool), properties)"
+    assert client.run(f"cuda.{find}") == 0
+    client.run(f"memory = [take(pool, {SMALL})]")
+    assert client.run(f"set_pool_access(pool, 0, {READ_WRITE})") == 0
+    client.run(f"memory.append(take(pool, {LARGE}))")
+    assert client.run("[fill(address) for address in memory]") == [0, 0]
+    if not is_default:
+        assert client.run("cuda.cuMemPoolDestroy(pool), [fill(address) for address in memory]") == [0, [0, 0]]
+
+
+def test_withdrawn_access_of_a_pool(client: CudaClient) -> None:
+    client.run("pool = c_void_p(); cuda.cuDeviceGetDefaultMemPool(byref(pool), 1)")
+    client.run(f"address = take(pool, {SMALL})")
+    assert client.run(f"set_pool_access(pool, 0, {READ_WRITE}), set_pool_access(pool, 1, {READ_WRITE})") == [0, 0]
+    assert client.run("access(address, 0)") == [0, READ_WRITE]
+    assert client.run("set_pool_access(pool, 0, 0)") == 0
+    assert client.run("access(address, 0), access(address, 1)") == [[0, 0], [0, READ_WRITE]]

@@ -32,7 +32,7 @@ CUresult hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     CUresult result = REAL(cuCtxEnablePeerAccess)(peer, flags);
     if (result != CUDA_SUCCESS || !is_swapping() || !find_both(peer, &own, &there))
         return result;
-    result = swap_enable_peer(own.context, own.device, there.context, there.device);
+    result = swap_grant(own.context, there.context, own.device, there.device);
     if (result != CUDA_SUCCESS)
         REAL(cuCtxDisablePeerAccess)(peer);
     return result;
@@ -43,6 +43,41 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peer) {
     struct side own, there;
     CUresult result = REAL(cuCtxDisablePeerAccess)(peer);
     if (result == CUDA_SUCCESS && is_swapping() && find_both(peer, &own, &there))
-        swap_disable_peer(own.context, own.device, there.context);
+        swap_withdraw(own.context, there.context, own.device);
+    return result;
+}
+
+CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
+    if (result == CUDA_SUCCESS && is_swapping() && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        swap_grant(NULL, *pool, properties->location.id, properties->location.id);
+    return result;
+}
+
+static bool find_home(CUmemoryPool pool, CUdevice *home) {
+    CUmemoryPool found;
+    if (swap_pool_home(pool, home))
+        return true;
+    for (*home = 0; *home < shim.device_count; ++*home)
+        if (REAL(cuDeviceGetDefaultMemPool)(&found, *home) == CUDA_SUCCESS && found == pool)
+            return true;
+    return false;
+}
+
+/* The memory of a pool is where other allocations are (allocation.c). */
+CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+    CUdevice home;
+    CUresult result = REAL(cuMemPoolSetAccess)(pool, access, count);
+    if (result != CUDA_SUCCESS || !is_swapping() || !find_home(pool, &home))
+        return result;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        CUdevice device = access[i].location.id;
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || device == home)
+            continue;
+        if (access[i].flags)
+            result = swap_grant(NULL, pool, device, home);
+        else
+            swap_withdraw(NULL, pool, device);
+    }
     return result;
 }

@@ -79,20 +79,41 @@ static CUresult add(const struct grant *grant) {
     return result;
 }
 
-CUresult swap_enable_peer(CUcontext context, CUdevice device, CUcontext peer, CUdevice home) {
+CUresult swap_grant(const void *from, const void *to, CUdevice device, CUdevice home) {
     RELAXED_MODE;
     pthread_mutex_lock(&residency_lock);
-    CUresult result = add(&(struct grant){context, peer, device, home});
+    CUresult result = add(&(struct grant){from, to, device, home});
     pthread_mutex_unlock(&residency_lock);
     return result;
 }
 
-void swap_disable_peer(CUcontext context, CUdevice device, CUcontext peer) {
+void swap_withdraw(const void *from, const void *to, CUdevice device) {
     RELAXED_MODE;
     pthread_mutex_lock(&residency_lock);
-    uint64_t at = find(&(struct grant){.from = context, .to = peer, .device = device});
+    uint64_t at = find(&(struct grant){.from = from, .to = to, .device = device});
     if (at < grants.count)
         withdraw(at);
+    pthread_mutex_unlock(&residency_lock);
+}
+
+bool swap_pool_home(CUmemoryPool pool, CUdevice *home) {
+    pthread_mutex_lock(&residency_lock);
+    uint64_t at = 0;
+    while (at < grants.count && grants.list[at].to != (const void *)pool)
+        at++;
+    bool found = at < grants.count;
+    if (found)
+        *home = grants.list[at].home;
+    pthread_mutex_unlock(&residency_lock);
+    return found;
+}
+
+/* Memory of the pool that is still in use keeps the access that it has. */
+void swap_drop_pool(CUmemoryPool pool) {
+    pthread_mutex_lock(&residency_lock);
+    for (uint64_t i = grants.count; i-- > 0;)
+        if (grants.list[i].to == (const void *)pool)
+            grants.list[i] = grants.list[--grants.count];
     pthread_mutex_unlock(&residency_lock);
 }
 
