@@ -60,8 +60,8 @@ def take(pool, size):
 """
 
 
-def two_devices(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> StartedClient:
-    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_DEVICES="2")
+def two_devices(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str, devices: int = 2) -> StartedClient:
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_DEVICES=str(devices))
     client.begin(process, 1)
     client.run(TOOLS)
     client.run(PEERS)
@@ -108,6 +108,17 @@ def test_access_that_comes_while_memory_is_evicted(client: CudaClient, process: 
     client.run(f"memory.append(alloc_there({LARGE}))")
     process.open(2)
     assert client.run("[fill(address) for address in memory]") == [0] * 3
+
+
+def test_memory_of_which_eight_devices_have_access_still_leaves(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    client, process = two_devices(machine, coordinator, "swap", devices=8)
+    client.run(f"address = alloc_there({SMALL})")
+    assert client.run("[on(primary(device), enable) for device in range(8) if device != 1]") == [0] * 7
+    evict(process)
+    process.open(2)
+    assert client.run("fill(address), [access(address, device)[1] for device in range(8)]") == [0, [READ_WRITE] * 8]
 
 
 def test_without_access_a_launch_faults(client: CudaClient) -> None:
