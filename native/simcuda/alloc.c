@@ -92,7 +92,7 @@ struct sim_alloc *alloc_pin_range(uint64_t address, uint64_t bytes) {
     pthread_mutex_lock(&table.lock);
     struct sim_alloc *alloc = alloc_find(address);
     if (alloc && (bytes > alloc->base + alloc->size - address ||
-                  (alloc->kind == ALLOC_RESERVED && !vmm_is_accessible(alloc, address, bytes))))
+                  (alloc->kind == ALLOC_RESERVED && !vmm_is_accessible(alloc, address, bytes, ANY_DEVICE))))
         alloc = NULL;
     if (alloc)
         atomic_fetch_add(&alloc->pins, 1);
@@ -199,7 +199,7 @@ static CUresult allocate(struct sim_context *context, enum sim_alloc_kind kind, 
     alloc->size = bytes;
     alloc->mapped = round_size(kind, bytes);
     alloc->context = context_of_memory(context);
-    alloc->device = context->device;
+    alloc->device = pool ? pool_device(pool) : context->device;
     alloc->flags = flags;
     alloc->pool = pool;
     alloc->id = atomic_fetch_add(&sim.next_id, 1) + 1;

@@ -55,7 +55,7 @@ CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, u
 /* Return the allocation around an address, with a pin that alloc_unpin removes; NULL if there is none. */
 struct sim_alloc *alloc_pin(uint64_t address);
 void alloc_unpin(struct sim_alloc *alloc);
-/* Return the allocation that holds [address, address + bytes) if the device may use it, with a pin. */
+/* Return the allocation that holds [address, address + bytes) if some device may use it, with a pin. */
 struct sim_alloc *alloc_pin_range(uint64_t address, uint64_t bytes);
 /* Take the allocation out of the table after its pins, and release its memory. */
 CUresult alloc_free(uint64_t address, unsigned kinds);
@@ -76,8 +76,13 @@ struct sim_alloc *alloc_of_inode(uint64_t inode);
 /* Spend the time of evicting other processes' pages; allocation of ordinary memory waits for it. */
 void alloc_pay_eviction(int device, uint64_t evicted);
 
+/* peers.c: return whether a launch in the context may use the pinned memory. */
+int peers_allow(struct sim_context *context, const struct sim_alloc *alloc, uint64_t address, uint64_t bytes);
+
 /* pool.c */
 struct sim_pool *pool_current(int device);
+int pool_device(const struct sim_pool *pool);
+int pool_is_accessible(const struct sim_pool *pool, int device);
 int pool_take(struct sim_pool *pool, uint64_t bytes, uint64_t *evicted); /* -1: no room */
 void pool_give(struct sim_pool *pool, uint64_t bytes);
 

@@ -151,7 +151,6 @@ static CUresult check_access(const CUmemAccessDesc *wanted) {
     return device_of(wanted->location.id, &device);
 }
 
-/* A device has access only to its own memory, because there are no peers here. */
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *wanted, size_t wanted_count) {
     SIM_ENTER();
     if (!wanted || !wanted_count)
@@ -167,12 +166,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     if (!first)
         result = CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; first && i < count; i++)
-        for (size_t j = 0; j < wanted_count; j++) {
-            if (first[i].physical->device == sim.visible[wanted[j].location.id])
-                first[i].access = wanted[j].flags;
-            else if (wanted[j].flags)
-                result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-        }
+        for (size_t j = 0; j < wanted_count; j++)
+            first[i].access[sim.visible[wanted[j].location.id]] = (uint8_t)wanted[j].flags;
     alloc_unlock();
     return result;
 }
@@ -189,7 +184,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     struct sim_alloc *range = alloc_find(address);
     const struct sim_mapping *mapping = range && range->kind == ALLOC_RESERVED ? vmm_at(range, address) : NULL;
     if (mapping)
-        *flags = mapping->physical->device == device ? (unsigned long long)mapping->access : CU_MEM_ACCESS_NONE;
+        *flags = mapping->access[device];
     alloc_unlock();
     return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -269,7 +264,7 @@ static CUresult attribute_of(const struct sim_alloc *range, const struct sim_map
         *(unsigned long long *)data = (unsigned long long)mapping->physical->properties.handle_types;
         return CUDA_SUCCESS;
     case CU_POINTER_ACCESS_FLAGS:
-        *(int *)data = mapping->access;
+        *(int *)data = mapping->access[sim_thread.current ? sim_thread.current->device : mapping->physical->device];
         return CUDA_SUCCESS;
     case CU_POINTER_POOL:
         *(CUmemoryPool *)data = NULL;

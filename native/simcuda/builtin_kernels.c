@@ -26,8 +26,10 @@ static CUresult touch(struct sim_execution *e, uint64_t address, uint64_t count,
     if (address % size)
         return CUDA_ERROR_MISALIGNED_ADDRESS;
     struct sim_alloc *alloc = alloc_pin_range(address, bytes);
-    if (!alloc)
+    if (!alloc || !peers_allow(e->context, alloc, address, bytes)) {
+        alloc_unpin(alloc);
         return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
     e->touch[e->touches].alloc = alloc;
     e->touch[e->touches].offset = address - alloc->base;
     e->touch[e->touches].bytes = bytes;

@@ -9,6 +9,7 @@
 /* One launch that is being executed. */
 struct sim_execution {
     const uint64_t *params;
+    struct sim_context *context;
     const struct sim_device_params *device;
     struct {
         struct sim_alloc *alloc;

@@ -62,8 +62,11 @@ typedef struct {
     X(CUDA_ERROR_NOT_READY, 600, "device not ready")                                                                   \
     X(CUDA_ERROR_ILLEGAL_ADDRESS, 700, "an illegal memory access was encountered")                                     \
     X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701, "too many resources requested for launch")                              \
+    X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704, "peer access is already enabled")                                   \
+    X(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, 705, "peer access has not been enabled")                                     \
     X(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, 708, "primary context active")                                                \
     X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "context is destroyed")                                                    \
+    X(CUDA_ERROR_TOO_MANY_PEERS, 711, "peer mapping resources exhausted")                                              \
     X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712, "part or all of the memory is already mapped")                   \
     X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713, "pointer does not correspond to a registered memory region")         \
     X(CUDA_ERROR_MISALIGNED_ADDRESS, 716, "misaligned address")                                                        \

@@ -25,7 +25,8 @@ static void fault_in_all(struct sim_stream *stream, struct sim_execution *e, int
 void execute_launch(struct sim_stream *stream, struct sim_command *command) {
     int device = stream->context->device;
     struct sim_function *function = command->launch.function;
-    struct sim_execution e = {.params = command->launch.params, .device = &sim.params.device[device]};
+    struct sim_execution e = {
+        .params = command->launch.params, .context = stream->context, .device = &sim.params.device[device]};
     uint64_t begin = sim_now();
     CUresult error = function->builtin->prepare(&e);
     if (!error) {

@@ -154,7 +154,7 @@ void graph_memory_map(struct sim_graph_memory *memory) {
     if (!memory->is_mapped) {
         alloc_lock();
         if (!vmm_map(memory->address, memory->room, memory->physical)) {
-            vmm_whole(memory->address, memory->room, &mappings)->access = CU_MEM_ACCESS_READWRITE;
+            vmm_whole(memory->address, memory->room, &mappings)->access[memory->device] = CU_MEM_ACCESS_READWRITE;
             memory->is_mapped = 1;
             memory->references++;
             count(memory->device, CU_GRAPH_MEM_USED, memory->room, 0);

@@ -10,6 +10,7 @@ enum { THRESHOLD = 4, RESERVED, RESERVED_HIGH, USED, USED_HIGH }; /* CUmemPool_a
 struct sim_pool {
     uint32_t magic;
     int device, is_default, is_ended;
+    uint32_t peers; /* other devices with access, a bit each */
     uint64_t attribute[USED_HIGH + 1];
 } __attribute__((aligned(16))); /* as every object is */
 
@@ -39,6 +40,17 @@ struct sim_pool *pool_current(int device) {
     struct sim_pool *pool = pools.current[device] ? pools.current[device] : default_pool(device);
     pthread_mutex_unlock(&pools.lock);
     return pool;
+}
+
+int pool_device(const struct sim_pool *pool) {
+    return pool->device;
+}
+
+int pool_is_accessible(const struct sim_pool *pool, int device) {
+    pthread_mutex_lock(&pools.lock);
+    int allowed = device == pool->device || (pool->peers >> device & 1);
+    pthread_mutex_unlock(&pools.lock);
+    return allowed;
 }
 
 static void add(struct sim_pool *pool, int attribute, uint64_t bytes) {
@@ -196,7 +208,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return CUDA_SUCCESS;
 }
 
-/* A pool's own device always has access, and there are no peers. */
+/* A pool's own device always has access. */
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *wanted, size_t count) {
     int device;
     CUresult result = check(pool, THRESHOLD, wanted);
@@ -204,9 +216,13 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *wanted, si
         if (wanted[i].location.type != CU_MEM_LOCATION_DEVICE || (wanted[i].flags && wanted[i].flags != 3))
             result = CUDA_ERROR_INVALID_VALUE;
         else if (!(result = device_of(wanted[i].location.id, &device)))
-            result = device != pool->device && wanted[i].flags    ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED
-                     : device == pool->device && !wanted[i].flags ? CUDA_ERROR_INVALID_VALUE
-                                                                  : CUDA_SUCCESS;
+            result = device == pool->device && !wanted[i].flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    pthread_mutex_lock(&pools.lock);
+    for (size_t i = 0; i < count && !result; i++) {
+        uint32_t bit = 1u << sim.visible[wanted[i].location.id];
+        pool->peers = wanted[i].flags ? pool->peers | bit : pool->peers & ~bit;
+    }
+    pthread_mutex_unlock(&pools.lock);
     return result;
 }
 
@@ -216,7 +232,7 @@ CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *locati
     if (result || !location || location->type != CU_MEM_LOCATION_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     if (!(result = device_of(location->id, &device)))
-        *flags = device == pool->device ? CU_MEM_ACCESS_READWRITE : CU_MEM_ACCESS_NONE;
+        *flags = pool_is_accessible(pool, device) ? CU_MEM_ACCESS_READWRITE : CU_MEM_ACCESS_NONE;
     return result;
 }
 

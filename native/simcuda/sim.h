@@ -11,6 +11,7 @@
 
 #define SIM_RING 1024 /* commands a stream holds before submitting blocks */
 #define SIM_MAX_PARAMS 8
+#define SIM_MAX_PEERS 8 /* of a context (CUDA programming guide, "Peer-to-Peer Memory Access") */
 
 enum {
     MAGIC_CONTEXT = 0x5c0417,
@@ -181,7 +182,8 @@ struct sim_context {
     struct sim_stream *streams, *legacy;
     _Atomic uint64_t order; /* tickets */
     _Atomic uint32_t blocking_captures;
-    _Atomic int error; /* sticky */
+    _Atomic int error;             /* sticky */
+    uint64_t peers[SIM_MAX_PEERS]; /* contexts whose memory its launches may use, by id; 0: a free place */
     struct sim_context *next;
 };
 
@@ -285,6 +287,9 @@ void context_fail(struct sim_context *context, CUresult error);
 static inline struct sim_context *context_of_memory(struct sim_context *context) {
     return context->primary ? context->primary : context;
 }
+
+/* peers.c */
+void peers_forget(const struct sim_context *ended); /* sim.lock is held */
 
 /* stream.c */
 CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out);

@@ -180,11 +180,20 @@ const struct sim_mapping *vmm_at(const struct sim_alloc *range, uint64_t address
     return index < range->mappings && range->mapping[index].base <= address ? &range->mapping[index] : NULL;
 }
 
-int vmm_is_accessible(const struct sim_alloc *range, uint64_t address, uint64_t bytes) {
+static int device_has_access(const struct sim_mapping *mapping, int device) {
+    if (device != ANY_DEVICE)
+        return mapping->access[device];
+    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+        if (mapping->access[i])
+            return 1;
+    return 0;
+}
+
+int vmm_is_accessible(const struct sim_alloc *range, uint64_t address, uint64_t bytes, int device) {
     uint64_t end = address + bytes;
     for (size_t i = index_of(range, address); address < end; i++) {
         const struct sim_mapping *mapping = &range->mapping[i];
-        if (i == range->mappings || mapping->base > address || !mapping->access)
+        if (i == range->mappings || mapping->base > address || !device_has_access(mapping, device))
             return 0;
         address = mapping->base + mapping->size;
     }
@@ -217,7 +226,7 @@ CUresult vmm_map(uint64_t address, uint64_t bytes, struct sim_physical *physical
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct sim_mapping *place = range->mapping + index;
     memmove(place + 1, place, (range->mappings - index) * sizeof *place);
-    *place = (struct sim_mapping){address, bytes, physical, 0};
+    *place = (struct sim_mapping){.base = address, .size = bytes, .physical = physical};
     range->mappings++;
     physical->mappings++;
     return CUDA_SUCCESS;

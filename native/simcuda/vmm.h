@@ -22,7 +22,7 @@ struct sim_physical {
 struct sim_mapping {
     uint64_t base, size;
     struct sim_physical *physical;
-    int access;
+    uint8_t access[SIM_MAX_DEVICES]; /* CU_MEM_ACCESS_… of each device of the machine */
 };
 
 CUresult vmm_create(int device, uint64_t bytes, const CUmemAllocationProp *properties, struct sim_physical **out);
@@ -39,7 +39,8 @@ CUresult vmm_map(uint64_t address, uint64_t bytes, struct sim_physical *physical
 struct sim_mapping *vmm_whole(uint64_t address, uint64_t bytes, size_t *count);
 void vmm_unmap(uint64_t address, uint64_t bytes, struct sim_mapping *first, size_t count, struct sim_physical **list);
 const struct sim_mapping *vmm_at(const struct sim_alloc *range, uint64_t address);
-int vmm_is_accessible(const struct sim_alloc *range, uint64_t address, uint64_t bytes);
+#define ANY_DEVICE (-1)
+int vmm_is_accessible(const struct sim_alloc *range, uint64_t address, uint64_t bytes, int device);
 
 /* Return one attribute of an address in a reserved range (api_vmm.c). */
 CUresult vmm_attribute(const struct sim_alloc *range, int attribute, CUdeviceptr address, void *data);

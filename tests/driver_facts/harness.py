@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ..support import sanitizers
 from ..support.compile_cache import cached
 
@@ -30,6 +32,7 @@ IS_GPU = os.environ.get("DRIVER", "sim") == "gpu"
 MIB = 1 << 20
 MS = 1_000_000  # nanoseconds
 NON_BLOCKING = 1  # a stream
+CANNOT_RUN = 77  # exit status of a test that this machine cannot run
 
 
 @cache
@@ -88,6 +91,8 @@ def on_driver(**variables: str) -> Callable[[Callable[..., Any]], Callable[[Path
                 output, _ = process.communicate(timeout=90)
             finally:
                 process.kill()
+            if IS_GPU and process.returncode == CANNOT_RUN:
+                pytest.skip("this machine cannot run the test")
             assert process.returncode == 0, f"{test.__name__}: exit status {process.returncode}\n{output}"
 
         run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__

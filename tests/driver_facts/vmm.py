@@ -10,30 +10,30 @@ GRANULE = 2 * MIB
 NO_ACCESS, READ_WRITE = 0, 3
 
 
-def properties(cuda: Cuda, shareable: bool = False) -> Any:
-    """Create memory of device 0, with `shareable` for export to other processes by a file descriptor."""
+def properties(cuda: Cuda, shareable: bool = False, device: int = 0) -> Any:
+    """Create memory of a device, with `shareable` for export to other processes by a file descriptor."""
     driver = cuda.driver
     made = driver.CUmemAllocationProp()
     made.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     made.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    made.location.id = 0
+    made.location.id = device
     if shareable:
         made.requestedHandleTypes = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     return made
 
 
-def create(cuda: Cuda, size: int) -> Any:
-    return cuda.cuMemCreate(size, properties(cuda), 0)
+def create(cuda: Cuda, size: int, device: int = 0) -> Any:
+    return cuda.cuMemCreate(size, properties(cuda, device=device), 0)
 
 
 def reserve(cuda: Cuda, size: int, hint: int = 0) -> int:
     return int(cuda.cuMemAddressReserve(size, 0, hint, 0))
 
 
-def allow(cuda: Cuda, address: int, size: int, flags: int = READ_WRITE) -> int:
-    """Call cuMemSetAccess, and return its status."""
+def allow(cuda: Cuda, address: int, size: int, flags: int = READ_WRITE, device: int = 0) -> int:
+    """Call cuMemSetAccess for a device, and return its status."""
     access = cuda.driver.CUmemAccessDesc()
-    access.location = properties(cuda).location
+    access.location = properties(cuda, device=device).location
     access.flags = cuda.driver.CUmemAccess_flags(flags)
     return cuda.code("cuMemSetAccess", address, size, [access], 1)
 

@@ -183,6 +183,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
     if (result == CUDA_SUCCESS) {
         deferred_trim(pool, 0);
         pool_figures_drop(pool);
+        swap_drop_pool(pool);
         deferred_request_poll();
     }
     return result;

@@ -73,7 +73,7 @@ void transfers_after_fork(void);
 
 /* --- swap/: the program's virtual-memory management in the mode "swap" --- */
 
-#define MAX_ACCESSES 4
+#define MAX_ACCESSES 16 /* devices with access to a mapping; with more of them the memory stays on its device */
 
 /* The answers to queries of an address, which do not depend on the place of the memory. */
 struct swap_pointer {
@@ -107,6 +107,12 @@ CUmemGenericAllocationHandle swap_driver_handle(CUmemGenericAllocationHandle han
 void swap_pin_handle(CUmemGenericAllocationHandle handle);
 void swap_pin_range(CUdeviceptr address, uint64_t bytes);
 CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+/* Give a device access to allocations on the device `home`: a context `from` may use memory of the context `to`. Without
+ * `from` the device may use memory of the pool `to`. The own device of a pool has a grant as well. */
+CUresult swap_grant(const void *from, const void *to, CUdevice device, CUdevice home);
+void swap_withdraw(const void *from, const void *to, CUdevice device);
+bool swap_pool_home(CUmemoryPool pool, CUdevice *home); /* false: no grant names the pool */
+void swap_drop_pool(CUmemoryPool pool);
 
 #pragma GCC visibility pop
 

@@ -53,7 +53,7 @@ static void take_out(struct swap_allocation *allocation) {
 static CUresult fill(struct swap_allocation *allocation, CUdevice device) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
-    CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access[MAX_DEVICES];
     CUresult result = CUDA_SUCCESS;
     for (uint64_t at = 0; at < allocation->bytes && result == CUDA_SUCCESS; at += MAX_BLOCK_BYTES) {
         uint64_t bytes = allocation->bytes - at < MAX_BLOCK_BYTES ? allocation->bytes - at : MAX_BLOCK_BYTES;
@@ -67,7 +67,7 @@ static CUresult fill(struct swap_allocation *allocation, CUdevice device) {
             break;
         }
         allocation->blocks[allocation->count++] = block;
-        result = mapping_access(mapping, &access, 1);
+        result = mapping_access(mapping, access, peers_access(device, access)); /* the lock was released meanwhile */
     }
     return result;
 }

@@ -36,6 +36,7 @@ void swap_drop_context(CUcontext context) {
         slab_discard(allocation);
         swap_allocation_destroy(allocation);
     }
+    peers_drop_context(context);
     copies_drop_context(context);
     host_buffers_drop_context(context);
     for (struct block *block = swap_blocks; block; block = block->next) {
@@ -49,6 +50,7 @@ void swap_drop_context(CUcontext context) {
 void swap_after_fork(void) {
     swap_allocations_after_fork();
     slabs_after_fork();
+    peers_after_fork();
     copies_after_fork();
     host_buffers_after_fork();
     swap_blocks_after_fork();

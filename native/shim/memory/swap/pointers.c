@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+static void copy_access(const struct mapping *mapping, struct swap_pointer *found) {
+    memcpy(found->access, mapping->access, sizeof found->access);
+    found->access_count = mapping->access_count;
+}
+
 /* The size is what the program asked for. */
 static void describe_allocation(const struct swap_allocation *allocation, CUdeviceptr address,
                                 struct swap_pointer *found) {
@@ -16,8 +21,7 @@ static void describe_allocation(const struct swap_allocation *allocation, CUdevi
     if (ledger_find(LEDGER_ADDRESSES, found->base, &entry))
         found->bytes = entry.bytes;
     found->context = allocation->context;
-    found->access[0] = (CUmemAccessDesc){block->properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    found->access_count = 1;
+    copy_access(block->mappings, found);
 }
 
 static void describe_mapping(const struct mapping *mapping, struct swap_pointer *found) {
@@ -26,8 +30,7 @@ static void describe_mapping(const struct mapping *mapping, struct swap_pointer 
     found->bytes = mapping->bytes;
     found->buffer_id = mapping->block->id;
     found->handle_types = (uint64_t)mapping->block->properties.handle_types;
-    memcpy(found->access, mapping->access, sizeof found->access);
-    found->access_count = mapping->access_count;
+    copy_access(mapping, found);
 }
 
 static struct block *block_at(CUdeviceptr address) {

@@ -98,6 +98,13 @@ void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CU
 void slab_discard(struct swap_allocation *allocation);
 void slabs_after_fork(void);
 
+/* --- peers.c --- */
+
+/* Find the access that an allocation on this device begins with, and return the number of devices. */
+size_t peers_access(CUdevice home, CUmemAccessDesc access[MAX_DEVICES]);
+void peers_drop_context(CUcontext context);
+void peers_after_fork(void);
+
 /* --- vmm.c: the program's own mappings --- */
 
 struct mapping *swap_mapping_at(CUdeviceptr address); /* NULL: there is none */
