@@ -74,30 +74,6 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
     return result ? result : cuDeviceGetAttribute(minor, 76, device);
 }
 
-CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
-    int index;
-    SIM_ENTER();
-    CUresult result = device_of(device, &index);
-    if (!result && !(result = device_of(peer, &index)))
-        *can = 0;
-    return result;
-}
-
-CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice peer) {
-    (void)attribute;
-    return cuDeviceCanAccessPeer(value, device, peer);
-}
-
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-    (void)flags;
-    SIM_ENTER();
-    return context_is_valid(peer) ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-    return cuCtxEnablePeerAccess(peer, 0);
-}
-
 static CUresult any_context(CUcontext context, struct sim_context **out) {
     SIM_ENTER();
     *out = context ? context : sim_thread.current;
