@@ -1,6 +1,7 @@
-"""Harness of the benches: a coordinator and a device of a bench's own, and its measuring programs.
+"""Harness of the benches: a coordinator of the bench's own, the simulated device or the GPU, and measuring programs.
 
-A measurement therefore neither includes nor disturbs other work.
+The simulated device is the bench's own, so a measurement there neither includes nor disturbs other work.
+A GPU and its lock files belong to the host, so clients of other coordinators take turns with the bench.
 """
 
 from __future__ import annotations
