@@ -2,7 +2,7 @@
 
 The experiment is that of Weng et al. (USENIX ATC'23, section 6).
 Requests are drawn at random from the trace, with replacement, and placed.
-The experiment ends when all requests together ask for a given multiple of the cluster's devices; no request ends.
+The experiment ends when all requests together ask for as many devices as the cluster has; no request ends.
 The requests that could not be placed are lost to fragmentation.
 Only devices count: processors and host memory, which the trace has as well, are assumed to be sufficient.
 """
@@ -74,8 +74,8 @@ def cluster(nodes: Sequence[int], strategy: str) -> Placement:
     return placement
 
 
-def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[str, Any]:
-    """Place requests for `upto` times the devices of the cluster, and return the figures.
+def measure(trace: Trace, strategy: str, seed: int) -> dict[str, Any]:
+    """Place requests for all devices of the cluster, and return the figures.
 
     `allocated` is the fraction of all devices that has been allocated, and `failed` the fraction of refused requests.
     `fragmented` is the fraction of all devices that the next request is expected to find unusable.
@@ -86,7 +86,7 @@ def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[s
     capacity = 1000 * sum(trace.nodes)
     requested = allocated = failures = number = 0
     began = time.perf_counter()
-    while requested < upto * capacity:
+    while requested < capacity:
         size, gpus = rng.choice(trace.pods)
         number += 1
         requested += size * gpus
