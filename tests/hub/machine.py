@@ -25,7 +25,7 @@ class User(NamedTuple):
     home: Path
 
 
-class UserNamespaceMachine:
+class MountNamespaceMachine:
     """Mount namespace with its own users. `argv` is the command of a program in it, as root or as a user."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
@@ -75,11 +75,11 @@ class UserNamespaceMachine:
 
 
 @contextlib.contextmanager
-def made(*names: str) -> Iterator[tuple[Path, UserNamespaceMachine]]:
+def made(*names: str) -> Iterator[tuple[Path, MountNamespaceMachine]]:
     """Yield a machine and its folder, and remove both at the end."""
     folder = Path(tempfile.mkdtemp(prefix="gs-u-", dir="/tmp"))
     folder.chmod(0o755)
-    machine = UserNamespaceMachine(folder, names)
+    machine = MountNamespaceMachine(folder, names)
     try:
         yield folder, machine
     finally:
