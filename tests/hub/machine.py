@@ -44,7 +44,9 @@ class MountNamespaceMachine:
         )
         assert self._first.stdout and self._first.stderr
         if self._first.stdout.readline() != b"ready\n":
-            raise OSError(self._first.stderr.read().decode())
+            error = self._first.stderr.read().decode()
+            self.close()
+            raise OSError(error)
 
     def _write_database(self, folder: Path) -> None:
         """Write a user database with the accounts of this machine, without login, and of the test."""
@@ -79,11 +81,10 @@ def made(*names: str) -> Iterator[tuple[Path, MountNamespaceMachine]]:
     """Yield a machine and its folder, and remove both at the end."""
     folder = Path(tempfile.mkdtemp(prefix="gs-u-", dir="/tmp"))
     folder.chmod(0o755)
-    machine = MountNamespaceMachine(folder, names)
     try:
-        yield folder, machine
+        with contextlib.closing(MountNamespaceMachine(folder, names)) as machine:
+            yield folder, machine
     finally:
-        machine.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
