@@ -84,7 +84,7 @@ class ColocationController:
             self._add_sample(self._device_state(device), sample, now)
 
     def _is_measured_exclusively(self, client: Client) -> bool:
-        """Return whether the clients beside `client` are all but stopped to measure its rate alone."""
+        """Return whether the clients colocated with `client` are all but stopped to measure its exclusive rate."""
         budgets = (
             budget
             for device in client.device_bindings
