@@ -48,7 +48,7 @@ class ColocationController:
     # --- colocations
 
     def may_try(self, device: Device, client: Client, members: Sequence[Client], now: float) -> bool:
-        """Return whether `client` may try to run beside `members`, whose memory fits beside its own."""
+        """Return whether `client` may try a colocation with `members`, whose memory leaves room for its own."""
         if any(member.service_rank < client.service_rank for member in members):
             return True  # the adaptive rule limits the client to what the members leave
         peers = [member.id for member in members if member.service_rank == client.service_rank]

@@ -1,4 +1,4 @@
-"""Rule for offline clients beside online clients, which limits an opportunistic client beside a guaranteed one.
+"""Rule for colocations of offline and online clients, which limits an opportunistic client for a guaranteed one.
 
 This is the adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning
 Workloads", NSDI 2023). The guaranteed client's own launch rate shows the cost of the opportunistic client, so the rule
@@ -37,7 +37,7 @@ _MAX_DISAGREEMENT = 0.05  # relative difference up to which two exclusive window
 
 
 class AdaptiveRate:
-    """The limit of one opportunistic client beside one guaranteed client (or the sum of several)."""
+    """The limit of one opportunistic client, colocated with one guaranteed client (or the sum of several)."""
 
     def __init__(self, baseline: float | None = None) -> None:
         """Start with the guaranteed client's exclusive rate, `baseline`, if it is known.
