@@ -85,7 +85,7 @@ def test_overuse_is_debited() -> None:
     assert host.fractions(2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)
 
 
-def test_client_without_a_share_waits_at_most_max_wait_beside_full_shares() -> None:
+def test_client_without_a_share_waits_at_most_max_wait_with_full_shares() -> None:
     host = make_policy_host("fair", max_wait=20.0)
     host.start_client("a", share=0.6)
     host.start_client("b", share=0.4)

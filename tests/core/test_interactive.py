@@ -165,7 +165,7 @@ def test_use_of_an_idle_device_is_free(host: SimulatedHost, begins: float) -> No
 
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("length", [0.1, 1.0])
-def test_short_cells_beside_endless_jobs_start_at_once(host: SimulatedHost, jobs: int, length: float) -> None:
+def test_short_cells_start_at_once_despite_endless_jobs(host: SimulatedHost, jobs: int, length: float) -> None:
     for number in range(jobs):
         host.start_client(f"job {number}")
     host.run(30)
