@@ -50,7 +50,7 @@ def _run(device: str, seconds: float, window: float) -> tuple[list[float], float
         logging = {**environment, "GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
         arguments = ["drain", str(seconds), str(_LAUNCH_NS)]
         programs = [harness.start_bench_program(arguments, logging, shared=True) for _ in range(2)]
-        results = [harness.read_result(program) for program in programs]
+        results = harness.read_results(programs, seconds)
         drains = [float(taken) for taken in _DRAINED.findall(log.read_text())]
     if len(drains) < 5:
         raise RuntimeError(f"only {len(drains)} turns ended in {seconds:g} s: the two programs did not take turns")

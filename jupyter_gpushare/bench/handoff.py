@@ -26,7 +26,7 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
     seconds = float(rounds or _SECONDS)
     with harness.running_coordinator(device, "--time-quantum", str(_QUANTUM_SECONDS)) as environment:
         programs = [harness.start_bench_program(["handoff", str(seconds)], environment, shared=True) for _ in range(2)]
-        results = [harness.read_result(program) for program in programs]
+        results = harness.read_results(programs, seconds)
     wake = round(wake_up_ns() / 1000, 1)
     gaps = sorted(gap / 1000 for gap in handoffs([result["runs"] for result in results]))
     if len(gaps) < 10:

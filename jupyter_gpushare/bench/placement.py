@@ -15,7 +15,7 @@ TRACES_VARIABLE = "GPUSHARE_TRACES"
 def measure(device: str, rounds: int) -> dict[str, Any]:
     """Fill the trace's cluster with each strategy, `rounds` times (0: 3) with other draws, without using a device.
 
-    Raises RuntimeError if `$GPUSHARE_TRACES` is not a folder with the trace.
+    Raises RuntimeError without `$GPUSHARE_TRACES` or for an invalid trace, and OSError for an unreadable one.
     """
     folder = os.environ.get(TRACES_VARIABLE, "")
     if not folder:

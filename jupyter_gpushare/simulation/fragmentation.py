@@ -2,7 +2,7 @@
 
 The experiment is that of Weng et al. (USENIX ATC'23, section 6).
 Requests are drawn at random from the trace, with replacement, and placed.
-The experiment ends when all requests together ask for a given multiple of the cluster's devices; no request ends.
+The experiment ends when all requests together ask for as many devices as the cluster has; no request ends.
 The requests that could not be placed are lost to fragmentation.
 Only devices count: processors and host memory, which the trace has as well, are assumed to be sufficient.
 """
@@ -36,29 +36,39 @@ class Trace(NamedTuple):
 
 def read(path: Path) -> Trace:
     """Read the trace in the folder `path`, two files with the published names. Raises ValueError, OSError."""
-    pods = [_pod(row) for row in _rows(path / PODS, ("num_gpu", "gpu_milli"))]
-    nodes = [_integer(row, "gpu") for row in _rows(path / NODES, ("gpu",))]
-    return Trace([pod for pod in pods if pod[0] and pod[1]], [count for count in nodes if count])
+    pods = [pod for row in _rows(path / PODS, ("num_gpu", "gpu_milli")) if all(pod := _pod(row))]
+    nodes = [count for row in _rows(path / NODES, ("gpu",)) if (count := _integer(row, "gpu"))]
+    if not pods:
+        raise ValueError(f"{PODS} has no pod that asks for a device")
+    if not nodes:
+        raise ValueError(f"{NODES} has no node with a device")
+    return Trace(pods, nodes)
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterable[dict[str, str]]:
+def _rows(path: Path, columns: Sequence[str]) -> Iterable[dict[str, str | None]]:
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
-        for column in columns:
-            if column not in (reader.fieldnames or ()):
-                raise ValueError(f"{path.name} has no column {column!r}: the simulation needs {', '.join(columns)}")
-        yield from reader
+        try:
+            for column in columns:
+                if column not in (reader.fieldnames or ()):
+                    raise ValueError(f"{path.name} has no column {column!r}: the simulation needs {', '.join(columns)}")
+            yield from reader
+        except csv.Error as error:
+            raise ValueError(f"{path.name}: {error}") from None
 
 
-def _pod(row: dict[str, str]) -> tuple[int, int]:
+def _pod(row: dict[str, str | None]) -> tuple[int, int]:
     size = _integer(row, "gpu_milli")
     if size > 1000:
         raise ValueError(f"gpu_milli={size} is out of range: allowed are 0 to 1000")
     return size, _integer(row, "num_gpu")
 
 
-def _integer(row: dict[str, str], column: str) -> int:
+def _integer(row: dict[str, str | None], column: str) -> int:
+    """Return the value of a column. A row with too few values has None there."""
     value = row[column]
+    if value is None:
+        raise ValueError(f"a row has no value for {column}")
     if not value.isdecimal():
         raise ValueError(f"{column}={value!r} is not a whole number")
     return int(value)
@@ -74,8 +84,8 @@ def cluster(nodes: Sequence[int], strategy: str) -> Placement:
     return placement
 
 
-def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[str, Any]:
-    """Place requests for `upto` times the devices of the cluster, and return the figures.
+def measure(trace: Trace, strategy: str, seed: int) -> dict[str, Any]:
+    """Place requests for all devices of the cluster, and return the figures.
 
     `allocated` is the fraction of all devices that has been allocated, and `failed` the fraction of refused requests.
     `fragmented` is the fraction of all devices that the next request is expected to find unusable.
@@ -86,7 +96,7 @@ def measure(trace: Trace, strategy: str, seed: int, upto: float = 1.0) -> dict[s
     capacity = 1000 * sum(trace.nodes)
     requested = allocated = failures = number = 0
     began = time.perf_counter()
-    while requested < upto * capacity:
+    while requested < capacity:
         size, gpus = rng.choice(trace.pods)
         number += 1
         requested += size * gpus

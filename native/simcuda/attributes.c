@@ -1,4 +1,4 @@
-/* Device attributes, the flags and limits of contexts, and the profiler. Numbers are those of the public
+/* Device attributes, queries and settings of contexts, and the profiler. Numbers are those of the public
  * interface. */
 #include "api.h"
 

@@ -184,7 +184,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
     return CUDA_SUCCESS;
 }
 
-/* The high marks can be reset to zero. The bytes in use cannot be set. */
+/* A write of 0 resets a high mark to the present number. The present numbers cannot be set. */
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
     CUresult result = check(pool, attribute, value);
     int is_high = attribute == RESERVED_HIGH || attribute == USED_HIGH;

@@ -370,7 +370,7 @@ def test_row_15_whole_slices_of_siblings_coincide() -> None:
     for process in both:
         closing(process)
     both[0].advance(7)
-    together = alone = 0
+    together = single = 0
     for _ in range(2000):
         for process in both:
             process.advance(5)
@@ -378,8 +378,8 @@ def test_row_15_whole_slices_of_siblings_coincide() -> None:
             process.step(polled=BUSY)
         is_open = [process.gate == "open" for process in both]
         together += all(is_open)
-        alone += any(is_open) and not all(is_open)
-    assert together > 20 > alone
+        single += any(is_open) and not all(is_open)
+    assert together > 20 > single
 
 
 def test_row_16_a_sibling_that_leaves_again_and_again_does_not_keep_whole_slices_away(process: RuleDriver) -> None:

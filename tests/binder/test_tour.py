@@ -44,7 +44,7 @@ def text(outputs: Any) -> str:
 # Texts in the outputs of each step.
 EXPECTED = {
     "status": ["imulated", "256 MiB"],
-    "alone": ["0 wrong elements"],
+    "first": ["0 wrong elements"],
     "together": ["0 wrong elements"],
     "quota": ["memory 200 MiB", "share 0.4"],
     "beyond": ["refused: CUDA_ERROR_OUT_OF_MEMORY"],

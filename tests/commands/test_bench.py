@@ -1,4 +1,4 @@
-"""Tests of `jupyter gpushare bench`: arguments, progress, the load, the synthetic host, and the length of a handoff."""
+"""Tests of `jupyter gpushare bench`: arguments, progress, time limits, load, synthetic host, length of a handoff."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from jupyter_gpushare.bench import load
 from jupyter_gpushare.bench.handoff import handoffs
-from jupyter_gpushare.bench.support import progress
+from jupyter_gpushare.bench.support import harness, progress
 from jupyter_gpushare.bench.support.synthetic_host import SyntheticHost, serving
 from jupyter_gpushare.launch.kernel_env import SIMULATED_DRIVER
 from jupyter_gpushare.wire import messages
@@ -82,6 +83,23 @@ def test_calls_on_a_mapping_are_timed(tmp_path: Path) -> None:
     for seconds in answers:
         assert list(seconds) == ["create", "map", "access", "unmap", "release"]
         assert all(0 < value < 60 for value in seconds.values())
+
+
+def started_program(code: str) -> subprocess.Popen[str]:
+    return harness.start_program([sys.executable, "-c", code], dict(os.environ), shared=False)
+
+
+def test_a_program_has_the_time_of_its_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "MAX_ADDITIONAL_SECONDS", 0.0)
+    assert harness.read_result(started_program("print('{}')"), 60.0) == {}
+
+
+def test_programs_that_do_not_end_in_time_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "MAX_ADDITIONAL_SECONDS", 0.1)
+    programs = [started_program("import signal\nwhile True: signal.pause()") for _ in range(2)]
+    with pytest.raises(RuntimeError, match=r"a measuring program did not end within 0\.2 s"):
+        harness.read_results(programs, 0.1)
+    assert [program.returncode for program in programs] == [-signal.SIGKILL] * 2
 
 
 def test_load_of_five_seconds_reports_turns(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of a coordinator that takes over from a killed one: the running turn, changed settings, and clients."""
+"""Tests of a coordinator that takes over from a killed one, with the turn and the settings; and of unregistration."""
 
 from __future__ import annotations
 

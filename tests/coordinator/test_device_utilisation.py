@@ -41,7 +41,7 @@ def test_without_nvml_utilisation_is_estimated_from_reports(
     assert utilisation.keys() == {device(coordinator)["uuid"]}
 
 
-def test_utilisation_change_alone_sends_no_snapshot(coordinator: CoordinatorProcess) -> None:
+def test_change_of_only_the_utilisation_sends_no_snapshot(coordinator: CoordinatorProcess) -> None:
     """Such snapshots would make an idle server look busy to a hub's proxy."""
     status = coordinator.status()
     busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}

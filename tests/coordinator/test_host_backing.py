@@ -271,7 +271,7 @@ class TestAllocations:
         assert two.page.control.memory_backing == (1024 + 512 - 100) * MIB
 
     def test_other_clients_must_be_able_to_run(self, host: Host) -> None:
-        """Memory beyond the room of the cgroup stays on the device, so it must fit beside the largest other client."""
+        """Memory beyond the room of the cgroup stays on the device, so the largest other client needs room there."""
         host.add_cgroup("/a")
         host.add("b", 700, "/b")
         host.add("c", 300, "/c")

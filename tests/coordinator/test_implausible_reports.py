@@ -23,7 +23,7 @@ from .protocol_process import wait_until
 @pytest.mark.usefixtures("unaffected_bystander")
 def test_device_size_is_bounded(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
     names = [f"GPU-huge-{number}" for number in range(8)]
-    process, other = guest_processes("huge", *names, connect=False), guest_processes("beside")
+    process, other = guest_processes("huge", *names, connect=False), guest_processes("other")
     reports = [{"uuid": uuid, "memory": (1 << 62) - 1} for uuid in names]
     assert process.send_hello(devices=reports) == "welcome"
     shown = {device["uuid"]: device["memory_total"] for device in shared_coordinator.status()["devices"]}

@@ -118,7 +118,7 @@ def test_link_at_the_lock_path_is_refused(idle_coordinator: CoordinatorProcess, 
     assert (folder / "thesis").read_text() == "my thesis"
 
 
-def test_the_socket_is_for_this_user_alone(coordinator: CoordinatorProcess) -> None:
+def test_only_this_user_may_use_the_socket(coordinator: CoordinatorProcess) -> None:
     assert os.stat(coordinator.path).st_mode & 0o777 == 0o600
 
 

@@ -1,4 +1,4 @@
-"""Tests of the prefetch limit: bounded by the free memory, 0 beside memory of mode plain, divided among processes."""
+"""Tests of the prefetch limit: bounded by the free memory, 0 with memory of mode plain, divided among processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_prefetch_is_limited_to_the_free_memory(coordinator: CoordinatorProcess,
     wait_until(lambda: waits.control.prefetch_limit == 0)
 
 
-def test_prefetch_is_zero_beside_plain_memory(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+def test_prefetch_is_zero_with_plain_memory_of_another_client(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     """A client in mode plain cannot request an eviction, so prefetched memory could make its allocations fail."""
     runs, waits = processes("a"), processes("b")
     runs.report.memory_mode = PLAIN

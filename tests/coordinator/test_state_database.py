@@ -84,7 +84,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_state_file_of_a_later_version_is_left_alone(
+def test_state_file_of_a_later_version_is_left_unchanged(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     path = file_of(idle_coordinator)

@@ -19,7 +19,7 @@ from ..support import tier
 class SharedDevice:
     """A device that the clients share in proportion to their demands, if the demands exceed the device.
 
-    `load`: the part of the device that the guaranteed client uses when alone (0: it launches nothing). `speed`: its
+    `load`: the part of the device that the guaranteed client uses exclusively (0: it launches nothing). `speed`: its
     blocks per second then. `cost`: device seconds of one block of the opportunistic client. This client launches as
     fast as it may, at most `demand` of the device. `friction`: the guaranteed client's loss per part of the device that
     the opportunistic client uses, even if the device has room.

@@ -196,7 +196,7 @@ def test_packed_colocates_clients_that_fit() -> None:
     assert host.together_lately(18) == 1
     host.start("c", memory=16 * GIB)
     host.run(10)
-    assert 0 < host.together_lately(8) < 0.7, "c does not fit beside them"
+    assert 0 < host.together_lately(8) < 0.7, "c does not fit with them"
 
 
 def test_offline_client_is_unlimited_between_the_cells_of_an_online_client() -> None:
@@ -252,7 +252,7 @@ def test_sampled_work_of_rare_launches_does_not_distort_the_first_limit(load: fl
     assert offline.lately(20) >= 0.8 * (1 - load)
 
 
-def test_the_packing_of_online_clients_is_judged_beside_an_offline_one() -> None:
+def test_the_packing_of_online_clients_is_judged_with_an_offline_one_colocated() -> None:
     host = Host("auto", efficiency=0.7)
     for name in ("a", "b"):
         host.start(name)

@@ -61,14 +61,14 @@ def test_light_client_gets_its_demand_and_the_rest_keep_their_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "alone"),
+    ("policy", "seconds"),
     [("fair", 5.0), ("fair", 600.0), ("best_effort", 600.0), ("burst_share", 600.0), ("weighted", 60.0)],
 )
-def test_idle_time_is_lent_and_given_back_at_once(policy: str, alone: float) -> None:
-    """A client that has borrowed time, and a client that comes back, have their shares from the first turn on."""
+def test_idle_time_is_used_by_others_until_its_owner_returns(policy: str, seconds: float) -> None:
+    """A client that has used others' time, and a client that comes back, have their shares from the first turn on."""
     host = make_policy_host(policy)
     host.start_client("borrows", share=0.5)
-    assert host.fractions(alone)["borrows"] == pytest.approx(1)
+    assert host.fractions(seconds)["borrows"] == pytest.approx(1)
     host.start_client("owns", share=0.5)
     host.run(0)
     assert host.running() == "owns", "at once"
@@ -85,7 +85,7 @@ def test_overuse_is_debited() -> None:
     assert host.fractions(2 * TEN_QUANTA) == pytest.approx({"slow": 0.5, "quick": 0.5}, abs=0.02)
 
 
-def test_client_without_a_share_waits_at_most_max_wait_beside_full_shares() -> None:
+def test_client_without_a_share_waits_at_most_max_wait_with_full_shares() -> None:
     host = make_policy_host("fair", max_wait=20.0)
     host.start_client("a", share=0.6)
     host.start_client("b", share=0.4)
@@ -129,7 +129,7 @@ class TestPresets:
 class TestLimit:
     @pytest.mark.parametrize("policy", [name for name in POLICIES if name not in ("best_effort", "burst_share")])
     @pytest.mark.parametrize(("limit", "quantum"), [(0.05, 30.0), (0.3, 1.0), (0.3, 30.0), (0.8, 30.0)])
-    def test_exact_over_a_minute_and_alone(self, policy: str, limit: float, quantum: float) -> None:
+    def test_exact_over_a_minute_without_other_clients(self, policy: str, limit: float, quantum: float) -> None:
         host = make_policy_host(policy, time_quantum=quantum)
         host.start_client("a", limit=limit)
         for _ in range(2):

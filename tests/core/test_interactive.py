@@ -87,12 +87,12 @@ def test_giving_turns_up_early_gains_nothing(host: SimulatedHost) -> None:
 
 @pytest.mark.parametrize("many", [2, 5])
 def test_users_are_equal_with_any_number_of_clients(host: SimulatedHost, many: int) -> None:
-    host.start_client("alone", user="one")
+    host.start_client("single", user="one")
     for number in range(many):
         host.start_client(f"c{number}", user="other")
     host.run(30)
     got = host.fractions(40 * QUANTUM_SECONDS)
-    assert got.pop("alone") == pytest.approx(0.5, abs=0.03)
+    assert got.pop("single") == pytest.approx(0.5, abs=0.03)
     assert list(got.values()) == pytest.approx([0.5 / many] * many, abs=0.03)
 
 
@@ -165,7 +165,7 @@ def test_use_of_an_idle_device_is_free(host: SimulatedHost, begins: float) -> No
 
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("length", [0.1, 1.0])
-def test_short_cells_beside_endless_jobs_start_at_once(host: SimulatedHost, jobs: int, length: float) -> None:
+def test_short_cells_start_at_once_despite_endless_jobs(host: SimulatedHost, jobs: int, length: float) -> None:
     for number in range(jobs):
         host.start_client(f"job {number}")
     host.run(30)

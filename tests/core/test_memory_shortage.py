@@ -160,7 +160,7 @@ def test_no_client_leaves_if_no_memory_can_be_evicted(host: SimulatedHost) -> No
 
 
 def test_unmovable_memory_of_idle_clients_counts(host: SimulatedHost) -> None:
-    """The two clients fit on the device, but not beside the unmovable memory there."""
+    """The two clients fit on the device, but not with the unmovable memory there."""
     host.add_process("idle", waiting=True)
     holds(host, "idle", 600, pinned=600)
     host.handle_event(ev.ReleaseRequested("idle"))

@@ -28,7 +28,7 @@ def test_next_client_runs_after_the_linger_of_the_cell(host: SimulatedHost) -> N
     assert host.run_until(lambda: host.running() == "b") == pytest.approx(LINGER)
 
 
-def test_run_all_beside_a_busy_neighbour_keeps_one_turn(host: SimulatedHost) -> None:
+def test_run_all_keeps_one_turn_despite_a_busy_client(host: SimulatedHost) -> None:
     """50 cells of 10 ms, one of them longer than the linger, 2 to 5 ms apart, take one turn."""
     gaps = random.Random(7)
     a = host.add_process("a")

@@ -207,7 +207,7 @@ def test_device_without_waiters_is_not_probed(host: SimulatedHost) -> None:
     assert host.scheduler.next_deadline() is None
 
 
-def test_a_device_of_another_coordinator_beside_a_busy_one_makes_no_edge_spin(make_host: MakeHost) -> None:
+def test_no_edge_spins_if_another_coordinator_has_one_device_and_another_is_busy(make_host: MakeHost) -> None:
     """The host fails if a deadline has passed and is not acted upon."""
     host = make_host("d1", "d2")
     host.lock_by_other("d2")

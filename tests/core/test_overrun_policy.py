@@ -177,7 +177,7 @@ def test_packed_clients_are_joined_by_suitable_clients(make_host: MakeHost) -> N
         host.run(0.1)
         assert (b.gate, c.gate) != (OPEN, OPEN)
     assert host.phase("a") == "overrun"
-    assert b.openings > 5 and c.openings > 5, "b and c take turns, with a beside them"
+    assert b.openings > 5 and c.openings > 5, "b and c take turns, colocated with a"
 
 
 def test_joined_clients_are_adopted_as_colocated(joining: SimulatedHost) -> None:

@@ -61,14 +61,14 @@ class Card:
     packed: list[str] = field(default_factory=list)
     separated: list[tuple[float, str]] = field(default_factory=list)
 
-    def alone(self, program: Program, seconds: float) -> None:
+    def run_exclusively(self, program: Program, seconds: float) -> None:
         self.packing.set_members([program.name], self.now)
         self._run([program], seconds)
 
-    def all_alone(self, seconds: float = 4.0) -> None:
+    def run_each_exclusively(self, seconds: float = 4.0) -> None:
         self.sample()
         for program in self.programs:
-            self.alone(program, seconds)
+            self.run_exclusively(program, seconds)
 
     def together(self, seconds: float) -> None:
         """Pack clients that may join, and separate clients by the verdict, until the time is over."""
@@ -76,10 +76,10 @@ class Card:
         while self.now < end - MS / 2:
             self.join()
             self._run([program for program in self.programs if program.name in self.packed], 1.0)
-            loser = self.packing.client_to_separate(self.now)
-            if loser is not None:
-                self.packed.remove(loser)
-                self.separated.append((self.now, loser))
+            client = self.packing.client_to_separate(self.now)
+            if client is not None:
+                self.packed.remove(client)
+                self.separated.append((self.now, client))
                 self.packing.set_members(self.packed, self.now)
 
     def join(self) -> None:
@@ -122,30 +122,30 @@ def test_unknown_clients_with_room_for_each_other_stay_together_from_the_start()
 
 
 @pytest.mark.parametrize(("efficiency", "packs"), [(1.0, True), (0.7, False)])
-def test_unknown_clients_that_keep_the_device_busy_run_alone_first(efficiency: float, packs: bool) -> None:
+def test_unknown_clients_that_keep_the_device_busy_run_exclusively_first(efficiency: float, packs: bool) -> None:
     card = Card([Program("a"), Program("b")], efficiency)
     card.sample()
     card.together(4)
-    assert [loser for _, loser in card.separated] == ["b"]
+    assert [name for _, name in card.separated] == ["b"]
     assert not card.packing.may_join("b", ["a"], card.now)
-    card.alone(card.programs[0], 3)
+    card.run_exclusively(card.programs[0], 3)
     assert not card.packing.may_join("b", ["a"], card.now), "the rate of one client is still unknown"
-    card.all_alone(3)
+    card.run_each_exclusively(3)
     card.packing.set_members(card.packed, card.now)
     card.together(20)
     assert card.packed == (["a", "b"] if packs else ["a"])
 
 
-def test_a_pause_counts_in_what_a_client_does_alone() -> None:
+def test_a_pause_counts_in_the_exclusive_rate() -> None:
     card = Card([Program("a", on=30, off=70)])
-    card.all_alone()
+    card.run_each_exclusively()
     assert card.packing.exclusive_rate("a") == pytest.approx(0.3 * 100_000, rel=0.02)
 
 
 @pytest.mark.parametrize("efficiency", [0.5, 0.7, 0.8])
 def test_clients_that_slow_each_other_down_are_separated_within_two_trials(efficiency: float) -> None:
     card = Card([Program("a"), Program("b", speed=3.0)], efficiency)
-    card.all_alone()
+    card.run_each_exclusively()
     began = card.now
     card.together(60)
     assert [client for _, client in card.separated] == ["b"], "the last that joined, and once"
@@ -156,7 +156,7 @@ def test_clients_that_slow_each_other_down_are_separated_within_two_trials(effic
 @pytest.mark.parametrize("count", [2, 3])
 def test_packings_without_loss_are_kept(efficiency: float, count: int) -> None:
     card = Card([Program(f"p{number}") for number in range(count)], efficiency)
-    card.all_alone()
+    card.run_each_exclusively()
     card.together(60)
     assert card.separated == []
     assert len(card.packed) == count
@@ -170,16 +170,16 @@ def test_packings_without_loss_are_kept(efficiency: float, count: int) -> None:
 @settings(max_examples=tier.strength(15, 250), deadline=None)
 def test_bursty_clients_are_never_separated(cycles: list[tuple[int, int]], efficiency: float, shift: int) -> None:
     card = Card([Program(f"p{number}", on, off) for number, (on, off) in enumerate(cycles)], efficiency)
-    card.all_alone(3 + shift / 1000)
+    card.run_each_exclusively(3 + shift / 1000)
     card.together(20)
     assert card.separated == []
     assert len(card.packed) == len(cycles)
 
 
 def test_simultaneous_pauses_count_as_no_loss() -> None:
-    """Both clients worked all the time alone; packed, both work half of the time, at the same moments."""
+    """Both clients worked all the time in exclusive runs; packed, both work half of the time, at the same moments."""
     card = Card([Program("a"), Program("b")])
-    card.all_alone()
+    card.run_each_exclusively()
     for program in card.programs:
         program.on = program.left = 500
         program.off = 1000
@@ -189,7 +189,7 @@ def test_simultaneous_pauses_count_as_no_loss() -> None:
 
 def test_turns_that_cost_much_make_a_lossy_packing_worth_it() -> None:
     card = Card([Program("a"), Program("b")], efficiency=0.8)
-    card.all_alone()
+    card.run_each_exclusively()
     card.join()
     card._run(card.programs, 4.0)
     assert card.packing.client_to_separate(card.now, overhead=0.3) is None
@@ -203,10 +203,10 @@ class TestFailedPackings:
         """Return a device on which the clients a and b have been separated, and c has ended."""
         third = Program("c")
         card = Card([Program("a"), Program("b"), third], 0.6)
-        card.all_alone()
+        card.run_each_exclusively()
         card.programs.remove(third)
         card.together(10)
-        assert [loser for _, loser in card.separated] == ["b"]
+        assert [name for _, name in card.separated] == ["b"]
         return card
 
     def may_join(self, card: Card, *members: str) -> bool:
@@ -232,20 +232,20 @@ class TestFailedPackings:
 
     def test_another_rate_makes_another_program(self, card: Card) -> None:
         card.programs[1].speed *= 2
-        card.alone(card.programs[1], 20)
-        card.alone(card.programs[1], 20)
+        card.run_exclusively(card.programs[1], 20)
+        card.run_exclusively(card.programs[1], 20)
         assert self.may_join(card, "b", "a")
 
     def test_ended_client_is_removed_from_packings(self, card: Card) -> None:
         card.packing.remove("b")
         card.sample()
-        card.alone(card.programs[1], 4)
+        card.run_exclusively(card.programs[1], 4)
         assert self.may_join(card, "b", "a")
 
 
 def test_too_few_samples_give_no_verdict() -> None:
     card = Card([Program("a"), Program("b")], efficiency=0.3)
-    card.all_alone()
+    card.run_each_exclusively()
     card.join()
     card._run(card.programs, 1.0)
     assert card.packing.client_to_separate(card.now) is None
@@ -253,7 +253,7 @@ def test_too_few_samples_give_no_verdict() -> None:
 
 def test_while_members_change_nothing_is_measured() -> None:
     card = Card([Program("a"), Program("b")], efficiency=0.3)
-    card.all_alone()
+    card.run_each_exclusively()
     for _ in range(20):
         card.packed = ["a", "b"]
         card.packing.set_members(card.packed, card.now)

@@ -209,7 +209,7 @@ def together(draw: st.DrawFn) -> tuple[int, dict[str, MemoryUse], list[str], lis
     memory, memory_use, running, first, second = draw(situations())
     runs = [running] if running is not None else []
     room = memory - sum(memory_use[name].allocated for name in runs)
-    for name in list(first):  # clients whose memory fits beside that of the running clients
+    for name in list(first):  # clients whose memory fits together with that of the running clients
         if runs and memory_use[name].allocated <= room and draw(st.booleans()):
             runs.append(name)
             first.remove(name)

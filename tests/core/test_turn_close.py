@@ -90,7 +90,7 @@ def test_a_client_that_never_drains_is_an_overrun_and_never_a_deadlock(host: Sim
 
 
 def test_ranks_that_wait_for_each_other_at_every_step_are_separated_soon(host: SimulatedHost) -> None:
-    """Each rank passes alone, and its next step waits for the other rank. No such step needs a long wait."""
+    """Each rank passes a step by itself, and its next step waits for the other rank. No such step needs a long wait."""
     first, second = pair(host, 4)
     second.peer, second.collectives = first, 4
     first.busy = second.busy = True

@@ -294,7 +294,7 @@ def spinner(cuda: Cuda, milliseconds: str) -> None:
     input()
 
 
-def beside_holder(cuda: Cuda, state: str, kind: str) -> None:
+def with_holder(cuda: Cuda, state: str, kind: str) -> None:
     before = free_bytes(cuda)
     with running_process(holder, environment(Path(state)), kind) as other:
         assert other.stdout and other.stdout.readline() == "holding\n"
@@ -304,7 +304,7 @@ def beside_holder(cuda: Cuda, state: str, kind: str) -> None:
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # wait for the end of the process
 
 
-def beside_spinner(cuda: Cuda, state: str) -> None:
+def with_spinner(cuda: Cuda, state: str) -> None:
     cuda.launch("spin", MS)
     cuda.cuCtxSynchronize()
     with running_process(spinner, environment(Path(state)), "1500") as other:
@@ -329,12 +329,12 @@ def test_memory_of_a_killed_process_is_free_once_it_is_gone(tmp_path: Path, kind
 
     Source: documentation of cuMemGetInfo; driver behaviour met by peers. Not yet seen on a GPU.
     """
-    run(beside_holder, tmp_path, kind)
+    run(with_holder, tmp_path, kind)
 
 
-def test_another_process_gets_time_slices_beside_a_long_launch(tmp_path: Path) -> None:
+def test_another_process_gets_time_slices_during_a_long_launch(tmp_path: Path) -> None:
     """A running launch can't be ended, but another process's work is time-sliced with it and doesn't wait for its end.
 
     Source: NVIDIA's description of time-slicing on Pascal and later (compute preemption). Not yet seen on a GPU.
     """
-    run(beside_spinner, tmp_path)
+    run(with_spinner, tmp_path)

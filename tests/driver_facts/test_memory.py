@@ -43,7 +43,7 @@ def test_unified_memory_takes_none_of_the_device_until_it_is_used(cuda: Cuda) ->
 
 @on_driver()
 def test_prefetching_populates_untouched_pages(cuda: Cuda) -> None:
-    """A prefetch to the device gives untouched pages device memory. (The shim never prefetches untouched pages.)
+    """A prefetch to the device gives untouched pages device memory. (The shim prefetches large new allocations.)
 
     Source: documentation of cuMemPrefetchAsync; CUDA programming guide, "Data prefetching". Not yet seen on a GPU.
     """

@@ -89,7 +89,7 @@ def test_released_memory_lives_while_it_is_mapped(cuda: Cuda) -> None:
 @on_driver()
 def test_memory_is_taken_when_it_is_created(cuda: Cuda) -> None:
     """cuMemCreate takes the device's memory (cuMemGetInfo), reserving addresses doesn't; more than is free is refused
-    with 2, and unmapping alone gives nothing back.
+    with 2, and unmapping gives nothing back by itself.
 
     Source: documentation of cuMemCreate; NVIDIA's blog "Introducing Low-Level GPU Virtual Memory Management".
     Not yet seen on a GPU.

@@ -1,4 +1,4 @@
-"""Tests of what PyTorch programs do with a device, under each memory mode and allocator, alone and with a rival."""
+"""Tests of what PyTorch programs do with a device, under each memory mode and allocator, with and without a rival."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_feature_works_without_the_shim(host: FrameworkHost, allocator: st
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("quota", ["", *tier.nightly(["memory=400MiB"])])
-@pytest.mark.parametrize("company", ["alone", "rival"])
+@pytest.mark.parametrize("company", ["exclusive", "rival"])
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 @pytest.mark.parametrize("mode", MODES[1:])
 def test_every_feature_works(host: FrameworkHost, mode: str, allocator: str, company: str, quota: str) -> None:

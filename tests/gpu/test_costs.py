@@ -12,7 +12,7 @@ from .card_host import IS_GPU, PROGRAMS, WAIT, CardHost
 SIZE = (1024 if IS_GPU else 32) * MIB
 
 
-@pytest.mark.parametrize("company", ["alone", "rival"])
+@pytest.mark.parametrize("company", ["exclusive", "rival"])
 def test_costs_of_calls(host: CardHost, company: str, record_property: Callable[[str, object], None]) -> None:
     """The program that measures has no shim, so the times are those of the driver."""
     host.begin("unified")

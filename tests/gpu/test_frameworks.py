@@ -1,4 +1,4 @@
-"""Tests of frameworks and allocators with a rival: steps right after evictions have the results of a run alone."""
+"""Tests of frameworks and allocators with a rival: steps right after evictions have the results of an exclusive run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ CASES: dict[str, tuple[str, dict[str, str], float]] = {
 PAIRS = [
     (case, mode) for case in CASES for mode in MODES if (case, mode) != ("PyTorch, expandable segments", "unified")
 ]
-_alone: dict[str, list[float]] = {}
+_expected: dict[str, list[float]] = {}
 
 
-def results_alone(host: CardHost, case: str) -> list[float]:
+def expected_results(host: CardHost, case: str) -> list[float]:
     """Return the results of a program without the shim, from the first call."""
-    if case not in _alone:
+    if case not in _expected:
         name, variables, _ = CASES[case]
         program = host.framework("", name, **variables)
-        _alone[case] = steps(program, STEPS)
+        _expected[case] = steps(program, STEPS)
         program.end()
-    return _alone[case]
+    return _expected[case]
 
 
 @pytest.mark.parametrize("host", [FRAMEWORK_SET], indirect=True, ids=[""])
@@ -42,7 +42,7 @@ def test_steps_after_evictions(
     host: CardHost, case: str, mode: str, record_property: Callable[[str, object], None]
 ) -> None:
     name, variables, tolerance = CASES[case]
-    expected = results_alone(host, case) if IS_GPU else []
+    expected = expected_results(host, case) if IS_GPU else []
     host.begin(mode)
     program = host.framework("one", name, mode, **variables)
     rival = host.start_rival(mode, is_short=True)

@@ -1,4 +1,4 @@
-"""Test of two trainings in PyTorch that do not fit on the card together, in turns, against the same training alone."""
+"""Test of two trainings in PyTorch that do not fit on the card together, in turns, against an exclusive training."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ MAX_ROUNDS = 40  # a turn may last for several rounds
 STEPS = 10  # of each program in a round
 TOLERANCE = 2e-2  # of a loss in half precision
 
-_alone: list[float] = []
+_expected: list[float] = []
 
 
-def losses_alone(host: CardHost) -> list[float]:
+def expected_losses(host: CardHost) -> list[float]:
     """Return the losses of the training without the shim, from the first call."""
-    if not _alone:
+    if not _expected:
         program = host.framework("", "torch_training")
-        _alone.extend(steps(program, MAX_ROUNDS * STEPS))
+        _expected.extend(steps(program, MAX_ROUNDS * STEPS))
         program.end()
-    return _alone
+    return _expected
 
 
 @pytest.mark.parametrize("host", [FRAMEWORK_SET], indirect=True, ids=[""])
 @pytest.mark.parametrize("mode", MODES)
 def test_two_trainings(host: CardHost, mode: str, record_property: Callable[[str, object], None]) -> None:
     """Each program is the rival of the other one, and each turn begins with the return of its memory."""
-    expected = losses_alone(host) if IS_GPU else []
+    expected = expected_losses(host) if IS_GPU else []
     host.begin(mode)
     names = ("one", "two")
     programs = [host.framework(name, "torch_training", mode) for name in names]

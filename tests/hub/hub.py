@@ -1,4 +1,4 @@
-"""JupyterHub on a `UserNamespaceMachine`, with a real hub, proxy, users' servers and notebooks."""
+"""JupyterHub on a `MountNamespaceMachine`, with a real hub, proxy, users' servers and notebooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from uuid import uuid4
 import websocket
 
 from ..system.system_host import wait_until
-from .machine import UserNamespaceMachine
+from .machine import MountNamespaceMachine
 
 START = 180.0  # seconds for the start of a hub or a user's server on a busy machine
 _CONFIG = """
@@ -87,7 +87,7 @@ class Hub:
 
     def __init__(
         self,
-        machine: UserNamespaceMachine,
+        machine: MountNamespaceMachine,
         users: Sequence[str],
         folder: Path,
         config: str,

@@ -25,7 +25,7 @@ class User(NamedTuple):
     home: Path
 
 
-class UserNamespaceMachine:
+class MountNamespaceMachine:
     """Mount namespace with its own users. `argv` is the command of a program in it, as root or as a user."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
@@ -44,7 +44,9 @@ class UserNamespaceMachine:
         )
         assert self._first.stdout and self._first.stderr
         if self._first.stdout.readline() != b"ready\n":
-            raise OSError(self._first.stderr.read().decode())
+            error = self._first.stderr.read().decode()
+            self.close()
+            raise OSError(error)
 
     def _write_database(self, folder: Path) -> None:
         """Write a user database with the accounts of this machine, without login, and of the test."""
@@ -75,15 +77,14 @@ class UserNamespaceMachine:
 
 
 @contextlib.contextmanager
-def made(*names: str) -> Iterator[tuple[Path, UserNamespaceMachine]]:
+def made(*names: str) -> Iterator[tuple[Path, MountNamespaceMachine]]:
     """Yield a machine and its folder, and remove both at the end."""
     folder = Path(tempfile.mkdtemp(prefix="gs-u-", dir="/tmp"))
     folder.chmod(0o755)
-    machine = UserNamespaceMachine(folder, names)
     try:
-        yield folder, machine
+        with contextlib.closing(MountNamespaceMachine(folder, names)) as machine:
+            yield folder, machine
     finally:
-        machine.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -66,7 +66,7 @@ def test_users_alternate_turns_on_one_device(hub_setup: HubSetup, notebooks: dic
     assert simlog.overlap_seconds(worked) == 0
 
 
-def test_a_notebooks_name_is_seen_by_its_owner_alone(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
+def test_only_its_owner_sees_a_notebooks_name(hub_setup: HubSetup, notebooks: dict[str, Notebook]) -> None:
     for name, session in hub_setup.sessions.items():
         seen = {client["user"]: client["label"] for client in session.gpushare("status")["clients"]}
         assert seen == {other: LABELS[other] if other == name else "" for other in LABELS}

@@ -105,11 +105,11 @@ def test_a_state_has_the_times_that_pass(changes: dict[str, Any], line: str) -> 
 
 
 def test_html_report_equals_the_text_and_escapes() -> None:
-    hostile = client("a", label="<script>x</script>", notes=["a < b"], limit_text="beside <x>")
+    hostile = client("a", label="<script>x</script>", notes=["a < b"], limit_text="shared <x>")
     known = snapshot(hostile)
     known["devices"][0]["failed"] = "<b>"
     page = Report(known, "a", problem="no & no")._repr_html_()
-    assert "beside &lt;x&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page
+    assert "shared &lt;x&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page
     assert "<script>" not in page and "&lt;script&gt;" in page and "a &lt; b" in page
     assert "Sim &lt;A&gt;" in page and "no &amp; no" in page
 

@@ -1,4 +1,4 @@
-"""Small CUDA program that a test controls: it reads lines of Python and answers with lines of JSON.
+"""Small CUDA program that a test controls: it reads Python code as lines of JSON and answers in JSON.
 
 It uses only the standard library, so that it starts quickly.
 It calls the driver's own entry points by ctypes, which finds them with `dlsym`.

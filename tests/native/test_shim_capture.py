@@ -1,4 +1,4 @@
-"""Tests of stream capture: captured calls at a closed gate, and the shim's own calls beside captures."""
+"""Tests of stream capture: captured calls at a closed gate, and the shim's own calls during captures."""
 
 from __future__ import annotations
 

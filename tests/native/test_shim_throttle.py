@@ -1,4 +1,4 @@
-"""Tests of the throttle: the in-flight window of contended turns, and the launch budget."""
+"""Tests of the throttle, which are the in-flight window and the launch budget; and of the busy time."""
 
 from __future__ import annotations
 

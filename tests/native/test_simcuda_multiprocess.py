@@ -111,8 +111,8 @@ def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
     with running_process(spin, machine, "400", "40") as first, running_process(spin, machine, "400", "1") as second:
         assert read_line(first) == read_line(second) == "ready"
         go(first)
-        alone = float(read_line(first))
-        assert 0.4 <= alone < 0.6
+        exclusive = float(read_line(first))
+        assert 0.4 <= exclusive < 0.6
         with running_process(spin, machine, "400", "40") as third:
             assert read_line(third) == "ready"
             go(second)

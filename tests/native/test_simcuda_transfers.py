@@ -105,7 +105,7 @@ def directions(cuda: Cuda) -> None:
 
         return copy
 
-    def beside_a_launch() -> None:
+    def during_a_launch() -> None:
         cuda.launch("spin", 60_000_000, stream=streams[0])
         cuda.cuMemcpyHtoDAsync(device[1], host[1], SIZE, streams[1])
         cuda.cuCtxSynchronize()
@@ -113,7 +113,7 @@ def directions(cuda: Cuda) -> None:
     assert takes(both("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"), 0.064)
     assert takes(both("cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync"), 0.128)
     assert takes(both("cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync"), 0.128)
-    assert takes(beside_a_launch, 0.064)
+    assert takes(during_a_launch, 0.064)
 
 
 @timed

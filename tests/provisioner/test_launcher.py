@@ -47,7 +47,7 @@ def test_the_command_has_the_same_process_id_and_is_a_client(coordinator: Any, w
         process.stdin.write("\n")
 
 
-def test_the_launcher_leaves_a_prepared_environment_alone(coordinator: Any) -> None:
+def test_the_launcher_changes_no_prepared_environment(coordinator: Any) -> None:
     prepared = {**os.environ, "GPUSHARE_PREPARED": "k1", "GPUSHARE_CLIENT": "k1"}
     done = run([*LAUNCHER, "-c", SHOW], prepared)
     assert json.loads(done.stdout)[1] == prepared

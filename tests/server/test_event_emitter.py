@@ -1,4 +1,4 @@
-"""Tests of Jupyter events about turns, queues and quotas, as a listener of the server receives them."""
+"""Tests of Jupyter events about turns, queues and quotas: their way to a listener, and differences of snapshots."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def test_a_snapshot_at_once_and_one_after_a_change(events: Any, coordinato
         assert {client["id"] for client in frame["status"]["clients"]} == {CLIENT, "another"}
 
 
-async def test_passing_time_alone_sends_nothing(events: Any, coordinator: Any, extension: Any) -> None:
+async def test_passing_time_sends_nothing(events: Any, coordinator: Any, extension: Any) -> None:
     await coordinator.start(CLIENT)
     receive = await events()
     status = (await receive())["status"]

@@ -100,3 +100,32 @@ def test_file_without_the_columns_is_refused(tmp_path: Path) -> None:
     (tmp_path / fragmentation.PODS).write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"openb_pod_list_default.csv has no column 'num_gpu'"):
         fragmentation.read(tmp_path)
+
+
+def test_row_with_too_few_columns_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, [(500, 1)], [1])
+    (tmp_path / fragmentation.PODS).write_text("num_gpu,gpu_milli\n1\n")
+    with pytest.raises(ValueError, match="a row has no value for gpu_milli"):
+        fragmentation.read(tmp_path)
+
+
+def test_malformed_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, [(500, 1)], [1])
+    (tmp_path / fragmentation.PODS).write_text("num_gpu,gpu_milli\n1," + "5" * csv.field_size_limit() + "5\n")
+    with pytest.raises(ValueError, match=r"openb_pod_list_default.csv: field larger than field limit"):
+        fragmentation.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes", "error"),
+    [
+        ([(0, 0), (500, 0)], [1], "openb_pod_list_default.csv has no pod that asks for a device"),
+        ([(500, 1)], [0], "openb_node_list_gpu_node.csv has no node with a device"),
+    ],
+)
+def test_trace_without_devices_is_refused(
+    tmp_path: Path, pods: list[tuple[int, int]], nodes: list[int], error: str
+) -> None:
+    write(tmp_path, pods, nodes)
+    with pytest.raises(ValueError, match=error):
+        fragmentation.read(tmp_path)

@@ -30,9 +30,9 @@ def live(size: int) -> tuple[float, float]:
         memory_holders.two_holders(environment, size, PIECE, "--memory-mode", "swap") as programs,
     ):
         programs[0].run_command("job", seconds / 10, seconds / 30, 0)  # makes its memory resident
-        alone = programs[0].run_command("job", seconds, seconds / 30, 0)
+        exclusive = programs[0].run_command("job", seconds, seconds / 30, 0)
         ran = memory_holders.run_concurrently(programs, "job", seconds, seconds / 30, 0)
-    return memory_holders.elapsed_seconds([alone]), memory_holders.elapsed_seconds(ran)
+    return memory_holders.elapsed_seconds([exclusive]), memory_holders.elapsed_seconds(ran)
 
 
 def simulated(size: int, work: float) -> float:
@@ -50,8 +50,8 @@ def simulated(size: int, work: float) -> float:
 def test_live_and_simulated_times_agree(part: float) -> None:
     """The clients have 1.2 or 0.8 times the device's memory, so a handoff moves a fifth of the memory or none."""
     size = int(memory_holders.SIMULATED_BYTES * part) // PIECE * PIECE
-    alone, together = live(size)
-    assert together == pytest.approx(simulated(size, alone), rel=0.1)
+    exclusive, in_turns = live(size)
+    assert in_turns == pytest.approx(simulated(size, exclusive), rel=0.1)
 
 
 def test_record_writes_a_trace_of_a_live_coordinator(tmp_path: Path) -> None:

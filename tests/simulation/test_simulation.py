@@ -134,8 +134,8 @@ def test_results_of_several_seeds_are_merged() -> None:
 def test_generator_gives_the_requested_load_and_memory() -> None:
     workload = some_notebooks(20, hours=24.0, load=0.3)
     assert sum(one.memory for one in workload.participants) == pytest.approx(2 * DEVICE.memory, rel=0.01)
-    alone = 0.0
+    work = 0.0
     for one in workload.participants:
         simulation = Simulation(make_workload(one, **NO_COSTS), turn_settings())
-        alone += simulation.run(86400.0).work
-    assert alone / 86400 == pytest.approx(0.3, rel=0.02)
+        work += simulation.run(86400.0).work
+    assert work / 86400 == pytest.approx(0.3, rel=0.02)

@@ -83,7 +83,7 @@ class Environment:
         return {name for name, spec in listed["kernelspecs"].items() if str(self.folder) in spec["resource_dir"]}
 
     def leftover_files(self) -> list[str]:
-        """Return the files that name this package or have its name."""
+        """Return the files with this package's name, and the kernel specs that name this package."""
         return [
             str(path.relative_to(self.folder))
             for part in ("home", "bin", "etc", "share", "lib")

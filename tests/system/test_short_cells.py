@@ -1,4 +1,4 @@
-"""Tests of short cells beside long work, and of offline programs beside online ones, with the shipped settings."""
+"""Tests of short cells with long work, and of offline programs with online ones, under the shipped settings."""
 
 from __future__ import annotations
 

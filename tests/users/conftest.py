@@ -54,7 +54,7 @@ c.GpuShare.max_processes = 10
 class Host:
     """Machine with the programs that tests run on it."""
 
-    def __init__(self, folder: Path, machine: machines.UserNamespaceMachine) -> None:
+    def __init__(self, folder: Path, machine: machines.MountNamespaceMachine) -> None:
         self.folder = folder
         self.machine = machine
         self.socket = str(machine.path(SOCKET))

@@ -286,7 +286,7 @@ for number in range(1000):
 
 
 def test_runtime_folder_of_another_user_is_not_used(bare_host: Host) -> None:
-    """Another user may have created the folder in /tmp first, so it is used only if it belongs to the user alone."""
+    """Another user may have created the folder in /tmp first, so it is used only if the user owns it."""
     folder = Path(f"/tmp/gpushare-{bare_host.uid('ada')}")
     home = bare_host.machine.users["bob"].home
     home.chmod(0o755)

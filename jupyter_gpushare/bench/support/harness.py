@@ -1,6 +1,7 @@
-"""Harness of the benches: a coordinator and a device of a bench's own, and its measuring programs.
+"""Harness of the benches: a coordinator of the bench's own, the simulated device or the GPU, and measuring programs.
 
-A measurement therefore neither includes nor disturbs other work.
+The simulated device is the bench's own, so a measurement there neither includes nor disturbs other work.
+A GPU and its lock files belong to the host, so clients of other coordinators take turns with the bench.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...wire.client import Client, ensure_coordinator
 
 # Turns of one client at a time, which most benches measure.
 EXCLUSIVE_TURNS = ("--policy", "fcfs", "--sharing", "exclusive", "--idle-release", "0.25")
+MAX_ADDITIONAL_SECONDS = 120.0  # of a program, for its start and its end
 
 
 @contextlib.contextmanager
@@ -72,7 +74,7 @@ def start_bench_program(arguments: list[str], environment: dict[str, str], *, sh
 def start_program(command: list[str], environment: dict[str, str], *, shared: bool) -> subprocess.Popen[str]:
     """Start a program that prints its figures as JSON, with `shared` as a client, or else without the shim.
 
-    `read_result` closes the standard input of the program.
+    `read_results` closes the standard input of the program.
     """
     if shared:
         command = program.argv("jupyter_gpushare", "run", "--label", "bench", "--", *command)
@@ -81,10 +83,31 @@ def start_program(command: list[str], environment: dict[str, str], *, shared: bo
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def read_result(started: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return the figures that the program prints. Raises RuntimeError if the program fails."""
-    output, _ = started.communicate(timeout=120)
-    if started.returncode:
-        raise RuntimeError(f"gpushare-bench ended with status {started.returncode}")
+def read_result(started: subprocess.Popen[str], seconds: float = 0.0) -> dict[str, Any]:
+    """Return the figures that a program prints, as `read_results` does."""
+    return read_results([started], seconds)[0]
+
+
+def read_results(programs: list[subprocess.Popen[str]], seconds: float = 0.0) -> list[dict[str, Any]]:
+    """Return the figures that each program prints after a measurement of `seconds`, and end the programs.
+
+    Raises RuntimeError if a program fails or does not end in time.
+    """
+    limit = seconds + MAX_ADDITIONAL_SECONDS
+    try:
+        return [_read_figures(program, limit) for program in programs]
+    finally:
+        for program in programs:
+            with program:
+                program.kill()
+
+
+def _read_figures(program: subprocess.Popen[str], limit: float) -> dict[str, Any]:
+    try:
+        output, _ = program.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"a measuring program did not end within {limit:g} s") from None
+    if program.returncode:
+        raise RuntimeError(f"a measuring program ended with status {program.returncode}")
     figures: dict[str, Any] = json.loads(output)
     return figures

@@ -1,7 +1,7 @@
 """Training loop for `bench overhead`, a program in PyTorch with one argument, SECONDS.
 
-The loop trains a small transformer with mixed precision and a new batch from the host at every step.
-The program prints `{"steps", "seconds"}`; compilation and warm-up precede the measured time.
+The loop trains a small transformer with mixed precision, and copies the same batch from the host at every step.
+The program prints `{"steps", "seconds"}`; a warm-up of ten steps precedes the measured time.
 """
 
 from __future__ import annotations

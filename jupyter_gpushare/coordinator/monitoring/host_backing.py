@@ -181,25 +181,25 @@ class _AllocationBound:
             usable = usable_bytes(free, self._on_host)
             bounds.append(self._capacity + usable - self._allocated + one.use.allocated)
         if room is not None and not one.runtime.uses_plain_mode:
-            bounds.append(one.backed_bytes + room + self._room_beside_others(one.client))
+            bounds.append(one.backed_bytes + room + self._room_with_others(one.client))
         if any(device.unbacked > one.client.memory_per_device.unbacked for device in one.client.device_bindings):
             # Page faults would make the driver evict that memory.
-            bounds.append(_sum_over_devices(one.client, _room_beside_unmovable))
+            bounds.append(_sum_over_devices(one.client, _room_without_unmovable))
         # Bounded, because users may report any number of devices.
         return min(max(0, min(bounds)), MAX_BYTES) if bounds else None
 
-    def _room_beside_others(self, client: Client) -> int:
+    def _room_with_others(self, client: Client) -> int:
         """Return the bytes that may stay on the client's devices for good, so that each other client can still run."""
 
         def room(device: Device, client: Client) -> int:
             largest = next((need for need, other in self._largest[device.info.uuid] if other is not client), 0)
-            return max(0, _room_beside_unmovable(device, client) - largest)
+            return max(0, _room_without_unmovable(device, client) - largest)
 
         return _sum_over_devices(client, room)
 
 
 def _largest_needs(device: Device) -> list[tuple[int, Client]]:
-    """Return the two clients with the most memory on a device beside what is unmovable, and those bytes."""
+    """Return the two clients with the most memory on a device apart from unmovable memory, and those bytes."""
     needs = [
         (client.memory_per_device.allocated - client.memory_per_device.unmovable, client)
         for client in device.clients.values()
@@ -207,8 +207,8 @@ def _largest_needs(device: Device) -> list[tuple[int, Client]]:
     return heapq.nlargest(2, needs, key=lambda pair: pair[0])
 
 
-def _room_beside_unmovable(device: Device, client: Client) -> int:
-    """Return the bytes of the device beside unmovable memory of others."""
+def _room_without_unmovable(device: Device, client: Client) -> int:
+    """Return the bytes of the device without unmovable memory of others."""
     return device.info.memory - (device.unmovable - client.memory_per_device.unmovable)
 
 

@@ -1,7 +1,8 @@
 """Usage of clients by hour, user, tenant and device: sampled, saved by the state store, and queried.
 
-GPU time comes from the scheduler's grants. So the GPU time of all clients adds up to the time for which the device
-was granted, independently of the times of samples and of removed clients. The wall clock only names the hours.
+GPU time comes from the scheduler's grants. So the GPU time of all clients adds up to the lengths of all grants of the
+device, independently of the times of samples and of removed clients. The time of colocated clients counts for each of
+them. The wall clock only names the hours.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class ColocationController:
     # --- colocations
 
     def may_try(self, device: Device, client: Client, members: Sequence[Client], now: float) -> bool:
-        """Return whether `client` may try to run beside `members`, whose memory fits beside its own."""
+        """Return whether `client` may try a colocation with `members`, whose memory leaves room for its own."""
         if any(member.service_rank < client.service_rank for member in members):
             return True  # the adaptive rule limits the client to what the members leave
         peers = [member.id for member in members if member.service_rank == client.service_rank]
@@ -84,7 +84,7 @@ class ColocationController:
             self._add_sample(self._device_state(device), sample, now)
 
     def _is_measured_exclusively(self, client: Client) -> bool:
-        """Return whether the clients beside `client` are all but stopped to measure its rate alone."""
+        """Return whether the clients colocated with `client` are all but stopped to measure its exclusive rate."""
         budgets = (
             budget
             for device in client.device_bindings

@@ -40,14 +40,14 @@ class ColocationRules:
         self._colocation = colocation
 
     def can_colocate(self, device: Device, client: Client) -> bool:
-        """Return whether the client may run beside the clients that have the device."""
+        """Return whether the client may be colocated with the clients that have the device."""
         if client.grant:
             return False
         if not fits_in_memory(device, [*(grant.client for grant in device.grants), client]):
             return False
         members = [grant.client for grant in device.grants if not self._admits_others(grant)]
         if not members:
-            return True  # no member would leave the device for the client, however slow the client is beside them
+            return True  # no member would leave the device for the client, however slow the colocated client is
         if self._context.settings.sharing == EXCLUSIVE:
             return False
         if self._context.settings.sharing == PACKED:
@@ -145,7 +145,7 @@ def overrun_deadline(grant: Grant, settings: Settings) -> float | None:
 
 
 def admits_others(grant: Grant, settings: Settings, now: float) -> bool:
-    """Return whether other clients whose memory fits beside the grant's client need not wait for the grant's end."""
+    """Return whether other clients that fit on the device with the grant's client need not wait for the grant's end."""
     return settings.overrun == JOIN and _is_past_grace(grant, settings, now)
 
 

@@ -1,16 +1,17 @@
-"""Trials of packings, which are sets of clients that run together on a device. A packing that does not pay is ended.
+"""Trials of packings, which are sets of clients that are colocated on a device. A packing that does not pay is ended.
 
 Gandiva packs by trial as well (Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI 2018).
 The scheduler puts clients together that fit, measures the progress of each, and separates clients that do worse than in
 turns. Gandiva knows the steps of training jobs; here the progress is the number of blocks launched.
 
-A client's packed rate over its rate alone is the fraction of its progress that the packing leaves. If two clients that
-keep the device busy get a half each, nothing is lost. Turns give a sum of 1 as well, less the switch cost. A smaller
-sum shows that the members slow each other down, or that they pause at the same time. Therefore a packing is ended only
-if the rates per second *of work* on the device, too, have a smaller sum than turns would give.
+A client's packed rate over its exclusive rate is the fraction of its progress that the packing leaves. If two clients
+that keep the device busy get a half each, nothing is lost. Turns give a sum of 1 as well, less the switch cost. A
+smaller sum shows that the members slow each other down, or that they pause at the same time. Therefore a packing is
+ended only if the rates per second *of work* on the device, too, have a smaller sum than turns would give.
 
-A client's rate alone need not be known while a packing leaves the device room, because no member can slow another down
-then. If the members keep the device busy together, the members with an unknown rate are separated to run alone first.
+A client's exclusive rate need not be known while a packing leaves the device room, because no member can slow another
+down then. If the members keep the device busy together, the members with an unknown rate are separated for an exclusive
+run first.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-TRIAL_SECONDS = 2.0  # of running together, after which a packing is judged
-MIN_EXCLUSIVE_SECONDS = 2.0  # of running alone, for which a client must have been observed
+TRIAL_SECONDS = 2.0  # of colocation, after which a packing is judged
+MIN_EXCLUSIVE_SECONDS = 2.0  # of exclusive work, for which a client must have been observed
 FAILURE_VALID_SECONDS = 600.0  # for which a failed packing is not tried again
 NOISE_MARGIN = 0.05  # fraction of the total that may be noise
 CROWDED_LOAD = 1.5  # sum of the members' fractions of time with work above which members may slow each other down
 LARGE_CHANGE = 1.5  # factor by which a rate or the bytes of a client change if it runs another program
-_HALF_LIFE_SECONDS = 30.0  # of running alone, after which an observation counts half
+_HALF_LIFE_SECONDS = 30.0  # of exclusive work, after which an observation counts half
 _MIN_LAUNCHES = 20  # of each member in a trial
 _MIN_COLOCATED_FRACTION = 0.9  # of an interval in which a member must have been colocated
 
@@ -81,7 +82,7 @@ class _Trial:
 @dataclass(frozen=True)
 class _FailedPacking:
     until: float
-    baselines: Mapping[str, tuple[float, int]]  # by member: its rate alone and its memory at the judgement
+    baselines: Mapping[str, tuple[float, int]]  # by member: its exclusive rate and its memory at the judgement
 
 
 class PackingTrials:
@@ -92,7 +93,7 @@ class PackingTrials:
         self._exclusive_work: dict[str, _WorkDone] = {}
         self._trials: dict[frozenset[str], _Trial] = {}
         self._failed: dict[frozenset[str], _FailedPacking] = {}
-        self._needs_exclusive_run: set[str] = set()  # clients that must run alone before they are packed again
+        self._needs_exclusive_run: set[str] = set()  # clients that must run exclusively before they are packed again
         self._members: tuple[str, ...] = ()
         self._since: float | None = None  # when the present members came together
 
@@ -155,12 +156,12 @@ class PackingTrials:
     # --- verdicts
 
     def exclusive_rate(self, client: str) -> float | None:
-        """Return the blocks per second with the device alone, including pauses; None: unknown."""
-        alone = self._exclusive_work.get(client)
-        return alone.rate if alone and alone.seconds >= MIN_EXCLUSIVE_SECONDS and alone.blocks else None
+        """Return the blocks per second of an exclusive run, including pauses; None: unknown."""
+        work = self._exclusive_work.get(client)
+        return work.rate if work and work.seconds >= MIN_EXCLUSIVE_SECONDS and work.blocks else None
 
     def may_join(self, client: str, members: Collection[str], now: float) -> bool:
-        """Return whether no client has to run alone first, and no subset of the packing has failed."""
+        """Return whether no client needs an exclusive run first, and no subset of the packing has failed."""
         packing = frozenset(members) | {client}
         return not packing & self._needs_exclusive_run and self._failed_subset(packing, now) is None
 
@@ -199,20 +200,20 @@ class PackingTrials:
             done.seconds < enough or done.launches < _MIN_LAUNCHES for done in trial.work.values()
         ):
             return
-        alone = {client: self._exclusive_work[client] for client in members if self.exclusive_rate(client) is not None}
-        if unknown := members - set(alone):
+        known = {client: self._exclusive_work[client] for client in members if self.exclusive_rate(client) is not None}
+        if unknown := members - set(known):
             if sum(done.work_seconds / done.seconds for done in trial.work.values()) > CROWDED_LOAD:
                 self._needs_exclusive_run |= unknown
             del self._trials[members]
             return
-        total = sum(done.rate / alone[client].rate for client, done in trial.work.items())
+        total = sum(done.rate / known[client].rate for client, done in trial.work.items())
         if all(
-            done.blocks_per_work_second and alone[client].blocks_per_work_second for client, done in trial.work.items()
+            done.blocks_per_work_second and known[client].blocks_per_work_second for client, done in trial.work.items()
         ):
             total = max(
                 total,
                 sum(
-                    done.blocks_per_work_second / alone[client].blocks_per_work_second
+                    done.blocks_per_work_second / known[client].blocks_per_work_second
                     for client, done in trial.work.items()
                 ),
             )
@@ -221,7 +222,7 @@ class PackingTrials:
         trial.work = {}
         if trial.poor_results > 1 or total < min_total - NOISE_MARGIN:
             del self._trials[members]
-            baselines = {client: (one.rate, self._last[client].memory) for client, one in alone.items()}
+            baselines = {client: (one.rate, self._last[client].memory) for client, one in known.items()}
             self._failed[members] = _FailedPacking(now + FAILURE_VALID_SECONDS, baselines)
 
 

@@ -69,7 +69,7 @@ class Prefetch:
 
 @dataclass(frozen=True)
 class SetBudget:
-    """The launch budget of a client while others run beside it; None: no limit."""
+    """The launch budget of a client while others are colocated with it; None: no limit."""
 
     client: str
     budget: LaunchBudget | None

@@ -10,7 +10,7 @@ BLOCKS = "blocks"  # blocks of launches, of all processes of the client together
 DEVICE_SECONDS = "device_seconds"  # seconds of work, on each device
 
 # Reasons.
-MEASURING = "measuring"  # the scheduler measures the rate of online clients alone
+MEASURING = "measuring"  # the scheduler measures the exclusive rate of online clients
 ADAPTIVE = "adaptive"  # online clients keep their rate
 SHARE = "share"  # other clients get their shares
 SURPLUS = "surplus"  # the client has its share and what other clients leave of their shares

@@ -33,8 +33,8 @@ class DemandEstimate:
     def add_sample(self, work_seconds: float, granted_seconds: float, exclusive: bool) -> None:
         """Add the seconds in which the device had work of the client, of those in which the client had the device.
 
-        Work in a colocation (not `exclusive`) takes longer than work alone. Such a sample counts only until there is an
-        exclusive one.
+        Work in a colocation (not `exclusive`) takes longer than exclusive work. Such a sample counts only until there
+        is an exclusive one.
         """
         if exclusive or self._observed_seconds < _MIN_DEMAND_OBSERVATION_SECONDS:
             time = max(granted_seconds - self._last_granted_seconds, 0.0)

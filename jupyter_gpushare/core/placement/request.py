@@ -14,7 +14,7 @@ from ..base.errors import Refused
 
 MAX_DEVICES = 64
 LABEL_NAMES = ("affinity", "anti_affinity", "exclusion")
-OPTION_NAMES = ("device", *LABEL_NAMES)  # words of a quota that are about placement alone
+OPTION_NAMES = ("device", *LABEL_NAMES)  # options of a quota that concern only placement
 
 _LABEL = re.compile(r"[\w.:@-]{1,64}\Z")
 

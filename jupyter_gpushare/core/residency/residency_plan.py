@@ -58,7 +58,7 @@ def plan_residency(
 
 
 def free_bytes(device: Device) -> int:
-    """Return the bytes of the device beside all memory that is there or is restored for running clients."""
+    """Return the bytes of the device without all memory that is there or is restored for running clients."""
     evicted = sum(grant.client.memory_per_device.evicted_bytes for grant in device.grants)
     return max(0, device.info.memory - device.resident - evicted)
 
@@ -202,7 +202,7 @@ class ResidencyPlanner:
             yield Prefetch(coming.id, True)
 
     def _fits_prefetch(self, device: Device, head: Client) -> bool:
-        """Return whether the device has room for evicted memory of `head`, beside resident and restored memory."""
+        """Return whether resident and restored memory leave the device room for evicted memory of `head`."""
         return not head.evicted and head.memory_per_device.evicted_bytes > 0 and free_bytes(device) > 0
 
 

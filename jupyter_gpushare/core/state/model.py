@@ -67,7 +67,7 @@ class Grant:
     granted_at: float
     earlier_work: float = 0.0  # seconds since `granted_at` that do not count for the work at hand: see `start_work`
     accounted_until: dict[str, float] = field(default_factory=dict)  # by device: the time up to which use is counted
-    is_separating: bool = False  # the turn ends because of the clients that run beside its client
+    is_separating: bool = False  # the turn ends because of the clients that are colocated with its client
     restore_seconds: float = 0.0  # seconds since `granted_at` for restoring memory: the quantum begins after them
     expected_restore_seconds: float = 0.0
     has_restored: bool = False  # reported by a process; until then, `restore_seconds` is an estimate
@@ -116,7 +116,7 @@ class PendingPermit:
     turn: int
     devices: tuple[str, ...]
     since: float
-    joins_turn: bool = False  # the client is to enter the turn of other clients, beside which it runs
+    joins_turn: bool = False  # the client is to enter the turn of other clients, as their colocated client
     checks: int = 0  # the number of requests to the edge to find out why the permit is unused
 
 

@@ -13,7 +13,7 @@ WINDOW_SECONDS = 5.0  # over which launches are counted
 MAX_WINDOWS = 5  # number of windows that are kept
 
 _DECAY_PER_SECOND = 0.95  # factor on measured work and blocks after a second
-_EXCLUSIVE_AFTER_SECONDS = MAX_WINDOWS + 1.0  # after a colocation, until a launch window shows the client alone
+_EXCLUSIVE_AFTER_SECONDS = MAX_WINDOWS + 1.0  # after a colocation, until a launch window is exclusive
 
 
 class LaunchWindow:
@@ -65,7 +65,7 @@ class Activity:
     def add(self, event: Progress, at: float, measured_exclusively: bool) -> bool:
         """Add counters that were read at the time `at`, and return whether they are new.
 
-        `measured_exclusively`: the clients beside it are all but stopped, until its rate alone is known.
+        `measured_exclusively`: the colocated clients are all but stopped, until the exclusive rate is known.
         """
         last = self._last
         if last is not None and at <= self._read_at:

@@ -1,4 +1,4 @@
-"""Rule for offline clients beside online clients, which limits an opportunistic client beside a guaranteed one.
+"""Rule for colocations of offline and online clients, which limits an opportunistic client for a guaranteed one.
 
 This is the adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning
 Workloads", NSDI 2023). The guaranteed client's own launch rate shows the cost of the opportunistic client, so the rule
@@ -33,14 +33,14 @@ _MIN_STEP = 1_000.0  # the smallest change in congestion avoidance
 _FIRST_CAPACITY_FRACTION = 0.8  # of the device time that seems to be left: the first limit, if that time is known
 _PROBE = 1.08  # factor by which a limit exceeds a ceiling that it has reached without loss; doubled each time
 _MAX_PROBE = 1.5
-_MAX_DISAGREEMENT = 0.05  # relative difference up to which two windows alone give the baseline
+_MAX_DISAGREEMENT = 0.05  # relative difference up to which two exclusive windows give the baseline
 
 
 class AdaptiveRate:
-    """The limit of one opportunistic client beside one guaranteed client (or the sum of several)."""
+    """The limit of one opportunistic client, colocated with one guaranteed client (or the sum of several)."""
 
     def __init__(self, baseline: float | None = None) -> None:
-        """Start with the guaranteed client's rate alone, `baseline`, if it is known.
+        """Start with the guaranteed client's exclusive rate, `baseline`, if it is known.
 
         Otherwise the rate is measured first, while the opportunistic client is all but stopped.
         """
@@ -64,7 +64,7 @@ class AdaptiveRate:
         Call it about once a second with the recent launches of both clients, in blocks per window. The limit changes
         once per window. `guaranteed` is 0: the guaranteed client launches nothing, so the opportunistic client may
         speed up. `guaranteed` is None: the rate is unknown, and the limit stays. `capacity_left`: the blocks per window
-        for which the device has time left beside the work of the guaranteed client alone. inf: the opportunistic client
+        for which the guaranteed client's exclusive work leaves the device time. inf: the opportunistic client
         has not launched enough to estimate the cost of its blocks. None: unknown.
         """
         if guaranteed == 0:
@@ -108,7 +108,7 @@ class AdaptiveRate:
             self.limit = FIRST_LIMIT
 
     def _step(self, guaranteed: float, opportunistic: float | None) -> None:
-        # Three windows in a row, because a client that catches up launches faster than alone for a moment.
+        # Three windows in a row, because a client that catches up exceeds its exclusive rate for a moment.
         self.baseline = max(self.baseline or 0.0, min(list(self._recent)[-3:]) if len(self._recent) > 2 else 0.0)
         loss = max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0  # of its rate
         if loss <= TOLERATED_SLOWDOWN:
@@ -119,7 +119,7 @@ class AdaptiveRate:
             return
         self._awaits_capacity = False
         if opportunistic is not None:
-            if opportunistic <= MIN_LIMIT:  # the client does nothing, so this is the rate alone
+            if opportunistic <= MIN_LIMIT:  # the client does nothing, so this is the exclusive rate
                 self.baseline = (guaranteed + self._recent[-min(2, len(self._recent))]) / 2
                 return
             self.limit = min(self.limit, opportunistic)  # the rate at which the loss occurred

@@ -21,7 +21,7 @@ FREE_MARGIN = 0.05 / 2  # free utilisation above which limits rise
 INCREMENTS = 10  # a limit changes by a tenth of the request at a time
 _MIN_ACTIVE_FRACTION = 0.01  # of the device; a client that uses less counts as inactive
 _SLACK = 1e-9  # for rounding errors
-_MIN_REQUEST = 0.01  # of a device, for a client without a share beside clients whose shares are all of it
+_MIN_REQUEST = 0.01  # of a device, for a client without a share, colocated with clients whose shares are all of it
 
 
 @dataclass
@@ -116,8 +116,8 @@ class ShareRule:
             limit = self._limits.limit(client)
             reason = SURPLUS if limit > request + _SLACK else SHARE
             if limit < 1.0:
-                beside = tuple(other for other in requests if other != client)
-                budgets[client] = LaunchBudget(limit, DEVICE_SECONDS, reason, beside)
+                others = tuple(other for other in requests if other != client)
+                budgets[client] = LaunchBudget(limit, DEVICE_SECONDS, reason, others)
         return budgets
 
 

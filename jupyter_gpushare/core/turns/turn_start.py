@@ -27,7 +27,7 @@ class TurnStarter:
     def issue_permit(self, client: Client, turn: int, now: float, joins_turn: bool = False) -> None:
         """Let the client enter the turn `turn` on its devices as soon as their locks admit it.
 
-        `joins_turn`: other clients are in the turn, and the client is to run beside them.
+        `joins_turn`: other clients are in the turn, and the client is to be colocated with them.
         """
         if client.pending_permit and (client.pending_permit.turn, client.pending_permit.devices) == (
             turn,

@@ -65,7 +65,8 @@ export function openRowMenu(
 /**
  * Create the action of a button: open a menu for a client below the button.
  *
- * The focus returns to the button when the menu closes.
+ * The focus returns to the button when the menu closes, except after a click
+ * outside the menu.
  */
 export function toolbarMenu(
   commands: CommandRegistry,

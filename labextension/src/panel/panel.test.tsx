@@ -39,14 +39,16 @@ describe('the side panel', () => {
   let api: FakeApi;
   let commands: CommandRegistry;
   let executed: [string, unknown][];
+  let settings: SettingsModel;
+  let model: PanelModel;
   let panel: Panel;
 
   beforeEach(() => {
     given = new GivenPage();
     ({ api } = given);
     const history = given.own(new HistoryModel(given));
-    const settings = new SettingsModel();
-    const model = new PanelModel({ ...given, history, settings });
+    settings = new SettingsModel();
+    model = new PanelModel({ ...given, history, settings });
     commands = new CommandRegistry();
     executed = [];
     panel = given.own(new Panel(model, commands));
@@ -312,6 +314,25 @@ describe('the side panel', () => {
     await shows(busy({ name: 'Another GPU' }), 'Another GPU');
     given.visibility.set(true);
     expect(api.socket.isClosed).toBe(true);
+  });
+
+  it('shows the span of the settings, and recomputes no lanes while hidden', async () => {
+    api.past = PAST;
+    await shows(busy(), 'Timeline');
+    const spans: (number | undefined)[] = [];
+    model.timeline.changed.connect(({ view }) => spans.push(view?.span));
+    const choose = (minutes: number) => {
+      spans.length = 0;
+      settings.set('timelineMinutes', minutes);
+      return spans;
+    };
+    expect(choose(10)).toEqual([600]);
+    panel.hide();
+    expect(choose(2)).toEqual([]);
+    panel.show();
+    expect(spans.pop()).toBe(120);
+    model.dispose();
+    expect(choose(5)).toEqual([]);
   });
 
   it('leaves rows with the same content untouched', async () => {

@@ -43,6 +43,7 @@ export class PanelModel extends Disposable {
     this.timeline = new TimelineModel(history, settings);
     sharing.changed.connect(this._onSharing, this);
     history.changed.connect(this._refresh, this);
+    settings.changed.connect(this._onSettings, this);
     visibility.changed.connect(this._activate, this);
   }
 
@@ -80,12 +81,20 @@ export class PanelModel extends Disposable {
     if (isActive) {
       this._watches = [sharing.watch(), history.watch()];
       this._timer = setInterval(() => this._refresh(), TICK_MS);
+      this._onSettings();
       this._refresh();
     }
   }
 
   private _onSharing(): void {
     void this._throttler.invoke();
+  }
+
+  /** Show the visible span of the settings, also without a new snapshot. */
+  private _onSettings(): void {
+    if (this._watches.length > 0) {
+      this.timeline.update();
+    }
   }
 
   private _refresh(): void {

@@ -37,11 +37,11 @@ export interface IPanelView {
   readonly devices: ReadonlyArray<IDeviceView>;
   readonly own: ReadonlyArray<IClientRowView>;
   readonly others: ReadonlyArray<IClientRowView>;
-  /** Null before the first snapshot. */
+  /** Null without a snapshot to show. */
   readonly settings: ISettingsView | null;
 }
 
-/** View before the first snapshot. */
+/** View without a snapshot to show. */
 export const EMPTY_VIEW: IPanelView = {
   kind: 'connecting',
   reason: '',

@@ -1,4 +1,4 @@
-/* Queries of functions, libraries that the program loads itself, and variables on the device. */
+/* Attributes and occupancy of functions, libraries that the program loads itself, and variables on the device. */
 #include "runtime.h"
 
 #include <pthread.h>

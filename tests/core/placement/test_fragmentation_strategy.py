@@ -38,7 +38,7 @@ def test_placement_avoids_an_unusable_rest() -> None:
         place_client(placement, f"t{number}", share=0.6 if number % 2 else 0.4)
         placement.remove(f"t{number}")
     place_client(placement, "a", share=0.4)
-    assert place_client(placement, "b", share=0.3) == ("d1",), "beside a, an unusable 0.3 would be left"
+    assert place_client(placement, "b", share=0.3) == ("d1",), "on the device of a, an unusable 0.3 would be left"
 
 
 @settings(deadline=None, max_examples=tier.strength(30, 600))

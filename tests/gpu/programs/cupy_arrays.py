@@ -28,7 +28,7 @@ ordered = cupy.cuda.MemoryAsyncPool()  # memory of cuMemAllocAsync
 
 
 def hold(size: int) -> None:
-    """Allocate memory beside the arrays, so that two programs do not fit together."""
+    """Allocate additional memory, so that two programs do not fit together."""
     global ballast
     ballast = cupy.ones(size // 4, dtype=cupy.float32)
     cupy.cuda.Device().synchronize()

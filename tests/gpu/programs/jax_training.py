@@ -29,7 +29,7 @@ def train(weights: Any, data: Any) -> Any:
 
 
 def hold(size: int) -> None:
-    """Allocate memory beside the model, so that two programs do not fit together."""
+    """Allocate additional memory, so that two programs do not fit together."""
     global ballast
     ballast = jax.block_until_ready(jnp.ones(size // 4, dtype=jnp.float32))
 

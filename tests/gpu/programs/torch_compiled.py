@@ -22,7 +22,7 @@ ballast = torch.empty(0)
 
 
 def hold(size: int) -> None:
-    """Allocate memory beside the model, so that two programs do not fit together."""
+    """Allocate additional memory, so that two programs do not fit together."""
     global ballast
     ballast = torch.ones(size // 4, device="cuda")
 

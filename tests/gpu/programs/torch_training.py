@@ -49,7 +49,7 @@ graph, captured_loss = _captured()
 
 
 def hold(size: int) -> None:
-    """Allocate memory beside the model, so that two programs do not fit together."""
+    """Allocate additional memory, so that two programs do not fit together."""
     global ballast
     ballast = torch.ones(size // 4, device="cuda")
 

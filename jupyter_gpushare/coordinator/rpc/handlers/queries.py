@@ -1,4 +1,4 @@
-"""Queries: snapshots, history, waits, inspections of processes, and usage."""
+"""Queries: snapshots, subscriptions, history, waits, inspections of processes, and usage."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Fair(VirtualClocks):
         """Return the seconds of a contended turn: a part of a round, by the client's weight.
 
         A round is so long that the shorter turn of a pair is at least the shortest turn and pays for its switch. Two
-        clients that alternate get their fractions from the lengths of their turns alone.
+        clients that alternate get their fractions only from the lengths of their turns.
         """
         own_weight = self.weight(client)
         other_weight = self.weight(other) if other else own_weight

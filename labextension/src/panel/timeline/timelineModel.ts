@@ -48,9 +48,7 @@ export class TimelineModel {
   constructor(
     private readonly _history: HistoryModel,
     private readonly _settings: SettingsModel
-  ) {
-    _settings.changed.connect(() => this.update());
-  }
+  ) {}
 
   readonly changed = new Signal<this, void>(this);
 
@@ -76,7 +74,7 @@ export class TimelineModel {
   }
 
   /**
-   * Update the view from the history.
+   * Update the view from the history and the settings.
    *
    * @param clients - clients with a lane, in the order of lanes
    */
