@@ -49,6 +49,13 @@ void shortage_begin_for_turn(uint64_t bytes);           /* the first call of the
 void shortage_end_for_turn(void);
 void shortage_after_fork(void);
 
+/* --- room.c --- */
+
+bool room_release_freed(void); /* under residency_lock; false: the program has freed no memory that is still there */
+/* For a call of the driver that takes memory which no allocation shows, as a new context does. True: the caller makes the
+ * call again. False: *result is the result for the program. residency_lock is not held. */
+bool room_make(struct shortage *shortage, CUresult *result);
+
 /* --- transfer_streams.c: all under residency_lock, which nests only in start_lock --- */
 
 extern pthread_mutex_t residency_lock;

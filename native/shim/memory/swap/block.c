@@ -58,14 +58,6 @@ static bool is_ordinary(const CUmemAllocationProp *properties) {
     return !properties->handle_types && !properties->rdma && !properties->compression;
 }
 
-/* False: the program has freed no memory that is still on the device. */
-static bool release_freed_memory(void) {
-    pthread_mutex_unlock(&residency_lock);
-    bool some = deferred_drain();
-    pthread_mutex_lock(&residency_lock);
-    return some;
-}
-
 /* Only a client that has its turn takes room on the device. Memory that the driver may refuse for other reasons waits for
  * the turn, so that the program gets the refusal. */
 static CUresult create_physical(struct block *block, uint64_t wanted) {
@@ -86,7 +78,7 @@ static CUresult create_physical(struct block *block, uint64_t wanted) {
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             break;
         block->handle = 0;
-        if (!release_freed_memory())
+        if (!room_release_freed())
             result = shortage_wait(&room, wanted);
     }
     shortage_end(&room);

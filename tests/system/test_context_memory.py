@@ -1,0 +1,40 @@
+"""Tests of contexts that take a part of a device of 1 GiB, beside clients whose memory fills the device."""
+
+from __future__ import annotations
+
+import pytest
+
+from .system_host import MIB, WAIT, GpuProgram, SystemHost
+
+CONTEXT_MIB = 100
+FILL = """
+def fill(size, value):
+    status, array = cuda.alloc(size)
+    return [status, array, status or cuda.launch('fill_f32', array, float(value), size // 4) or cuda.cuCtxSynchronize()]
+"""
+
+
+@pytest.fixture
+def large_context_host(host: SystemHost, monkeypatch: pytest.MonkeyPatch) -> SystemHost:
+    host.memory = 1 << 30
+    config = host.folder / "machine.conf"
+    config.write_text(f"[device]\nmemory = 1 GiB\ncontext_memory = {CONTEXT_MIB} MiB\nmodule_memory = 4 MiB\n")
+    monkeypatch.setenv("GPUSHARE_SIM_CONFIG", str(config))
+    (host.folder / "config" / "jupyter_gpushare_config.py").write_text("")
+    host.start_coordinator(GPUSHARE_SIM_CONFIG=str(config))
+    return host
+
+
+def program(host: SystemHost, client: str, mode: str = "swap") -> GpuProgram:
+    made = host.program(client, GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_CONFIG=str(host.folder / "machine.conf"))
+    made.run(FILL)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["swap", "unified"])
+def test_a_client_gets_a_context_on_a_full_device(large_context_host: SystemHost, mode: str) -> None:
+    """The memory of the first client, which is idle, leaves as far as the second client needs room."""
+    one = program(large_context_host, "one")
+    assert one.run(f"fill({910 * MIB}, 7)[::2]", 3 * WAIT) == [0, 0]
+    two = program(large_context_host, "two", mode)
+    assert two.run(f"fill({600 * MIB}, 5)[::2]", 3 * WAIT) == [0, 0]
