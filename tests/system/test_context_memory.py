@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .system_host import MIB, WAIT, GpuProgram, SystemHost
+from .system_host import MIB, WAIT, GpuProgram, SystemHost, wait_until
 
-CONTEXT_MIB = 100
+CONTEXT_MIB, MODULE_MIB = 100, 4
 FILL = """
 def fill(size, value):
     status, array = cuda.alloc(size)
@@ -18,7 +18,9 @@ def fill(size, value):
 def large_context_host(host: SystemHost, monkeypatch: pytest.MonkeyPatch) -> SystemHost:
     host.memory = 1 << 30
     config = host.folder / "machine.conf"
-    config.write_text(f"[device]\nmemory = 1 GiB\ncontext_memory = {CONTEXT_MIB} MiB\nmodule_memory = 4 MiB\n")
+    config.write_text(
+        f"[device]\nmemory = 1 GiB\ncontext_memory = {CONTEXT_MIB} MiB\nmodule_memory = {MODULE_MIB} MiB\n"
+    )
     monkeypatch.setenv("GPUSHARE_SIM_CONFIG", str(config))
     (host.folder / "config" / "jupyter_gpushare_config.py").write_text("")
     host.start_coordinator(GPUSHARE_SIM_CONFIG=str(config))
@@ -38,3 +40,13 @@ def test_a_client_gets_a_context_on_a_full_device(large_context_host: SystemHost
     assert one.run(f"fill({910 * MIB}, 7)[::2]", 3 * WAIT) == [0, 0]
     two = program(large_context_host, "two", mode)
     assert two.run(f"fill({600 * MIB}, 5)[::2]", 3 * WAIT) == [0, 0]
+
+
+def test_context_memory_is_reported(large_context_host: SystemHost) -> None:
+    one, two = (program(large_context_host, name) for name in ("one", "two"))
+    taken = (CONTEXT_MIB + MODULE_MIB) * MIB
+    wait_until(lambda: [client["context_memory"] for client in large_context_host.clients().values()] == [taken] * 2)
+    assert one.run(f"fill({500 * MIB}, 7)[::2]", 3 * WAIT) == [0, 0]
+    wait_until(lambda: large_context_host.page(two)["context_bytes"] == 2 * taken)
+    assert "for contexts and code of all clients" in large_context_host.command("doctor", "--pid", str(one.pid)).stdout
+    assert large_context_host.clients()["one"]["allocated"] == 500 * MIB
