@@ -7,6 +7,7 @@ import pytest
 from .system_host import MIB, WAIT, GpuProgram, SystemHost, wait_until
 
 CONTEXT_MIB, MODULE_MIB = 100, 4
+OUT_OF_MEMORY = 2
 FILL = """
 def fill(size, value):
     status, array = cuda.alloc(size)
@@ -50,3 +51,19 @@ def test_context_memory_is_reported(large_context_host: SystemHost) -> None:
     wait_until(lambda: large_context_host.page(two)["context_bytes"] == 2 * taken)
     assert "for contexts and code of all clients" in large_context_host.command("doctor", "--pid", str(one.pid)).stdout
     assert large_context_host.clients()["one"]["allocated"] == 500 * MIB
+
+
+def test_a_client_near_the_bound_has_its_turns_beside_contexts(large_context_host: SystemHost) -> None:
+    """The bound is 1 GiB less two contexts with their modules, and less 16 MiB."""
+    one, two = (program(large_context_host, name) for name in ("one", "two"))
+    taken = 2 * (CONTEXT_MIB + MODULE_MIB)
+    wait_until(lambda: large_context_host.page(one)["context_bytes"] == taken * MIB)
+    bound = 1024 - taken - 16
+    assert one.run(f"cuda.alloc({bound + 2} << 20)[0]") == OUT_OF_MEMORY
+    for _ in range(2):
+        one.run(f"first = fill({bound // 2 * MIB}, 3); second = fill({bound // 2 * MIB}, 4)", 3 * WAIT)
+        assert one.run("first[::2], second[::2]") == [[0, 0], [0, 0]]
+        two.run(f"other = fill({600 * MIB}, 5)", 3 * WAIT)
+        assert two.run("other[::2]") == [0, 0]
+        assert one.run("cuda.free(first[1]), cuda.free(second[1]), cuda.spin()", 3 * WAIT) == [0, 0, 0]
+        assert two.run("cuda.free(other[1])") == 0
