@@ -183,6 +183,8 @@ def _limits(control: dict[str, int]) -> Iterator[str]:
     )
     if control["memory_backing"] != pages.UNKNOWN:
         yield f"{format_size(control['memory_backing'])} can be backed by devices and host"
+    if control["context_bytes"]:
+        yield f"{format_size(control['context_bytes'])} of the device for contexts and code of all clients"
     if control["resident_target"] != pages.UNKNOWN:
         yield f"{format_size(control['resident_target'])} may stay on the device"
     if control["evicted_limit"] != pages.UNKNOWN:

@@ -37,6 +37,8 @@ CUresult alloc_async(CUstream fallback, CUdeviceptr *address, size_t bytes, stru
 CUresult launch_command(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
                         void **params, void **extra, struct sim_command *command);
 
+/* module.c; sim.lock is held */
+CUresult module_charge_context(struct sim_context *context); /* the libraries of the process */
 void module_unload_context(struct sim_context *context);
 
 #endif

@@ -78,22 +78,6 @@ CUresult context_new(int device, unsigned flags, struct sim_context **out) {
     return CUDA_SUCCESS;
 }
 
-static CUresult context_open(int device, unsigned flags, int is_primary, struct sim_context **out) {
-    const struct sim_device_params *params = &sim.params.device[device];
-    uint64_t evicted = 0;
-    if (machine_charge(sim.machine, device, sim.slot, params->context_memory, &evicted))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = context_new(device, flags, out);
-    if (result) {
-        machine_discharge(sim.machine, device, sim.slot, params->context_memory);
-        return result;
-    }
-    (*out)->is_primary = is_primary;
-    (*out)->next = sim.contexts;
-    sim.contexts = *out;
-    return CUDA_SUCCESS;
-}
-
 static void close_streams(struct sim_context *context) {
     pthread_mutex_lock(&context->lock);
     struct sim_stream *streams = context->streams;
@@ -105,6 +89,28 @@ static void close_streams(struct sim_context *context) {
         stream_close(streams, 1);
         streams = next;
     }
+}
+
+static CUresult context_open(int device, unsigned flags, int is_primary, struct sim_context **out) {
+    const struct sim_device_params *params = &sim.params.device[device];
+    uint64_t evicted = 0;
+    if (machine_charge(sim.machine, device, sim.slot, params->context_memory, &evicted))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = context_new(device, flags, out);
+    if (!result && (result = module_charge_context(*out))) {
+        (*out)->magic = 0;
+        close_streams(*out);
+        object_put(*out, MAGIC_CONTEXT);
+    }
+    if (result) {
+        *out = NULL;
+        machine_discharge(sim.machine, device, sim.slot, params->context_memory);
+        return result;
+    }
+    (*out)->is_primary = is_primary;
+    (*out)->next = sim.contexts;
+    sim.contexts = *out;
+    return CUDA_SUCCESS;
 }
 
 /* sim.lock is held, and released while the work in flight ends. */

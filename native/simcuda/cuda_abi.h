@@ -8,6 +8,7 @@
 #define CUstream_st sim_stream
 #define CUevent_st sim_event
 #define CUfunc_st sim_function
+#define CUmod_st sim_module
 #define CUgraph_st sim_graph
 #define CUgraphNode_st sim_command
 #define CUgraphExec_st sim_graph_exec
@@ -19,7 +20,6 @@
 
 #define SIM_DRIVER_VERSION 13000
 
-typedef struct sim_module *CUmodule;
 typedef struct CUuserObject_st *CUuserObject;
 typedef void *CUlogsCallbackHandle;
 typedef struct {

@@ -26,7 +26,7 @@ struct machine_process {
 
 /* One process on one device. */
 struct machine_share {
-    uint64_t plain;     /* bytes of ordinary allocations and contexts */
+    uint64_t plain;     /* bytes of ordinary allocations, contexts and modules */
     uint64_t consumed;  /* device time consumed so far */
     uint64_t need;      /* consumed value at which all modelled work is done */
     uint32_t active;    /* streams with work on the device */

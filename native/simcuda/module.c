@@ -19,6 +19,7 @@ struct sim_global {
 
 static struct sim_module *modules; /* guarded by modules_lock */
 static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned libraries; /* guarded by sim.lock: each takes memory in each context */
 
 static int module_is_valid(CUmodule module) {
     return sim_is_object(module) && module->magic == MAGIC_MODULE;
@@ -46,6 +47,59 @@ static struct sim_function *add_function(struct sim_module *module, const struct
     function->magic = MAGIC_FUNCTION;
     return function;
 }
+
+/* CUDA programming guide, "Lazy Loading": with CUDA_MODULE_LOADING=LAZY a module takes memory for a function when the
+ * program gets the function. Libraries are loaded at once here in either mode. */
+static int is_lazy(void) {
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    return mode && strcmp(mode, "LAZY") == 0;
+}
+
+static int charge(const struct sim_context *context, uint64_t count) {
+    uint64_t evicted = 0, bytes = count * sim.params.device[context->device].module_memory;
+    return bytes ? machine_charge(sim.machine, context->device, sim.slot, bytes, &evicted) : 0;
+}
+
+static void discharge(const struct sim_context *context, uint64_t count) {
+    uint64_t bytes = count * sim.params.device[context->device].module_memory;
+    if (bytes)
+        machine_discharge(sim.machine, context->device, sim.slot, bytes);
+}
+
+CUresult module_charge_context(struct sim_context *context) {
+    return charge(context, libraries) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static CUresult charge_module(struct sim_module *module) {
+    if (!module->is_charged && module->context && charge(module->context, 1))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    module->is_charged = 1;
+    return CUDA_SUCCESS;
+}
+
+/* Documentation of cuLibraryLoadData: a library is loaded into all contexts, present and future. */
+static CUresult charge_library(struct sim_module *library) {
+    pthread_mutex_lock(&sim.lock);
+    struct sim_context *context = sim.contexts;
+    while (context && charge(context, 1) == 0)
+        context = context->next;
+    for (struct sim_context *charged = sim.contexts; context && charged != context; charged = charged->next)
+        discharge(charged, 1);
+    library->is_charged = !context;
+    libraries += !context;
+    pthread_mutex_unlock(&sim.lock);
+    return context ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static void discharge_library(const struct sim_module *library) {
+    pthread_mutex_lock(&sim.lock);
+    for (struct sim_context *context = sim.contexts; context && library->is_charged; context = context->next)
+        discharge(context, 1);
+    libraries -= library->is_charged != 0;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+static void unload(struct sim_module *module);
 
 static CUresult load(struct sim_context *context, const char *image, CUmodule *out) {
     if (!image || !out)
@@ -77,6 +131,11 @@ static CUresult load(struct sim_context *context, const char *image, CUmodule *o
         global->next = module->globals;
         module->globals = global;
     }
+    CUresult result = !module->context ? charge_library(module) : is_lazy() ? CUDA_SUCCESS : charge_module(module);
+    if (result) {
+        unload(module);
+        return result;
+    }
     module->magic = MAGIC_MODULE;
     pthread_mutex_lock(&modules_lock);
     module->next = modules;
@@ -88,6 +147,8 @@ static CUresult load(struct sim_context *context, const char *image, CUmodule *o
 
 static void unload(struct sim_module *module) {
     module->magic = 0;
+    if (module->is_charged && module->context)
+        discharge(module->context, 1);
     while (module->functions) {
         struct sim_function *next = module->functions->next;
         object_put(module->functions, MAGIC_FUNCTION);
@@ -126,6 +187,7 @@ void module_unload_context(struct sim_context *context) {
         }
     }
     pthread_mutex_unlock(&modules_lock);
+    discharge(context, libraries);
 }
 
 static CUresult load_file(struct sim_context *context, const char *path, CUmodule *out) {
@@ -182,6 +244,8 @@ CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!out || !name)
         return CUDA_ERROR_INVALID_VALUE;
+    if (charge_module(module))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     for (struct sim_function *function = module->functions; function; function = function->next)
         if (strcmp(function->name, name) == 0)
             return *out = function, CUDA_SUCCESS;
@@ -226,7 +290,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule modu
 
 CUresult cuModuleGetLoadingMode(int *mode) {
     SIM_ENTER();
-    *mode = 1; /* eager */
+    *mode = is_lazy() ? 2 : 1;
     return CUDA_SUCCESS;
 }
 
@@ -248,6 +312,7 @@ CUresult cuLibraryUnload(CUmodule library) {
     SIM_ENTER();
     if (!module_is_valid(library))
         return CUDA_ERROR_INVALID_HANDLE;
+    discharge_library(library);
     unlink_and_unload(library);
     return CUDA_SUCCESS;
 }

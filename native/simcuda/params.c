@@ -101,6 +101,8 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
         return device->memory = (uint64_t)number, number >= 4194304 ? 0 : -1;
     if (strcmp(key, "context_memory") == 0)
         return device->context_memory = (uint64_t)number, 0;
+    if (strcmp(key, "module_memory") == 0)
+        return device->module_memory = (uint64_t)number, 0;
     if (strcmp(key, "multiprocessors") == 0)
         return number >= 1 && number <= 1e6 ? (device->multiprocessors = (int)number, 0) : -1;
     if (number <= 0)

@@ -7,12 +7,13 @@
 
 #define SIM_MAX_DEVICES 16
 #define SIM_PATH 256
-#define SIM_LAYOUT 2 /* of the shared file; part of its default name, so that versions use different files */
+#define SIM_LAYOUT 3 /* of the shared file; part of its default name, so that versions use different files */
 
 struct sim_device_params {
     char name[96];
     uint64_t memory;         /* bytes */
     uint64_t context_memory; /* bytes that each context takes */
+    uint64_t module_memory;  /* bytes that each loaded module takes */
     double h2d, d2h;         /* bandwidth of the link: prefetch, eviction, copies of pinned memory; bytes per second */
     double pageable_h2d, pageable_d2h; /* of copies of other host memory */
     double fault;                      /* of migration by page faults */

@@ -200,6 +200,7 @@ struct sim_function {
 struct sim_module {
     uint32_t magic;
     struct sim_context *context; /* NULL: a library, usable in every context */
+    int is_charged;              /* it takes module_memory, a library in each context */
     struct sim_function *functions;
     struct sim_global *globals;
     struct sim_module *next;

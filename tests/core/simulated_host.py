@@ -198,10 +198,11 @@ class SimulatedHost:
         unmovable: int = 0,
         unmet_bytes: int = 0,
         unbacked: int = 0,
+        context: int = 0,
     ) -> list[cmd.Command]:
         """Report the client's memory. All of it is on the device unless `resident` is given."""
         there = allocated if resident is None else resident
-        return self.handle_event(ev.MemoryReported(client, allocated, there, unmovable, unmet_bytes, unbacked))
+        return self.handle_event(ev.MemoryReported(client, allocated, there, unmovable, unmet_bytes, unbacked, context))
 
     def report_idle(self, process: SimulatedProcess) -> None:
         self.handle_event(ev.ProcessIdle(process.number))

@@ -146,6 +146,14 @@ def test_resident_quota_applies_under_contention(host: SimulatedHost) -> None:
     assert sent(host) == {"a": GIB // 4}
 
 
+def test_resident_quota_counts_no_context_memory(host: SimulatedHost) -> None:
+    host.add_device("d")
+    host.start_client("a", resident=GIB // 4)
+    host.report_memory("a", 5 * GIB // 8, unmovable=GIB // 8, context=GIB // 8)
+    host.wait_at_gate(host.add_process("b"))
+    assert sent(host) == {"a": GIB // 4 + GIB // 8}
+
+
 def test_resident_quota_does_not_apply_while_only_the_client_itself_is_deferred(host: SimulatedHost) -> None:
     """A client that has reached its limit waits for its next turn, and nothing else waits for the device."""
     host.add_device("d")

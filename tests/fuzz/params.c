@@ -17,7 +17,8 @@ static void check(const struct sim_params *params) {
     for (int i = 0; i < params->devices; i++) {
         const struct sim_device_params *device = &params->device[i];
         must(memchr(device->name, 0, sizeof device->name) != NULL);
-        must(device->memory >= 4 << 20 && device->memory < 1ull << 62 && device->context_memory < 1ull << 62);
+        must(device->memory >= 4 << 20 && device->memory < 1ull << 62 && device->context_memory < 1ull << 62 &&
+             device->module_memory < 1ull << 62);
         must(device->h2d > 0 && device->d2h > 0 && device->fault > 0 && device->bandwidth > 0 && device->flops > 0);
         must(device->multiprocessors >= 1);
     }

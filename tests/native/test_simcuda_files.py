@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..driver_facts.harness import MIB, MS, Cuda, environment, running_process
+from ..driver_facts.harness import MIB, MS, PTX, Cuda, environment, running_process
 from . import simlog
 from .test_simcuda_multiprocess import FAST, read_line, send
 
@@ -142,6 +142,29 @@ def test_parameters_of_several_devices(tmp_path: Path) -> None:
         total, name, info = json.loads(read_line(process))
     assert total == [64 * MIB, 3 << 30] and name == "Big"
     assert info == [48 * MIB, 64 * MIB]
+
+
+def modules_and_libraries(cuda: Cuda) -> None:
+    image = PTX.read_bytes() + b"\0"
+    free = [cuda.cuMemGetInfo()[0]]
+    library = cuda.cuLibraryLoadData(image, None, None, 0, None, None, 0)
+    free.append(cuda.cuMemGetInfo()[0])
+    context = cuda.cuCtxCreate(None, 0, cuda.device)  # with the library
+    cuda.cuModuleLoadData(image)
+    free.append(cuda.cuMemGetInfo()[0])
+    cuda.cuLibraryUnload(library)
+    free.append(cuda.cuMemGetInfo()[0])
+    cuda.cuCtxDestroy(context)
+    cuda.cuCtxSetCurrent(cuda.context)
+    free.append(cuda.cuMemGetInfo()[0])
+    send(json.dumps([size // MIB for size in free]))
+
+
+def test_modules_and_libraries_take_memory_until_their_end(tmp_path: Path) -> None:
+    (tmp_path / "machine.conf").write_text("[device]\nmemory = 64 MiB\ncontext_memory = 8 MiB\nmodule_memory = 3 MiB\n")
+    variables = environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
+    with running_process(modules_and_libraries, variables) as process:
+        assert json.loads(read_line(process)) == [53, 50, 36, 42, 53]
 
 
 def test_the_shared_file_is_private_and_a_readable_one_is_refused(tmp_path: Path) -> None:

@@ -56,6 +56,11 @@ class ClientRuntime:
             sum(p.allocated for p in parts), sum(p.resident for p in parts), sum(p.unmovable for p in parts)
         )
 
+    @property
+    def context_memory(self) -> int:
+        """Context memory of all processes, as far as it is known."""
+        return sum(handle.context_memory.bytes for handle in self.processes.values())
+
     def set_permit(self, permit: Permit) -> None:
         """Write a permit to the page of each process.
 
@@ -82,14 +87,18 @@ class ClientRuntime:
         )
 
     def set_resident_target(self, target: int | None) -> None:
-        """Divide the client's resident target in bytes among its processes, in proportion to their resident memory."""
+        """Divide the client's resident target in bytes among its processes, in proportion to their resident memory.
+
+        The target includes context memory, and the targets of processes do not.
+        """
         self._resident_target = target
         resident = {handle: handle.memory_use.resident for handle in self.processes.values()}
         total = sum(resident.values())
         for handle, size in resident.items():
             process_target = pages.UNKNOWN
             if target is not None:
-                process_target = target * size // total if total else target
+                allocations = max(0, target - self.context_memory)
+                process_target = allocations * size // total if total else allocations
             if handle.page.control.resident_target != process_target:
                 handle.page.control.resident_target = process_target
                 if handle.last_turn.phase == pages.OUT:
@@ -235,11 +244,14 @@ class ClientRuntime:
             control.window_ns = int(traits.inflight_window * 1e9)
             control.exempt_ns = int(traits.exempt_launches * 1e9)
 
-    def write_levels(self, now_ns: int, backing: int | None, position: int, expected_wait: float | None) -> None:
+    def write_levels(
+        self, now_ns: int, backing: int | None, context_bytes: int, position: int, expected_wait: float | None
+    ) -> None:
         """Write the levels that change every second."""
         for handle in self.processes.values():
             control = handle.page.control
             control.heartbeat_ns = now_ns
             control.memory_backing = pages.UNKNOWN if backing is None else backing
+            control.context_bytes = context_bytes
             control.queue_position = position
             control.expected_wait_ns = int((expected_wait or 0) * 1e9)

@@ -8,6 +8,7 @@ from ...wire import page as pages
 from ...wire.messages import DOORBELL, Hello
 from ..transport.connection import Connection
 from . import quota_codec
+from .context_memory import ContextMemory
 from .process_counters import WorkCounters
 
 MAX_BYTES = 1 << 50  # upper bound of sizes in a report, because a process may write any value there
@@ -25,6 +26,7 @@ class ProcessHandle:
         self.last_turn = pages.Turn()  # as of `sampled_at`
         self.last_levels = (False, False, int(page.report.restored))  # idle, evicting, number of restores
         self.sampled_at = 0.0
+        self.context_memory = ContextMemory()
         self._unmet_request_seq = 0
         self._refused_entries = 0  # at the last write of a permit or the last `was_refused_entry`
         self._permit = pages.Permit()
@@ -60,6 +62,11 @@ class ProcessHandle:
         allocated = self.allocated
         resident = min(int(report.resident), allocated)
         return MemoryUse(allocated, resident, min(int(report.unmovable), resident))
+
+    def sample_context_memory(self, driver_bytes: int | None) -> None:
+        """Take a sample of the bytes of the process on its devices by the driver's account; None: unknown."""
+        if driver_bytes is not None and (self.is_resident_exact or not self.allocated):
+            self.context_memory.sample(driver_bytes, self.memory_use.resident)
 
     @property
     def memory_mode(self) -> str:

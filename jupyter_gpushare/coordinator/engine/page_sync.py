@@ -98,10 +98,15 @@ class PageSync:
         if unmet > client.unmet_bytes and not for_shortage:
             return
         unbacked = self._host_backing.of_client(runtime.client_id).unbacked_bytes(use)
-        use = MemoryUse(use.allocated, use.resident, use.unmovable + unbacked, unbacked)
+        context = runtime.context_memory
+        use = MemoryUse(
+            use.allocated + context, use.resident + context, use.unmovable + unbacked + context, unbacked, context
+        )
         if (client.memory_use, client.unmet_bytes) != (use, unmet):
             self._dispatch(
-                ev.MemoryReported(runtime.client_id, use.allocated, use.resident, use.unmovable, unmet, unbacked)
+                ev.MemoryReported(
+                    runtime.client_id, use.allocated, use.resident, use.unmovable, unmet, unbacked, context
+                )
             )
 
     def update_estimates(self, now: float) -> None:
@@ -130,5 +135,7 @@ class PageSync:
         """Write the heartbeat and the last estimates to the client's pages."""
         position, wait = self._wait_positions.get(runtime.client_id, (0, 0.0))
         backing = self._host_backing.of_client(runtime.client_id)
-        runtime.write_levels(int(self._state.now * 1e9), backing.allocatable, position, wait)
+        devices = self._state.client(runtime).device_bindings
+        context = max((device.context for device in devices), default=0)
+        runtime.write_levels(int(self._state.now * 1e9), backing.allocatable, context, position, wait)
         runtime.set_max_evicted(backing.max_evicted)

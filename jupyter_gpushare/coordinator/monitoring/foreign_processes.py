@@ -1,8 +1,8 @@
-"""Foreign processes, which use memory and time of devices and belong to no client."""
+"""Samples of the processes on devices: foreign processes, which belong to no client, and the memory of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...core.state.model import Device
@@ -13,21 +13,28 @@ from ..host.user_database import process_user
 
 
 class ForeignProcesses:
-    """Foreign processes of each device, sampled once a second."""
+    """Foreign processes of each device, sampled once a second.
+
+    The driver's figures for the processes of clients show their context memory.
+    """
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
         self._by_device: dict[str, list[dict[str, Any]]] = {}
 
-    def sample(self, known: Mapping[str, Device], handles: Iterable[ProcessHandle]) -> None:
+    def sample(self, known: Mapping[str, Device], handles: Collection[ProcessHandle]) -> None:
         simulated = any(device.info.simulated for device in known.values())
         simulated_processes = simulated_driver.processes() if simulated else {}
         client_pids = {(uuid, handle.connection.pid) for handle in handles for uuid in handle.devices}
         self._by_device = {}
+        all_present: dict[str, Mapping[int, int | None]] = {}
         for uuid, device in known.items():
             present = simulated_processes.get(uuid, {}) if device.info.simulated else self._nvml.processes(uuid)
             if present:
+                all_present[uuid] = present
                 self._by_device[uuid] = find_foreign(present, {pid for other, pid in client_pids if other == uuid})
+        for handle in handles:
+            handle.sample_context_memory(_driver_bytes(handle, all_present))
 
     def on_device(self, uuid: str) -> list[dict[str, Any]]:
         """Return a field of a device in the snapshot: `pid`, `user` and `memory` (bytes) of each, null if unknown."""
@@ -48,3 +55,10 @@ def find_foreign(present: Mapping[int, int | None], client_pids: set[int]) -> li
     unknown = [pid for pid in present if pid not in client_pids and process_user(pid) is None]
     missing = len(client_pids - present.keys())
     return foreign + [{"pid": None, "user": None, "memory": None} for _ in unknown[missing:]]
+
+
+def _driver_bytes(handle: ProcessHandle, present: Mapping[str, Mapping[int, int | None]]) -> int | None:
+    """Return the bytes of a process on all of its devices by the driver's account, or None if unknown."""
+    pid = handle.connection.pid
+    sizes = [present[uuid][pid] for uuid in handle.devices if pid in present.get(uuid, {})]
+    return sum(size for size in sizes if size is not None) if sizes and None not in sizes else None

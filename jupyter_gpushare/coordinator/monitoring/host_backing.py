@@ -208,8 +208,9 @@ def _largest_needs(device: Device) -> list[tuple[int, Client]]:
 
 
 def _room_without_unmovable(device: Device, client: Client) -> int:
-    """Return the bytes of the device without unmovable memory of others."""
-    return device.info.memory - (device.unmovable - client.memory_per_device.unmovable)
+    """Return the bytes of the device without context memory and without unmovable memory of others."""
+    own = client.memory_per_device.unmovable - client.memory_per_device.context
+    return device.info.memory - (device.unmovable - own)
 
 
 def _sum_over_devices(client: Client, room: Callable[[Device, Client], int]) -> int:

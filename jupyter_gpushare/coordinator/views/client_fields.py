@@ -59,7 +59,7 @@ def _state(client: Client, forecast: IdleForecast | None, now: float) -> str:
         return "idle_warned"
     if client.evicted_by_policy:
         return "idle_evicted"
-    return "idle_warned" if warned and client.memory_use.resident else IDLE
+    return "idle_warned" if warned and client.memory_use.has_resident_allocations else IDLE
 
 
 def idle_fields(client: Client, forecast: IdleForecast | None) -> dict[str, Any]:
@@ -94,8 +94,9 @@ def _idle_note(client: Client, forecast: IdleForecast) -> str:
         return ": it is about to be suspended, until its next cell or GPU call"
     if client.evicted_by_policy:
         return ": its memory has left the GPU and comes back with its next turn"
-    if forecast.is_warning_due and client.memory_use.resident:
-        return f", with {format_size(client.memory_use.resident)} of the GPU's memory: free what is not needed"
+    if forecast.is_warning_due and client.memory_use.has_resident_allocations:
+        allocations = client.memory_use.resident - client.memory_use.context
+        return f", with {format_size(allocations)} of the GPU's memory: free what is not needed"
     return ""
 
 

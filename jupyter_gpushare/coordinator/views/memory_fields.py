@@ -22,6 +22,7 @@ def memory_fields(client: Client, backing: HostBacking) -> dict[str, Any]:
         "memory_backing": backing.allocatable,
         "max_evicted": backing.max_evicted,
         "unbacked": client.memory_use.unbacked,
+        "context_memory": client.memory_use.context,
         "cgroup": backing.cgroup or None,
         "cgroup_is_known": backing.is_known,
         "wait_reason": wait_reason(client),

@@ -107,7 +107,9 @@ class ProcessEventHandlers:
     def _on_memory_reported(self, event: ev.MemoryReported, now: float) -> None:
         client = self._registry.client(event.client)
         client.unmet_bytes = event.unmet_bytes
-        self._table.set_memory_use(client, MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked))
+        self._table.set_memory_use(
+            client, MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked, event.context)
+        )
         self._table.mark_dirty(client)
 
     def _on_process_idle(self, event: ev.ProcessIdle, now: float) -> None:

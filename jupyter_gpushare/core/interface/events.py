@@ -155,6 +155,7 @@ class MemoryReported:
     """The client's device memory in bytes: allocated, resident, and the unmovable part of the resident memory.
 
     `unbacked`: the part of the unmovable memory that stays only because the host has no memory for it.
+    `context`: the part of the unmovable memory that is context memory.
     `unmet_bytes`: the bytes that the client asked for and did not get, because the device is full; 0: the client has
     no such request.
     """
@@ -165,6 +166,7 @@ class MemoryReported:
     unmovable: int = 0
     unmet_bytes: int = 0
     unbacked: int = 0
+    context: int = 0
 
 
 @dataclass(frozen=True)

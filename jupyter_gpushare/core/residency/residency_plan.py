@@ -187,6 +187,7 @@ class ResidencyPlanner:
             leaves = client.suspended or client.evicted
             bound = 0 if leaves else client.quota.resident
             if bound is not None and (leaves or device.queue.has_others(client)):
+                bound += client.memory_use.context
                 bound = max(bound // len(client.devices), client.memory_per_device.unmovable)
                 plan[client.id] = min(plan.get(client.id, bound), bound)
         return plan

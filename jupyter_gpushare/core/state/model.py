@@ -27,12 +27,14 @@ class MemoryUse:
     """Bytes of device memory: allocated, the resident part of it, and the unmovable part of the resident memory.
 
     `unbacked` is the part of the unmovable memory that stays only because the host has no memory for it.
+    `context` is the context memory, another part of the unmovable memory, which no quota counts.
     """
 
     allocated: int = 0
     resident: int = 0
     unmovable: int = 0
     unbacked: int = 0
+    context: int = 0
 
     @property
     def movable(self) -> int:
@@ -42,6 +44,10 @@ class MemoryUse:
     @property
     def evicted_bytes(self) -> int:
         return self.allocated - self.resident
+
+    @property
+    def has_resident_allocations(self) -> bool:
+        return self.resident > self.context
 
 
 @dataclass(eq=False)
@@ -302,6 +308,7 @@ class Device:
     resident: int = 0  # the part of `allocated` that is on the device
     unmovable: int = 0  # the part of `resident` that cannot leave the device
     unbacked: int = 0  # the part of `unmovable` that cannot leave for lack of host memory
+    context: int = 0  # the part of `unmovable` that is context memory
     has_clients_short_of_room: bool = False  # such clients wait for the device
     prefetching_client: Client | None = None  # the waiting client whose memory comes back ahead of its turn
     measured_capacity: int | None = None  # bytes there when a running client found the device full; None: unknown

@@ -157,12 +157,14 @@ class GrantTable:
             memory_use.resident // count,
             memory_use.unmovable // count,
             memory_use.unbacked // count,
+            memory_use.context // count,
         )
         for device in client.device_bindings:
             device.allocated += per_device.allocated - client.memory_per_device.allocated
             device.resident += per_device.resident - client.memory_per_device.resident
             device.unmovable += per_device.unmovable - client.memory_per_device.unmovable
             device.unbacked += per_device.unbacked - client.memory_per_device.unbacked
+            device.context += per_device.context - client.memory_per_device.context
             device.memory_version += 1
         is_new = per_device.resident and not client.memory_per_device.resident
         client.memory_use, client.memory_per_device = memory_use, per_device

@@ -79,6 +79,8 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
         yield f"device {uuid} counts {device.unmovable} unmovable bytes, and its clients have another sum"
     if device.unbacked != sum(client.memory_per_device.unbacked for client in clients):
         yield f"device {uuid} counts {device.unbacked} unbacked bytes, and its clients have another sum"
+    if device.context != sum(client.memory_per_device.context for client in clients):
+        yield f"device {uuid} counts {device.context} bytes of context memory, and its clients have another sum"
     contenders = [client for client in clients if client.grant or client.waiting_since is not None]
     if device.contention.count != len(contenders):
         yield f"device {uuid} counts {device.contention.count} contenders, and has {len(contenders)}"

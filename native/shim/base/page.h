@@ -114,6 +114,7 @@ struct gpushare_control {
     uint64_t budget_rate;      /* bound of launches while colocated, units per second; 0 = none */
     uint64_t exempt_ns;        /* launches of functions that take less pass by a budget of blocks; 0 = none */
     uint64_t window_ns;        /* bound of unfinished GPU work while contended; 0 = none */
+    uint64_t context_bytes;    /* context memory of all clients on the client's fullest device; 0 = unknown */
     uint32_t budget_unit;      /* BLOCKS of launches, or TIME: nanoseconds of work on the device */
     uint32_t share_ppm;        /* quota: guaranteed fraction of time, parts per million */
     uint32_t limit_ppm;        /* quota: largest fraction of time, parts per million */
@@ -175,7 +176,7 @@ struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_control control;
-    uint64_t reserved_control[96];
+    uint64_t reserved_control[95];
     struct gpushare_report report;
 };
 

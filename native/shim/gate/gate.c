@@ -164,8 +164,11 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
                 gate_leave(thread);
                 continue;
             }
-            if (!has_cached_stream(thread, stream, word) && !residency_restore(word)) {
+            CUresult restored = has_cached_stream(thread, stream, word) ? CUDA_SUCCESS : residency_restore(word);
+            if (restored != CUDA_SUCCESS) {
                 gate_leave(thread);
+                if (restored == CUDA_ERROR_OUT_OF_MEMORY)
+                    return restored;
                 if (is_interrupted(thread, &shortage_since))
                     return CUDA_ERROR_OPERATING_SYSTEM;
                 continue;

@@ -115,19 +115,19 @@ CUresult hook_cuStreamWaitEvent(bool twin, CUstream stream, CUevent event, unsig
     } while (0)
 
 CUresult hook_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
-    SWITCH(REAL(cuCtxCreate)(context, flags, device));
+    SWITCH(CALL_WITH_ROOM(REAL(cuCtxCreate)(context, flags, device)));
 }
 
 CUresult hook_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
-    SWITCH(REAL(cuCtxCreate_v2)(context, flags, device));
+    SWITCH(CALL_WITH_ROOM(REAL(cuCtxCreate_v2)(context, flags, device)));
 }
 
 CUresult hook_cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
-    SWITCH(REAL(cuCtxCreate_v3)(context, affinity, count, flags, device));
+    SWITCH(CALL_WITH_ROOM(REAL(cuCtxCreate_v3)(context, affinity, count, flags, device)));
 }
 
 CUresult hook_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device) {
-    SWITCH(REAL(cuCtxCreate_v4)(context, parameters, flags, device));
+    SWITCH(CALL_WITH_ROOM(REAL(cuCtxCreate_v4)(context, parameters, flags, device)));
 }
 
 CUresult hook_cuCtxSetCurrent(CUcontext context) {

@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "gate/gate.h"
+#include "memory/memory.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -16,6 +17,24 @@ static inline CUresult hook_enter(struct thread *thread, CUstream stream) {
     if (unlikely(atomic_load(&shim.state) == SHIM_UNINITIALISED))
         shim_start();
     return gate_enter_slow(thread, stream);
+}
+
+/* Make a call that takes device memory which no allocation shows, as a new context does. A full device gets room by the
+ * eviction of other clients' memory, and the call is made again. */
+#define CALL_WITH_ROOM(call)                                                                                           \
+    ({                                                                                                                 \
+        struct shortage room = {0};                                                                                    \
+        CUresult result;                                                                                               \
+        do                                                                                                             \
+            result = (call);                                                                                           \
+        while (unlikely(result == CUDA_ERROR_OUT_OF_MEMORY || room.began) && can_wait_for_room() &&                    \
+               room_make(&room, &result));                                                                             \
+        result;                                                                                                        \
+    })
+
+/* A call inside another call of the program holds off the end of the turn. */
+static inline bool can_wait_for_room(void) {
+    return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE && !this_thread.depth;
 }
 
 extern void *const hook_wrappers[HOOK_COUNT]; /* wrappers.c; NULL: only used */

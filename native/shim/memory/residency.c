@@ -92,12 +92,45 @@ bool residency_is_mapped(void) {
     return !shim.mode || !shim.mode->is_mapped || shim.mode->is_mapped();
 }
 
-/* Memory that does not fit yet will fit later: other clients' memory leaves, now or after a request to the
- * coordinator. */
-bool residency_restore(uint32_t word) {
+/* A refusal of an earlier turn may no longer hold. */
+static void renew_shortage(uint32_t word) {
+    static _Atomic uint32_t requested_in;
+    if (atomic_exchange(&requested_in, word) != word)
+        shortage_end_for_turn();
+}
+
+/* Memory that does not fit yet may fit later: other clients' memory leaves, now or after a request to the coordinator, and
+ * programs end. */
+static CUresult wait_for_room(uint32_t word, uint64_t missing) {
+    uint64_t now = now_ns();
+    if (!short_since)
+        short_since = now;
+    renew_shortage(word);
+    if (now > short_since + MIN_SHORTAGE_NS)
+        shortage_begin_for_turn(missing);
+    if (now > short_since + MAX_SHORTAGE_NS && shortage_is_refused_for_turn(now)) {
+        shortage_end_for_turn();
+        log_message(LOG_ERROR,
+                    "%s of this program's memory have no room on the device, and no other client has memory there that "
+                    "can leave. So the call failed, and the program's data is unchanged. Free some memory, or see "
+                    "jupyter gpushare status.",
+                    size_text(missing).text);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (now > short_since + MAX_SHORTAGE_NS)
+        log_once(
+            LOG_ERROR,
+            "%s of this program's memory do not fit on the device now, so the program waits for room. Other clients or "
+            "processes hold the rest; see jupyter gpushare status.",
+            size_text(missing).text);
+    futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
+    return CUDA_ERROR_NOT_READY;
+}
+
+CUresult residency_restore(uint32_t word) {
     struct gpushare_page *page = the_page();
     if (!shim.mode || !shim.mode->restore)
-        return true;
+        return CUDA_SUCCESS;
     uint64_t restored_before = PAGE_LOAD(page->report.restored_bytes),
              missing_before = PAGE_LOAD(page->report.missing_bytes);
     bool all = shim.mode->restore(word);
@@ -110,23 +143,12 @@ bool residency_restore(uint32_t word) {
             PAGE_ADD(page->report.restored, 1);
             outbox_post(OUTBOX_CHANGED);
         }
-        return true;
+        return CUDA_SUCCESS;
     }
-    uint64_t missing = PAGE_LOAD(page->report.missing_bytes), now = now_ns();
+    uint64_t missing = PAGE_LOAD(page->report.missing_bytes);
     if (missing < missing_before)
-        return false; /* memory of other clients is leaving, so there is room for more by now */
-    if (!short_since)
-        short_since = now;
-    if (now > short_since + MIN_SHORTAGE_NS)
-        shortage_begin_for_turn(missing);
-    if (now > short_since + MAX_SHORTAGE_NS)
-        log_once(
-            LOG_ERROR,
-            "%s of this program's memory do not fit on the device now, so the program waits for room. Other clients or "
-            "processes hold the rest; see jupyter gpushare status.",
-            size_text(missing).text);
-    futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
-    return false;
+        return CUDA_ERROR_NOT_READY; /* memory of other clients is leaving, so there is room for more by now */
+    return wait_for_room(word, missing);
 }
 
 void residency_pause(void) {

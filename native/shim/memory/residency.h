@@ -10,7 +10,9 @@
 
 bool residency_is_evicting(uint64_t now, uint64_t *next); /* agent, after a drain: memory that must leave is leaving */
 uint64_t residency_poll(uint64_t now);                    /* agent, while not running: the time of the next call */
-bool residency_restore(uint32_t word); /* a thread at the open gate; false: some memory cannot be restored yet */
+/* A thread at the open gate. CUDA_ERROR_NOT_READY: some memory cannot be restored yet. CUDA_ERROR_OUT_OF_MEMORY: the
+ * device has had no room for long, and no client can make room. */
+CUresult residency_restore(uint32_t word);
 /* A thread inside the closed gate: all memory is mapped, and stays mapped until the thread is outside. */
 bool residency_is_mapped(void);
 void residency_pause(void);            /* no context is used for moving memory until … */
@@ -46,8 +48,16 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes);
 CUresult shortage_next_turn(struct shortage *shortage); /* the turn has ended before there was room; returns likewise */
 void shortage_end(struct shortage *shortage);           /* there is room, or the need has gone */
 void shortage_begin_for_turn(uint64_t bytes);           /* the first call of the turn needs room */
+bool shortage_is_refused_for_turn(uint64_t now);
 void shortage_end_for_turn(void);
 void shortage_after_fork(void);
+
+/* --- room.c --- */
+
+bool room_release_freed(void); /* under residency_lock; false: the program has freed no memory that is still there */
+/* For a call of the driver that takes memory which no allocation shows, as a new context does. True: the caller makes the
+ * call again. False: *result is the result for the program. residency_lock is not held. */
+bool room_make(struct shortage *shortage, CUresult *result);
 
 /* --- transfer_streams.c: all under residency_lock, which nests only in start_lock --- */
 

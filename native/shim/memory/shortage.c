@@ -27,7 +27,6 @@ static bool is_connected(void) {
     return atomic_load(&shim.link) == LINK_CONNECTED;
 }
 
-/* The coordinator may have refused before memory left that the last try did not find, so one more try follows. */
 static bool check_refused(struct shortage *shortage, uint64_t now) {
     struct gpushare_control *control = &the_page()->control;
     bool answered = current_shortage == shortage && PAGE_LOAD(control->refused_request_seq) - shortage->first_seq <=
@@ -60,6 +59,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
         shortage->first_seq = shortage->posted_at ? shortage->first_seq : shortage->last_seq;
         shortage->posted_at = now;
     }
+    /* It may have been refused before memory left that the last try did not find, so one more try follows. */
     shortage->is_refused = check_refused(shortage, now);
     pthread_mutex_unlock(&residency_lock);
     if (!shortage->is_refused)
@@ -79,9 +79,18 @@ void shortage_end(struct shortage *shortage) {
 void shortage_begin_for_turn(uint64_t bytes) {
     pthread_mutex_lock(&residency_lock);
     if (is_connected() && (!current_shortage || current_shortage == &turn_shortage) &&
-        PAGE_LOAD(the_page()->report.unmet_bytes) != bytes)
+        PAGE_LOAD(the_page()->report.unmet_bytes) != bytes) {
         publish_shortage(&turn_shortage, bytes);
+        turn_shortage.first_seq = turn_shortage.last_seq;
+    }
     pthread_mutex_unlock(&residency_lock);
+}
+
+bool shortage_is_refused_for_turn(uint64_t now) {
+    pthread_mutex_lock(&residency_lock);
+    bool is_refused = check_refused(&turn_shortage, now);
+    pthread_mutex_unlock(&residency_lock);
+    return is_refused;
 }
 
 void shortage_end_for_turn(void) {

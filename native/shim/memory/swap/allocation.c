@@ -50,16 +50,14 @@ static void take_out(struct swap_allocation *allocation) {
     table.count--;
 }
 
-static CUresult fill(struct swap_allocation *allocation, CUdevice device) {
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+static CUresult fill(struct swap_allocation *allocation, const CUmemAllocationProp *properties) {
     CUmemAccessDesc access[MAX_DEVICES];
     CUresult result = CUDA_SUCCESS;
     for (uint64_t at = 0; at < allocation->bytes && result == CUDA_SUCCESS; at += MAX_BLOCK_BYTES) {
         uint64_t bytes = allocation->bytes - at < MAX_BLOCK_BYTES ? allocation->bytes - at : MAX_BLOCK_BYTES;
         struct mapping *mapping;
         struct block *block;
-        if ((result = block_create(bytes, &properties, allocation->bytes - at, &block)) != CUDA_SUCCESS)
+        if ((result = block_create(bytes, properties, allocation->bytes - at, &block)) != CUDA_SUCCESS)
             break;
         result = block_map(block, allocation->base + at, bytes, 0, &mapping);
         if (result != CUDA_SUCCESS) {
@@ -67,7 +65,7 @@ static CUresult fill(struct swap_allocation *allocation, CUdevice device) {
             break;
         }
         allocation->blocks[allocation->count++] = block;
-        result = mapping_access(mapping, access, peers_access(device, access)); /* the lock was released meanwhile */
+        result = mapping_access(mapping, access, peers_access(properties->location.id, access)); /* the lock was released meanwhile */
     }
     return result;
 }
@@ -91,8 +89,12 @@ static void discard(struct swap_allocation *allocation) {
 
 CUresult swap_allocation_create(uint64_t wanted, struct swap_allocation **made) {
     uint64_t bytes = (wanted + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
-    CUdevice device;
-    struct swap_allocation *allocation = swap_fits(bytes) ? calloc(1, sizeof *allocation) : NULL;
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUresult result = REAL(cuCtxGetDevice)(&properties.location.id);
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct swap_allocation *allocation = swap_fits(bytes, &properties) ? calloc(1, sizeof *allocation) : NULL;
     if (allocation)
         allocation->blocks = calloc((bytes + MAX_BLOCK_BYTES - 1) / MAX_BLOCK_BYTES, sizeof *allocation->blocks);
     if (!allocation || !allocation->blocks) {
@@ -100,16 +102,14 @@ CUresult swap_allocation_create(uint64_t wanted, struct swap_allocation **made) 
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     allocation->bytes = bytes;
-    CUresult result = REAL(cuCtxGetDevice)(&device);
     allocation->context = memory_context();
-    if (result == CUDA_SUCCESS)
-        result = REAL(cuMemAddressReserve)(&allocation->base, bytes, 0, 0, 0);
+    result = REAL(cuMemAddressReserve)(&allocation->base, bytes, 0, 0, 0);
     if (result != CUDA_SUCCESS) {
         free(allocation->blocks);
         free(allocation);
         return result;
     }
-    result = fill(allocation, device);
+    result = fill(allocation, &properties);
     if (result == CUDA_SUCCESS && !enter(allocation))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {

@@ -2,9 +2,11 @@
 #include "memory/swap/swap.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct block *swap_blocks;
-static uint64_t missing, resident; /* bytes of blocks that are not on the device, and of blocks that are */
+static uint64_t missing;                  /* bytes of blocks that are not on their devices */
+static uint64_t block_bytes[MAX_DEVICES]; /* of all blocks, by device */
 
 uint64_t swap_missing_bytes(void) {
     return missing;
@@ -33,37 +35,46 @@ void block_pin(struct block *block) {
 static void set_resident(struct block *block, bool here) {
     int64_t change = here ? 1 : -1;
     block->is_resident = here;
-    resident += (uint64_t)(change * (int64_t)block->bytes);
     add_missing(-change * (int64_t)block->bytes);
     account_note_evicted(-change * (int64_t)block->charged_bytes);
 }
 
-/* An allocation that does not fit on the device would never pass the gate. The driver itself uses the rest. */
-uint64_t swap_capacity(void) {
-    return shim.devices[0].memory / 16 * 15;
+static int device_of(const CUmemAllocationProp *properties) {
+    int id = properties->location.id;
+    return id >= 0 && id < shim.device_count ? id : 0;
 }
 
-bool swap_fits(uint64_t bytes) {
-    if (bytes + missing + resident <= swap_capacity())
+/* Context memory of all clients never leaves the device. It grows later, as the driver loads code at launches. An
+ * allocation that does not fit beside it would never pass the gate. */
+static uint64_t device_capacity(int device) {
+    uint64_t memory = shim.devices[device].memory,
+             context_bytes = min_u64(PAGE_LOAD(the_page()->control.context_bytes), memory),
+             reserved = context_bytes ? context_bytes + memory / 64 : memory / 16;
+    return memory > reserved ? memory - reserved : 0;
+}
+
+uint64_t swap_capacity(void) {
+    uint64_t sum = 0;
+    for (int i = 0; i < shim.device_count; i++)
+        sum += device_capacity(i);
+    return sum;
+}
+
+bool swap_fits(uint64_t bytes, const CUmemAllocationProp *properties) {
+    int device = device_of(properties);
+    uint64_t capacity = device_capacity(device);
+    if (bytes <= capacity && block_bytes[device] <= capacity - bytes)
         return true;
     refusal_log(bytes,
                 "An allocation of %s was refused: %s are allocated, and in memory mode swap a client has at most "
                 "%s of this device. Mode unified has no such bound, on devices that can page unified memory.",
-                size_text(bytes).text, size_text(missing + resident).text, size_text(swap_capacity()).text);
+                size_text(bytes).text, size_text(block_bytes[device]).text, size_text(capacity).text);
     return false;
 }
 
 /* Every driver makes such memory if it has room. */
 static bool is_ordinary(const CUmemAllocationProp *properties) {
     return !properties->handle_types && !properties->rdma && !properties->compression;
-}
-
-/* False: the program has freed no memory that is still on the device. */
-static bool release_freed_memory(void) {
-    pthread_mutex_unlock(&residency_lock);
-    bool some = deferred_drain();
-    pthread_mutex_lock(&residency_lock);
-    return some;
 }
 
 /* Only a client that has its turn takes room on the device. Memory that the driver may refuse for other reasons waits for
@@ -86,7 +97,7 @@ static CUresult create_physical(struct block *block, uint64_t wanted) {
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             break;
         block->handle = 0;
-        if (!release_freed_memory())
+        if (!room_release_freed())
             result = shortage_wait(&room, wanted);
     }
     shortage_end(&room);
@@ -101,7 +112,7 @@ static CUresult create_physical(struct block *block, uint64_t wanted) {
 
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
     static uint64_t next_id = FIRST_BLOCK_ID;
-    struct block *block = swap_fits(bytes) ? calloc(1, sizeof *block) : NULL;
+    struct block *block = swap_fits(bytes, properties) ? calloc(1, sizeof *block) : NULL;
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
     block->id = next_id;
@@ -119,9 +130,8 @@ CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uin
         swap_blocks->previous = block;
     swap_blocks = block;
     block->is_resident = block->handle != 0;
-    if (block->is_resident)
-        resident += bytes;
-    else
+    block_bytes[device_of(properties)] += bytes;
+    if (!block->is_resident)
         add_missing((int64_t)bytes);
     *made = block;
     return CUDA_SUCCESS;
@@ -134,9 +144,8 @@ void block_destroy(struct block *block) {
         REAL(cuMemRelease)(block->handle);
     if (block->is_unmovable)
         account_mark_unmovable(-(int64_t)block->charged_bytes);
-    if (block->is_resident) {
-        resident -= block->bytes;
-    } else {
+    block_bytes[device_of(&block->properties)] -= block->bytes;
+    if (!block->is_resident) {
         add_missing(-(int64_t)block->bytes);
         account_note_evicted(-(int64_t)block->charged_bytes);
     }
@@ -281,5 +290,6 @@ void block_end_restore(struct block *block) {
 
 void swap_blocks_after_fork(void) {
     swap_blocks = NULL;
-    missing = resident = 0;
+    missing = 0;
+    memset(block_bytes, 0, sizeof block_bytes);
 }

@@ -68,8 +68,9 @@ struct swap_allocation {
 /* --- block.c --- */
 
 extern struct block *swap_blocks;
-uint64_t swap_capacity(void);   /* bytes that a client of this mode can have */
-bool swap_fits(uint64_t bytes); /* it could be on the device together with all present blocks; logs otherwise */
+uint64_t swap_capacity(void); /* bytes that a client of this mode can have on all devices */
+/* A new block could be on its device together with all present blocks. Logs if it could not. */
+bool swap_fits(uint64_t bytes, const CUmemAllocationProp *properties);
 /* `wanted`: the bytes that the caller is about to make, this block's among them. */
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made);
 void block_destroy(struct block *block); /* unless the program names or maps it */

@@ -1,0 +1,37 @@
+/* Room for contexts and modules on a full device: the memory that the program has freed, and then a request to the other
+ * clients. No allocation shows what a context or a module takes. */
+#include "memory/memory.h"
+
+/* A context takes less as a rule. A larger one, or a module, repeats the request. */
+#define CONTEXT_BYTES (512ull << 20)
+
+bool room_release_freed(void) {
+    pthread_mutex_unlock(&residency_lock);
+    bool some = deferred_drain();
+    pthread_mutex_lock(&residency_lock);
+    return some;
+}
+
+/* The coordinator makes room for clients that have their turns. */
+static CUresult wait_for_room(struct shortage *shortage) {
+    if (!is_running())
+        return shortage_next_turn(shortage);
+    if (room_release_freed())
+        return CUDA_SUCCESS;
+    return shortage_wait(shortage, min_u64(CONTEXT_BYTES, shim.devices[0].memory / 8));
+}
+
+bool room_make(struct shortage *shortage, CUresult *result) {
+    pthread_mutex_lock(&residency_lock);
+    bool is_full = *result == CUDA_ERROR_OUT_OF_MEMORY;
+    if (is_full)
+        *result = wait_for_room(shortage);
+    bool again = is_full && *result == CUDA_SUCCESS;
+    if (!again)
+        shortage_end(shortage);
+    pthread_mutex_unlock(&residency_lock);
+    if (*result == CUDA_ERROR_OUT_OF_MEMORY)
+        log_message(LOG_ERROR, "The device has no room for a context or a module of this program, and no other client "
+                               "has memory there that can leave. See jupyter gpushare status.");
+    return again;
+}

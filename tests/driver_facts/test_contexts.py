@@ -1,0 +1,86 @@
+"""Facts about the device memory of contexts and modules (see test_facts.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .harness import MIB, PTX, Cuda, on_driver
+from .vmm import free_bytes
+
+OUT_OF_MEMORY = 2
+MODULES = 4096  # at most, until a full device has no room for one more
+IMAGE = PTX.read_bytes() + b"\0"
+CONFIG = str(Path(__file__).parent / "module_memory.conf")
+
+
+def fill(cuda: Cuda, size: int) -> None:
+    """Allocate in steps of `size` bytes, then of smaller ones, until the device is full."""
+    while size >= MIB:
+        if cuda.code("cuMemAlloc", size):
+            size //= 2
+
+
+@on_driver(GPUSHARE_SIM_CONFIG=CONFIG)
+def test_a_context_takes_device_memory_until_its_end(cuda: Cuda) -> None:
+    """A context takes device memory that no allocation shows.
+
+    Source: CUDA programming guide, "Context"; measured by PyTorch (pull request 86509). Not yet seen on a GPU.
+    """
+    before = free_bytes(cuda)
+    context = cuda.cuCtxCreate(None, 0, cuda.device)
+    assert free_bytes(cuda) <= before - MIB
+    cuda.cuCtxDestroy(context)
+    cuda.cuCtxSetCurrent(cuda.context)
+    assert free_bytes(cuda) == before
+
+
+@on_driver(GPUSHARE_SIM_CONFIG=CONFIG)
+def test_a_full_device_has_no_room_for_a_context(cuda: Cuda) -> None:
+    """cuCtxCreate fails with CUDA_ERROR_OUT_OF_MEMORY, and works after memory has been freed.
+
+    Source: documentation of cuCtxCreate, its results. Not yet seen on a GPU.
+    """
+    memory = cuda.cuMemAlloc(free_bytes(cuda) // 2)
+    fill(cuda, 64 * MIB)
+    assert cuda.code("cuCtxCreate", None, 0, cuda.device) == OUT_OF_MEMORY
+    cuda.cuMemFree(memory)
+    cuda.cuCtxCreate(None, 0, cuda.device)
+
+
+@on_driver(GPUSHARE_SIM_CONFIG=CONFIG)
+def test_a_full_device_has_no_room_for_a_module(cuda: Cuda) -> None:
+    """cuModuleLoadData fails with CUDA_ERROR_OUT_OF_MEMORY, and works after a module has been unloaded.
+
+    Source: documentation of cuModuleLoad, on memory for functions and data. Not yet seen on a GPU.
+    """
+    fill(cuda, 64 * MIB)
+    codes = (cuda.code("cuModuleLoadData", IMAGE) for _ in range(MODULES))
+    assert next(code for code in codes if code) == OUT_OF_MEMORY
+    cuda.cuModuleUnload(cuda.module)
+    cuda.cuModuleLoadData(IMAGE)
+
+
+@on_driver(GPUSHARE_SIM_CONFIG=CONFIG, CUDA_MODULE_LOADING="LAZY")
+def test_a_lazy_module_takes_memory_for_a_function_when_the_function_is_looked_up(cuda: Cuda) -> None:
+    """cuModuleGetFunction fails with CUDA_ERROR_OUT_OF_MEMORY on a full device.
+
+    Source: CUDA programming guide, "Lazy Loading". Not yet seen on a GPU.
+    """
+    fill(cuda, 64 * MIB)
+    for _ in range(MODULES):
+        module = cuda.cuModuleLoadData(IMAGE)
+        code = cuda.code("cuModuleGetFunction", module, b"fill_f32")
+        if code:
+            break
+    assert code == OUT_OF_MEMORY
+
+
+@on_driver(GPUSHARE_SIM_CONFIG=CONFIG)
+def test_a_full_device_has_no_room_for_a_library(cuda: Cuda) -> None:
+    """With eager loading, cuLibraryLoadData loads into present contexts, and fails with CUDA_ERROR_OUT_OF_MEMORY.
+
+    Source: documentation of cuLibraryLoadData. Not yet seen on a GPU.
+    """
+    fill(cuda, 64 * MIB)
+    codes = (cuda.code("cuLibraryLoadData", IMAGE, None, None, 0, None, None, 0) for _ in range(MODULES))
+    assert next(code for code in codes if code) == OUT_OF_MEMORY

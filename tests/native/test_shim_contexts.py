@@ -1,0 +1,150 @@
+"""Tests of contexts and modules on a full device: the process requests room, and calls the driver again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+
+MIB = 1 << 20
+OUT_OF_MEMORY = 2
+CONTEXT = "cuda = Cuda(start=False); cuda.cuInit(0); context = c_void_p()"
+MODULE = "image = Path(os.environ['TEST_PTX']).read_bytes(); module = c_void_p()"
+CREATE = "cuda.cuCtxCreate_v2(byref(context), 0, 0)"
+RETAIN = "cuda.cuDevicePrimaryCtxRetain(byref(context), 0)"
+LOADS = {
+    "module": "cuda.cuModuleLoadData(byref(module), image)",
+    "library": "cuda.cuLibraryLoadData(byref(module), image, None, None, 0, None, None, 0)",
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """Return the file of a device of 256 MiB, on which a context takes 40 MiB and a module 8 MiB."""
+    path = tmp_path / "machine.conf"
+    path.write_text("[device]\nmemory = 256 MiB\ncontext_memory = 40 MiB\nmodule_memory = 8 MiB\n")
+    return str(path)
+
+
+def fill_device(machine: NativeHost, coordinator: ScriptedCoordinator, config: str, size: int) -> ProcessConnection:
+    """Start a client of mode `swap` with a context, a module, and `size` MiB that stay after its turn."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_SIM_CONFIG=config)
+    client.begin(process, 1)
+    assert client.run(f"cuda.alloc({size} << 20)[0]") == 0
+    process.drain(1)
+    return process
+
+
+@pytest.fixture
+def holder(machine: NativeHost, coordinator: ScriptedCoordinator, config: str) -> ProcessConnection:
+    """Return the process of a client whose idle memory fills the device."""
+    return fill_device(machine, coordinator, config, 208)
+
+
+def newcomer(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, **environment: str
+) -> tuple[CudaClient, ProcessConnection]:
+    client = machine.client(GPUSHARE_SIM_CONFIG=config, **environment)
+    return client, client.join(coordinator, CONTEXT)
+
+
+def make_room(requester: ProcessConnection, holder: ProcessConnection) -> None:
+    wait_until(lambda: requester.page.report.unmet_bytes > 0)
+    holder.page.control.resident_target = 0
+    holder.doorbell()
+
+
+@pytest.mark.parametrize("mode", ["swap", "unified", "plain"])
+@pytest.mark.parametrize("call", [CREATE, RETAIN])
+def test_a_context_waits_for_room_in_its_turn(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, holder: ProcessConnection, mode: str, call: str
+) -> None:
+    client, process = newcomer(machine, coordinator, config, GPUSHARE_MEMORY_MODE=mode)
+    client.start(call)
+    process.wait_for_waiting_thread()
+    process.open(2)
+    make_room(process, holder)
+    assert client.result() == 0
+    wait_until(lambda: process.page.report.unmet_bytes == 0)
+
+
+@pytest.mark.parametrize("call", LOADS.values(), ids=LOADS)
+def test_a_module_waits_for_room_in_its_turn(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, call: str
+) -> None:
+    client, process = newcomer(machine, coordinator, config)
+    assert client.run(CREATE) == 0
+    holder = fill_device(machine, coordinator, config, 168)
+    client.run(MODULE)
+    client.start(call)
+    process.wait_for_waiting_thread()
+    process.open(2)
+    make_room(process, holder)
+    assert client.result() == 0
+
+
+def test_a_lazy_module_waits_for_room_for_its_function(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str
+) -> None:
+    client, process = newcomer(machine, coordinator, config, CUDA_MODULE_LOADING="LAZY")
+    client.run(MODULE)
+    assert client.run(f"{CREATE}, {LOADS['module']}") == [0, 0]
+    holder = fill_device(machine, coordinator, config, 168)
+    client.run("function = c_void_p()")
+    client.start("cuda.cuModuleGetFunction(byref(function), module, b'fill_f32')")
+    process.wait_for_waiting_thread()
+    process.open(2)
+    make_room(process, holder)
+    assert client.result() == 0
+
+
+def test_a_refused_context_gets_the_error_of_the_driver(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, holder: ProcessConnection
+) -> None:
+    client, process = newcomer(machine, coordinator, config)
+    client.start(CREATE)
+    process.wait_for_waiting_thread()
+    process.open(2)
+    wait_until(lambda: process.page.report.unmet_bytes > 0)
+    process.page.control.refused_request_seq = process.page.report.unmet_request_seq
+    assert client.result() == OUT_OF_MEMORY
+    assert "The device has no room for a context or a module of this program" in machine.log_text()
+    wait_until(lambda: process.page.report.unmet_bytes == 0)
+
+
+def test_SIGINT_ends_the_wait_for_a_context(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, holder: ProcessConnection
+) -> None:
+    client, process = newcomer(machine, coordinator, config)
+    client.run("signal.signal(signal.SIGINT, signal.default_int_handler)")
+    client.start(CREATE)
+    process.wait_for_waiting_thread()
+    process.open(2)
+    wait_until(lambda: process.page.report.unmet_bytes > 0)
+    os.kill(client.pid, signal.SIGINT)
+    assert client.raw()["error"] == "KeyboardInterrupt"
+    wait_until(lambda: process.page.report.unmet_bytes == 0)
+
+
+def test_a_context_needs_no_turn_where_there_is_room(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str
+) -> None:
+    client, process = newcomer(machine, coordinator, config)
+    client.run(MODULE)
+    assert client.run(f"{CREATE}, {LOADS['module']}, {LOADS['library']}") == [0, 0, 0]
+    assert process.page.report.gate_waits == 0
+
+
+def test_memory_of_mode_unified_makes_room_by_itself(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str
+) -> None:
+    other, holder = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="unified", GPUSHARE_SIM_CONFIG=config)
+    other.begin(holder, 1)
+    assert other.run("cuda.launch('fill_f32', cuda.alloc(200 << 20)[1], 1.0, 50 << 20), cuda.cuCtxSynchronize()")
+    client, _ = newcomer(machine, coordinator, config)
+    assert client.run(CREATE) == 0
