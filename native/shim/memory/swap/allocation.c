@@ -65,7 +65,8 @@ static CUresult fill(struct swap_allocation *allocation, const CUmemAllocationPr
             break;
         }
         allocation->blocks[allocation->count++] = block;
-        result = mapping_access(mapping, access, peers_access(properties->location.id, access)); /* the lock was released meanwhile */
+        result = mapping_access(mapping, access,
+                                peers_access(properties->location.id, access)); /* the lock was released meanwhile */
     }
     return result;
 }

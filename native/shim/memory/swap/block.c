@@ -44,6 +44,13 @@ static int device_of(const CUmemAllocationProp *properties) {
     return id >= 0 && id < shim.device_count ? id : 0;
 }
 
+static uint64_t all_bytes(void) {
+    uint64_t sum = 0;
+    for (int i = 0; i < shim.device_count; i++)
+        sum += block_bytes[i];
+    return sum;
+}
+
 /* Context memory of all clients never leaves the device. It grows later, as the driver loads code at launches. An
  * allocation that does not fit beside it would never pass the gate. */
 static uint64_t device_capacity(int device) {
@@ -151,7 +158,7 @@ void block_destroy(struct block *block) {
     }
     if (block->copy)
         host_buffer_free(block->copy);
-    host_buffers_bound(missing + resident);
+    host_buffers_bound(all_bytes());
     if (block->next)
         block->next->previous = block->previous;
     if (block->previous)
