@@ -16,6 +16,13 @@ static struct gpushare_page page;
 static const struct memory_mode mode = {.name = "unified"};
 struct shim shim = {.page = &page, .mode = &mode};
 
+void *driver_functions[HOOK_COUNT];
+
+void *driver_resolve(enum hook_id id) {
+    (void)id;
+    abort(); /* no allocation here has a pool */
+}
+
 void log_message(enum level level, const char *format, ...) {
     (void)level, (void)format;
 }
