@@ -54,7 +54,7 @@ def device_share(host: SystemHost, program: GpuProgram, seconds: float) -> float
 
 @pytest.mark.exclusive
 @pytest.mark.parametrize(
-    ("first", "load", "blocks"), [("offline", 0.6, 1), *tier.nightly([("online", 0.3, 4096), ("online", 0.9, 1)])]
+    ("first", "load", "blocks"), tier.nightly([("offline", 0.6, 1), ("online", 0.3, 4096), ("online", 0.9, 1)])
 )
 def test_an_offline_program_gets_the_time_that_an_online_one_leaves(
     default_settings_host: SystemHost, first: str, load: float, blocks: int
