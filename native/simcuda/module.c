@@ -71,10 +71,11 @@ CUresult module_charge_context(struct sim_context *context) {
 }
 
 static CUresult charge_module(struct sim_module *module) {
-    if (!module->is_charged && module->context && charge(module->context, 1))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    module->is_charged = 1;
-    return CUDA_SUCCESS;
+    if (__atomic_exchange_n(&module->is_charged, 1, __ATOMIC_ACQ_REL) || !module->context ||
+        !charge(module->context, 1))
+        return CUDA_SUCCESS;
+    __atomic_store_n(&module->is_charged, 0, __ATOMIC_RELEASE);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Documentation of cuLibraryLoadData: a library is loaded into all contexts, present and future. */

@@ -176,3 +176,23 @@ def test_memory_of_an_ended_context_is_not_reused(program: CudaClient) -> None:
     program.run("context = c_void_p(); cuda.cuDevicePrimaryCtxRetain(byref(context), 0); cuda.cuCtxSetCurrent(context)")
     program.run("one = cuda.stream(1); memory = take(10, one)")
     assert program.run("cuda.cuMemsetD32_v2(c_uint64(memory), 0x40400000, c_size_t(10)), first(memory)") == [0, 3.0]
+
+
+def test_trim_holds_while_another_stream_works(program: CudaClient, process: ProcessConnection) -> None:
+    program.run("memory = [take(10, one) for _ in range(2)]; give(memory[0], one)")
+    program.run("cuda.cuStreamSynchronize(c_void_p(one)); block(two)")
+    assert program.run("cuda.cuMemPoolTrimTo(default_pool(), c_size_t(0))") == 0
+    program.run("unblock(two)")
+    wait_until(lambda: process.page.report.allocated == 10 * MIB)
+
+
+@pytest.mark.parametrize("mode", ["swap"])
+def test_memory_that_is_freed_during_a_capture_is_released(program: CudaClient, process: ProcessConnection) -> None:
+    """The capture keeps cuMemFree from waiting, so no event marks the end of the work."""
+    process.page.control.memory_limit = 100 * MIB
+    program.run("blocking = cuda.stream(0); memory = take(80, one)")
+    assert program.run("cuda.launch('work_f32', memory, 16, 100_000_000, 0)") == 0
+    assert program.run("cuda.cuStreamBeginCapture_v2(c_void_p(blocking), 2), cuda.free(memory)") == [0, 0]
+    assert program.run("cuda.cuStreamEndCapture(c_void_p(blocking), byref(c_void_p()))") == 0
+    assert program.run("cuda.cuCtxSynchronize(), cuda.alloc(90 << 20)[0]") == [0, 0]
+    assert process.page.report.allocated == 90 * MIB

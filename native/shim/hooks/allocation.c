@@ -88,8 +88,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
     return result;
 }
 
-/* Pools allocate device memory only, so a request to a pool is served like any other allocation. The driver never takes
- * such a request for unsafe. Inside a capture the allocation becomes part of the graph, which only the driver can do. */
+/* A request to a pool of device memory is served like any other allocation. The driver never takes such a request for
+ * unsafe. Inside a capture the allocation becomes part of the graph, which only the driver can do. */
 static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
     RELAXED_MODE;
     struct entry entry;
@@ -100,11 +100,16 @@ static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes, CUmemoryPoo
     return CUDA_SUCCESS;
 }
 
-#define ALLOCATE_ASYNC(pool, call)                                                                                     \
+/* Memory of mode swap is made on the current device, so another pool's memory comes from the driver and does not move. */
+static bool is_served(CUmemoryPool pool) {
+    return shim.mode->number != GPUSHARE_MEMORY_SWAP || pool_is_of_current_device(pool);
+}
+
+#define ALLOCATE_ASYNC(pool, served, call)                                                                             \
     do {                                                                                                               \
         if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
             return (call);                                                                                             \
-        if (!shim.mode->is_unmovable)                                                                                  \
+        if (!shim.mode->is_unmovable && (served))                                                                      \
             return allocate_relaxed(address, bytes, pool, twin ? per_thread(stream) : stream);                         \
         if (!reserve_memory(bytes, true))                                                                              \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
@@ -125,12 +130,12 @@ static CUmemoryPool current_pool(void) {
 }
 
 CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUstream stream) {
-    ALLOCATE_ASYNC(current_pool(), REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
+    ALLOCATE_ASYNC(current_pool(), true, REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
 }
 
 CUresult hook_cuMemAllocFromPoolAsync(bool twin, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
-    ALLOCATE_ASYNC(pool, REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
+    ALLOCATE_ASYNC(pool, is_served(pool), REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
 }
 
 CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {

@@ -44,6 +44,10 @@ bool is_redirected(CUdeviceptr address);                                /* memor
 bool is_hooked_nvml_name(const char *name);                             /* nvml.c */
 void *nvml_replace(void *found, const char *name);
 
+/* --- peers.c --- */
+
+bool pool_is_of_current_device(CUmemoryPool pool); /* false also for a pool of host memory */
+
 #pragma GCC visibility pop
 
 #endif

@@ -64,6 +64,11 @@ static bool find_home(CUmemoryPool pool, CUdevice *home) {
     return false;
 }
 
+bool pool_is_of_current_device(CUmemoryPool pool) {
+    CUdevice home, current;
+    return find_home(pool, &home) && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && home == current;
+}
+
 /* The memory of a pool is where other allocations are (allocation.c). */
 CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
     CUdevice home;

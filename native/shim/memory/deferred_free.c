@@ -54,9 +54,11 @@ static void spare(struct release *release) {
 /* Return a release with an event of the context, where one is to hand. */
 static struct release *new_release(CUcontext context) {
     pthread_mutex_lock(&lock);
-    struct release *found = spares && spares->context == context ? spares : NULL;
-    if (found)
-        spares = found->next;
+    struct release **link = &spares, *found;
+    while (*link && (*link)->context != context)
+        link = &(*link)->next;
+    if ((found = *link))
+        *link = found->next;
     pthread_mutex_unlock(&lock);
     if (!found && (found = calloc(1, sizeof *found)))
         found->context = context;
@@ -128,6 +130,15 @@ static void add(struct release *release) {
         deferred_request_poll();
 }
 
+/* Memory without an event is kept for no pool. */
+static void add_after_turn(struct release *release) {
+    pool_figures_remove(release->entry.pool, release->entry.bytes);
+    release->entry.pool = 0;
+    release->event = NULL;
+    release->stream = NULL;
+    add(release);
+}
+
 CUresult deferred_add(const struct entry *entry, CUstream stream) {
     RELAXED_MODE;
     struct release *release = new_release(context_of(stream));
@@ -135,9 +146,14 @@ CUresult deferred_add(const struct entry *entry, CUstream stream) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     release->entry = *entry;
     release->stream = ordering_stream(stream);
-    CUresult result = record_event(release, stream);
+    queries_lock();
+    bool is_captured = touches_capture(stream); /* since the caller's own check */
+    CUresult result = is_captured ? CUDA_SUCCESS : record_event(release, stream);
+    queries_unlock();
+    if (is_captured && release->event)
+        REAL(cuEventDestroy_v2)(release->event);
     if (result == CUDA_SUCCESS) {
-        add(release);
+        (is_captured ? add_after_turn : add)(release);
         return result;
     }
     result = REAL(cuStreamSynchronize)(stream);
@@ -156,8 +172,7 @@ CUresult deferred_add_after_turn(const struct entry *entry) {
     if (!release)
         return CUDA_ERROR_OUT_OF_MEMORY;
     release->entry = *entry;
-    add(release);
-    deferred_request_poll();
+    add_after_turn(release);
     return CUDA_SUCCESS;
 }
 
@@ -318,6 +333,8 @@ void deferred_free_completed(void) {
     pool_figures_surplus(surplus);
     free_surplus(&choice);
     pthread_mutex_unlock(&freeing);
+    if (choice.has_more)
+        deferred_request_poll();
 }
 
 bool deferred_free_some(unsigned max_count) {
@@ -332,29 +349,21 @@ bool deferred_free_some(unsigned max_count) {
 }
 
 void deferred_trim(CUmemoryPool pool, uint64_t keep) {
-    uint16_t number = pool_figures_number(pool);
-    if (!number || !deferred_any())
-        return;
-    struct choice choice = {.latest = UINT64_MAX, .count = UINT32_MAX};
-    pthread_mutex_lock(&freeing);
-    memset(surplus, 0, sizeof surplus);
-    surplus[number] = pool_figures_above(number, keep);
-    free_surplus(&choice);
-    pthread_mutex_unlock(&freeing);
-    if (choice.has_more)
-        deferred_request_poll();
+    pool_figures_trim(pool_figures_number(pool), keep);
+    deferred_free_completed();
 }
 
-static bool has_event(struct release *release, void *data) {
-    (void)data;
-    return release->event != NULL;
+static bool may_be_awaited(struct release *release, void *is_idle) {
+    return release->event || *(bool *)is_idle;
 }
 
 bool deferred_drain(void) {
     RELAXED_MODE;
-    struct release *taken = take(has_event, NULL);
+    bool is_idle = !is_running() || !the_gate->has_work();
+    struct release *taken = take(may_be_awaited, &is_idle);
     for (struct release *release = taken; release; release = release->next)
-        REAL(cuEventSynchronize)(release->event);
+        if (release->event)
+            REAL(cuEventSynchronize)(release->event);
     return free_all(taken);
 }
 
@@ -362,14 +371,19 @@ static bool is_of_context(struct release *release, void *context) {
     return release->context == context || release->entry.context == context;
 }
 
-/* The context has ended, and with it the event and the memory. */
+/* The context has ended, and with it its events and its memory. */
 void deferred_drop_context(CUcontext context, struct entry_sums *ended) {
     for (struct release *release = take(is_of_context, context); release;) {
         struct release *next = release->next;
-        entry_sums_add(ended, &release->entry);
         pool_figures_remove_kept(release->entry.pool, release->entry.bytes);
+        release->entry.pool = 0;
         atomic_fetch_sub(&count, 1);
-        free(release);
+        if (release->entry.context == context) {
+            entry_sums_add(ended, &release->entry);
+            free(release);
+        } else {
+            add_after_turn(release);
+        }
         release = next;
     }
     pthread_mutex_lock(&lock);

@@ -26,7 +26,7 @@ uint64_t deferred_poll(uint64_t now); /* agent: free completed memory above the 
 void deferred_free_completed(void);   /* likewise, at once */
 bool deferred_free_some(unsigned max_count);          /* of all completed memory; false: there was none */
 void deferred_trim(CUmemoryPool pool, uint64_t keep); /* free completed memory of the pool above `keep` bytes */
-bool deferred_drain(void); /* wait for all that has an event, and free it; false: there was none */
+bool deferred_drain(void); /* wait for all that has an event, and free what may be freed; false: nothing */
 bool deferred_any(void);
 void deferred_drop_context(CUcontext context, struct entry_sums *ended); /* as ledger_drop_context */
 void deferred_after_fork(void);
@@ -41,9 +41,9 @@ void pool_figures_remove(uint16_t number, uint64_t bytes);
 bool pool_figures_keep(uint16_t number, uint64_t bytes);        /* freed bytes; true: the pool is above its threshold */
 void pool_figures_reuse(uint16_t number, uint64_t bytes);       /* kept bytes are in use again */
 void pool_figures_remove_kept(uint16_t number, uint64_t bytes); /* kept bytes are released */
-uint64_t pool_figures_above(uint16_t number, uint64_t threshold); /* kept bytes above it */
-void pool_figures_surplus(uint64_t surplus[MAX_POOLS + 1]);       /* kept bytes above the threshold of each pool */
-uint64_t pool_figure(CUmemoryPool pool, int attribute);           /* bytes, in addition to the driver's own figure */
+void pool_figures_trim(uint16_t number, uint64_t keep);     /* keep at most so many bytes, until the next allocation */
+void pool_figures_surplus(uint64_t surplus[MAX_POOLS + 1]); /* kept bytes above the threshold of each pool */
+uint64_t pool_figure(CUmemoryPool pool, int attribute);     /* bytes, in addition to the driver's own figure */
 void pool_figures_set(CUmemoryPool pool, int attribute, uint64_t value); /* the program has set the attribute */
 void pool_figures_drop(CUmemoryPool pool);                               /* the program has destroyed it */
 void pool_figures_after_fork(void);

@@ -6,6 +6,7 @@ static struct {
     CUmemoryPool pool; /* NULL: free, or destroyed while memory of the pool is in use or kept */
     uint64_t used, kept, used_high, reserved_high;
     uint64_t threshold; /* the release threshold */
+    uint64_t trim_to;   /* of cuMemPoolTrimTo, until the next allocation */
 } figures[MAX_POOLS];
 static uint32_t count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,9 +32,10 @@ static void update_highs(uint32_t at) {
     figures[at].reserved_high = max_u64(figures[at].reserved_high, figures[at].used + figures[at].kept);
 }
 
-/* The lock is held. */
-static uint64_t above(uint32_t at, uint64_t threshold) {
-    uint64_t reserved = figures[at].used + figures[at].kept;
+/* The lock is held. Return the kept bytes above the threshold. */
+static uint64_t above(uint32_t at) {
+    uint64_t reserved = figures[at].used + figures[at].kept,
+             threshold = figures[at].pool ? min_u64(figures[at].threshold, figures[at].trim_to) : 0;
     return reserved > threshold ? min_u64(figures[at].kept, reserved - threshold) : 0;
 }
 
@@ -43,12 +45,13 @@ uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes) {
     pthread_mutex_lock(&lock);
     uint32_t at = find(pool);
     if (at == count && (at = find_free()) < MAX_POOLS) {
-        figures[at] = (__typeof__(*figures)){.pool = pool};
+        figures[at] = (__typeof__(*figures)){.pool = pool, .trim_to = UINT64_MAX};
         REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &figures[at].threshold);
         count = at == count ? count + 1 : count;
     }
     if (at < MAX_POOLS) {
         figures[at].used += bytes;
+        figures[at].trim_to = UINT64_MAX;
         update_highs(at);
     }
     pthread_mutex_unlock(&lock);
@@ -69,6 +72,8 @@ static void change(uint16_t number, int64_t used, int64_t kept) {
     pthread_mutex_lock(&lock);
     figures[number - 1].used += (uint64_t)used;
     figures[number - 1].kept += (uint64_t)kept;
+    if (used > 0)
+        figures[number - 1].trim_to = UINT64_MAX;
     update_highs(number - 1u);
     pthread_mutex_unlock(&lock);
 }
@@ -88,22 +93,22 @@ void pool_figures_reuse(uint16_t number, uint64_t bytes) {
 bool pool_figures_keep(uint16_t number, uint64_t bytes) {
     change(number, -(int64_t)bytes, (int64_t)bytes);
     pthread_mutex_lock(&lock);
-    bool is_above = !number || above(number - 1u, figures[number - 1].threshold);
+    bool is_above = !number || above(number - 1u);
     pthread_mutex_unlock(&lock);
     return is_above;
 }
 
-uint64_t pool_figures_above(uint16_t number, uint64_t threshold) {
+void pool_figures_trim(uint16_t number, uint64_t keep) {
     pthread_mutex_lock(&lock);
-    uint64_t bytes = above(number - 1u, threshold);
+    if (number)
+        figures[number - 1].trim_to = min_u64(figures[number - 1].trim_to, keep);
     pthread_mutex_unlock(&lock);
-    return bytes;
 }
 
 void pool_figures_surplus(uint64_t surplus[MAX_POOLS + 1]) {
     pthread_mutex_lock(&lock);
     for (uint32_t at = 0; at < count; at++)
-        surplus[at + 1] = above(at, figures[at].pool ? figures[at].threshold : 0);
+        surplus[at + 1] = above(at);
     pthread_mutex_unlock(&lock);
 }
 
