@@ -174,7 +174,7 @@ static uint64_t restore_batch(uint64_t max_bytes, uint64_t end) {
             break;
         if (group_ends(&group, block)) {
             requested += restore_group(&group, NULL, end, &result);
-            if (requested < wanted)
+            if (requested < wanted || now_ns() > end)
                 break;
         }
         wanted += block->bytes;
