@@ -173,7 +173,7 @@ lint-typescript: env labextension/node_modules/.yarn-state.yml
 
 lint-prose: env
 	$(call say,'Lint: text')
-	$(BIN)/python tests/support/prose.py
+	$(BIN)/python -m tests.support.prose
 
 jest: env labextension/node_modules/.yarn-state.yml
 	$(call say,'Tests: TypeScript')

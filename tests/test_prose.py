@@ -10,6 +10,7 @@ import pytest
 
 from .support import prose
 
+REPOSITORY = Path(__file__).parents[1]
 FUNCTION = 'def f():\n    """{}"""\n'
 METHOD = 'class A:\n    """Queue."""\n\n    @property\n    def f(self):\n        """{}"""\n'
 CLASS = 'class A:\n    """{}"""\n'
@@ -112,10 +113,14 @@ def test_the_script_checks_the_files_of_another_folder(tmp_path: Path) -> None:
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "a.md").write_text("Nobody waits.\n")
     (tmp_path / "b.md").write_text("Nobody waits.\n")
-    script = [sys.executable, prose.__file__, "--root", str(tmp_path)]
-    found = subprocess.run([*script, "part"], capture_output=True, text=True)
+    script = [sys.executable, "-m", "tests.support.prose", "--root", str(tmp_path)]
+
+    def check(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*script, *arguments], cwd=REPOSITORY, capture_output=True, text=True)
+
+    found = check("part")
     assert (found.returncode, found.stdout) == (1, "part/a.md:1: person: Nobody waits.\n")
-    counts = subprocess.run([*script, "--count"], capture_output=True, text=True)
+    counts = check("--count")
     assert counts.returncode == 1 and counts.stdout.splitlines()[-1].split()[-1] == "2"
     (tmp_path / "part" / "a.md").write_text("No client waits.\n")
-    assert subprocess.run([*script, "part/a.md"], capture_output=True, text=True).returncode == 0
+    assert check("part/a.md").returncode == 0
