@@ -199,6 +199,8 @@ struct gpushare_client {
     uint32_t device_count;
     uint64_t turn; /* the number that all processes use without a coordinator; written once, by the creating process */
     uint64_t entered_ns; /* without a coordinator: when the first process entered the present turn */
+    uint32_t last_slot;  /* the highest number of a slot that a process has used so far */
+    uint32_t reserved;
     struct gpushare_slot slots[GPUSHARE_SLOTS];
     char devices[GPUSHARE_DEVICES][GPUSHARE_UUID_BYTES];
 };

@@ -15,7 +15,8 @@ static bool is_pinned;
 
 static uint64_t client_sum(void) {
     uint64_t sum = 0;
-    for (int i = 0; shim.client && i < GPUSHARE_SLOTS; i++)
+    uint32_t last = shim.client ? __atomic_load_n(&shim.client->last_slot, __ATOMIC_SEQ_CST) : 0;
+    for (uint32_t i = 0; shim.client && i <= last && i < GPUSHARE_SLOTS; i++)
         sum += __atomic_load_n(&shim.client->slots[i].allocated, __ATOMIC_SEQ_CST);
     return sum;
 }
@@ -175,6 +176,16 @@ uint32_t account_own_slot(void) {
     return own_slot;
 }
 
+/* account_lock is held. The other processes include the slot in their sums before it has memory. */
+static void take_slot(void) {
+    uint32_t slot = PAGE_LOAD(the_page()->control.slot) % GPUSHARE_SLOTS, *last = &shim.client->last_slot;
+    for (uint32_t seen = __atomic_load_n(last, __ATOMIC_SEQ_CST); seen < slot;)
+        if (__atomic_compare_exchange_n(last, &seen, slot, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            break;
+    own_slot = slot;
+    publish();
+}
+
 static void leave_slot(void) {
     struct gpushare_slot *slot = &shim.client->slots[own_slot];
     __atomic_store_n(&slot->allocated, 0, __ATOMIC_SEQ_CST);
@@ -189,8 +200,7 @@ void account_attach_client_page(struct gpushare_client *client, int file) {
     leave_slot();
     shim.client = client;
     shim.client_fd = file;
-    own_slot = PAGE_LOAD(the_page()->control.slot) % GPUSHARE_SLOTS;
-    publish();
+    take_slot();
     pthread_mutex_unlock(&account_lock);
     munmap(before, GPUSHARE_CLIENT_BYTES);
     fd_close(file_before);
@@ -198,11 +208,9 @@ void account_attach_client_page(struct gpushare_client *client, int file) {
 
 void account_update_slot(void) {
     pthread_mutex_lock(&account_lock);
-    uint32_t slot = PAGE_LOAD(the_page()->control.slot) % GPUSHARE_SLOTS;
-    if (slot != own_slot)
+    if (PAGE_LOAD(the_page()->control.slot) % GPUSHARE_SLOTS != own_slot)
         leave_slot();
-    own_slot = slot;
-    publish();
+    take_slot();
     pthread_mutex_unlock(&account_lock);
 }
 

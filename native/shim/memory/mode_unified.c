@@ -54,10 +54,12 @@ static bool find_pending(const struct entry *allocation, struct entry *found) {
  * where they are. Advice is an operation of the legacy stream, so it waits until blocking streams are idle and capture
  * nothing. The context is current. False: it must wait. */
 static bool advise(CUdeviceptr address, size_t bytes) {
+    if (bytes < MIN_ADVISED_BYTES)
+        return true;
     RELAXED_MODE;
     CUdevice device;
     bool offline = PAGE_LOAD(the_page()->control.quota_flags) & 4;
-    if (bytes < MIN_ADVISED_BYTES || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+    if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return true;
     int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
     queries_lock();
@@ -125,9 +127,11 @@ static bool populate(const struct entry *entry, uint64_t requested) {
 
 /* Page faults of the first use are slow. Pages of a client of class offline may belong on the host. */
 static void populate_new(CUdeviceptr address, size_t bytes) {
+    if (bytes < MIN_POPULATED_BYTES)
+        return;
     RELAXED_MODE;
     struct entry entry = {.key = address, .bytes = bytes, .context = memory_context()};
-    if (bytes < MIN_POPULATED_BYTES || !is_of_movable_size(&entry) || PAGE_LOAD(the_page()->control.quota_flags) & 4)
+    if (!is_of_movable_size(&entry) || PAGE_LOAD(the_page()->control.quota_flags) & 4)
         return;
     if (!is_running()) {
         add_pending(&unpopulated, address, bytes);
