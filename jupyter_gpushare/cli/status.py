@@ -20,6 +20,7 @@ _LEGEND = (
     "~: an estimate; the driver does not report the place of unified memory, and a client with several devices reports "
     "only the sum"
 )
+_CONTEXTS_LEGEND = "contexts: device memory for contexts and code, beside the allocated memory; it never leaves, and no quota counts it"
 _RETRY_SECONDS = 1.0  # between attempts to connect to a coordinator
 
 
@@ -137,6 +138,8 @@ def render(status: dict[str, Any]) -> Any:
     clients = _client_table(status["clients"], labels)
     config = status["config"]
     legend = [_LEGEND] if any(_estimated(client) for client in status["clients"]) else []
+    if any(client.get("context_memory") for client in status["clients"]):
+        legend.append(_CONTEXTS_LEGEND)
     quantum = config["time_quantum"]
     footer = f"policy {config['policy']}, quantum {quantum if isinstance(quantum, str) else f'{quantum:g} s'}"
     if config.get("simulate") or any(device["simulated"] for device in status["devices"]):
@@ -165,12 +168,13 @@ def _client_table(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
         "quota": [_quota(client["quota"], client.get("labels", {})) for client in clients],
         "allocated": [units.format_size(client["allocated"]) for client in clients],
         "on device": [_resident(client) for client in clients],
+        "contexts": [_contexts(client) for client in clients],
         "on host": [_host(client) for client in clients],
         "GPU time": [units.format_duration(client["gpu_seconds"]) for client in clients],
         "waited": [units.format_duration(client["wait_seconds"]) for client in clients],
         "turns": [str(client["turn_count"]) for client in clients],
     }
-    for name, placeholder in (("quota", "default"), ("on host", "-")):
+    for name, placeholder in (("quota", "default"), ("contexts", "-"), ("on host", "-")):
         if set(columns[name]) <= {placeholder}:
             del columns[name]
     table = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -217,6 +221,12 @@ def _resident(client: dict[str, Any]) -> str:
         is_estimate = client["resident_by_device_is_estimate"]
         lines += [f"{uuid}: {_format_estimate(size, is_estimate)}" for uuid, size in sorted(by_device.items())]
     return "\n".join(lines)
+
+
+def _contexts(client: dict[str, Any]) -> str:
+    """Return the context memory of a client, or "-" where there is none, or where it is unknown."""
+    context = client.get("context_memory", 0)
+    return units.format_size(context) if context else "-"
 
 
 def _host(client: dict[str, Any]) -> str:

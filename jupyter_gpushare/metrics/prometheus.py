@@ -19,6 +19,11 @@ _DEVICES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float | None]], ..
     ("memory_total_bytes", "Memory of the device, or the setting device_memory", lambda d: d["memory_total"]),
     ("memory_used_bytes", "Device memory in use", lambda d: d["memory_used"]),
     (
+        "context_memory_bytes",
+        "Device memory of contexts and code of clients; 0: none, or unknown",
+        lambda d: d.get("context_memory", 0),
+    ),
+    (
         "utilisation_ratio",
         "Fraction of the last one or two seconds in which the device worked",
         lambda d: d.get("utilisation"),

@@ -131,6 +131,18 @@ def test_foreign_processes_are_counted() -> None:
     assert values["gpushare_device_foreign_memory_bytes"] == [5]
 
 
+def test_context_memory_of_a_device_is_exported() -> None:
+    status = everything()
+    status["devices"][0]["context_memory"] = 104 << 20
+    (sample,) = (
+        one
+        for family in prometheus.snapshot_metrics(status)
+        for one in family.samples
+        if one.name == "gpushare_device_context_memory_bytes"
+    )
+    assert (sample.labels, sample.value) == ({"uuid": "u", "name": "n"}, 104 << 20)
+
+
 def test_launch_limits_have_client_unit_and_reason() -> None:
     limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share"}
     status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [limit]}]}

@@ -124,6 +124,20 @@ def test_status_shows_idle_policy_and_limits(scene: CoordinatorProcess) -> None:
     assert "idle: at most 30 % of" in shown(limit_text="at most 30 % of the device's time")
 
 
+def test_status_shows_context_memory_where_it_is_known(scene: CoordinatorProcess) -> None:
+    status = scene.status()
+
+    def shown(*sizes: int) -> str:
+        clients = [{**one, "context_memory": size} for one, size in zip(status["clients"], sizes, strict=True)]
+        return printed({**status, "clients": clients})
+
+    assert "contexts" not in shown(0, 0, 0)
+    text = shown(0, 500 << 20, 0)
+    assert "contexts: device memory for contexts and code" in text
+    (row,) = (line for line in text.splitlines() if "500 MiB" in line)
+    assert "models/β.ipynb" in row
+
+
 def test_status_is_followed_also_by_another_coordinator(scene: CoordinatorProcess) -> None:
     argv = [sys.executable, "-m", "jupyter_gpushare", "status", "--watch", "--json", "--socket", scene.path]
     watching = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

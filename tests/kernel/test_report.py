@@ -127,6 +127,23 @@ def test_html_has_a_memory_bar_without_scripts_and_style_sheets() -> None:
     assert "<script" not in page and "<style" not in page and "http" not in page
 
 
+def test_context_memory_is_shown_where_it_is_known() -> None:
+    def report(context: int) -> Report:
+        own = client("a", resident_by_device={"GPU-0": 1 << 30}, devices=["GPU-0"], context_memory=context)
+        known = snapshot(own)
+        known["devices"][0].update(memory_used=7 << 28, context_memory=context)
+        return Report(known, "a")
+
+    assert "contexts" not in repr(report(0)) + report(0)._repr_html_()
+    line = "1.5 GiB allocated, 1 GiB on the device, 512 MiB more for contexts and code"
+    assert f"memory    {line}" in repr(report(512 << 20))
+    page = report(512 << 20)._repr_html_()
+    assert f'aria-label="{line}; may allocate 8 GiB"' in page
+    assert 'aria-label="a.ipynb (this kernel): 1 GiB, contexts and code: 512 MiB, not of any client: 256 MiB"' in page
+    assert "contexts and code 512 MiB" in page and "other programs 256 MiB" in page
+    assert "not of any client" not in report(1 << 30)._repr_html_()
+
+
 def test_client_of_another_user_is_shown_by_user() -> None:
     other = client("secret-id", label="", own=False, user="alice", phase="running")
     for text in (lambda report: repr(report), lambda report: report._repr_html_()):
@@ -147,6 +164,8 @@ def test_quotas_with_parts_missing() -> None:
 @pytest.mark.parametrize("others", [1, 2, 3])
 def test_the_legend_has_every_colour_of_the_bar(others: int) -> None:
     clients = [client(name, resident_by_device={"GPU-0": 1 << 28}) for name in "bcd"[:others]]
-    bar, _, legend = Report(snapshot(*clients), "a")._repr_html_().partition("border-radius:50%")
+    known = snapshot(*clients)
+    known["devices"][0]["context_memory"] = 1 << 27
+    bar, _, legend = Report(known, "a")._repr_html_().partition("border-radius:50%")
     for colour in COLOURS.values():
         assert (f"%;background:{colour}" in bar) == (f"background:{colour}" in legend), colour

@@ -47,6 +47,8 @@ def test_context_memory_is_reported(large_context_host: SystemHost) -> None:
     one, two = (program(large_context_host, name) for name in ("one", "two"))
     taken = (CONTEXT_MIB + MODULE_MIB) * MIB
     wait_until(lambda: [client["context_memory"] for client in large_context_host.clients().values()] == [taken] * 2)
+    assert [device["context_memory"] for device in large_context_host.status()["devices"]] == [2 * taken]
+    assert large_context_host.command("status").stdout.count(f"{CONTEXT_MIB + MODULE_MIB} MiB") == 2
     assert one.run(f"fill({500 * MIB}, 7)[::2]", 3 * WAIT) == [0, 0]
     wait_until(lambda: large_context_host.page(two)["context_bytes"] == 2 * taken)
     assert "for contexts and code of all clients" in large_context_host.command("doctor", "--pid", str(one.pid)).stdout

@@ -18,6 +18,7 @@ from ...wire.client import encode
 SNAPSHOTS_PER_SECOND = 8.0  # below ten, the most that servers send to front ends
 _GIB = 1 << 30
 _QUOTA = {"share": 0.1, "limit": 1.0, "memory": 8 * _GIB, "resident": None, "service": "online"}
+_CONTEXT_MEMORY = 100 << 20  # bytes of each client
 _OWN_CLIENTS = 10  # clients of the user that the snapshot is for
 _HISTORY_SECONDS = 600.0  # as long as a coordinator keeps
 _TURN_SECONDS = 5.0
@@ -92,6 +93,7 @@ class SyntheticHost:
             "memory_total": 80 * _GIB,
             "memory_used": 60 * _GIB,
             "memory_used_is_estimate": False,
+            "context_memory": len(self._queues[number]) * _CONTEXT_MEMORY,
             "utilisation": 0.9,
             "utilisation_is_estimate": True,
             "failed": None,
@@ -134,6 +136,7 @@ class SyntheticHost:
             "resident_by_device_is_estimate": False,
             "host_pinned": 0,
             "host_pageable": allocated - resident,
+            "context_memory": _CONTEXT_MEMORY,
             "gpu_seconds": self._seconds[name],
             "gpu_busy_seconds": self._seconds[name] * 0.9,
             "drain": {"last_ms": 3.0, "max_ms": 20.0},

@@ -113,6 +113,7 @@ def _device(
         "memory_total": info.memory,
         "memory_used": sum(one.by_device[info.uuid] for one in on_device) if measured is None else measured,
         "memory_used_is_estimate": measured is None and any(one.by_device_is_estimate for one in on_device),
+        "context_memory": device.context,
         "grants": grants,
         "queue": queue,
     }

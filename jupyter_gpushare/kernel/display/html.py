@@ -18,6 +18,7 @@ COLOURS = {
     "idle": "#808080",
     "free": "#808080",
     "own": "#2f7fd1",
+    "contexts": "#4f8a8b",
     "others1": "#9a7b5c",
     "others0": "#7d6a8f",
 }

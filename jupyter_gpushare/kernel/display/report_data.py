@@ -118,6 +118,8 @@ class ReportData:
 def memory_line(client: dict[str, Any]) -> str:
     about = "about " if client.get("resident_is_estimate") and client["resident"] else ""
     words = [f"{format_size(client['allocated'])} allocated", f"{about}{format_size(client['resident'])} on the device"]
+    if client.get("context_memory"):
+        words.append(f"{format_size(client['context_memory'])} more for contexts and code")
     host = client.get("host_pinned", 0) + client.get("host_pageable", 0)
     return ", ".join(words + ([f"{format_size(host)} of the host for the rest"] if host else []))
 

@@ -74,7 +74,7 @@ def _device(report: ReportData, device: dict[str, Any]) -> str:
 
 
 def _stacked(report: ReportData, device: dict[str, Any], total: int) -> str:
-    """Return a bar of each client's memory on the device; memory of other programs and of contexts is last."""
+    """Return a bar of each client's memory on the device, of context memory, and of memory of other programs."""
     amounts = []
     for client in report.snapshot.get("clients", []):
         resident = client.get("resident_by_device", {}).get(device["uuid"], 0)
@@ -90,13 +90,18 @@ def _stacked(report: ReportData, device: dict[str, Any], total: int) -> str:
         other_colours += [colour] if is_other else []
         parts.append(Part(-negative / total, colour, f"{report.client_label(identity)}: {format_size(-negative)}"))
     used = device.get("memory_used") or 0
-    if used > known:
-        parts.append(Part((used - known) / total, COLOURS["idle"], f"not of any client: {format_size(used - known)}"))
+    contexts = min(device.get("context_memory", 0), max(0, used - known))
+    other = used - known - contexts
+    if contexts:
+        parts.append(Part(contexts / total, COLOURS["contexts"], f"contexts and code: {format_size(contexts)}"))
+    if other > 0:
+        parts.append(Part(other / total, COLOURS["idle"], f"not of any client: {format_size(other)}"))
     label = ", ".join(part.title for part in parts) or "nothing is on the device"
     sums = [
         ([COLOURS["own"]], f"this {report.program}", own),
         (other_colours[:2], "other clients", known - own),
-        ([COLOURS["idle"]], "other programs", used - known),
+        ([COLOURS["contexts"]], "contexts and code", contexts),
+        ([COLOURS["idle"]], "other programs", other),
     ]
     legend = [
         "".join(map(dot, colours)) + escape(f"{owner} {format_size(amount)}")

@@ -24,6 +24,8 @@ export interface IDevice {
   readonly memory_total: number;
   readonly memory_used: number;
   readonly memory_used_is_estimate: boolean;
+  /** Bytes of contexts and code of clients; 0 if there are none, or unknown. */
+  readonly context_memory: number;
   /**
    * Fraction of the last seconds in which the device was busy; null if unknown.
    */
@@ -145,6 +147,11 @@ export interface IClient {
    */
   readonly resident_is_estimate: boolean;
   readonly resident_by_device: Readonly<Record<string, number>>;
+  /**
+   * Bytes of contexts and code, beside `allocated`; 0 if there are none, or
+   * unknown.
+   */
+  readonly context_memory: number;
   /** Bytes of host memory that evicted memory takes. */
   readonly host_pinned: number;
   readonly host_pageable: number;

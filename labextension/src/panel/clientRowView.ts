@@ -73,9 +73,19 @@ function capital(text: string): string {
 }
 
 function memoryText(client: IClient): string {
+  const contexts = formatSize(client.context_memory);
   if (client.allocated === 0 && client.resident === 0) {
-    return trans.__('no GPU memory');
+    return client.context_memory > 0
+      ? trans.__('%1 for contexts and code', contexts)
+      : trans.__('no GPU memory');
   }
+  const text = allocatedText(client);
+  return client.context_memory > 0
+    ? trans.__('%1, %2 more for contexts and code', text, contexts)
+    : text;
+}
+
+function allocatedText(client: IClient): string {
   const allocated = formatSize(client.allocated);
   const evictedBytes = client.allocated - client.resident;
   if (evictedBytes <= 0) {

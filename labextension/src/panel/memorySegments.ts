@@ -9,7 +9,7 @@ export interface ISegment {
   readonly key: string;
   /** Weight of the segment in the length of the bar. */
   readonly bytes: number;
-  /** Null for memory that belongs to no client. */
+  /** Null for contexts and code, and for memory that belongs to no client. */
   readonly label: IClientLabel | null;
   readonly text: string;
 }
@@ -63,7 +63,13 @@ export function memoryView(
       evicted.push({ key: client.id, bytes: evictedBytes, label, text });
     }
   }
-  const other = device.memory_used - residentSum;
+  const rest = Math.max(0, device.memory_used - residentSum);
+  const contexts = Math.min(device.context_memory, rest);
+  if (contexts > 0) {
+    const text = trans.__('Contexts and code: %1', formatSize(contexts));
+    resident.push({ key: 'contexts', bytes: contexts, label: null, text });
+  }
+  const other = rest - contexts;
   if (other > MIN_OTHER_FRACTION * device.memory_total) {
     const text = trans.__('Other use: %1', formatSize(other));
     resident.push({ key: '', bytes: other, label: null, text });

@@ -167,6 +167,26 @@ describe('the side panel', () => {
     ]);
   });
 
+  it('shows context memory where it is known', async () => {
+    await shows(busy({ memory_used: 5 * GIB }), 'Test GPU');
+    expect(text()).not.toContain('contexts and code');
+    await shows(
+      busy(
+        { memory_used: 5 * GIB, context_memory: GIB },
+        { context_memory: 0.5 * GIB }
+      ),
+      '3 GiB, 1.5 GiB moved out, 512 MiB more for contexts and code'
+    );
+    expect(find('[role=img]')!.getAttribute('aria-label')).toContain(
+      'Contexts and code: 1 GiB. Other use: 512 MiB. train.ipynb'
+    );
+    await shows(
+      busy({}, { allocated: 0, resident: 0, context_memory: 0.5 * GIB }),
+      '512 MiB for contexts and code'
+    );
+    expect(text()).not.toContain('no GPU memory');
+  });
+
   it('shows the client of the memory under the pointer', async () => {
     await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
     const card = find('.gpushare-Memory-card')!;

@@ -73,9 +73,14 @@ function memoryText(client: IClient): string {
     ? trans.__('%1 allocated, about %2 on the device', allocated, resident)
     : trans.__('%1 allocated, %2 on the device', allocated, resident);
   const host = client.host_pinned + client.host_pageable;
-  return host > 0
-    ? trans.__('%1, %2 on the host', device, formatSize(host))
-    : device;
+  const text =
+    host > 0
+      ? trans.__('%1, %2 on the host', device, formatSize(host))
+      : device;
+  const contexts = client.context_memory;
+  return contexts > 0
+    ? trans.__('%1, %2 more for contexts and code', text, formatSize(contexts))
+    : text;
 }
 
 function runnerText(

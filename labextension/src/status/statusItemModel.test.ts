@@ -196,6 +196,10 @@ describe('the explanation of the status item', () => {
       { host_pinned: GIB, host_pageable: GIB / 2 }
     ],
     ['Memory: 512 B allocated, 1.5 GiB on the device', { allocated: 512 }],
+    [
+      'Memory: 3 GiB allocated, 1.5 GiB on the device, 512 MiB more for contexts and code',
+      { context_memory: GIB / 2 }
+    ],
     ['Held: for 30 s', { hold_seconds_left: 30 }],
     ['Limited: at most 1 block/s', { limit_text: 'at most 1 block/s' }],
     ['Note: not used for long: …', { notes: ['not used for long: …'] }],
