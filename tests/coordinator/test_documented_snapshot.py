@@ -1,4 +1,7 @@
-"""Tests that the results of a real coordinator have exactly the fields of `server/openapi.yaml`."""
+"""Tests that the results of a real coordinator have exactly the fields of `server/openapi.yaml`.
+
+The devices and clients of `bench panel`, which stand for a coordinator's, have the same fields.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import yaml
 
 import jupyter_gpushare
 from jupyter_gpushare.agent.lock_files import open_lock
+from jupyter_gpushare.bench.support.synthetic_host import SyntheticHost
 from jupyter_gpushare.coordinator.monitoring.foreign_processes import find_foreign
 from jupyter_gpushare.settings import SETTINGS, schema
 from jupyter_gpushare.settings.table import PUBLIC
@@ -102,3 +106,11 @@ def test_history_and_usage(busy: CoordinatorProcess) -> None:
     usage = busy.request(messages.Usage(since=3600.0))
     assert usage["rows"]
     check("Usage", usage)
+
+
+def test_devices_and_clients_of_the_panel_bench() -> None:
+    status = SyntheticHost(clients=12, devices=2).snapshot()
+    for device in status["devices"]:
+        check("Device", device)
+    for client in status["clients"]:
+        check("Client", client)

@@ -98,8 +98,12 @@ class SyntheticHost:
             "utilisation_is_estimate": True,
             "failed": None,
             "guaranteed_to": None,
-            "grants": [{"client": running, "granted_seconds": 1.0, "seconds_left": _TURN_SECONDS - 1.0}],
+            "grants": [
+                {"client": running, "granted_seconds": 1.0, "seconds_left": _TURN_SECONDS - 1.0, "held": False}
+            ],
             "queue": waiting,
+            "foreign_processes": [],
+            "locked_by": [],
         }
 
     def _client(self, number: int) -> dict[str, Any]:
@@ -119,12 +123,17 @@ class SyntheticHost:
             "state_text": f"#{position} in queue" if position else "running",
             "suspended": False,
             "idle_seconds": None,
+            "idle_warned": False,
+            "evicted_in": None,
+            "suspended_in": None,
+            "interrupt_requested": False,
             "evicted_by_policy": False,
             "suspended_by_policy": False,
             "hold_seconds_left": None,
             "devices": [self._uuids[device]],
             "quota": _QUOTA,
             "limit_text": "",
+            "limits": [],
             "labels": {},
             "tenant": None,
             "is_preemptible_guest": False,
@@ -134,6 +143,12 @@ class SyntheticHost:
             "resident_is_estimate": False,
             "resident_by_device": {self._uuids[device]: resident},
             "resident_by_device_is_estimate": False,
+            "context_memory": 0,
+            "memory_backing": None,
+            "max_evicted": None,
+            "unbacked": 0,
+            "cgroup": None,
+            "cgroup_is_known": True,
             "host_pinned": 0,
             "host_pageable": allocated - resident,
             "context_memory": _CONTEXT_MEMORY,
@@ -146,6 +161,7 @@ class SyntheticHost:
             "expected_wait": position * _TURN_SECONDS or None,
             "wait_reason": "",
             "cells": 1,
+            "cell_ids": [],
             "processes": [],
             "kernel_pids": [],
         }
