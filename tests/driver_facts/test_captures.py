@@ -23,18 +23,20 @@ from .vmm import GRANULE, create, map_at, mapped
 
 @on_driver()
 def test_unsafe_calls_in_the_capturing_thread(cuda: Cuda) -> None:
-    """cuMemAlloc in the thread that captures is refused with 900 and ends the capture, in global and thread-local mode;
-    in relaxed mode it is allowed.
+    """cuMemAlloc and cuMemFree in the thread that captures are refused with 900 and end the capture, in global and
+    thread-local mode; in relaxed mode they are allowed.
 
     Source: documentation of cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
     """
-    for mode in (GLOBAL, THREAD_LOCAL):
-        with capturing(cuda, mode=mode) as (_, end):
-            assert cuda.code("cuMemAlloc", 4096) == UNSUPPORTED
-            assert end() == INVALIDATED
-    with capturing(cuda, mode=RELAXED) as (_, end):
-        assert cuda.code("cuMemAlloc", 4096) == 0
-        assert end() == 0
+    memory = cuda.cuMemAlloc(4096)
+    for call, argument in (("cuMemAlloc", 4096), ("cuMemFree", memory)):
+        for mode in (GLOBAL, THREAD_LOCAL):
+            with capturing(cuda, mode=mode) as (_, end):
+                assert cuda.code(call, argument) == UNSUPPORTED
+                assert end() == INVALIDATED
+        with capturing(cuda, mode=RELAXED) as (_, end):
+            assert cuda.code(call, argument) == 0
+            assert end() == 0
 
 
 @on_driver()

@@ -11,6 +11,7 @@ from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_transfer_failures import faulty_driver
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
+UNSUPPORTED, INVALIDATED = 900, 901
 CAPTURE = "cuda.cuStreamBeginCapture_v2(c_void_p(one), {})"
 END = "cuda.cuStreamEndCapture(c_void_p(one), byref(graph))"
 INSTANTIATE = "cuda.cuGraphInstantiateWithFlags(byref(graph_exec), graph, ctypes.c_ulonglong(0))"
@@ -222,6 +223,39 @@ def test_a_release_in_mode_swap_spares_work_that_no_query_may_name(
     assert client.run("cuda.cuCtxSynchronize()") == 0  # the work has found its memory
     process.drain(1)
     wait_until(lambda: process.page.report.allocated == 0)
+
+
+UNSAFE = {
+    "alloc": "cuda.alloc(4096)[0]",
+    "pitch": "cuda.cuMemAllocPitch_v2(byref(c_uint64()), byref(c_size_t()), c_size_t(64), c_size_t(64), 4)",
+    "free": "cuda.free(memory)",
+}
+
+
+@pytest.mark.parametrize("mode", ["unified", "swap", "plain", None])
+@pytest.mark.parametrize("call", UNSAFE)
+def test_an_unsafe_call_ends_the_captures_that_the_driver_names(
+    machine: NativeHost, coordinator: ScriptedCoordinator, mode: str | None, call: str
+) -> None:
+    """The shim makes these calls by other means in mode swap. Without mode, the program runs without the shim."""
+    if mode:
+        client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode)
+        process.open(1)
+    else:
+        client = machine.client(LD_PRELOAD="")
+        client.run("cuda = Cuda()")
+    client.run(SETUP + TOOLS)
+    client.run("memory = cuda.alloc(3 << 20)[1]")
+    for capture_mode, here, elsewhere in ((GLOBAL, UNSUPPORTED, UNSUPPORTED), (THREAD_LOCAL, UNSUPPORTED, 0)):
+        for code, expected in ((UNSAFE[call], here), (f"in_other_thread(lambda: {UNSAFE[call]})", elsewhere)):
+            assert client.run(CAPTURE.format(capture_mode)) == 0
+            assert client.run(code) == expected
+            assert client.run(END) == (INVALIDATED if expected else 0)
+    if call == "free":
+        client.run("memory = cuda.alloc(3 << 20)[1]")
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run(UNSAFE[call]) == 0
+    assert client.run(END) == 0
 
 
 @pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])

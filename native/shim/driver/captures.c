@@ -6,7 +6,9 @@
  * 2. The shim queries a stream, or records an event in it, only while it holds the lock below and the stream does not
  *    capture. The hooks hold the lock while a stream begins to capture or joins a capture, and while a context ends.
  * 3. The shim submits nothing to the legacy stream while work is in flight: that would order the work of all blocking
- *    streams, and end their captures. The exceptions are events next to a call of the program's own in that stream. */
+ *    streams, and end their captures. The exceptions are events next to a call of the program's own in that stream.
+ *
+ * Calls of the program may end captures. The driver refuses unsafe calls, also those that the shim replaces by others. */
 #include "driver/driver.h"
 
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 /* A capture, by the stream in which it began and must end. */
 struct capture {
     CUstream stream;
+    int mode;
     pthread_t thread; /* the name of a per-thread default stream means another stream in another thread */
     CUcontext context;
 };
@@ -56,8 +59,8 @@ bool blocking_streams_are_idle(void) {
     return !touches_capture(CU_STREAM_LEGACY) && REAL(cuStreamQuery)(CU_STREAM_LEGACY) != CUDA_ERROR_NOT_READY;
 }
 
-void captures_add(CUstream stream) {
-    struct capture capture = {.stream = stream, .thread = pthread_self()};
+void captures_add(CUstream stream, int mode) {
+    struct capture capture = {.stream = stream, .mode = mode, .thread = pthread_self()};
     if (count == room) {
         unsigned wanted = room ? 2 * room : 8;
         struct capture *grown = realloc(captures, wanted * sizeof *grown);
@@ -81,6 +84,34 @@ void captures_remove_context(CUcontext context) {
     for (unsigned i = 0; i < count; i++)
         if (captures[i].context == context)
             captures[i--] = captures[--count];
+}
+
+/* Return true if the driver refuses an unsafe call of this thread. The documentation of
+ * cuThreadExchangeStreamCaptureMode has the rule. */
+static bool forbid_unsafe_calls(int thread_mode) {
+    bool found = false;
+    queries_lock();
+    for (unsigned i = 0; i < count && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED; i++)
+        found = found || (pthread_equal(captures[i].thread, pthread_self())
+                              ? captures[i].mode != CU_STREAM_CAPTURE_MODE_RELAXED
+                              : captures[i].mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                                    thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    queries_unlock();
+    return found;
+}
+
+CUresult captures_refuse_unsafe_call(void) {
+    if (likely(!captures_any()))
+        return CUDA_SUCCESS;
+    int mode = relaxed_mode_begin();
+    relaxed_mode_end(&mode);
+    CUdeviceptr address;
+    if (mode == NO_MODE || !forbid_unsafe_calls(mode))
+        return CUDA_SUCCESS;
+    CUresult result = REAL(cuMemAlloc_v2)(&address, 1);
+    if (result == CUDA_SUCCESS)
+        REAL(cuMemFree_v2)(address);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
 bool captures_any(void) {

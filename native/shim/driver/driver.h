@@ -105,14 +105,17 @@ void relaxed_mode_end(const int *mode);
 /* No stream begins to capture or joins a capture, and no other thread of the shim queries a stream, between these. */
 void queries_lock(void);
 void queries_unlock(void);
-/* The lock is held during all functions below but one. */
+/* The lock is held during the functions up to captures_remove_context. */
 bool touches_capture(CUstream stream); /* a query of the stream would end a capture, and an event be part of it */
 /* Return true if no blocking stream of the current context, and no default stream, has unfinished work or captures. */
 bool blocking_streams_are_idle(void);
-void captures_add(CUstream stream);    /* the calling thread has begun a capture in the stream */
-void captures_remove(CUstream stream); /* the capture or the stream has ended */
+void captures_add(CUstream stream, int mode); /* the calling thread has begun a capture in the stream */
+void captures_remove(CUstream stream);        /* the capture or the stream has ended */
 void captures_remove_context(CUcontext context);
-bool captures_any(void); /* some stream captures; no lock is needed */
+bool captures_any(void); /* some stream captures */
+/* The program calls a function that the driver takes for unsafe, in place of which the shim makes safe calls. Return the
+ * error of the driver, which has ended captures; CUDA_SUCCESS: the driver permits the call. */
+CUresult captures_refuse_unsafe_call(void);
 void captures_after_fork(void);
 
 /* No function of another library, because lookups run before some libraries are ready for calls. */

@@ -41,7 +41,8 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool) 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (!address || !bytes || !shim_is_active())
         return REAL(cuMemAlloc_v2)(address, bytes);
-    return allocate(address, bytes, NULL);
+    CUresult refused = captures_refuse_unsafe_call();
+    return refused != CUDA_SUCCESS ? refused : allocate(address, bytes, NULL);
 }
 
 CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
@@ -50,7 +51,9 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t wid
                 (element == 4 || element == 8 || element == 16) && !__builtin_mul_overflow(row, height, &bytes);
     if (!sane || !shim_is_active())
         return REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
-    CUresult result = allocate(address, bytes, NULL);
+    CUresult result = captures_refuse_unsafe_call();
+    if (result == CUDA_SUCCESS)
+        result = allocate(address, bytes, NULL);
     if (result == CUDA_SUCCESS)
         *pitch = row;
     return result;
@@ -76,11 +79,15 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
     struct entry entry;
     if (!ledger_remove(LEDGER_ADDRESSES, address, &entry))
         return REAL(cuMemFree_v2)(address);
-    /* Work in flight may still use memory that the shim unmaps. */
-    bool later = entry.kind == MEMORY_SWAPPED && is_running() && !streams_wait(entry.context);
-    CUresult result = later                         ? deferred_add_after_turn(&entry)
-                      : entry.kind == MEMORY_POOLED ? REAL(cuMemFree_v2)(address)
-                                                    : memory_release(&entry);
+    CUresult result = entry.kind == MEMORY_SWAPPED ? captures_refuse_unsafe_call() : CUDA_SUCCESS;
+    bool later = false;
+    if (result == CUDA_SUCCESS) {
+        /* Work in flight may still use memory that the shim unmaps. */
+        later = entry.kind == MEMORY_SWAPPED && is_running() && !streams_wait(entry.context);
+        result = later                         ? deferred_add_after_turn(&entry)
+                 : entry.kind == MEMORY_POOLED ? REAL(cuMemFree_v2)(address)
+                                               : memory_release(&entry);
+    }
     if (result != CUDA_SUCCESS)
         ledger_add(LEDGER_ADDRESSES, &entry);
     else if (!later)

@@ -41,7 +41,7 @@ CUresult hook_cuStreamDestroy_v2(CUstream stream) {
     END_STREAM(REAL(cuStreamDestroy_v2)(stream));
 }
 
-#define BEGIN_CAPTURE(call)                                                                                            \
+#define BEGIN_CAPTURE(mode, call)                                                                                      \
     do {                                                                                                               \
         if (!is_active())                                                                                              \
             return (call);                                                                                             \
@@ -49,30 +49,30 @@ CUresult hook_cuStreamDestroy_v2(CUstream stream) {
         streams_untrack(stream, false);                                                                                \
         CUresult result = (call);                                                                                      \
         if (result == CUDA_SUCCESS)                                                                                    \
-            captures_add(twin ? per_thread(stream) : stream);                                                          \
+            captures_add(twin ? per_thread(stream) : stream, (mode));                                                  \
         queries_unlock();                                                                                              \
         return result;                                                                                                 \
     } while (0)
 
 CUresult hook_cuStreamBeginCapture(bool twin, CUstream stream) {
-    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginCapture, twin)(stream));
+    BEGIN_CAPTURE(CU_STREAM_CAPTURE_MODE_GLOBAL, REAL_TWIN(cuStreamBeginCapture, twin)(stream));
 }
 
 CUresult hook_cuStreamBeginCapture_v2(bool twin, CUstream stream, int mode) {
-    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginCapture_v2, twin)(stream, mode));
+    BEGIN_CAPTURE(mode, REAL_TWIN(cuStreamBeginCapture_v2, twin)(stream, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph(bool twin, CUstream stream, CUgraph graph, const CUgraphNode *nodes,
                                           const void *edges, size_t count, int mode) {
-    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginCaptureToGraph, twin)(stream, graph, nodes, edges, count, mode));
+    BEGIN_CAPTURE(mode, REAL_TWIN(cuStreamBeginCaptureToGraph, twin)(stream, graph, nodes, edges, count, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToCig(bool twin, CUstream stream, void *parameters) {
-    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
+    BEGIN_CAPTURE(CU_STREAM_CAPTURE_MODE_RELAXED, REAL_TWIN(cuStreamBeginCaptureToCig, twin)(stream, parameters));
 }
 
 CUresult hook_cuStreamBeginRecaptureToGraph(bool twin, CUstream stream, int mode, CUgraph graph, void *f, void *data) {
-    BEGIN_CAPTURE(REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
+    BEGIN_CAPTURE(mode, REAL_TWIN(cuStreamBeginRecaptureToGraph, twin)(stream, mode, graph, f, data));
 }
 
 /* A capture goes on after some errors, such as a call for another stream of it. */
