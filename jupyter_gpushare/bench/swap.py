@@ -7,7 +7,7 @@ from typing import Any
 from .support import memory_holders, progress
 
 _ROUNDS = 4
-_BLOCK_BYTES = 64 << 20  # as MAX_BLOCK_BYTES in native/shim/memory/swap/swap.h
+_BLOCK_BYTES = 64 << 20  # as MAX_BLOCK_BYTES in native/shim/memory/swap/blocks.h
 _MEMORY_KINDS = {"swap_pinned": "swap", "swap_pageable": "swap", "unified": "unified"}
 
 

@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../native/shim/memory/account.c"
-#include "../../native/shim/memory/ledger.c"
-#include "../../native/shim/memory/pool_figures.c"
+#include "../../native/shim/memory/account/account.c"
+#include "../../native/shim/memory/account/ledger.c"
+#include "../../native/shim/memory/account/pool_figures.c"
 
 #define ADDRESSES_USED 256
 

@@ -1,4 +1,4 @@
-"""Model of memory requests of a process in mode swap, as in native/shim/memory/shortage.c."""
+"""Model of memory requests of a process in mode swap, as in native/shim/memory/transfers/shortage.c."""
 
 from __future__ import annotations
 

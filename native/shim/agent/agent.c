@@ -6,6 +6,7 @@
 #include "coordinator/coordinator.h"
 #include "gate/gate.h"
 #include "memory/memory.h"
+#include "memory/swap/host/host.h"
 
 #include "agent/agent_step.h"
 

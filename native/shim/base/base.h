@@ -1,9 +1,9 @@
 /* Basis of every folder of the shim: the process-wide state, the page, time, the log, descriptors. No CUDA call, no
  * protocol.
  *
- * Folders, from the lowest: base, driver, channel, memory, gate, coordinator, agent, hooks. A file calls its own
- * folder and lower ones; tests/native/test_layering.py holds that. The main header of a folder is for the folders
- * above.
+ * Folders, from the lowest: base, driver, channel, memory/account, memory/transfers, memory/freed, memory/swap/host,
+ * memory/swap, memory, gate, coordinator, agent, hooks. A file calls its own folder and lower ones;
+ * tests/native/test_layering.py checks that. The main header of a folder is for the folders above.
  *
  * Threads: program threads run the hooks. One agent thread (agent/agent.c) does all that needs the coordinator or the
  * turn lock: messages, turns, drains. A signal handler (gate/sigint.c) uses atomics and a futex only. The main
@@ -102,7 +102,7 @@ enum link {
     LINK_CONNECTED,
 };
 
-struct memory_mode; /* memory/mode.h */
+struct memory_mode; /* memory/account/mode.h */
 
 struct environment {
     char label[4100], quota[4100]; /* up to 1024 characters of UTF-8 */

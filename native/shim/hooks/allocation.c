@@ -1,4 +1,4 @@
-/* Hooks on allocation and release. The client's memory mode (memory/mode.h) allocates device memory; memory that can
+/* Hooks on allocation and release. The client's memory mode (memory/account/mode.h) allocates device memory; memory that can
  * only be on the device counts as unmovable. The client's limit bounds all of it. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"

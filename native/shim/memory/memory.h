@@ -1,52 +1,35 @@
-/* Reservation, deferred frees and graph memory; includes the ledger, the modes and residency. */
+/* When memory moves, the memory modes and graph memory. Includes the headers of the parts of the folder. */
 #ifndef GPUSHARE_MEMORY_H
 #define GPUSHARE_MEMORY_H
 
-#include "memory/ledger.h"
-#include "memory/mode.h"
-#include "memory/residency.h"
+#include "memory/account/mode.h"
+#include "memory/freed/freed.h"
+#include "memory/swap/swap.h"
+#include "memory/transfers/transfers.h"
 
 #pragma GCC visibility push(hidden)
 
-/* --- reservation.c, allocation.c --- */
+/* --- residency.c --- */
 
-bool reserve_memory(uint64_t bytes, bool unmovable); /* free what deferred_free.c keeps, if necessary, and reserve */
-CUresult memory_release(const struct entry *entry);
-void memory_unaccount(const struct entry *entry); /* it is no longer allocated */
+bool residency_is_evicting(uint64_t now, uint64_t *next); /* agent, after a drain: memory that must leave is leaving */
+uint64_t residency_poll(uint64_t now);                    /* agent, while not running: the time of the next call */
+/* A thread at the open gate. CUDA_ERROR_NOT_READY: some memory cannot be restored yet. CUDA_ERROR_OUT_OF_MEMORY: the
+ * device has had no room for long, and no client can make room. */
+CUresult residency_restore(uint32_t word);
+/* A thread inside the closed gate: all memory is mapped, and stays mapped until the thread is outside. */
+bool residency_is_mapped(void);
+void residency_pause(void);            /* no context is used for moving memory until … */
+void residency_resume(CUcontext gone); /* … here; NULL: no context has ended */
+void residency_after_fork(void);
 
-/* --- deferred_free.c: frees that wait for the earlier work of their stream, and reuse of the memory --- */
+/* --- modes.c, mode_unified.c, mode_plain.c --- */
 
-CUresult deferred_add(const struct entry *entry, CUstream stream);
-CUresult deferred_add_after_turn(const struct entry *entry); /* free it when the process is in no turn */
-/* Take freed memory of the pool for an allocation in the stream. False: there is none. */
-bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUstream stream, struct entry *entry);
-void deferred_stream_ends(CUstream stream);
-void deferred_request_poll(void);     /* a threshold has changed */
-uint64_t deferred_poll(uint64_t now); /* agent: free completed memory above the thresholds; the next call's time */
-void deferred_free_completed(void);   /* likewise, at once */
-bool deferred_free_some(unsigned max_count);          /* of all completed memory; false: there was none */
-void deferred_trim(CUmemoryPool pool, uint64_t keep); /* free completed memory of the pool above `keep` bytes */
-bool deferred_drain(void); /* wait for all that has an event, and free what may be freed; false: nothing */
-bool deferred_any(void);
-void deferred_drop_context(CUcontext context, struct entry_sums *ended); /* as ledger_drop_context */
-void deferred_after_fork(void);
+extern const struct memory_mode mode_unified, mode_plain;
 
-/* --- pool_figures.c: what programs read about a pool of which the shim has put the memory elsewhere --- */
+const struct memory_mode *memory_mode_by_name(const char *name); /* NULL: there is none of that name */
+#define MEMORY_MODE_NAMES "unified, swap, plain"
 
-#define MAX_POOLS 1024 /* with figures at the same time */
-
-uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes); /* returns the number for `struct entry` */
-uint16_t pool_figures_number(CUmemoryPool pool);              /* 0: the pool has no figures */
-void pool_figures_remove(uint16_t number, uint64_t bytes);
-bool pool_figures_keep(uint16_t number, uint64_t bytes);        /* freed bytes; true: the pool is above its threshold */
-void pool_figures_reuse(uint16_t number, uint64_t bytes);       /* kept bytes are in use again */
-void pool_figures_remove_kept(uint16_t number, uint64_t bytes); /* kept bytes are released */
-void pool_figures_trim(uint16_t number, uint64_t keep);     /* keep at most so many bytes, until the next allocation */
-void pool_figures_surplus(uint64_t surplus[MAX_POOLS + 1]); /* kept bytes above the threshold of each pool */
-uint64_t pool_figure(CUmemoryPool pool, int attribute);     /* bytes, in addition to the driver's own figure */
-void pool_figures_set(CUmemoryPool pool, int attribute, uint64_t value); /* the program has set the attribute */
-void pool_figures_drop(CUmemoryPool pool);                               /* the program has destroyed it */
-void pool_figures_after_fork(void);
+void unified_after_fork(void);
 
 /* --- graph_memory.c --- */
 

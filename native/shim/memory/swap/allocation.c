@@ -1,5 +1,5 @@
 /* Allocations of the mode "swap": a range of addresses each, filled with blocks; found by any address in them. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #include <stdlib.h>
 #include <string.h>

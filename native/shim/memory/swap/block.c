@@ -1,5 +1,5 @@
 /* Blocks of the mode "swap": physical memory that is evicted and restored, and its mappings. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * Pinned memory is copied directly; other memory goes through pinned staging buffers, which are filled or emptied
  * here. A block counts as resident when the last of its copies has finished and none has failed. Copied blocks are
  * evicted a run at a time. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #include <stdlib.h>
 #include <string.h>

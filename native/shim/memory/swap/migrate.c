@@ -1,6 +1,6 @@
 /* Eviction, prefetch and restore of swap blocks. The agent evicts and prefetches in batches; a thread restores the rest
  * at the open gate. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #define MAX_BATCH_BYTES (1ull << 30)         /* evicted under one hold of the lock */
 #define MAX_PREFETCH_BYTES (256ull << 20)    /* prefetched under one hold of the lock */

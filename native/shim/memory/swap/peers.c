@@ -1,7 +1,7 @@
 /* Access of other devices to allocations of the mode "swap". The driver's peer access covers memory of cuMemAlloc and of
  * pools, and no mapped memory, so the shim sets the access of its own allocations. Access is by device: each device that
  * a grant names has access to all allocations on the grant's other device. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Answers to queries of an address in the mode "swap": the same on the device and off it. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #include <string.h>
 

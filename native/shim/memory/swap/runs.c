@@ -3,7 +3,7 @@
  * A change of mappings may be slow, and may wait for the device (PyTorch's note on expandable segments). So one call
  * unmaps a run of mappings, or grants access to it. A run for which that call fails is left to the calls for single
  * blocks. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #include <stdlib.h>
 #include <string.h>

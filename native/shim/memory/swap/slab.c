@@ -1,5 +1,5 @@
 /* Small allocations of the mode "swap": many in a slab of 2 MiB, in units of 512 bytes. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #include <stdlib.h>
 

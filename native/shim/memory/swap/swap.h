@@ -1,159 +1,52 @@
-/* The mode "swap" from the inside. Everything here is under residency_lock.
- *
- * Device memory consists of blocks: physical memory of the virtual-memory interface, mapped at addresses that stay.
- * Evicting a block copies it to the host, unmaps it and releases the physical memory. Restoring makes new physical
- * memory, maps it at the same addresses and copies the contents in. A block that the program makes outside of its
- * turn gets its physical memory with the turn, and then has nothing to copy. */
+/* The mode "swap" for the folders above: the mode, and the program's virtual-memory management. */
 #ifndef GPUSHARE_SWAP_H
 #define GPUSHARE_SWAP_H
 
-#include "memory/memory.h"
+#include "memory/account/mode.h"
 
 #pragma GCC visibility push(hidden)
 
-#define GRANULE_BYTES (2ull << 20) /* the driver's granularity, for every device so far */
-/* A block of a large allocation has at most this size, so that evicted blocks soon make room for other clients. */
-#define MAX_BLOCK_BYTES (64ull << 20)
-#define SLAB_UNIT_BYTES 512ull      /* of small allocations */
-#define FIRST_BLOCK_ID (1ull << 62) /* above all numbers of the driver */
-/* Numbers for each block: one for each small allocation of a slab. */
-#define BLOCK_IDS (GRANULE_BYTES / SLAB_UNIT_BYTES)
+extern const struct memory_mode mode_swap;
 
-/* The contents of an evicted block. */
-struct host_buffer {
-    void *address;
+#define MAX_ACCESSES 16 /* devices with access to a mapping; with more of them the memory stays on its device */
+
+/* The answers to queries of an address, which do not depend on the place of the memory. */
+struct swap_pointer {
+    CUdeviceptr base; /* of the allocation or mapping */
     uint64_t bytes;
-    CUcontext pinned; /* the context in which it was pinned; NULL: ordinary memory */
-    uint64_t kept_since;
-    struct host_buffer *next;
-};
-
-struct mapping {
-    CUdeviceptr address;
-    uint64_t bytes, offset;
-    bool is_mapped, has_access; /* at this moment */
+    uint64_t buffer_id, block_id;
+    CUcontext context; /* NULL for a mapping */
+    CUdevice device;
+    uint64_t handle_types;
     CUmemAccessDesc access[MAX_ACCESSES];
     int access_count;
-    struct block *block;
-    struct mapping *next;
+    bool is_mapping; /* the program's own */
 };
 
-struct block {
-    uint64_t id; /* never used again */
-    uint64_t bytes;
-    uint64_t charged_bytes; /* of `bytes`, in the client's account */
-    CUcontext context;      /* in which it is copied; NULL: it has ended */
-    CUmemAllocationProp properties;
-    CUmemGenericAllocationHandle handle; /* 0: no physical memory */
-    bool is_resident;                    /* mapped, with its contents */
-    struct host_buffer *copy;            /* NULL: nothing to copy in */
-    bool has_failed;                     /* a copy of it that is under way has failed */
-    struct mapping *mappings;
-    uint64_t program_handle; /* of the virtual-memory interface; 0: none */
-    uint32_t program_references;
-    bool is_unmovable;
-    struct block *next, *previous;
-};
-
-/* An allocation of cuMemAlloc, or a slab of GRANULE_BYTES for many small ones. */
-struct swap_allocation {
-    CUdeviceptr base;
-    uint64_t bytes;
-    CUcontext context;
-    struct block **blocks;
-    uint64_t count;
-    struct slab *slab;
-};
-
-/* --- block.c --- */
-
-extern struct block *swap_blocks;
-uint64_t swap_capacity(void); /* bytes that a client of this mode can have on all devices */
-/* A new block could be on its device together with all present blocks. Logs if it could not. */
-bool swap_fits(uint64_t bytes, const CUmemAllocationProp *properties);
-/* `wanted`: the bytes that the caller is about to make, this block's among them. */
-CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made);
-void block_destroy(struct block *block); /* unless the program names or maps it */
-void block_charge(struct block *block, int64_t bytes);
-void block_pin(struct block *block); /* it stays on the device until its end */
-CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made);
-CUresult block_unmap(struct mapping *mapping);
-CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count);
-bool block_map_all(struct block *block); /* gets physical memory, mapped, perhaps without access */
-bool block_begin_restore(struct block *block, CUresult *result); /* gets physical memory, mapped, without contents */
-void block_end_restore(struct block *block);                     /* the contents are there too */
-void block_evict(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
-bool swap_is_movable(const struct block *block);
-uint64_t swap_missing_bytes(void);
-
-/* --- allocation.c, slab.c: cuMemAlloc and cuMemFree --- */
-
-CUresult swap_allocation_create(uint64_t bytes, struct swap_allocation **made);
-CUresult swap_allocation_destroy(struct swap_allocation *allocation);
-struct swap_allocation *swap_allocation_at(CUdeviceptr address);       /* NULL: there is none */
-struct swap_allocation *swap_allocation_of_context(CUcontext context); /* one of them; NULL: there is none */
-void swap_allocations_after_fork(void);
-CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocation **allocation);
-CUresult slab_free(struct swap_allocation *allocation, CUdeviceptr address, uint64_t bytes);
-void slab_find(const struct swap_allocation *allocation, CUdeviceptr address, CUdeviceptr *base, uint64_t *bytes);
-void slab_discard(struct swap_allocation *allocation);
-void slabs_after_fork(void);
-
-/* --- peers.c --- */
-
-/* Find the access that an allocation on this device begins with, and return the number of devices. */
-size_t peers_access(CUdevice home, CUmemAccessDesc access[MAX_DEVICES]);
-void peers_drop_context(CUcontext context);
-void peers_after_fork(void);
-
-/* --- vmm.c: the program's own mappings --- */
-
-struct mapping *swap_mapping_at(CUdeviceptr address); /* NULL: there is none */
-void swap_vmm_after_fork(void);
-
-/* --- runs.c: several blocks at a time, whose neighbouring mappings change in one call --- */
-
-#define RUN_BLOCKS 64
-#define MAX_RUN_BYTES (4 * MAX_BLOCK_BYTES) /* more would leave the link without copies for too long */
-
-bool run_continues(const struct block *last, const struct block *next); /* they are neighbours */
-void runs_evict(struct block **blocks, int count);                      /* as block_evict for each */
-/* block_begin_restore must follow for each, and does the rest. */
-void runs_begin_restore(struct block **blocks, int count);
-
-/* --- migrate.c --- */
-
-bool swap_evict(uint64_t target, uint64_t now, uint64_t *next);
-bool swap_is_mapped(void);
-bool swap_restore(uint32_t word);
-uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now);
-
-/* --- copy.c --- */
-
-/* Begin to copy the contents of a block to `copy` or from it. False: no copy of it is under way. When all copies
- * have finished, the block is evicted or resident. */
-bool copy_begin(struct transfer_stream *stream, struct block *block, bool out);
-uint64_t finish_copies(void); /* waits for all copies; the bytes of blocks that have finished since the last call */
-void copies_drop_context(CUcontext context);
-void copies_after_fork(void);
-
-/* --- parallel_copy.c --- */
-
-void parallel_copy(void *to, const void *from, uint64_t bytes); /* as memcpy, by several threads */
-void parallel_copy_after_fork(void);
-
-/* --- host_buffer.c --- */
-
-struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context); /* current; NULL: there is no host memory */
-void host_buffer_free(struct host_buffer *host);
-void host_buffers_bound(uint64_t max_bytes); /* discard kept buffers above it */
-struct host_buffer *
-host_buffer_alloc_staging(uint64_t bytes); /* outside of the budget; ordinary memory if it cannot be pinned */
-void host_buffer_pin(struct host_buffer *stage, CUcontext context);
-void host_buffers_drop_context(CUcontext context); /* pinned buffers that no block uses */
-void host_buffer_unpinned(struct host_buffer *buffer);
-void host_buffers_after_fork(void);
-void swap_blocks_after_fork(void);
+bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found); /* false: the address is not of this mode */
+void swap_drop_context(CUcontext context);                               /* under residency_lock */
+void swap_after_fork(void);
+bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* the shim moves such memory */
+bool swap_owns_handle(uint64_t handle);
+bool swap_owns_mapping(CUdeviceptr address);
+CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties);
+CUresult swap_release(CUmemGenericAllocationHandle handle);
+CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle);
+CUresult swap_unmap(CUdeviceptr address, size_t bytes);
+CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
+CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address);
+/* For calls that let other processes or devices use memory. The caller is inside the gate, so the memory is on the
+ * device. It stays there from the pin to its end. */
+CUmemGenericAllocationHandle swap_driver_handle(CUmemGenericAllocationHandle handle); /* 0: there is none */
+void swap_pin_handle(CUmemGenericAllocationHandle handle);
+void swap_pin_range(CUdeviceptr address, uint64_t bytes);
+CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+/* Give a device access to allocations on the device `home`: a context `from` may use memory of the context `to`. Without
+ * `from` the device may use memory of the pool `to`. The own device of a pool has a grant as well. */
+CUresult swap_grant(const void *from, const void *to, CUdevice device, CUdevice home);
+void swap_withdraw(const void *from, const void *to, CUdevice device);
+bool swap_pool_home(CUmemoryPool pool, CUdevice *home); /* false: no grant names the pool */
+void swap_drop_pool(CUmemoryPool pool);
 
 #pragma GCC visibility pop
 

@@ -1,7 +1,7 @@
 /* The program's own virtual-memory management in the mode "swap": its physical memory is blocks of the shim, which
  * have handles of the shim. Memory that other processes or devices use stays on the device. Memory that the shim cannot
  * make passes: see hooks/vmm_and_arrays.c. */
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* Transfer streams: a stream of the shim in each context, on which memory moves. Other streams and transfer streams
  * do not wait for each other. All under residency_lock. */
-#include "memory/memory.h"
+#include "memory/transfers/transfers.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
  * allocation is refused.
  *
  * A free without an event waits for the end of the turn, because a capture has kept cuMemFree from waiting. */
-#include "memory/memory.h"
+#include "memory/freed/freed.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Requests for room on a full device: the page has one at a time, which the coordinator answers by evicting other
  * clients' memory, or by refusing. */
 #include "channel/channel.h"
-#include "memory/memory.h"
+#include "memory/transfers/transfers.h"
 
 #define SHORTAGE_RETRY_NS (100 * NS_PER_MS) /* another thread may have taken the room that was made */
 

@@ -1,6 +1,6 @@
 /* Room for contexts and modules on a full device: the memory that the program has freed, and then a request to the other
  * clients. No allocation shows what a context or a module takes. */
-#include "memory/memory.h"
+#include "memory/freed/freed.h"
 
 /* A context takes less as a rule. A larger one, or a module, repeats the request. */
 #define CONTEXT_BYTES (512ull << 20)

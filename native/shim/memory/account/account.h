@@ -1,6 +1,6 @@
-/* The table of allocations, the account of the client's memory, and the log of refusals. */
-#ifndef GPUSHARE_LEDGER_H
-#define GPUSHARE_LEDGER_H
+/* The table of allocations, the account of the client's memory, figures of pools, and the log of refusals. */
+#ifndef GPUSHARE_ACCOUNT_H
+#define GPUSHARE_ACCOUNT_H
 
 #include "driver/driver.h"
 
@@ -13,7 +13,7 @@ enum memory_kind {
     MEMORY_POOLED,     /* plain device memory of a pool */
     MEMORY_HANDLE,     /* physical memory of the virtual-memory interface */
     MEMORY_ARRAY,
-    MEMORY_SWAPPED, /* physical memory of the shim's own making, see swap/swap.h */
+    MEMORY_SWAPPED, /* physical memory of the shim's own making, see swap/blocks.h */
     MEMORY_GRAPH,   /* no memory: what a launch of a graph counts as */
     MEMORY_KINDS,
 };
@@ -101,6 +101,23 @@ void account_attach_client_page(struct gpushare_client *client, int file);
 void account_update_slot(void);                                            /* the page may have another slot */
 void account_publish_turn(const struct gpushare_turn *turn, uint64_t now); /* in the slot, for siblings */
 void account_after_fork(void);
+
+/* --- pool_figures.c: what programs read about a pool of which the shim has put the memory elsewhere --- */
+
+#define MAX_POOLS 1024 /* with figures at the same time */
+
+uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes); /* returns the number for `struct entry` */
+uint16_t pool_figures_number(CUmemoryPool pool);              /* 0: the pool has no figures */
+void pool_figures_remove(uint16_t number, uint64_t bytes);
+bool pool_figures_keep(uint16_t number, uint64_t bytes);        /* freed bytes; true: the pool is above its threshold */
+void pool_figures_reuse(uint16_t number, uint64_t bytes);       /* kept bytes are in use again */
+void pool_figures_remove_kept(uint16_t number, uint64_t bytes); /* kept bytes are released */
+void pool_figures_trim(uint16_t number, uint64_t keep);     /* keep at most so many bytes, until the next allocation */
+void pool_figures_surplus(uint64_t surplus[MAX_POOLS + 1]); /* kept bytes above the threshold of each pool */
+uint64_t pool_figure(CUmemoryPool pool, int attribute);     /* bytes, in addition to the driver's own figure */
+void pool_figures_set(CUmemoryPool pool, int attribute, uint64_t value); /* the program has set the attribute */
+void pool_figures_drop(CUmemoryPool pool);                               /* the program has destroyed it */
+void pool_figures_after_fork(void);
 
 #pragma GCC visibility pop
 

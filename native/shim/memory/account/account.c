@@ -2,7 +2,7 @@
  *
  * Each process of the client writes its own slot of the client page; the sum over the slots is the client's. A
  * process adds first and sums then: two processes at the same time may both be refused, but never both be admitted. */
-#include "memory/memory.h"
+#include "memory/account/mode.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* Release of allocations: of the memory, and of its part of the account. */
-#include "memory/memory.h"
+#include "memory/freed/freed.h"
 
 CUresult memory_release(const struct entry *entry) {
     return entry->kind == MEMORY_DEVICE || entry->kind == MEMORY_MANAGED ? REAL(cuMemFree_v2)((CUdeviceptr)entry->key)

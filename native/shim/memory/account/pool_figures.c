@@ -1,6 +1,6 @@
 /* Figures of pools of which the shim has put the memory elsewhere. A pool has bytes that the program uses, and freed bytes
  * that are kept. A pool beyond MAX_POOLS shows the driver's figures only, and keeps nothing. */
-#include "memory/memory.h"
+#include "memory/account/account.h"
 
 static struct {
     CUmemoryPool pool; /* NULL: free, or destroyed while memory of the pool is in use or kept */

@@ -1,6 +1,6 @@
 /* The ledger: the program's allocations, by address or handle. Open addressing in shards with a lock each, so that
  * the cost does not depend on the number of entries, and threads seldom meet. */
-#include "memory/memory.h"
+#include "memory/account/account.h"
 
 #include <stdlib.h>
 

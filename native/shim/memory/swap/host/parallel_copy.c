@@ -1,7 +1,7 @@
 /* Copies between the program's host memory and staging buffers by several threads, because one thread copies slower than
  * the link, above all into pages that do not exist yet. A thread ends after some seconds without a copy. */
 #define _GNU_SOURCE
-#include "memory/swap/swap.h"
+#include "memory/swap/host/host.h"
 
 #include <sched.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The log of refused memory. A program may go on without an error: caching allocators free their caches and try
  * again. So a refusal is an error only when the program is refused the same size again, asks for no more, or ends. */
-#include "memory/memory.h"
+#include "memory/account/account.h"
 
 #include <stdarg.h>
 #include <stdio.h>

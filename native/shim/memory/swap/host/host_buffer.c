@@ -3,7 +3,8 @@
  *
  * It is the process's own memory, registered with the driver for pinning. If the context ends in which it was
  * registered, copies become slower, but the contents are not lost. */
-#include "memory/swap/swap.h"
+#include "memory/swap/host/host.h"
+#include "memory/transfers/transfers.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Reservation of memory in the client's account, before it is allocated. */
-#include "memory/memory.h"
+#include "memory/freed/freed.h"
 
 /* Memory that the program has freed is released before an allocation is refused. */
 bool reserve_memory(uint64_t bytes, bool unmovable) {

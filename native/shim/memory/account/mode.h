@@ -2,7 +2,7 @@
 #ifndef GPUSHARE_MODE_H
 #define GPUSHARE_MODE_H
 
-#include "memory/ledger.h"
+#include "memory/account/account.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -27,13 +27,6 @@ struct memory_mode {
     uint64_t (*prefetch)(uint64_t max_bytes, uint64_t now);
     uint64_t (*capacity)(void); /* bytes that a client can have at all; NULL: only the limit bounds them */
 };
-
-extern const struct memory_mode mode_unified, mode_plain, mode_swap;
-
-const struct memory_mode *memory_mode_by_name(const char *name); /* NULL: there is none of that name */
-#define MEMORY_MODE_NAMES "unified, swap, plain"
-
-void unified_after_fork(void);
 
 #pragma GCC visibility pop
 
