@@ -98,9 +98,7 @@ class SyntheticHost:
             "utilisation_is_estimate": True,
             "failed": None,
             "guaranteed_to": None,
-            "grants": [
-                {"client": running, "granted_seconds": 1.0, "seconds_left": _TURN_SECONDS - 1.0, "held": False}
-            ],
+            "grants": [{"client": running, "granted_seconds": 1.0, "seconds_left": _TURN_SECONDS - 1.0, "held": False}],
             "queue": waiting,
             "foreign_processes": [],
             "locked_by": [],
