@@ -141,7 +141,6 @@ class SyntheticHost:
             "resident_is_estimate": False,
             "resident_by_device": {self._uuids[device]: resident},
             "resident_by_device_is_estimate": False,
-            "context_memory": 0,
             "memory_backing": None,
             "max_evicted": None,
             "unbacked": 0,
