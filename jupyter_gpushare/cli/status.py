@@ -20,7 +20,10 @@ _LEGEND = (
     "~: an estimate; the driver does not report the place of unified memory, and a client with several devices reports "
     "only the sum"
 )
-_CONTEXTS_LEGEND = "contexts: device memory for contexts and code, beside the allocated memory; it never leaves, and no quota counts it"
+_CONTEXTS_LEGEND = (
+    "contexts: device memory for contexts and code, beside the allocated memory; "
+    "it never leaves, and no quota counts it"
+)
 _RETRY_SECONDS = 1.0  # between attempts to connect to a coordinator
 
 
