@@ -2,7 +2,7 @@
  * protocol.
  *
  * Folders, from the lowest: base, driver, channel, memory/account, memory/transfers, memory/freed, memory/swap/host,
- * memory/swap, memory, gate, coordinator, agent, hooks. A file calls its own folder and lower ones;
+ * memory/swap, memory, gate, coordinator, agent, hooks, wrappers. A file calls its own folder and lower ones;
  * tests/native/test_layering.py checks that. The main header of a folder is for the folders above.
  *
  * Threads: program threads run the hooks. One agent thread (agent/agent.c) does all that needs the coordinator or the

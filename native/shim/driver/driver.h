@@ -20,11 +20,13 @@
 enum hook_id {
 #define GATED(twin, symbol, ...) HOOK_##twin(symbol)
 #define CUSTOM(twin, symbol, ...) HOOK_##twin(symbol)
+#define LOOKUP(twin, symbol, ...) HOOK_##twin(symbol)
 #define USED(symbol, ...) HOOK_##symbol,
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOOKUP
 #undef USED
 #undef ALIAS
     HOOK_COUNT
@@ -40,11 +42,13 @@ enum hook_id {
 #define GATED(twin, symbol, base, since, parameters, ...) DECLARE_##twin(symbol, parameters)
 #define CUSTOM(twin, symbol, base, since, parameters, ...)                                                             \
     DECLARE_##twin(symbol, parameters) DECLARE_HAND_##twin(symbol, parameters)
+#define LOOKUP(twin, symbol, base, since, parameters) DECLARE_##twin(symbol, parameters)
 #define USED(symbol, parameters) CUresult symbol parameters;
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOOKUP
 #undef USED
 #undef ALIAS
 

@@ -154,11 +154,13 @@ bool driver_is_simulated(void) {
 const struct driver_entry driver_entries[HOOK_COUNT] = {
 #define GATED(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define CUSTOM(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
+#define LOOKUP(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, false},
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOOKUP
 #undef USED
 #undef ALIAS
 };
@@ -166,11 +168,13 @@ const struct driver_entry driver_entries[HOOK_COUNT] = {
 const struct driver_alias driver_aliases[] = {
 #define GATED(...)
 #define CUSTOM(...)
+#define LOOKUP(...)
 #define USED(...)
 #define ALIAS(base, since, symbol) {#base, since, HOOK_##symbol},
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOOKUP
 #undef USED
 #undef ALIAS
     {NULL, 0, HOOK_COUNT},

@@ -1,4 +1,4 @@
-/* Interface between the files of the hooks. Nothing below this folder includes it. */
+/* Interface of the hooks for each other and for the wrappers. */
 #ifndef GPUSHARE_HOOKS_H
 #define GPUSHARE_HOOKS_H
 
@@ -36,8 +36,6 @@ static inline CUresult hook_enter(struct thread *thread, CUstream stream) {
 static inline bool can_wait_for_room(void) {
     return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE && !this_thread.depth;
 }
-
-extern void *const hook_wrappers[HOOK_COUNT]; /* wrappers.c; NULL: only used */
 
 void graphs_count_launch(CUgraphExec graph, struct counters *counters); /* graphs.c */
 bool is_redirected(CUdeviceptr address);                                /* memory_queries.c */

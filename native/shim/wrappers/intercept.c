@@ -7,8 +7,28 @@
 
 #include <dlfcn.h>
 
+#define POINTER(symbol) [HOOK_##symbol] = (void *)symbol,
+#define POINTERS_NONE(symbol) POINTER(symbol)
+#define POINTERS_PTSZ(symbol) POINTER(symbol) POINTER(symbol##_ptsz)
+#define POINTERS_PTDS(symbol) POINTER(symbol) POINTER(symbol##_ptds)
+
+/* NULL: the shim itself calls the function, and programs' calls pass. */
+static void *const wrappers[HOOK_COUNT] = {
+#define GATED(twin, symbol, ...) POINTERS_##twin(symbol)
+#define CUSTOM(twin, symbol, ...) POINTERS_##twin(symbol)
+#define LOOKUP(twin, symbol, ...) POINTERS_##twin(symbol)
+#define USED(...)
+#define ALIAS(...)
+#include "driver/hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef LOOKUP
+#undef USED
+#undef ALIAS
+};
+
 static void *wrapper_of(const struct driver_entry *hook) {
-    return hook_wrappers[hook - driver_entries];
+    return wrappers[hook - driver_entries];
 }
 
 static const struct driver_entry *find_hook(const char *symbol) {
@@ -126,14 +146,14 @@ static void replace_by_version(const char *name, void **function, int version, u
         note_unhooked(name);
 }
 
-CUresult hook_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
+EXPORT CUresult cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
     CUresult result = REAL(cuGetProcAddress)(name, function, version, flags);
     if (result == CUDA_SUCCESS && name && function && *function)
         replace_by_version(name, function, version, flags);
     return result;
 }
 
-CUresult hook_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
     CUresult result = REAL(cuGetProcAddress_v2)(name, function, version, flags, status);
     if (result == CUDA_SUCCESS && name && function && *function)
         replace_by_version(name, function, version, flags);

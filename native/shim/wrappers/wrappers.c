@@ -1,4 +1,4 @@
-/* The table of hooks.def as code: the exported wrappers, and the table of them for lookups. */
+/* The rows of hooks.def as code: an exported wrapper for each function. The wrappers of lookups are in intercept.c. */
 #include "hooks/hooks.h"
 
 /* The meaning of the rows' COUNT column. */
@@ -95,30 +95,15 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
     WRAP_##twin(symbol, parameters, arguments, stream, COUNT, NOTE_##COUNT)
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
+#define LOOKUP(...)
 #define USED(...)
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOOKUP
 #undef USED
 #undef ALIAS
-
-#define POINTER(symbol) [HOOK_##symbol] = (void *)symbol,
-#define POINTERS_NONE(symbol) POINTER(symbol)
-#define POINTERS_PTSZ(symbol) POINTER(symbol) POINTER(symbol##_ptsz)
-#define POINTERS_PTDS(symbol) POINTER(symbol) POINTER(symbol##_ptds)
-
-void *const hook_wrappers[HOOK_COUNT] = {
-#define GATED(twin, symbol, ...) POINTERS_##twin(symbol)
-#define CUSTOM(twin, symbol, ...) POINTERS_##twin(symbol)
-#define USED(...)
-#define ALIAS(...)
-#include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef USED
-#undef ALIAS
-};
 
 /* A launch on several devices at once: the hook marks its streams one after the other, inside one entry. */
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
