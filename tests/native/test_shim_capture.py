@@ -111,7 +111,7 @@ def test_a_stream_that_joins_a_capture_is_not_queried_meanwhile(
     client, process = machine.new_client(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent))
     process.open(1)
     begin_with_an_event(client)
-    client.run("cuda.library.faulty_hold(1)")
+    client.run("cuda.library.faulty_hold_in(b'cuStreamIsCapturing')")
     process.close_gate(1)
     client.run("while cuda.library.faulty_hold(-1) == 1: pass")
     assert client.run(f"{JOIN}, cuda.library.faulty_hold(0) and 0") == [0, 0]

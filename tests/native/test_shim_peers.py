@@ -10,6 +10,7 @@ import pytest
 from .conftest import CudaClient, NativeHost, StartedClient
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS
+from .test_shim_transfer_failures import faulty_driver
 
 READ_WRITE = 3
 ALREADY_ENABLED, NOT_ENABLED, INVALID_CONTEXT, ILLEGAL_ADDRESS = 704, 705, 201, 700
@@ -60,8 +61,11 @@ def take(pool, size):
 """
 
 
-def two_devices(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str, devices: int = 2) -> StartedClient:
-    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_DEVICES=str(devices))
+def two_devices(
+    machine: NativeHost, coordinator: ScriptedCoordinator, mode: str, devices: int = 2, **environment: str
+) -> StartedClient:
+    environment |= {"GPUSHARE_MEMORY_MODE": mode, "GPUSHARE_SIM_DEVICES": str(devices)}
+    client, process = machine.new_client(coordinator, **environment)
     client.begin(process, 1)
     client.run(TOOLS)
     client.run(PEERS)
@@ -213,3 +217,21 @@ def test_withdrawn_access_of_a_pool(client: CudaClient) -> None:
     assert client.run("access(address, 0)") == [0, READ_WRITE]
     assert client.run("set_pool_access(pool, 0, 0)") == 0
     assert client.run("access(address, 0), access(address, 1)") == [[0, 0], [0, READ_WRITE]]
+
+
+def test_a_new_pool_with_the_handle_of_a_destroyed_pool(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    """The program makes the new pool as soon as the driver has destroyed the other one."""
+    client, process = two_devices(machine, coordinator, "swap", LD_LIBRARY_PATH=str(faulty_driver().parent))
+    client.run(
+        "old, new, properties = c_void_p(), c_void_p(), (c_uint32 * 22)(1, 0, 1, 1)  # pinned memory of device 1"
+    )
+    assert client.run("cuda.cuMemPoolCreate(byref(old), properties)") == 0
+    client.run("cuda.library.faulty_hold_in(b'cuMemPoolDestroy')")
+    client.run("thread = in_thread(lambda: cuda.cuMemPoolDestroy(old))")
+    client.run("while cuda.library.faulty_hold(-1) == 1: pass")
+    assert client.run("cuda.cuMemPoolCreate(byref(new), properties), new.value == old.value") == [0, True]
+    assert client.run(f"set_pool_access(new, 0, {READ_WRITE})") == 0
+    client.run("cuda.library.faulty_hold(0); thread.join()")
+    client.run(f"address = take(new, {SMALL})")
+    assert client.run("access(address, 0), fill(address)") == [[0, READ_WRITE], 0]
+    assert process.page.report.unmovable == 0

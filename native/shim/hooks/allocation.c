@@ -190,13 +190,15 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
+/* The records end before the call, because another pool may get the handle at once. The driver refuses to destroy default
+ * pools. */
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
-    CUresult result = REAL(cuMemPoolDestroy)(pool);
-    if (result == CUDA_SUCCESS) {
-        deferred_trim(pool, 0);
-        pool_figures_drop(pool);
-        swap_drop_pool(pool);
-        deferred_request_poll();
-    }
-    return result;
+    CUdevice device;
+    if (pool_is_default(pool, &device))
+        return REAL(cuMemPoolDestroy)(pool);
+    pool_figures_drop(pool);
+    swap_drop_pool(pool);
+    deferred_free_completed(); /* the memory that has been kept for the pool */
+    deferred_request_poll();
+    return REAL(cuMemPoolDestroy)(pool);
 }

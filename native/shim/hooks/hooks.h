@@ -44,7 +44,8 @@ void *nvml_replace(void *found, const char *name);
 
 /* --- peers.c --- */
 
-bool pool_is_of_current_device(CUmemoryPool pool); /* false also for a pool of host memory */
+bool pool_is_default(CUmemoryPool pool, CUdevice *home); /* the default pool of a device */
+bool pool_is_of_current_device(CUmemoryPool pool);       /* false also for a pool of host memory */
 
 #pragma GCC visibility pop
 

@@ -54,14 +54,16 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properti
     return result;
 }
 
-static bool find_home(CUmemoryPool pool, CUdevice *home) {
+bool pool_is_default(CUmemoryPool pool, CUdevice *home) {
     CUmemoryPool found;
-    if (swap_pool_home(pool, home))
-        return true;
     for (*home = 0; *home < shim.device_count; ++*home)
         if (REAL(cuDeviceGetDefaultMemPool)(&found, *home) == CUDA_SUCCESS && found == pool)
             return true;
     return false;
+}
+
+static bool find_home(CUmemoryPool pool, CUdevice *home) {
+    return swap_pool_home(pool, home) || pool_is_default(pool, home);
 }
 
 bool pool_is_of_current_device(CUmemoryPool pool) {
