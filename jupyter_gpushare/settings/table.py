@@ -24,8 +24,8 @@ _LIVE = (
         AUTO,
         "Length of a turn while other clients wait.",
         "'auto': from min_quantum to 30 seconds, so that changes of turns cost 5 % of the time. Under the policy "
-        "'interactive' a turn goes on while all waiting clients have used the GPU for longer. It ends earlier for a "
-        "waiting client that has used the GPU for less. Without waiting clients a turn has no end.",
+        "'interactive' a turn goes on while all waiting clients have used the GPU for longer. The turn ends earlier "
+        "for a waiting client that has used the GPU for less. Without waiting clients a turn has no end.",
         range=(0.001, DAY),
         auto=True,
     ),
@@ -313,7 +313,7 @@ _PRIVATE = (
         r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})"  # Kubernetes
         r"|(?:docker|libpod|crio|cri-containerd)-([0-9a-f]{64})|/docker/([0-9a-f]{64})"
         r"|/jupyter-([^/]+)\.service|/user-(\d+)\.slice",  # systemdspawner; logins
-        "Regular expression for the path of a process's cgroup, with identity 'cgroup'. Its first group that matches "
+        "Regular expression for the path of a process's cgroup, with identity 'cgroup'. The first group that matches "
         "is the user.",
         "If there are several matches, the match nearest to the root counts.",
     ),
