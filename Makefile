@@ -265,7 +265,7 @@ test-frameworks: frameworks
 	$(call say,'Tests: PyTorch on the simulated device')
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS) tests/frameworks
 
-# The parts in their order. Each has a time limit (tests/gpu/conftest.py), and no failure stops the following parts.
+# The parts in their order. Each part has a time limit (tests/gpu/conftest.py), and no failure stops the following parts.
 CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass) tests/driver_facts $(patsubst %,tests/gpu/test_%.py,costs trainings graphs frameworks exits cgroup benches)
 
 test-gpu: env

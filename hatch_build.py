@@ -196,7 +196,7 @@ def build_labextension(target_name: str, version: str, **kwargs: Any) -> None:
     """Build the extension with jlpm if its TypeScript sources are newer; hatch-jupyter-builder calls this.
 
     An unpacked sdist, which has a PKG-INFO, contains the built extension and must not need Node.js.
-    Its modification times cannot be compared, because not every tool restores them.
+    Modification times in an sdist cannot be compared, because not every tool restores them.
     """
     # pip writes this file through the link that `make env` and `jupyter labextension develop` make.
     (LABEXTENSION / "install.json").unlink(missing_ok=True)

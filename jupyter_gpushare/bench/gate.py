@@ -16,7 +16,7 @@ def measure(device: str, rounds: int, threads: int = 4) -> dict[str, Any]:
     `bare_ns` and `gated_ns` are the minima over many batches of launches into a queue with room.
     The noise of a launch exceeds the difference of `bare_ns` and `gated_ns`.
     `overhead_ns` therefore is the difference of `gated_call_ns` and `bare_call_ns`.
-    Those are times of launches that pass the gate and that the driver refuses at once.
+    Both terms of that difference are times of launches that pass the gate and that the driver refuses at once.
     `threads_overhead_ns` is the median thread's overhead if `threads` threads launch at the same time.
     """
     rounds = rounds or _ROUNDS

@@ -1,7 +1,7 @@
 """Bench of a coordinator with many notebooks for a long time: deadlines, handoffs, processor time and memory.
 
 The notebooks exist only on the wire (`synthetic_processes.py`).
-They run more cells than real users, so the coordinator has more work than the same number of users would cause.
+Each notebook runs more cells than a real user, so the coordinator has more work than with as many users.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `request` sends one request on a connection of its own.
 `KernelConnection` lasts as long as the kernel: it registers the kernel with the coordinator and carries the reports of
-cells and the cell quotas. It also starts a coordinator if none answers.
+cells and the cell quotas. The connection also starts a coordinator if none answers.
 """
 
 from __future__ import annotations

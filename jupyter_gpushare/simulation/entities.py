@@ -19,7 +19,7 @@ INACTIVE, THINKING, ON_CPU, ON_GPU = range(4)
 
 
 class AgentRuleState:
-    """State and inputs of the compiled agent rule for a process. Its input `bell` is always set."""
+    """State and inputs of the compiled agent rule for a process; the input `bell` is always set."""
 
     def __init__(self, devices: int = 1) -> None:
         self.state: Any = ffi.new("struct agent *")
@@ -33,7 +33,7 @@ class SimDevice:
     """Memory and link of a device; sizes in bytes, times in virtual seconds.
 
     `restoring_bytes` and `evicting_bytes` are on their way over the link.
-    Its directions are busy until `restore_link_free_at` and `evict_link_free_at`.
+    The directions of the link are busy until `restore_link_free_at` and `evict_link_free_at`.
     """
 
     uuid: str

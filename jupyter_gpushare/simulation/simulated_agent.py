@@ -142,7 +142,7 @@ class SimulatedAgent(ExecutionModel):
             self.report_memory(client)
 
     def _prefetch_if_running(self, client: SimClient) -> None:
-        """Begin a prefetch. It follows all other commands, because the client that gets the device has priority."""
+        """Begin a prefetch, which follows all other commands, because the client that gets the device has priority."""
         if client.process_number:
             self.start_prefetch(client)
 

@@ -39,7 +39,7 @@ class Turn(NamedTuple):
 
 
 class Process(process.Process):
-    """Process on the event loop. Its work on the device stops as soon as its gate closes."""
+    """Process on the event loop, whose work on the device stops as soon as its gate closes."""
 
     def __init__(self, path: str, client: str, device: str, memory: int, turns: list[Turn]) -> None:
         super().__init__(client, (device,), token=client, memory=int(memory / MEMORY_FRACTION))

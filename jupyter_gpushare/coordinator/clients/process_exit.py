@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class ProcessExitWatcher:
-    """Watcher of the processes that registered clients. It calls `on_client_ended` once for each client."""
+    """Watcher of processes that registered clients, which calls `on_client_ended` once for each client."""
 
     def __init__(self, on_client_ended: Callable[[ClientRuntime], None]) -> None:
         self._on_client_ended = on_client_ended

@@ -1,6 +1,7 @@
 """Coordinator, which constructs, connects and closes the parts of the engine.
 
-It also orders the periodic tasks, puts changed settings into force, builds snapshots and queries history and usage.
+The coordinator also orders the periodic tasks, puts changed settings into force, builds snapshots and queries history
+and usage.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transfer of memory use from pages to the scheduler, and of quotas, prefetch limits and estimates to pages.
 
-It also refuses requests for room on a full device if no memory can be evicted.
+The transfer also refuses requests for room on a full device if no memory can be evicted.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..config.live_settings import LiveSettings
 
 @dataclass
 class CoordinatorState:
-    """Data of a running coordinator, without any behaviour. All of it belongs to one event loop."""
+    """Data of a running coordinator, without any behaviour. One event loop owns all of the data."""
 
     scheduler: Scheduler
     settings: LiveSettings  # in force; a live change replaces the object, so keep no reference to it

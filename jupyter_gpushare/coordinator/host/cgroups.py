@@ -82,8 +82,8 @@ class MemoryCgroups:
     def of_process(self, pid: int) -> tuple[MemoryCgroup, ...] | None:
         """Return the cgroups with a limit that a process counts in, its own first; None: they cannot be read.
 
-        They cannot be read for a process that has ended or is hidden. A cgroup that is not mounted here cannot be read
-        either, such as that of another container than the coordinator's.
+        The cgroups cannot be read for a process that has ended or is hidden. A cgroup that is not mounted here cannot
+        be read either, such as that of another container than the coordinator's.
         """
         memberships = parse_memberships(_read(self._proc / str(pid) / "cgroup"))
         if memberships and not any(_has_memory(one) for one in memberships):

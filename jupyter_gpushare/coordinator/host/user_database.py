@@ -46,7 +46,7 @@ def user_account(user: str) -> UserAccount:
 
 @functools.lru_cache(maxsize=_MAX_CACHED_USERS)
 def _look_up(user: str) -> UserAccount:
-    """Query the database. Its errors are raised and not cached."""
+    """Query the database. Errors are raised and not cached."""
     entry = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
     groups: list[str] = []
     for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):

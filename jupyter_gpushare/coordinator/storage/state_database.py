@@ -100,7 +100,7 @@ def _month_before(hour: int) -> int:
 
 
 def hash_token(token: str) -> str:
-    """Return the hash of a token. It needs no salt, because tokens are random."""
+    """Return the hash of a token, which needs no salt because tokens are random."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -92,7 +92,7 @@ class StateStore:
             self._changed.notify()
 
     def add_usage(self, key: UsageKey, totals: UsageTotals) -> None:
-        """Add usage. It is written with the next client or query, or by `flush`."""
+        """Add usage, which is written with the next client or query, or by `flush`."""
         with self._changed:
             self._usage.setdefault(key, UsageTotals()).add(totals)
 

@@ -132,7 +132,7 @@ def _device_placement_fields(scheduler: Scheduler, uuid: str) -> dict[str, Any]:
 def _foreign_lock_holders(device: Device, own_pids: set[int]) -> list[dict[str, Any]]:
     """Return the processes that have the device's turn lock and belong to no client here.
 
-    These are clients of another coordinator in their turns, or any process that has taken the lock.
+    Such processes are clients of another coordinator in their turns, or any process that has taken the lock.
     """
     if device.taken_by_other_since is None:
         return []

@@ -78,7 +78,7 @@ def _redact(status: Mapping[str, Any], clients: list[Any], connection: Connectio
         }
         for device in status["devices"]
     ]
-    # Even admins get only their own usage here, because snapshots are frequent. They may query the usage of all users.
+    # Even admins get only their own usage here, because snapshots are frequent. Admins may query all usage.
     coordinator = status["coordinator"]
     coordinator = {**coordinator, "usage": [row for row in coordinator.get("usage", ()) if row["user"] == name]}
     viewer = {"user": name, "admin": admin}

@@ -17,7 +17,7 @@ MIN_INTERVAL_SECONDS = 0.1  # between two publications
 PAUSE_FACTOR = 20  # multiple of the time of a publication until the next one, because turns come first
 MAX_SUBSCRIPTIONS = 32  # of one user that is no admin; each Jupyter server has one
 _MAX_PAUSE_SECONDS = 1.0  # between two publications, on a machine that is busy with other programs
-# These change with the clock, or with the free memory of the host, alone.
+# Fields that change with the clock, or with the free memory of the host, alone.
 _TICKING_FIELDS = ("idle_seconds", "evicted_in", "suspended_in", "memory_backing", "max_evicted")
 
 SnapshotSteps: TypeAlias = Generator[None, None, dict[str, Any]]
@@ -153,7 +153,7 @@ class SnapshotSubscriptions:
 def significant_fields(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a snapshot whose changes cause a publication.
 
-    These are all fields except the coordinator's, the utilisation of devices, and the ticking times of clients.
+    Significant are all fields except the coordinator's, the utilisation of devices, and the ticking times of clients.
     """
     devices = [{**device, "utilisation": None} for device in status["devices"]]
     clients = [{**client, **{name: client[name] is None for name in _TICKING_FIELDS}} for client in status["clients"]]

@@ -1,1 +1,1 @@
-"""Basic types of the core: errors, devices, quotas and the queue of deadlines. They import no other folder."""
+"""Basic types of the core, which import no other folder: errors, devices, quotas and the queue of deadlines."""

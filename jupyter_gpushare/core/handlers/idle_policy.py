@@ -37,7 +37,7 @@ class IdleForecast(NamedTuple):
 
 
 class IdlePolicy:
-    """Idle policy of all clients. It costs O(log n) for each client that an event is about.
+    """Idle policy of all clients, which costs O(log n) for each client that an event is about.
 
     `apply` runs between an event and the decisions on turns, so that a client that is in use again is served at once.
     """

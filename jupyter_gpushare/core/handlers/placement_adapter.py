@@ -1,7 +1,7 @@
 """Adapter between the scheduler and placement.
 
-It admits, moves and removes clients, and keeps quotas within ceilings. It reports failed devices to users, and treats
-guests on claimed devices as offline clients.
+The adapter admits, moves and removes clients, and keeps quotas within ceilings. The adapter reports failed devices to
+users, and treats guests on claimed devices as offline clients.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class Guarantees:
         return set(slot.cell.devices)
 
     def _release_devices(self, slot: Slot) -> set[str]:
-        """Give up the slot's devices. Its clients on a failed device stay there as guests."""
+        """Give up the slot's devices. The slot's clients on a failed device stay there as guests."""
         for uuid in slot.cell.devices:
             if self.owners.get(uuid) is slot:
                 del self.owners[uuid]

@@ -1,7 +1,7 @@
 """Placement of clients on devices: the interface of this package.
 
-`Placement` has the devices, the placed clients, the tenants and the guaranteed cells. It chooses the devices of a new
-client, checks changes of a placed client, and reacts to devices that fail or recover.
+`Placement` has the devices, the placed clients, the tenants and the guaranteed cells. A `Placement` chooses the devices
+of a new client, checks changes of a placed client, and reacts to devices that fail or recover.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Placement:
     def move(self, client: str, devices: tuple[str, ...]) -> bool:
         """Set the devices that the client uses, whatever was chosen, and return whether it keeps its guaranteed share.
 
-        It loses the share if its tenant's ceiling does not allow the share on so many devices.
+        The client loses the share if its tenant's ceiling does not allow the share on so many devices.
         """
         before = self.placed[client]
         if set(before.devices) == set(devices):
@@ -203,7 +203,7 @@ class Placement:
 
     @property
     def guests_to_preempt(self) -> set[str]:
-        """Clients on devices that a tenant has claimed by its guarantee. They must give way at once."""
+        """Clients that must give way at once, because a tenant has claimed their devices by its guarantee."""
         return self.guarantees.guests_to_preempt() if self.guarantees else set()
 
     def memory_limit_of(self, placed: PlacedClient) -> int | None:

@@ -1,6 +1,6 @@
 """Rule for colocations of offline and online clients, which limits an opportunistic client for a guaranteed one.
 
-This is the adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning
+The rule is the adaptive rate control of TGS (Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning
 Workloads", NSDI 2023). The guaranteed client's own launch rate shows the cost of the opportunistic client, so the rule
 needs no knowledge of either program. As in TCP, the limit of the opportunistic client starts low, changes by factors
 where little is known, and creeps where much is known. The parameters are TGS's, unless they are marked as ours.

@@ -1,8 +1,8 @@
 """Rule for clients with shares: a client may use its share of a device, and more while other time is free.
 
-These are the elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018). A client's
-limit is between its request and the whole device. The parameters are GaiaGPU's, unless they are marked as ours.
-Nothing is preempted: a lower limit applies to later launches.
+The limits are the elastic limits of GaiaGPU (Gu et al., "GaiaGPU: Sharing GPUs in Container Clouds", ISPA 2018). A
+client's limit is between its request and the whole device. The parameters are GaiaGPU's, unless they are marked as
+ours. Nothing is preempted: a lower limit applies to later launches.
 """
 
 from __future__ import annotations

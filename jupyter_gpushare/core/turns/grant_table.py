@@ -265,7 +265,7 @@ class GrantTable:
         return grant
 
     def add_devices(self, grant: Grant, devices: tuple[str, ...], since: float) -> None:
-        """Make `devices` part of the grant. Its client has had them since `since`."""
+        """Make `devices`, which the client has had since `since`, part of the grant."""
         for uuid in set(devices) - set(grant.devices):
             self.devices[uuid].grants.append(grant)
             grant.accounted_until[uuid] = since

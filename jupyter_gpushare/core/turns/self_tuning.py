@@ -100,7 +100,7 @@ class _SettingStats:
 
 
 class SelfTuning:
-    """Bandit that chooses the setting. It is deterministic for a `seed`, which gives the order of the first trials."""
+    """Bandit that chooses the setting, deterministic for a `seed`, which gives the order of the first trials."""
 
     def __init__(self, seed: int = 0, epoch: float = MIN_EPOCH_SECONDS) -> None:
         self.setting = DEFAULT  # the setting to use now

@@ -59,7 +59,8 @@ def seconds_left(grant: Grant, now: float) -> float | None:
 def is_holding(grant: Grant, now: float) -> bool:
     """Return whether the client keeps the devices by a hold and runs nothing there.
 
-    It runs nothing without an open cell, or, in a program without cells, without work since it reported itself idle.
+    A client runs nothing without an open cell, or, in a program without cells, without work since it reported itself
+    idle.
     """
     client = grant.client
     if client.hold_seconds_left(now) is None or client.cells:

@@ -37,7 +37,7 @@ class Kernels:
         """Return the client of a kernel, or "" for a kernel that does not share the GPU. Raise UnknownKernel.
 
         The client id is in the environment of the kernel's process.
-        It is the kernel's id under the provisioner, and another id under the launcher.
+        The client id is the kernel's id under the provisioner, and another id under the launcher.
         If the process belongs to another user, its environment is not readable.
         Then the client with the kernel's id or pid in the snapshot `status` is the result.
         """

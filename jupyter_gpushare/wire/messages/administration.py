@@ -29,7 +29,7 @@ class Config(Request, tag="config", frozen=True, kw_only=True):
 
 
 class Stop(Request, tag="stop", frozen=True, kw_only=True):
-    """Request of an admin to end the coordinator. Its clients run on and wait for another coordinator."""
+    """Request of an admin to end the coordinator. The clients run on and wait for another coordinator."""
 
 
 AdminRequest = Device | Config | Stop

@@ -1,7 +1,8 @@
 """Handlers of requests: one file for each subject, with a table of the messages that the file answers.
 
 A handler takes the connection and its message and returns the result, or DEFERRED_REPLY. A handler raises Refused for a
-request that cannot be granted, and PermissionError for a request that this user may not make. Both change nothing.
+request that cannot be granted, and PermissionError for a request that this user may not make. Both errors change
+nothing.
 
 A user may make requests about its own clients, and an admin about all clients and the coordinator.
 """

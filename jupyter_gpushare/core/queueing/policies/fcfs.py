@@ -1,6 +1,6 @@
 """First come, first served with a fixed quantum and a fixed early release, as a baseline.
 
-This is NvShare's policy (Alexopoulos, "nvshare", 2022), whose figures are the values of "auto" here. Unlike in NvShare,
+The policy is NvShare's (Alexopoulos, "nvshare", 2022), whose figures are the values of "auto" here. Unlike in NvShare,
 a client keeps its devices while no other client waits.
 """
 

@@ -3,7 +3,7 @@
 Clients are ordered by a sum of two terms, both in seconds over the client's weight:
 
 * The client's virtual clock (see `virtual_clocks`) makes clients fair to each other over time.
-* The time that the work at hand has had, up to `MAX_WORK_SECONDS`, makes short cells fast. This is
+* The time that the work at hand has had, up to `MAX_WORK_SECONDS`, makes short cells fast. The term is that of
   foreground-background scheduling, least attained service first (Rai et al., SIGMETRICS'03; for clusters
   Tiresias, Gu et al., NSDI'19).
 

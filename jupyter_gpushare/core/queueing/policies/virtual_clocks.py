@@ -2,8 +2,8 @@
 
 Each client has a virtual clock, in seconds, that advances by the time of its turns over the client's weight. A device
 has a virtual clock as well, which follows the clocks of its contenders. A client that begins to wait sets its clock to
-the device's if it is behind. So a client gets no credit for time in which it did not contend for the device. It pays
-nothing for time without other contenders (Goyal et al., SIGCOMM'96).
+the device's if it is behind. So a client gets no credit for time in which it did not contend for the device. A client
+pays nothing for time without other contenders (Goyal et al., SIGCOMM'96).
 """
 
 from __future__ import annotations
