@@ -40,7 +40,7 @@ FOR_ALL = "units"  # imports no other part
 # `jupyter gpushare coordinator` is the coordinator; `python -m jupyter_gpushare` is the command.
 EXCEPTIONS = {("cli", "coordinator"), ("__main__", "cli")}
 
-# The core gets events with their times and returns commands. It does no input and output.
+# The core gets events with their times and returns commands. The core does no input and output.
 CORE_FORBIDDEN = {"asyncio", "socket", "time", "os", "random", "threading"}
 
 # Modules in kernels may use the standard library of any Python >= 3.8, and inside functions the packages of a kernel.

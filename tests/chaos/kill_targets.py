@@ -62,7 +62,7 @@ class BusyProgram(KillTarget):
 
 
 class BusyKernel(KillTarget):
-    """Notebook with an endless cell. Its kernel is restarted after each kill."""
+    """Notebook with an endless cell, whose kernel is restarted after each kill."""
 
     def __init__(self, host: SystemHost, start: Callable[..., Notebook]) -> None:
         self._notebook = start(setup=False)

@@ -302,7 +302,7 @@ def test_client_waits_for_room_until_the_cgroup_has_memory(host: Host) -> None:
 
 
 def test_request_for_room_waits_for_host_memory(host: Host) -> None:
-    """It is refused only after some time, because memory of the cgroup may become free."""
+    """The refusal takes some time, because memory of the cgroup may become free."""
     host.add_cgroup("/a", free=0)
     host.add("a", 600, "/a")
     handle = host.add("b", 400, "/b", runs=True)

@@ -1,6 +1,7 @@
 """Tests of malformed and wrong messages, and of checks of the values in messages.
 
-One coordinator serves all tests of this file. Its log must have no bug at the end, and each test leaves it working.
+One coordinator serves all tests of this file, and each test leaves the coordinator working.
+The coordinator's log must have no bug at the end.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ NOON = 490_000 * HOUR_SECONDS
 
 
 class UsageRecorder:
-    """Recorder of the usage of a host. Its wall clock starts at `wall` and advances with virtual time."""
+    """Recorder of the usage of a host, with a wall clock that starts at `wall` and advances with virtual time."""
 
     def __init__(self, host: SimulatedHost, wall: float = NOON) -> None:
         self.host = host

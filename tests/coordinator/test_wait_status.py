@@ -26,7 +26,7 @@ def test_wait_status_has_the_running_client_and_the_expected_wait(
     (running,) = status["running"]
     assert (running["client"], running["label"]) == ("a", "a.ipynb")
     assert 0 < running["seconds_left"] <= 60
-    # Both are times until the end of the turn.
+    # Both values are times until the end of the turn.
     assert status["expected_wait"] == pytest.approx(running["seconds_left"], abs=0.1)
     status = wait_status(idle_coordinator, "a")
     assert (status["waiting"], status["waited_seconds"], status["queue_position"], status["running"]) == (

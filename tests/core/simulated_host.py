@@ -200,7 +200,7 @@ class SimulatedHost:
         unbacked: int = 0,
         context: int = 0,
     ) -> list[cmd.Command]:
-        """Report the client's memory. All of it is on the device unless `resident` is given."""
+        """Report the client's memory, all of which is on the device unless `resident` is given."""
         there = allocated if resident is None else resident
         return self.handle_event(ev.MemoryReported(client, allocated, there, unmovable, unmet_bytes, unbacked, context))
 

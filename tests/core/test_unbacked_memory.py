@@ -115,7 +115,7 @@ def test_running_client_goes_on(host: SimulatedHost, holder: SimulatedProcess) -
 def test_client_larger_than_the_device_waits_for_any_unbacked_memory(
     host: SimulatedHost, holder: SimulatedProcess
 ) -> None:
-    """Its page faults would evict that memory."""
+    """The client's page faults would evict that memory."""
     holds(host, "holder", 700, unbacked=1)
     process = waiter(host, "b", 3000)
     assert process.gate == CLOSED

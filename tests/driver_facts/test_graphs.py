@@ -31,8 +31,8 @@ def figure(cuda: Cuda, number: int) -> int:
 
 @on_driver()
 def test_captured_allocations_take_memory_until_they_are_trimmed(cuda: Cuda) -> None:
-    """cuMemAllocAsync in a capture makes an allocation node. Its memory is taken by the first launch at the latest, is
-    kept after the graph has ended, and cuDeviceGraphMemTrim gives it back. (So it is counted, and never moved.)
+    """A captured cuMemAllocAsync makes an allocation node. The first launch at the latest takes memory for it, which
+    is kept after the end of the graph, and is given back by cuDeviceGraphMemTrim. (So the shim counts the memory.)
 
     Source: CUDA programming guide, "Graph memory nodes" (physical memory footprint). Not yet seen on a GPU.
     """

@@ -84,11 +84,11 @@ def host_bytes_used() -> int:
 @on_driver()
 def test_unified_memory_takes_host_memory_once(cuda: Cuda) -> None:
     """Memory that leaves the device takes as much host memory, keeps it while it is on the device again, and takes no
-    more when it leaves again. Its release gives the host memory back.
+    more when it leaves again. The release gives the host memory back.
 
     Source: open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_va_block.c: block_populate_pages_cpu allocates the pages
     that the block lacks. Where Linux exports int_active_memcg, they are charged to the memory cgroup of the process.
-    They are freed with the block. Not yet seen on a GPU.
+    The pages are freed with the block. Not yet seen on a GPU.
     """
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     prefetch(cuda, memory, SIZE, True)

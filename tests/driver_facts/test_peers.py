@@ -1,4 +1,4 @@
-"""Facts about several devices in one process (see test_facts.py). They need two devices that can be peers.
+"""Facts about several devices in one process (see test_facts.py), which need two devices that can be peers.
 
 A launch on a device uses memory of another device only with access, which each kind of memory has from another call.
 """

@@ -78,7 +78,7 @@ def simulated_kernel(
 
 
 class CoordinatorUnderTest(EventOwner):
-    """Coordinator from its start to its end. Each of its sends calls `before_send`, which may interrupt it."""
+    """Coordinator from its start to its end. Each send first calls `before_send`, which may interrupt the send."""
 
     def __init__(
         self, clock: VirtualClock, kernel: EventOwner, random: Random, settings: LiveSettings, path: str

@@ -23,7 +23,7 @@ from ..system.system_host import HERE, MIB, GpuProgram, SystemHost
 GIB = 1024 * MIB
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PYTHON = os.environ.get("GPUSHARE_TEST_PYTHON", sys.executable)  # the Python with the frameworks
-# Stand-ins for the CUDA libraries, for PyTorch on the simulated device (native/simcudart). They compute no kernels.
+# Stand-ins for the CUDA libraries, without computation, for PyTorch on the simulated device (native/simcudart).
 STAND_INS = os.environ.get("GPUSHARE_TEST_STAND_INS", str(ROOT / "build" / "simcudart"))
 MODES = ("unified", "swap")
 

@@ -14,7 +14,7 @@ from ..system.system_host import system_host
 from .card_host import WORKING_SET, CardHost
 from .report import CardReport, part_of
 
-# Seconds of each part on a card. They bound each test, and the later tests of the part are skipped.
+# Seconds of each part on a card. The number bounds each test, and the later tests of the part are skipped.
 PART_SECONDS = {
     "lookup": 20,
     "bypass": 60,

@@ -1,9 +1,9 @@
 """Small CUDA program that a test controls: it reads Python code as lines of JSON and answers in JSON.
 
-It uses only the standard library, so that it starts quickly.
-It calls the driver's own entry points by ctypes, which finds them with `dlsym`.
+The program uses only the standard library, so that it starts quickly.
+The program calls the driver's own entry points by ctypes, which finds them with `dlsym`.
 Therefore no library stands between the test and the shim.
-It runs on any Python from 3.8 on.
+The program runs on any Python from 3.8 on.
 """
 
 from __future__ import annotations

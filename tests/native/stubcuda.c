@@ -1,6 +1,6 @@
-/* Driver of a few functions, built as libcuda.so.1, with features that the simulated driver does not have. They are a
- * device that cannot page unified memory (unless STUB_MANAGED=1) or map memory (unless STUB_MAPPED=1), memory handles
- * whose numbers come again, and arrays. */
+/* Driver of a few functions, built as libcuda.so.1, with features that the simulated driver does not have. The
+ * device cannot page unified memory (unless STUB_MANAGED=1) or map memory (unless STUB_MAPPED=1). Memory handles have
+ * numbers that come again, and there are arrays. */
 #include <stdlib.h>
 #include <string.h>
 

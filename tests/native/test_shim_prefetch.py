@@ -23,7 +23,7 @@ SLOW = "[device]\nname = slow link\nmemory = 1GiB\nh2d_bandwidth = 400MiB/s\n"
 def start(
     machine: NativeHost, coordinator: ScriptedCoordinator, sizes: str = str(SIZES), **environment: str
 ) -> StartedClient:
-    """Start a client with arrays of known contents. Its turn is over, and all its arrays are off the device."""
+    """Start a client with arrays of known contents, and end its turn, so that all arrays are off the device."""
     client, process = machine.new_client(coordinator, **environment)
     client.run(TOOLS)
     process.open(1)

@@ -169,7 +169,7 @@ def test_neighbours_change_their_mapping_in_one_call(started: Started) -> None:
 
 
 def test_failing_unmap_is_logged_and_loses_no_data(machine: NativeHost, turns: Turns) -> None:
-    """The memory is neither unmapped nor mapped again. Its data is on the host by then, and comes back from there."""
+    """The memory is neither unmapped nor mapped again. The data is on the host by then, and comes back from there."""
     fail(turns.client, "cuMemUnmap", 0, 1 << 30)
     turns.process.page.control.resident_target = 0
     turns.process.drain(turns.epoch)

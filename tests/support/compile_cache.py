@@ -15,7 +15,7 @@ from pathlib import Path
 def cached(name: str, sources: list[Path], commands: Callable[[Path], list[list[str]]]) -> Path:
     """Return the file or folder that `commands(output)` make from `sources`, with this name.
 
-    Its folder depends on the commands and the sources.
+    The folder in the cache depends on the commands and the sources.
     """
     digest = hashlib.sha256(repr(commands(Path("out"))).encode())
     for path in sources:

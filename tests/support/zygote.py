@@ -63,7 +63,7 @@ class Forked:
 
 
 class Zygote:
-    """Process that forks coordinators. It ends with its parent."""
+    """Process that forks coordinators, and ends with its parent."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,6 +1,6 @@
 """Small CUDA program that a test controls: it reads lines of Python and answers with lines of JSON.
 
-It has the driver calls of `tests/native/cuda_client.py`, and `Busy`, which keeps the device busy from a thread.
+The program has the driver calls of `tests/native/cuda_client.py`, and `Busy`, a thread that keeps the device busy.
 The program ends with its standard input.
 """
 

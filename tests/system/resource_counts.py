@@ -18,7 +18,7 @@ def descriptors_of(coordinator: int) -> Counter[str]:
     """Return the number of descriptors that a coordinator has open for clients, by kind.
 
     The count may include a connection whose end the coordinator has not noticed yet.
-    It leaves out lock files open for reading, by which the coordinator detects waiting clients of other coordinators.
+    The count leaves out lock files open for reading, which show waiting clients of other coordinators.
     """
     folder = f"/proc/{coordinator}/fd"
     found: Counter[str] = Counter()

@@ -294,9 +294,9 @@ describe('the side panel', () => {
     api.socket.send({
       type: 'unavailable',
       reason: 'unreachable',
-      message: 'It was stopped.'
+      message: 'The coordinator was stopped.'
     });
-    await waitUntil(() => text().includes('It was stopped.'));
+    await waitUntil(() => text().includes('The coordinator was stopped.'));
     expect(find('[data-dimmed=true]')!.textContent).toContain('Test GPU');
     await shows(busy(), 'Test GPU');
     await waitUntil(() => find('[data-dimmed=false]') !== null);

@@ -74,7 +74,10 @@ describe('Api, against an HTTP server', () => {
   });
 
   it.each([
-    [{ message: 'It does not answer.', reason: 'away' }, 'It does not answer.'],
+    [
+      { message: 'The coordinator does not answer.', reason: 'away' },
+      'The coordinator does not answer.'
+    ],
     ['<html>Bad gateway</html>', '503 Service Unavailable']
   ])('reports the refusal %j', async (body, message) => {
     answers(503, body);
@@ -129,7 +132,7 @@ describe('Api, against an HTTP server', () => {
       expect(requests[0].method).toBe(method);
       expect(requests[0].url).toContain(`/gpushare/api/${path}`);
       expect(requests[0].body).toBe(body === null ? '' : JSON.stringify(body));
-      answers(409, { reason: 'conflict', message: 'It is not so.' });
+      answers(409, { reason: 'conflict', message: 'The client has ended.' });
       await expect(call()).rejects.toMatchObject({ reason: 'conflict' });
     }
   );

@@ -62,14 +62,14 @@ describe('EventStream', () => {
     api.socket.send({
       type: 'unavailable',
       reason: 'unreachable',
-      message: 'It does not answer.'
+      message: 'The coordinator does not answer.'
     });
     expect(messages).toEqual([
       { type: 'snapshot', status: SNAPSHOT },
       {
         type: 'unavailable',
         reason: 'unreachable',
-        message: 'It does not answer.'
+        message: 'The coordinator does not answer.'
       }
     ]);
     expect(api.statusCalls).toBe(0);

@@ -228,7 +228,7 @@ describe('the kernel of the status item', () => {
 
   it('shows an unavailable sharing service, and the end of the outage', async () => {
     await show([client()]);
-    const message = 'It was stopped.';
+    const message = 'The coordinator was stopped.';
     api.socket.send({ type: 'unavailable', reason: 'unreachable', message });
     expect(model.text).toBe('GPU: sharing service unavailable');
     expect(model.phase).toBe('unavailable');

@@ -1,6 +1,6 @@
 """Program with PyTorch that a test controls: it reads Python code as lines of JSON and answers in JSON.
 
-It runs in the environment of the frameworks, so it needs only PyTorch and files of the tests.
+The program runs in the environment of the frameworks, so it needs only PyTorch and files of the tests.
 The program ends with its standard input.
 """
 
