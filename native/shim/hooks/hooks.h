@@ -37,15 +37,19 @@ static inline bool can_wait_for_room(void) {
     return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE && !this_thread.depth;
 }
 
+static inline bool is_swapping(void) {
+    return shim_is_active() && shim.mode->number == GPUSHARE_MEMORY_SWAP;
+}
+
 void graphs_count_launch(CUgraphExec graph, struct counters *counters); /* graphs.c */
 bool is_redirected(CUdeviceptr address);                                /* memory_queries.c */
 bool is_hooked_nvml_name(const char *name);                             /* nvml.c */
 void *nvml_replace(void *found, const char *name);
 
-/* --- peers.c --- */
+/* --- pools.c --- */
 
-bool pool_is_default(CUmemoryPool pool, CUdevice *home); /* the default pool of a device */
-bool pool_is_of_current_device(CUmemoryPool pool);       /* false also for a pool of host memory */
+bool pool_home(CUmemoryPool pool, CUdevice *home); /* the device of the pool's memory; false: unknown */
+bool pool_is_of_current_device(CUmemoryPool pool); /* false also for a pool of host memory */
 
 #pragma GCC visibility pop
 

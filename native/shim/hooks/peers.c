@@ -3,10 +3,6 @@
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
-static bool is_swapping(void) {
-    return shim_is_active() && shim.mode->number == GPUSHARE_MEMORY_SWAP;
-}
-
 /* One side of the access. */
 struct side {
     CUcontext context; /* that has the memory */
@@ -47,35 +43,11 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peer) {
     return result;
 }
 
-CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
-    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
-    if (result == CUDA_SUCCESS && is_swapping() && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-        swap_grant(NULL, *pool, properties->location.id, properties->location.id);
-    return result;
-}
-
-bool pool_is_default(CUmemoryPool pool, CUdevice *home) {
-    CUmemoryPool found;
-    for (*home = 0; *home < shim.device_count; ++*home)
-        if (REAL(cuDeviceGetDefaultMemPool)(&found, *home) == CUDA_SUCCESS && found == pool)
-            return true;
-    return false;
-}
-
-static bool find_home(CUmemoryPool pool, CUdevice *home) {
-    return swap_pool_home(pool, home) || pool_is_default(pool, home);
-}
-
-bool pool_is_of_current_device(CUmemoryPool pool) {
-    CUdevice home, current;
-    return find_home(pool, &home) && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && home == current;
-}
-
 /* The memory of a pool is where other allocations are (allocation.c). */
 CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
     CUdevice home;
     CUresult result = REAL(cuMemPoolSetAccess)(pool, access, count);
-    if (result != CUDA_SUCCESS || !is_swapping() || !find_home(pool, &home))
+    if (result != CUDA_SUCCESS || !is_swapping() || !pool_home(pool, &home))
         return result;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         CUdevice device = access[i].location.id;

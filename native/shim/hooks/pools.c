@@ -1,0 +1,64 @@
+/* Hooks on pools of stream-ordered memory, whose allocations are in allocation.c. */
+#include "hooks/hooks.h"
+#include "memory/memory.h"
+
+static bool is_default(CUmemoryPool pool, CUdevice *home) {
+    CUmemoryPool found;
+    for (*home = 0; *home < shim.device_count; ++*home)
+        if (REAL(cuDeviceGetDefaultMemPool)(&found, *home) == CUDA_SUCCESS && found == pool)
+            return true;
+    return false;
+}
+
+bool pool_home(CUmemoryPool pool, CUdevice *home) {
+    return swap_pool_home(pool, home) || is_default(pool, home);
+}
+
+bool pool_is_of_current_device(CUmemoryPool pool) {
+    CUdevice home, current;
+    return pool_home(pool, &home) && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && home == current;
+}
+
+CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
+    if (result == CUDA_SUCCESS && is_swapping() && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        swap_grant(NULL, *pool, properties->location.id, properties->location.id);
+    return result;
+}
+
+CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
+    deferred_free_completed(); /* memory above the release threshold no longer counts */
+    CUresult result = REAL(cuMemPoolGetAttribute)(pool, attribute, value);
+    if (result == CUDA_SUCCESS && attribute >= CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
+        attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        *(uint64_t *)value += pool_figure(pool, attribute);
+    return result;
+}
+
+CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
+    CUresult result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    if (result == CUDA_SUCCESS)
+        pool_figures_set(pool, attribute, attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? *(uint64_t *)value : 0);
+    deferred_request_poll();
+    return result;
+}
+
+CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+    CUresult result = REAL(cuMemPoolTrimTo)(pool, keep);
+    if (result == CUDA_SUCCESS)
+        deferred_trim(pool, keep);
+    return result;
+}
+
+/* The records end before the call, because another pool may get the handle at once. The driver refuses to destroy default
+ * pools. */
+CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
+    CUdevice device;
+    if (is_default(pool, &device))
+        return REAL(cuMemPoolDestroy)(pool);
+    pool_figures_drop(pool);
+    swap_drop_pool(pool);
+    deferred_free_completed(); /* the memory that has been kept for the pool */
+    deferred_request_poll();
+    return REAL(cuMemPoolDestroy)(pool);
+}
