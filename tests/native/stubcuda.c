@@ -69,6 +69,36 @@ int cuMemAllocManaged(u64 *address, size_t bytes, unsigned flags) {
     return bytes && flags ? allocate(address) : 1;
 }
 
+/* --- pools of any place, whose handle is 0xA00 and the type of the place; those of the driver have 0xB00 --- */
+
+int cuMemPoolCreate(void **pool, const int *properties) {
+    *pool = (void *)(size_t)(0xA00 + properties[2]);
+    return 0;
+}
+
+int cuMemPoolDestroy(void *pool) {
+    return pool ? 0 : 1;
+}
+
+int cuMemGetDefaultMemPool(void **pool, const int *location, int type) {
+    *pool = (void *)(size_t)(0xB00 + location[0]);
+    return type != 1;
+}
+
+int cuMemGetMemPool(void **pool, const int *location, int type) {
+    return cuMemGetDefaultMemPool(pool, location, type);
+}
+
+int cuMemAllocFromPoolAsync(u64 *address, size_t bytes, void *pool, void *stream) {
+    (void)stream;
+    return bytes && pool ? allocate(address) : 1;
+}
+
+int cuMemFreeAsync(u64 address, void *stream) {
+    (void)stream;
+    return address ? 0 : 1;
+}
+
 int cuMemFree_v2(u64 address) {
     return address ? 0 : 1;
 }

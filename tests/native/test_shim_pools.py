@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -74,3 +75,32 @@ def test_memory_that_ends_with_its_context_no_longer_counts(program: CudaClient)
     assert program.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
     program.run("context = c_void_p(); cuda.cuDevicePrimaryCtxRetain(byref(context), 0); cuda.cuCtxSetCurrent(context)")
     assert program.run(f"figure(default_pool(), {USED})") == 0
+
+
+DEVICE, HOST, HOST_NUMA, HOST_NUMA_CURRENT = 1, 2, 3, 4
+PLACES = """
+def pool_at(place, find=None):
+    pool, location = c_void_p(), (c_int * 2)(place, 0)
+    call = getattr(cuda, find) if find else cuda.cuMemPoolCreate
+    assert call(byref(pool), *[location, 1] if find else [(c_int * 22)(1, 0, place, 0)]) == 0
+    return pool
+def take(pool):
+    status, address = cuda.alloc(1 << 20, 'cuMemAllocFromPoolAsync', pool, c_void_p(1))
+    assert status == 0
+    return address
+"""
+
+
+@pytest.mark.parametrize("mode", MEMORY_MODES)
+def test_memory_of_a_pool_of_host_memory_is_not_charged(stub: Any, mode: str) -> None:
+    client, process = stub(STUB_MANAGED="1", STUB_MAPPED="1", GPUSHARE_MEMORY_MODE=mode)
+    client.run(PLACES)
+    client.run(f"pools = [pool_at(place) for place in ({HOST}, {HOST_NUMA}, {HOST_NUMA_CURRENT})]")
+    client.run("pools += [pool_at(2, find) for find in ('cuMemGetDefaultMemPool', 'cuMemGetMemPool')]")
+    client.run("memory = [take(pool) for pool in pools]")
+    assert (process.page.report.allocated, process.page.report.unmovable) == (0, 0)
+    assert client.run("[cuda.cuMemFreeAsync(c_uint64(address), c_void_p(1)) for address in memory]") == [0] * 5
+    assert process.page.report.allocated == 0
+    assert client.run(f"take(pool_at({DEVICE})) != 0")
+    assert process.page.report.allocated == 1 << 20
+    assert client.run(f"cuda.cuMemPoolDestroy(pools[0]), pool_at({HOST}).value == pools[0].value") == [0, True]

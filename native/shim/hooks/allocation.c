@@ -142,6 +142,8 @@ CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUs
 
 CUresult hook_cuMemAllocFromPoolAsync(bool twin, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
+    if (pool_is_of_host(pool)) /* no memory of the client's account */
+        return REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream);
     ALLOCATE_ASYNC(pool, is_served(pool), REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
 }
 

@@ -49,6 +49,7 @@ void *nvml_replace(void *found, const char *name);
 /* --- pools.c --- */
 
 bool pool_home(CUmemoryPool pool, CUdevice *home); /* the device of the pool's memory; false: unknown */
+bool pool_is_of_host(CUmemoryPool pool);
 bool pool_is_of_current_device(CUmemoryPool pool); /* false also for a pool of host memory */
 
 #pragma GCC visibility pop

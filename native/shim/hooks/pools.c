@@ -19,8 +19,37 @@ bool pool_is_of_current_device(CUmemoryPool pool) {
     return pool_home(pool, &home) && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && home == current;
 }
 
+/* Managed memory of a pool may be anywhere. */
+static void note_place(CUmemoryPool pool, int type, const CUmemLocation *location) {
+    if (shim_is_active() && type == CU_MEM_ALLOCATION_TYPE_PINNED)
+        pool_figures_set_location(pool, location);
+}
+
+CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+    CUresult result = REAL(cuMemGetDefaultMemPool)(pool, location, type);
+    if (result == CUDA_SUCCESS)
+        note_place(*pool, type, location);
+    return result;
+}
+
+CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+    CUresult result = REAL(cuMemGetMemPool)(pool, location, type);
+    if (result == CUDA_SUCCESS)
+        note_place(*pool, type, location);
+    return result;
+}
+
+bool pool_is_of_host(CUmemoryPool pool) {
+    CUmemLocation location;
+    return pool_figures_location(pool, &location) &&
+           (location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+            location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
+}
+
 CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
+    if (result == CUDA_SUCCESS)
+        note_place(*pool, properties->type, &properties->location);
     if (result == CUDA_SUCCESS && is_swapping() && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
         swap_grant(NULL, *pool, properties->location.id, properties->location.id);
     return result;

@@ -102,7 +102,7 @@ void account_update_slot(void);                                            /* th
 void account_publish_turn(const struct gpushare_turn *turn, uint64_t now); /* in the slot, for siblings */
 void account_after_fork(void);
 
-/* --- pool_figures.c: what programs read about a pool of which the shim has put the memory elsewhere --- */
+/* --- pool_figures.c: what programs read about a pool of which the shim has put the memory elsewhere, and its place --- */
 
 #define MAX_POOLS 1024 /* with figures at the same time */
 
@@ -117,6 +117,8 @@ void pool_figures_surplus(uint64_t surplus[MAX_POOLS + 1]); /* kept bytes above 
 uint64_t pool_figure(CUmemoryPool pool, int attribute);     /* bytes, in addition to the driver's own figure */
 void pool_figures_set(CUmemoryPool pool, int attribute, uint64_t value); /* the program has set the attribute */
 void pool_figures_drop(CUmemoryPool pool);                               /* the program has destroyed it */
+void pool_figures_set_location(CUmemoryPool pool, const CUmemLocation *location);
+bool pool_figures_location(CUmemoryPool pool, CUmemLocation *location); /* false: unknown */
 void pool_figures_after_fork(void);
 
 #pragma GCC visibility pop

@@ -1,12 +1,14 @@
 /* Figures of pools of which the shim has put the memory elsewhere. A pool has bytes that the program uses, and freed bytes
- * that are kept. A pool beyond MAX_POOLS shows the driver's figures only, and keeps nothing. */
+ * that are kept. The place of a pool's memory is known if the program has made the pool, or has asked the driver for the pool
+ * of a place. A pool beyond MAX_POOLS shows the driver's figures only, and keeps nothing. */
 #include "memory/account/account.h"
 
 static struct {
     CUmemoryPool pool; /* NULL: free, or destroyed while memory of the pool is in use or kept */
     uint64_t used, kept, used_high, reserved_high;
-    uint64_t threshold; /* the release threshold */
-    uint64_t trim_to;   /* of cuMemPoolTrimTo, until the next allocation */
+    uint64_t threshold;     /* the release threshold */
+    uint64_t trim_to;       /* of cuMemPoolTrimTo, until the next allocation */
+    CUmemLocation location; /* of type 0: unknown */
 } figures[MAX_POOLS];
 static uint32_t count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,16 +41,23 @@ static uint64_t above(uint32_t at) {
     return reserved > threshold ? min_u64(figures[at].kept, reserved - threshold) : 0;
 }
 
-uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes) {
-    if (!pool)
-        return 0;
-    pthread_mutex_lock(&lock);
+/* The lock is held. Return the place of the pool, or MAX_POOLS if there is none. */
+static uint32_t enter(CUmemoryPool pool) {
+    RELAXED_MODE;
     uint32_t at = find(pool);
     if (at == count && (at = find_free()) < MAX_POOLS) {
         figures[at] = (__typeof__(*figures)){.pool = pool, .trim_to = UINT64_MAX};
         REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &figures[at].threshold);
         count = at == count ? count + 1 : count;
     }
+    return at;
+}
+
+uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes) {
+    if (!pool)
+        return 0;
+    pthread_mutex_lock(&lock);
+    uint32_t at = enter(pool);
     if (at < MAX_POOLS) {
         figures[at].used += bytes;
         figures[at].trim_to = UINT64_MAX;
@@ -143,6 +152,24 @@ void pool_figures_drop(CUmemoryPool pool) {
     if (at < count)
         figures[at].pool = NULL;
     pthread_mutex_unlock(&lock);
+}
+
+void pool_figures_set_location(CUmemoryPool pool, const CUmemLocation *location) {
+    pthread_mutex_lock(&lock);
+    uint32_t at = enter(pool);
+    if (at < MAX_POOLS)
+        figures[at].location = *location;
+    pthread_mutex_unlock(&lock);
+}
+
+bool pool_figures_location(CUmemoryPool pool, CUmemLocation *location) {
+    pthread_mutex_lock(&lock);
+    uint32_t at = find(pool);
+    bool is_known = at < count && figures[at].location.type;
+    if (is_known)
+        *location = figures[at].location;
+    pthread_mutex_unlock(&lock);
+    return is_known;
 }
 
 void pool_figures_after_fork(void) {
