@@ -7,8 +7,8 @@
  *       driver refuses at once, so that little but the way in is timed. The difference of `ns_per_call` with and
  *       without the shim is the gate's overhead.
  *   gpushare-bench alloc [ROUNDS]     {"ns_per_pair": …, "managed_ns_per_pair": …, "stream_ns_per_pair": …}
- *       Allocations of 4 KiB and their releases, in one thread, 16 held at a time. Each is the minimum over many
- *       batches. `stream_ns_per_pair`: cuMemAllocAsync and cuMemFreeAsync in one stream.
+ *       Allocations of 4 KiB and their releases, in one thread, 16 held at a time. Each figure is the minimum over
+ *       many batches. `stream_ns_per_pair`: cuMemAllocAsync and cuMemFreeAsync in one stream.
  *   gpushare-bench handoff SECONDS    {"runs": [[first, last], …], "turns": [[began, closed, ended], …], "launches": …}
  *       Launches and waits for each, as fast as it can. A run is a row of launches without interruption: when its first
  *       and its last one were made, CLOCK_MONOTONIC nanoseconds. The end of the last run is the end of the program.

@@ -1,8 +1,8 @@
 /* Built-in functions of the simulated device, as in ../ptx/builtins.cu, on host memory: fill, axpy, matmul, spin,
  * stamp, work, wait_flag and set_flag.
  *
- * Each has a part that checks and pins its memory and computes its simulated time. Most have a part that does the work,
- * once for any grid, because any grid covers all elements. */
+ * Each function has a part that checks and pins its memory and computes its simulated time. Most functions have a part
+ * that does the work, once for any grid, because any grid covers all elements. */
 #include "builtin_kernels.h"
 
 #include <string.h>

@@ -3,8 +3,8 @@
  * Source of the rules: the driver's documentation of cuStreamBeginCapture, cuStreamIsCapturing and
  * cuThreadExchangeStreamCaptureMode, and the CUDA programming guide, "Prohibited and unhandled operations". Source of
  * the errors: measurements on NVIDIA hardware in ROCm/rocm-systems #4508 and #8338. Use of the legacy stream returns
- * 906, synchronising the context returns 900, and a query of a captured event returns 907. All of them end the capture
- * in any mode and thread.
+ * 906, synchronising the context returns 900, and a query of a captured event returns 907. All these calls end the
+ * capture in any mode and thread.
  *
  * A thread's relaxed mode allows only "potentially unsafe" calls, of which no document has a list. Allocation and
  * release are unsafe (documentation of cuThreadExchangeStreamCaptureMode). Queries of events and waits for events are

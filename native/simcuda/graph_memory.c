@@ -1,5 +1,5 @@
-/* Memory of allocation nodes. Its address is fixed when the node is made. Its memory comes with the first launch or
- * upload and is kept for later ones until it is trimmed. Memory that a graph does not free outlives the graph. */
+/* Memory of allocation nodes. The address is fixed when the node is made. Physical memory comes with the first launch
+ * or upload and is kept for later ones until it is trimmed. Memory that a graph does not free outlives the graph. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* The driver's objects in one process. Handles are pointers to these structures. Their memory is never released to
- * the C library but reused, so that a stale handle is recognised by its `magic` and does not crash the program. */
+/* The driver's objects in one process. Handles are pointers to these structures. The memory of the structures
+ * is never released to the C library but reused, so that a stale handle is recognised by its `magic` and does not crash
+ * the program. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 

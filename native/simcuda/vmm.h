@@ -6,7 +6,7 @@
 
 #define VMM_GRANULARITY MACHINE_BLOCK
 
-/* Memory of cuMemCreate. It lives until it has neither handles nor mappings. */
+/* Memory of cuMemCreate, which lives until it has neither handles nor mappings. */
 struct sim_physical {
     uint32_t magic;
     int device;

@@ -26,7 +26,7 @@ void turn_leave(const int *files, int count, uint64_t turn);
 /* Return true if another process is in the turn on that device. */
 bool turn_has_others(int file, uint64_t turn);
 
-/* Hold or release the read lock on byte 0. It shows that a client of this coordinator, or a process without a
+/* Hold or release the read lock on byte 0, which shows that a client of this coordinator, or a process without a
  * coordinator, waits for the device. */
 void turn_show_waiting(int file, bool waits);
 

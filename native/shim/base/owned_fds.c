@@ -1,4 +1,4 @@
-/* Descriptors of the shim. Their numbers lie in the program's descriptor table. A daemonising program may close all
+/* Descriptors of the shim, whose numbers lie in the program's descriptor table. A daemonising program may close all
  * of them, and its own files may get the numbers. So the shim keeps the identity of each, and checks it before each
  * read, write, lock or close. */
 #include "base/base.h"

@@ -1,8 +1,8 @@
 /* A pair of sockets by which any thread wakes the agent.
  *
- * They are sockets because `send` and `recv` fail on everything else. Should the program close all descriptors just
- * after the check of owned_fds.c, a file or page that takes the number over is not written to. An event descriptor
- * has no identity by which to check it. */
+ * The two ends are sockets because `send` and `recv` fail on everything else. Should the program close all descriptors
+ * just after the check of owned_fds.c, a file or page that takes the number over is not written to. An event
+ * descriptor has no identity by which to check it. */
 #include "base/base.h"
 
 #include <sys/socket.h>

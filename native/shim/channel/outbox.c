@@ -1,4 +1,4 @@
-/* The messages that wait to be sent. They are levels: a message that is posted twice is sent once. */
+/* The messages that wait to be sent. Messages are levels: a message that is posted twice is sent once. */
 #include "channel/channel.h"
 
 static _Atomic unsigned pending; /* OUTBOX_… */

@@ -1,7 +1,7 @@
 /* Contexts in which the shim makes calls of its own.
  *
- * A green context can be current in one thread only, so the shim never makes one current. Its streams and memory are
- * reached from the primary context of the device, whose memory they use. Drivers before CUDA 12.5 do not
+ * A green context can be current in one thread only, so the shim never makes one current. Streams and memory of a green
+ * context are reached from the primary context of the device, whose memory they use. Drivers before CUDA 12.5 do not
  * report the green context of a stream. */
 #include "driver/driver.h"
 

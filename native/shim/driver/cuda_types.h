@@ -1,6 +1,6 @@
-/* Types and structures of the CUDA driver's binary interface that the shim and the simulated driver share. They are
- * facts of a published interface, written down here so that the build needs no CUDA header. Structures that both
- * only pass on stay opaque. */
+/* Types and structures of the CUDA driver's binary interface that the shim and the simulated driver share. The
+ * definitions are facts of a published interface, written down here so that the build needs no CUDA header. Structures
+ * that both only pass on stay opaque. */
 #ifndef GPUSHARE_CUDA_TYPES_H
 #define GPUSHARE_CUDA_TYPES_H
 

@@ -21,14 +21,14 @@ void gate_publish_waiting(void) {
 }
 
 /* Return true if the turn is to end and its work has not finished. That work may wait on the device for the very call
- * that waits here, as half of a collective operation does, so the call must be made. It is, by a step at the latest. */
+ * that waits here, as half of a collective operation does. So the call must be made, in a step at the latest. */
 static bool has_unfinished_turn(void) {
     uint32_t phase = atomic_load(&shim.phase);
     return phase == GPUSHARE_CLOSING || phase == GPUSHARE_STEP;
 }
 
-/* The thread is outside of the gate here, so that a drain need not wait for it. It wakes the agent if it is the
- * first thread that waits, or the last one that gives up. `interrupted`: the throttle held the call back before. */
+/* The thread is outside of the gate here, so that a drain need not wait for it. The thread wakes the agent if it is
+ * the first thread that waits, or the last one that gives up. `interrupted`: the throttle held the call back before. */
 static CUresult wait_for_opening(struct thread *thread, bool interrupted) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t began = now_ns();
@@ -120,7 +120,7 @@ static bool has_cached_stream(struct thread *thread, CUstream stream, uint32_t w
     return atomic_load(&thread->marked_word) == word && atomic_load(&thread->marked[marked_slot(stream)]) == stream;
 }
 
-/* The device has no room for the program's memory yet. That may last, so the wait can be interrupted. */
+/* The device has no room for the program's memory yet. The wait may last, so it can be interrupted. */
 static bool is_interrupted(struct thread *thread, uint64_t *since) {
     if (!*since) {
         *since = now_ns();

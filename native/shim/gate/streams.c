@@ -7,8 +7,8 @@
  * it, which may need a call that a step lets in.
  *
  * Default streams of a green context have names only where that is current, so an event of the whole green context
- * stands for their work. It is recorded from the primary context, and only while no stream captures, because it would
- * end a capture in the green context. */
+ * stands for their work. The event is recorded from the primary context, and only while no stream captures, because it
+ * would end a capture in the green context. */
 #include "gate/gate.h"
 
 #include <stdlib.h>

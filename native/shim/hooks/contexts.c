@@ -1,5 +1,5 @@
-/* Hooks on streams and contexts. Their end, and the beginning of captures, must not lose work that a drain waits
- * for. The cached default stream of a thread holds only as long as its current context. */
+/* Hooks on streams, contexts and captures. The end of a stream or context, and the beginning of a capture, must not
+ * lose work that a drain waits for. The cached default stream of a thread holds only as long as its current context. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 

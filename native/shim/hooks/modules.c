@@ -1,4 +1,4 @@
-/* Hooks on calls that make primary and green contexts or load code. Both take device memory that never moves. */
+/* Hooks on calls that make primary and green contexts or load code: all take device memory that never moves. */
 #include "hooks/hooks.h"
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {

@@ -51,8 +51,8 @@ static uint64_t all_bytes(void) {
     return sum;
 }
 
-/* Context memory of all clients never leaves the device. It grows later, as the driver loads code at launches. An
- * allocation that does not fit beside it would never pass the gate. */
+/* Context memory of all clients never leaves the device, and grows later, as the driver loads code at launches. An
+ * allocation that does not fit beside context memory would never pass the gate. */
 static uint64_t device_capacity(int device) {
     uint64_t memory = shim.devices[device].memory,
              context_bytes = min_u64(PAGE_LOAD(the_page()->control.context_bytes), memory),

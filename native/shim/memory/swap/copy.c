@@ -201,7 +201,7 @@ bool copy_begin(struct transfer_stream *stream, struct block *block, bool out) {
     return false;
 }
 
-/* Its events ended with it; no copy is under way while a context ends. */
+/* Events ended with their context; no copy is under way while a context ends. */
 void copies_drop_context(CUcontext context) {
     for (int i = 0; i < COPY_SLOTS; i++) {
         if (event_context == context)

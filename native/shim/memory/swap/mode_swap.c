@@ -1,5 +1,5 @@
 /* The mode "swap": device memory is physical memory that the shim makes, which is evicted and restored at the same
- * addresses. Its place is exact, and no page fault moves it; in return a client must fit on the device. */
+ * addresses. The place of memory is exact, and no page fault moves it; in return a client must fit on the device. */
 #include "memory/swap/blocks.h"
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {

@@ -36,7 +36,7 @@ CUresult swap_unmap(CUdeviceptr address, size_t bytes);
 CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
 CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address);
 /* For calls that let other processes or devices use memory. The caller is inside the gate, so the memory is on the
- * device. It stays there from the pin to its end. */
+ * device, and stays there from the pin to its end. */
 CUmemGenericAllocationHandle swap_driver_handle(CUmemGenericAllocationHandle handle); /* 0: there is none */
 void swap_pin_handle(CUmemGenericAllocationHandle handle);
 void swap_pin_range(CUdeviceptr address, uint64_t bytes);

@@ -59,7 +59,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
         shortage->first_seq = shortage->posted_at ? shortage->first_seq : shortage->last_seq;
         shortage->posted_at = now;
     }
-    /* It may have been refused before memory left that the last try did not find, so one more try follows. */
+    /* The request may have been refused before memory left that the last try did not find, so one more try follows. */
     shortage->is_refused = check_refused(shortage, now);
     pthread_mutex_unlock(&residency_lock);
     if (!shortage->is_refused)

@@ -84,7 +84,7 @@ bool transfers_sync(void) {
     return is_ok;
 }
 
-/* Its stream and event ended with it. */
+/* The stream and the event ended with the context. */
 void transfers_drop_context(CUcontext context) {
     for (unsigned i = 0; i < table.count;)
         if (table.streams[i].context == context)

@@ -1,8 +1,8 @@
 /* Host memory for evicted blocks. As much as GPUSHARE_PINNED allows is pinned. Pinned buffers are kept for the next
  * eviction. Ordinary buffers are kept for a minute, if no cgroup limits the host memory, because new pages are slow.
  *
- * It is the process's own memory, registered with the driver for pinning. If the context ends in which it was
- * registered, copies become slower, but the contents are not lost. */
+ * A buffer is the process's own memory, registered with the driver for pinning. If the context ends in which the buffer
+ * was registered, copies become slower, but the contents are not lost. */
 #include "memory/swap/host/host.h"
 #include "memory/transfers/transfers.h"
 
