@@ -21,7 +21,7 @@ CASES = [
     ("a.py", "x = 1  # {}\n", "subject", "who sends more is delayed", "a client that sends more is delayed"),
     ("a.py", "# {}\n", "subject", "Whose turn ends leaves.", "A client leaves when its turn ends."),
     ("a.py", "# One\n# line. {}\n", "subject", "What is left stays.", "The rest stays."),
-    ("a.py", "# {}\n", "subject", "It waits; who is next enters.", "It waits; the next client enters."),
+    ("a.py", "# {}\n", "subject", "A client waits; who is next enters.", "A client waits; the next client enters."),
     ("a.py", 'log("%s", "{}")\n', "subject", "Whether it runs is unknown.", "The state is unknown."),
     ("a.c", "int a; /* {} */\n", "subject", "whom the page belongs to", "the owner of the page"),
     ("a.ts", "/** {} */\n", "subject", "What a lane shows.", "The text of a lane."),
@@ -42,7 +42,7 @@ CASES = [
         "Nobody runs.",
         "No client runs.",
     ),
-    ("Makefile", "# {}\n", "speech", "It tells the time.", "It prints the time."),
+    ("Makefile", "# {}\n", "speech", "A clock tells the time.", "A clock shows the time."),
     ("a.mjs", "it('{}', () => 1);\n", "speech", "tells the user", "shows a message"),
     ("a.py", "# {}\n", "speech", "The client hears of it.", "The client receives it, see file.tell()."),
     ("a.py", FUNCTION, "of", "Of a client that waits.", "Return the client that waits."),
@@ -64,9 +64,23 @@ CASES = [
     ("a.py", CLASS, "noun", "Called by the edge.", "Callback of the edge."),
     ("a.py", CLASS, "noun", "For admins only.", "Request of an admin."),
     ("a.py", CLASS, "noun", "Knows the clients.", "Registry of the clients."),
-    ("a.py", CLASS, "long", "A queue. It is " + LONG, "A queue. It is long."),
-    ("a.md", "{}\n", "long", "It is\n" + LONG, "It is `" + LONG + "`"),
-    ("a.c", "/* {} */\n", "long", "It is " + LONG, "It is long."),
+    ("a.py", "# A client waits. {}\n", "pronoun", "It enters.", "The client enters."),
+    ("a.py", CLASS, "pronoun", "Queue of clients. They wait.", "Queue of clients that wait."),
+    ("a.py", 'log("{}")\n', "pronoun", "the turn is over. Its end was late", "the turn is over. The end was late"),
+    ("a.c", "/* {} */\n", "pronoun", "Pages. So they are small.", "Pages. So pages are small."),
+    ("a.c", "int a; /* {} */\n", "pronoun", "One of them is empty.", "one of them is empty"),
+    ("a.ts", "/** {} */\n", "pronoun", "Draw lanes. These begin.", "Draw lanes. These lanes begin."),
+    ("a.ts", "// {}\n", "pronoun", "This also ends the wait.", "This call also ends the wait."),
+    ("a.tsx", "trans.__('{}');\n", "pronoun", "This means a wait.", "This process waits."),
+    ("a.md", "{}\n", "pronoun", "**That** is measured.", "**That figure** is measured."),
+    ("a.md", "{}\n", "pronoun", "Both have a turn.", "Both clients have a turn."),
+    ("a.md", "{}\n", "pronoun", "Those with a turn run.", "Those clients run."),
+    ("a.md", "* {}\n", "pronoun", "None is left.", "No client is left."),
+    ("a.md", "| {} |\n", "pronoun", "A client waits. He is next.", "A client waits. The user is next."),
+    ("a.yaml", "description: {}\n", "pronoun", "All turns. They end.", "All turns that end."),
+    ("a.py", CLASS, "long", "A queue. A queue is " + LONG, "A queue. A queue is long."),
+    ("a.md", "{}\n", "long", "A queue is\n" + LONG, "A queue is `" + LONG + "`"),
+    ("a.c", "/* {} */\n", "long", "A queue is " + LONG, "A queue is long."),
     ("a.md", "* {}\n", "line", "One sentence. Another one.", "One sentence, e.g. version 1.2."),
     ("a.md", "{}\n", "line", "One sentence\non two lines.", "One sentence on a line.\nAnother one on the next."),
 ]
@@ -103,7 +117,7 @@ def test_code_questions_and_names_are_no_offence(path: str, text: str) -> None:
 
 
 def test_a_finding_has_the_line_of_its_sentence() -> None:
-    docstring = '"""Queue of clients.\n\nIt has an order.\nNobody is first.\n"""\n'
+    docstring = '"""Queue of clients.\n\nThe queue has an order.\nNobody is first.\n"""\n'
     assert [str(finding) for finding in prose.check(docstring, "a.py")] == ["a.py:4: person: Nobody is first."]
     string = 'f(\n    "one line; "\n    "told twice"\n)\n'
     assert [finding.rule for finding in prose.check(string, "a.py")] == ["speech"]

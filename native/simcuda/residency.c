@@ -77,7 +77,7 @@ static int stays_on_host(const struct sim_alloc *alloc, uint64_t block) {
            (alloc->place[block] == PLACE_HOST && (alloc->accessed_by >> (ordinal_of(alloc->device) & 15) & 1));
 }
 
-/* Bring one block that is not on the device. If it does not fit, it is accessed over the link: that costs as much,
+/* Bring one block that is not on the device. A block that does not fit is accessed over the link: that costs as much,
  * and the block stays on the host. */
 static void bring_block(struct sim_alloc *alloc, uint64_t block, struct sim_movement *movement) {
     uint64_t size = block_bytes(alloc, block), before = movement->evicted;

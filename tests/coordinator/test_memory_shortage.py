@@ -32,7 +32,7 @@ def request_room(handle: ProcessHandle, mib: int) -> int:
 
 
 def test_later_request_does_not_get_an_earlier_answer(harness: PageSyncHarness) -> None:
-    """The first request cannot be met. While the coordinator handles it, the program frees memory and requests less."""
+    """While the coordinator handles a request that cannot be met, the program frees memory and requests less."""
     handle = harness.process("a", 400)
     harness.process("plain", 600, unmovable=600, runs=False)
     harness.process("idle", 20, runs=False)

@@ -216,7 +216,7 @@ def test_a_budget_of_blocks_is_kept(machine: NativeHost, started: StartedClient)
 
 
 def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: NativeHost, started: StartedClient) -> None:
-    """With a quarter of the time, work of 200 ms takes 750 ms. Here it may take longer, and never less."""
+    """With a quarter of the time, work of 200 ms takes 750 ms. In a test the work may take longer, and never less."""
     client, process = started
     client.run(QUEUE)
     permit(process, budget_rate=250 * MS, budget_unit=TIME)

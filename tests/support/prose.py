@@ -28,6 +28,7 @@ RULES = {
     "of": "a docstring begins with “Of”",
     "imperative": "the docstring of a function does not begin with an imperative verb (VERBS has those that are known)",
     "noun": "the docstring of a module or class does not begin with a noun phrase",
+    "pronoun": "a sentence begins with a pronoun, whose noun is in another sentence",
     "long": f"a sentence has more than {MAX_WORDS} words",
     "line": "a line of Markdown has not exactly one sentence",
 }
@@ -54,6 +55,20 @@ QUESTION_AFTER = re.compile(r"[^:.]+: (who|whose|whom|whether|what|how|where|whe
 PARTICIPLE = re.compile(r"\w+(?<!e)ed (by|when|at|once|to|with|for|from|before|after|if|as|in|on|until)\b")
 PERSON = re.compile(r"\b((?:some|no|every|any)body|(?:some|every|any)one|no one|who(?:so)?ever|whomever)\b", re.I)
 SPEECH = re.compile(r"\b(tell|tells|told|telling|hear|hears|heard|hearing)\b(?!\()", re.I)
+PRONOUN = re.compile(
+    r"(?:(?:also|and|but|even|here|now|only|otherwise|so|then|there|thus),? )?"
+    r"(?:it|they|he|she|its|their|his|them|the (?:latter|former)|\w+ of (?:it|them)|those (?:that|who|with|of))\b",
+    re.I,
+)
+# These words are pronouns only before a verb or a comma: "This is", but not "This process".
+SINGULAR_PRONOUN = re.compile(r"(?:This|That|Each|Either|Neither|None|One|Another)(,| [a-z]+)")
+PLURAL_PRONOUN = re.compile(r"(?:These|Those|All|Both|Some|Many|Few|Several|Others|The others)(,| [a-z]+)")
+# Auxiliary verbs, and adverbs that stand before a verb.
+NO_NOUN_AFTER_PRONOUN = word_set(
+    "is are was were has have had does do did can cannot could may might must shall should will would "
+    "also always alone ever never not often still then therefore thus too usually ,"
+)
+NOUN_IN_S = re.compile(r"[a-z]*[suia]s|series")  # other words in "s" after "This" are verbs
 QUESTION_WORDS = word_set("where when why how which who whose whom whether what whatever whoever")
 NO_NOUN_PHRASE = QUESTION_WORDS | word_set(
     "of from as for at by in on to with without until since before after between beside against under up if once while "
@@ -150,6 +165,20 @@ def docstring_rule(kind: str, sentence: str) -> str | None:
     return None
 
 
+def begins_with_pronoun(sentence: str) -> bool:
+    """Return true if the subject of a sentence, or the owner of the subject, is a pronoun.
+
+    A comment that begins with a small letter is no sentence: its pronoun stands for the code beside it.
+    """
+    if not sentence[:1].isupper():
+        return False
+    following = found[1].strip() if (found := SINGULAR_PRONOUN.match(sentence)) else ""
+    if following in NO_NOUN_AFTER_PRONOUN or (following.endswith("s") and not NOUN_IN_S.fullmatch(following)):
+        return True
+    following = found[1].strip() if (found := PLURAL_PRONOUN.match(sentence)) else ""
+    return following in NO_NOUN_AFTER_PRONOUN | (VERBS - NOUN_VERBS) or PRONOUN.match(sentence) is not None
+
+
 def check_text(text: Text) -> Iterator[tuple[int, str, str]]:
     """Yield (line, rule, sentence) of what a text breaks."""
     offsets, whole = [], ""
@@ -174,6 +203,8 @@ def check_text(text: Text) -> Iterator[tuple[int, str, str]]:
         is_sentence = text.kind != "heading" and words(sentence) > 1 and not re.search(r"\?\W*$", sentence)
         if is_sentence and not rule and SUBJECT.match(opening):
             yield line_at(start), "subject", shown
+        if is_sentence and begins_with_pronoun(opening.replace("**", "")):
+            yield line_at(start), "pronoun", shown
         for pattern, name in ((SUBJECT_AFTER, "subject"), (PERSON, "person"), (SPEECH, "speech")):
             if name != "subject" or is_sentence:
                 yield from (

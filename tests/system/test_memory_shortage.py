@@ -16,7 +16,7 @@ from .system_host import MIB, WAIT, GpuProgram, SystemHost, wait_until
 OUT_OF_MEMORY = 2
 MAX_SECONDS = 9 * WAIT  # each turn moves hundreds of MiB, on a busy machine
 
-# Each array begins with its number. While it is among the last four arrays, each round of work adds 1 to it.
+# Each array begins with its number. While an array is among the last four, each round of work adds 1 to it.
 GROW = """
 def fill(array, value, length):
     check(cuda.launch('fill_f32', array, float(value), length))

@@ -54,7 +54,7 @@ class PageReader:
     def _read_joiner_pages(self, client: Client) -> None:
         """Read the pages of the clients that may have joined the turn that a client has left.
 
-        Without their events, the scheduler would withdraw their permits.
+        Without the events of the joined clients, the scheduler would withdraw their permits.
         """
         next_clients = [
             device.next_client

@@ -55,7 +55,7 @@ class RestartRecovery:
     def restore_client(self, client: str, token: str) -> ClientRecord | None:
         """Return the record of a client that has reconnected.
 
-        Without its token, or after the reconnect window, a client starts without a record.
+        Without the token of the record, or after the reconnect window, a client starts without a record.
         """
         record = self._awaited.pop(client, None)
         if record:

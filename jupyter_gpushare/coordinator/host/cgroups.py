@@ -1,6 +1,6 @@
 """Control groups of processes, and how much memory their limits leave.
 
-A process counts in its cgroup and in every cgroup above. When one of them reaches its limit and no page cache is left
+A process counts in its cgroup and in every cgroup above. When a cgroup reaches its limit and no page cache is left
 there, Linux kills a process in it. Source: Documentation/admin-guide/cgroup-v2.rst (interface files of the memory
 controller) and cgroup-v1/memory.rst of the Linux kernel.
 """

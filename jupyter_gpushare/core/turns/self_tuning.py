@@ -48,7 +48,7 @@ SETTINGS = tuple(TuningSetting(overhead, release) for overhead, release in produ
 
 
 def neighbours(setting: TuningSetting) -> list[TuningSetting]:
-    """Return the settings that differ by one step of one value. Only they are tried, because they are hardly worse."""
+    """Return the settings that differ by one step of one value, the only ones to try because they are hardly worse."""
     at = (OVERHEADS.index(setting.switch_overhead), RELEASES.index(setting.idle_factor))
     return [
         other

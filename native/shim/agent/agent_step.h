@@ -77,7 +77,7 @@ struct agent_outputs {
     struct gpushare_turn report;
 };
 
-/* All zero is a process that is in no turn. */
+/* The state of the rule in one process. All fields are 0 at the start: the process is in no turn. */
 struct agent {
     struct gpushare_turn report;
     uint64_t devices; /* of the turn that the process is in or tries to enter */

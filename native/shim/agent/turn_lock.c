@@ -45,8 +45,8 @@ static bool has_no_record_locks(int error) {
     return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK;
 }
 
-/* The exclusive lock of the first step decides between processes that begin at the same time. Without it all of them
- * could find each other's bytes and give up. */
+/* The exclusive lock of the first step decides between processes that begin at the same time. Without that lock,
+ * all of them could find each other's bytes and give up. */
 static enum turn_try enter(int file, uint64_t turn, bool join) {
     bool joins = turn_has_others(file, turn);
     if (!joins && (join || flock(file, LOCK_EX | LOCK_NB) != 0))

@@ -1,7 +1,7 @@
 /* Interrupts of a Python program: an interrupt ends a waiting call as it ends Python's own calls (PEP 475). Signal
- * handlers that the program has set in Python run inside the wait. If they return, the wait goes on. If one raises, the
- * waiting call returns an error. The handler's exception then takes the place of what the calling library makes of that
- * error:
+ * handlers that the program has set in Python run inside the wait. If the handlers return, the wait goes on. If a
+ * handler raises, the waiting call returns an error. The handler's exception then takes the place of the calling
+ * library's reaction to that error:
  *
  * - A library that raises an exception of its own: a trace function replaces that exception at its first trace event,
  *   which comes before any `except` clause.

@@ -1,5 +1,5 @@
-/* Hooks on the 32-bit API, from before CUDA 3.2, which cannot address unified memory. So its allocations stay on the
- * device and count as unmovable, and sizes are clamped to 32 bits. Arrays are in vmm_and_arrays.c. */
+/* Hooks on the 32-bit API, from before CUDA 3.2, which cannot address unified memory. So allocations by that API
+ * stay on the device and count as unmovable, and sizes are clamped to 32 bits. Arrays are in vmm_and_arrays.c. */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 

@@ -1,8 +1,9 @@
 /* The memory that allocation nodes of graphs take.
  *
  * The driver allocates such memory when a graph is uploaded or launched. The driver may let several graphs use the same
- * memory one after the other, and keeps it when a graph ends, until it is trimmed. No such memory can be moved. So it
- * counts as unmovable from instantiation on: the larger of what the existing graphs need and what the driver holds. */
+ * memory one after the other, and keeps it when a graph ends, until it is trimmed. No such memory can be moved. So,
+ * from instantiation on, the larger of two figures counts as unmovable: the need of the existing graphs, and the memory
+ * that the driver holds. */
 #include "memory/memory.h"
 
 #include <stdlib.h>

@@ -41,10 +41,10 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #define NOTE_OTHER
 #define NOTE_NOTHING
 
-/* Two functions for each hook. The exported one is the fast path. Where that does not apply, it calls the other one
- * in place of the driver's function, and the other one always returns inside the gate. There is only one call, so
- * that the compiler copies the arguments from where they lie. Otherwise it would keep them in registers, which it
- * must save first. */
+/* Two functions for each hook. The exported function is the fast path. Where the fast path does not apply, the exported
+ * function calls the slow function in place of the driver's function, and the slow function always returns inside the
+ * gate. There is only one call, so that the compiler copies the arguments from where they lie. With two calls, the
+ * compiler would keep the arguments in registers, which it must save first. */
 #define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE)                                                       \
     static COLD CUresult symbol##_slow parameters {                                                                    \
         struct thread *thread = &this_thread;                                                                          \
