@@ -90,7 +90,7 @@ class CellQuota:
 class KernelConnection:
     """Permanent connection of the kernel with the coordinator.
 
-    A daemon thread reconnects, and then repeats the reports of running cells and their quotas.
+    A daemon thread reconnects, and then repeats the reports of the last end, of running cells and of their quotas.
     `state` is "connecting", "attached", "away" or "refused", and `reason` is a sentence on the last two.
     Any thread may call `begin` and `end`, which never raise and never wait for the coordinator.
     """
@@ -104,7 +104,7 @@ class KernelConnection:
         self._argv = argv or []
         self._next_start = monotonic() + START_GRACE_SECONDS
         self._start_interval = MIN_START_INTERVAL_SECONDS
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._running: dict[str, str] = {}  # requests that run, with their cells
         self._sent_requests: set[str] = set()
@@ -112,7 +112,7 @@ class KernelConnection:
         self._quotas: dict[int, CellQuota] = {}  # changes in force
         self._sent_quotas: set[int] = set()
         self._unanswered: dict[int, CellQuota] = {}  # changes without an answer so far
-        self._unsent_end = ""  # the last request that ended without a connection
+        self._last_ended = ""  # the request that ended last
         self._closed = False
         self._thread = threading.Thread(target=self._maintain, name="gpushare-attach", daemon=True)
         # Debuggers must not stop or trace this thread.
@@ -126,15 +126,18 @@ class KernelConnection:
 
     def begin(self, request: str, cell_id: str = "") -> None:
         """Report that a request starts to run; `cell_id` is the notebook's cell of the request, or "" if unknown."""
-        self._running[request] = cell_id
-        self._send_changes()
+        with self._lock:
+            self._running[request] = cell_id
+            if self._last_ended == request:  # an id that is used again
+                self._last_ended = ""
+            self._send_changes()
 
     def end(self, request: str) -> None:
         """Report that a request has ended."""
-        self._running.pop(request, None)
-        if self._socket is None:
-            self._unsent_end = request
-        self._send_changes()
+        with self._lock:
+            self._running.pop(request, None)
+            self._last_ended = request
+            self._send_changes()
 
     def set_quota(self, request: str, changes: Mapping[str, Any]) -> CellQuota:
         """Change the quota until `unset_quota`. Raise Refused or Unreachable if nothing has changed."""
@@ -194,7 +197,6 @@ class KernelConnection:
                 whole = False
             if not whole:
                 # The coordinator hangs or has exited. The end of the connection ends the requests of this kernel.
-                self._unsent_end = next(iter(ended), self._unsent_end)
                 self._socket = None
                 _shutdown(connection)
 
@@ -227,10 +229,10 @@ class KernelConnection:
             with self._lock:
                 connection.send(self._attach, socket.MSG_NOSIGNAL)
                 # After a restart, a coordinator takes a kernel with a turn to be working until a request has ended.
-                self._sent_requests, self._unsent_end = {self._unsent_end} - {""}, ""
-                self._sent_quotas = set()
+                # So the kernel reports the last end again, which the earlier coordinator may not have received.
+                self._sent_requests, self._sent_quotas = {self._last_ended} - {""}, set()
                 self._socket = connection
-            self._send_changes()
+                self._send_changes()
         except OSError:
             connection.close()
             raise
@@ -301,7 +303,7 @@ class KernelConnection:
     def _reset_in_child(self) -> None:
         """Close the connection in the child of a fork, because the child is no kernel and must not report cells."""
         self._closed = True
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         connection, self._socket = self._socket, None
         if connection is not None:
             connection.close()

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+# The kernel's connection with the coordinator, as an expression in a cell.
+CONNECTION = "__import__('sys').modules['_gpushare_kernel.session'].active_session.connection"
+
 
 @pytest.fixture
 def notebook(recorder: Any, start: Any, wait_until: Any) -> Any:
@@ -113,16 +116,37 @@ def test_new_coordinator_gets_the_running_cells(recorder: Any, notebook: Any, wa
     recorder.disconnect()
     wait_until(lambda: len(recorder.attached) == 2 and recorder.open == [request])
     notebook.manager.interrupt_kernel()
-    wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
+    wait_until(lambda: recorder.cells[-2:] == [("start", request), ("end", request)])
 
 
 def test_new_coordinator_gets_the_cells_that_ended_meanwhile(recorder: Any, notebook: Any, wait_until: Any) -> None:
     """A new coordinator may have adopted the turn of the cell, and would wait for the end of the cell."""
-    connection = "__import__('sys').modules['_gpushare_kernel.session'].active_session.connection"
-    request = notebook.send(f"while {connection}._socket is not None: pass")
+    request = notebook.send(f"while {CONNECTION}._socket is not None: pass")
     wait_until(lambda: recorder.open == [request])
+    aside = Path(recorder.path).rename(f"{recorder.path}.aside")  # no coordinator answers until the cell has ended
+    recorder.disconnect()
+    notebook.reply_to(request)
+    notebook.kernel.kernel_info(reply=True, timeout=60)  # follows the end of the cell, which follows its reply
+    aside.rename(recorder.path)
+    wait_until(lambda: len(recorder.attached) == 2 and recorder.cells == [("end", request)])
+
+
+def test_new_coordinator_gets_the_last_end_again(recorder: Any, notebook: Any, wait_until: Any) -> None:
+    """The earlier coordinator may have exited before it read the end."""
+    request = notebook.send("pass")
+    wait_until(lambda: recorder.cells == [("start", request), ("end", request)])
     recorder.disconnect()
     wait_until(lambda: len(recorder.attached) == 2 and recorder.cells == [("end", request)])
+
+
+def test_new_coordinator_gets_a_running_cell_with_a_used_id(recorder: Any, notebook: Any, wait_until: Any) -> None:
+    """The ids of the reports by events of IPython begin again after each cell."""
+    connection = f"connection = {CONNECTION}"
+    reports = "connection.begin('x'); connection.end('x'); connection.begin('x')"
+    request = notebook.send(f"{connection}; {reports}; import time; time.sleep(600)")
+    wait_until(lambda: len(recorder.cells) == 4)
+    recorder.disconnect()
+    wait_until(lambda: len(recorder.attached) == 2 and sorted(recorder.open) == sorted([request, "x"]))
 
 
 def test_a_forked_child_is_not_the_kernel(recorder: Any, notebook: Any, wait_until: Any) -> None:
