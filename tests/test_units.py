@@ -164,7 +164,7 @@ SIZES = st.integers(0, 1 << 50) | st.builds(
         (-1536, "-1.5 KiB"),
     ],
 )
-def test_sizes_as_people_write_them(size: int, shown: str) -> None:
+def test_sizes_as_users_write_them(size: int, shown: str) -> None:
     assert units.format_size(size) == shown
 
 

@@ -36,9 +36,9 @@
 #define PAIRS 16          /* allocations in a batch: few enough for a simulated driver to keep the freed memory */
 #define SMALL 4096        /* bytes of each */
 #define PAUSE_NS 50000ull /* a launch that takes longer was held up */
-#define MOST_RUNS 200000
+#define MAX_RUNS 200000
 #define SAMPLE_NS 3000000 /* between samples of the page; a turn and the time until the next one are longer */
-#define MOST_THREADS 64
+#define MAX_THREADS 64
 
 typedef int CUresult;
 
@@ -163,8 +163,8 @@ static int ascending(const void *a, const void *b) {
 }
 
 static void gate(int rounds, int threads) {
-    struct measurement found[MOST_THREADS];
-    double launches[MOST_THREADS], calls[MOST_THREADS];
+    struct measurement found[MAX_THREADS];
+    double launches[MAX_THREADS], calls[MAX_THREADS];
     for (int i = 0; i < threads; i++) {
         found[i] = (struct measurement){.rounds = rounds, .best_launch = UINT64_MAX, .best_call = UINT64_MAX};
         if (threads > 1)
@@ -251,7 +251,7 @@ static struct {
 static void *watch_turns(void *unused) {
     struct timespec pause = {0, SAMPLE_NS};
     uint64_t last = 0;
-    while (!watch.over && watch.count < MOST_RUNS) {
+    while (!watch.over && watch.count < MAX_RUNS) {
         uint64_t began = watch.page->entered_ns, closed = watch.page->closed_ns, ended = watch.page->left_ns;
         if (ended && began != last && began == watch.page->entered_ns) {
             memcpy(watch.turns[watch.count++], (uint64_t[]){began, closed, ended}, sizeof *watch.turns);
@@ -273,16 +273,16 @@ static void print_rows(const char *name, const uint64_t *row, int columns, int r
 static void handoff(double seconds) {
     pthread_t watcher;
     const struct gpushare_page *page = find_page();
-    uint64_t (*runs)[2] = calloc(MOST_RUNS, sizeof *runs), launches = 0;
+    uint64_t (*runs)[2] = calloc(MAX_RUNS, sizeof *runs), launches = 0;
     if (!runs)
         fail("handoff", "out of memory");
     watch.page = page ? &page->report.turn : NULL;
-    watch.turns = calloc(MOST_RUNS, sizeof *watch.turns);
+    watch.turns = calloc(MAX_RUNS, sizeof *watch.turns);
     if (page && (!watch.turns || pthread_create(&watcher, NULL, watch_turns, NULL)))
         fail("handoff", "no thread could be started");
     uint64_t end = now() + (uint64_t)(seconds * 1e9);
     int count = 0;
-    for (uint64_t before = now(); before < end && count < MOST_RUNS; launches++) {
+    for (uint64_t before = now(); before < end && count < MAX_RUNS; launches++) {
         check(launch(NULL), "cuLaunchKernel");
         uint64_t after = now();
         if (count == 0 || after - before > PAUSE_NS)
@@ -311,7 +311,7 @@ static int from_1(const char *text, int max, int otherwise) {
 int main(int argc, char **argv) {
     if (argc >= 2 && strcmp(argv[1], "gate") == 0) {
         start();
-        gate(from_1(argv[2], INT32_MAX, 1000), from_1(argc > 3 ? argv[3] : NULL, MOST_THREADS, 1));
+        gate(from_1(argv[2], INT32_MAX, 1000), from_1(argc > 3 ? argv[3] : NULL, MAX_THREADS, 1));
     } else if (argc >= 2 && strcmp(argv[1], "alloc") == 0) {
         start();
         alloc(from_1(argv[2], INT32_MAX / 2, 1000));

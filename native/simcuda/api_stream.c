@@ -20,7 +20,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     SIM_ENTER();
     if (!sim_is_object(handle) || handle->magic != MAGIC_STREAM)
         return CUDA_ERROR_INVALID_HANDLE;
-    capture_forget(handle);
+    capture_discard(handle);
     stream_close(handle, 0);
     return CUDA_SUCCESS;
 }

@@ -146,7 +146,7 @@ static void discard(struct sim_capture *capture) {
     free(capture);
 }
 
-void capture_forget(struct sim_stream *stream) {
+void capture_discard(struct sim_stream *stream) {
     pthread_mutex_lock(&sim.capture_lock);
     struct sim_capture *capture = atomic_load(&stream->capture);
     if (capture) {

@@ -121,7 +121,7 @@ static void context_close(struct sim_context *context) {
             break;
         }
     context_synchronize(context);
-    peers_forget(context);
+    peers_discard(context);
     context->magic = 0;
     module_unload_context(context);
     close_streams(context);

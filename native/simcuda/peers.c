@@ -89,7 +89,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     return place ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
-void peers_forget(const struct sim_context *ended) {
+void peers_discard(const struct sim_context *ended) {
     pthread_mutex_lock(&peers_lock);
     for (struct sim_context *context = sim.contexts; context; context = context->next) {
         uint64_t *place = place_of(context, ended->id);

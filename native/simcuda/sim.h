@@ -291,7 +291,7 @@ static inline struct sim_context *context_of_memory(struct sim_context *context)
 }
 
 /* peers.c */
-void peers_forget(const struct sim_context *ended); /* sim.lock is held */
+void peers_discard(const struct sim_context *ended); /* sim.lock is held */
 
 /* stream.c */
 CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out);
@@ -324,7 +324,7 @@ CUresult capture_refuse(struct sim_stream *stream);
 CUresult capture_check_event(const struct sim_event *event);
 CUresult capture_append(struct sim_stream *stream,
                         struct sim_command **out); /* keeps sim.capture_lock if it succeeds */
-void capture_forget(struct sim_stream *stream);    /* the stream is being destroyed */
+void capture_discard(struct sim_stream *stream);   /* the stream is being destroyed */
 CUresult capture_record(struct sim_event *event, struct sim_stream *stream);
 CUresult capture_wait(struct sim_event *event, struct sim_stream *stream);
 

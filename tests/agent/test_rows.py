@@ -518,7 +518,7 @@ def test_row_20_a_turn_of_a_coordinator_ends_by_its_own_beginning(process: RuleD
     assert "CLOSE" in process.step(after=50)
 
 
-def test_row_21_what_runs_goes_on_in_a_new_contact(process: RuleDriver) -> None:
+def test_row_21_a_running_turn_goes_on_over_a_new_link(process: RuleDriver) -> None:
     process.lose_link(5000)
     process.enter(ENTERED_FIRST)
     process.given.client_began = process.now

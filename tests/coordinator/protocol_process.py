@@ -142,7 +142,7 @@ class ProtocolProcess(Process):
 
     @property
     def contended(self) -> bool:
-        """Return whether the permit says that another client waits."""
+        """Return whether another client waits, by the permit."""
         return bool(self.permit.flags & CONTENDED)
 
     @property

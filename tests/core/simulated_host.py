@@ -250,10 +250,10 @@ class SimulatedHost:
         before = self.granted_seconds(device)[client]
         process.busy = True
 
-        def look() -> None:
+        def check() -> None:
             left = length - (self.granted_seconds(device)[client] - before)
             if left > 1e-9:
-                self.call_after(max(left, 0.001), look)
+                self.call_after(max(left, 0.001), check)
                 return
             process.busy = False
             self.stop_waiting(process)
@@ -262,7 +262,7 @@ class SimulatedHost:
 
         self.start_cell(client, "cell")
         self.wait_at_gate(process)
-        look()
+        check()
 
     def lock_by_other(self, uuid: str) -> None:
         """Lock the device for the coordinator of another user."""

@@ -258,8 +258,8 @@ def test_the_packing_of_online_clients_is_judged_with_an_offline_one_colocated()
         host.start(name)
     host.start("offline", service="offline")
     host.run(120)
-    parted = sum(not (host.programs["a"].got[at] and host.programs["b"].got[at]) for at in range(-60_000, 0))
-    assert parted > 40_000, "together the online clients do worse than in turns"
+    separated = sum(not (host.programs["a"].got[at] and host.programs["b"].got[at]) for at in range(-60_000, 0))
+    assert separated > 40_000, "together the online clients do worse than in turns"
 
 
 def test_colocated_clients_get_their_shares() -> None:

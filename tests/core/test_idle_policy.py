@@ -12,10 +12,10 @@ from .conftest import MakeHost
 from .simulated_host import SimulatedHost, SimulatedProcess, baseline
 
 HOUR = 3600.0
-MOST = (1 << 30) * 3 // 4  # bytes, more than half of the device, so that two such clients do not fit
+LARGE_BYTES = (1 << 30) * 3 // 4  # more than half of the device, so that two such clients do not fit
 
 
-def used(host: SimulatedHost, client: str, size: int = MOST) -> SimulatedProcess:
+def used(host: SimulatedHost, client: str, size: int = LARGE_BYTES) -> SimulatedProcess:
     """Return a process that has had a turn, has `size` bytes on the device, and has no open cell."""
     process = host.add_process(client)
     host.start_cell(client, "cell")
@@ -49,7 +49,7 @@ def test_memory_of_an_idle_client_leaves_until_its_next_turn(make_host: MakeHost
     assert sent(host, "a") == []
     host.run(0.001)
     assert sent(host, "a") == [(pytest.approx(since + HOUR), 0)]
-    host.report_memory("a", MOST, 0)
+    host.report_memory("a", LARGE_BYTES, 0)
     host.run(HOUR)
     host.wait_at_gate(process)
     assert host.running() == "a"
@@ -112,7 +112,7 @@ def test_client_without_a_process_is_neither_evicted_nor_suspended(make_host: Ma
 def test_memory_that_cannot_leave_stays(make_host: MakeHost) -> None:
     host = make_host(idle_evict=10.0)
     used(host, "a")
-    host.report_memory("a", MOST, unmovable=MOST)
+    host.report_memory("a", LARGE_BYTES, unmovable=LARGE_BYTES)
     host.run(HOUR)
     assert not host.scheduler.clients["a"].evicted
     assert forecast_of(host, "a").evict_in_seconds is None  # type: ignore[union-attr]
@@ -123,8 +123,8 @@ class TestAuto:
 
     def test_memory_that_fits_stays(self, make_host: MakeHost) -> None:
         host = make_host(idle_evict="auto", idle_warn="auto")
-        used(host, "a", MOST)
-        used(host, "b", (1 << 30) - MOST)
+        used(host, "a", LARGE_BYTES)
+        used(host, "b", (1 << 30) - LARGE_BYTES)
         host.run(24 * HOUR)
         assert sent(host, "a") == sent(host, "b") == []
         assert not forecast_of(host, "a").is_warning_due  # type: ignore[union-attr]

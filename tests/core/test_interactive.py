@@ -150,7 +150,7 @@ def thinking(host: SimulatedHost, process: SimulatedProcess, length: float, paus
 
 @pytest.mark.parametrize("begins", [0.0, 0.5, 15.0], ids=lambda seconds: f"newcomer-{seconds:g}s-old")
 def test_use_of_an_idle_device_is_free(host: SimulatedHost, begins: float) -> None:
-    """A notebook works for 20 s while no other client wants the device, and does not wait for a newcomer afterwards."""
+    """A notebook works for 20 s while no other client waits for the device, and does not wait for a later client."""
     notebook = host.start_client("notebook", busy=False)
     done: list[float] = []
     host.run_cell(notebook, 20.0, lambda: done.append(host.now))

@@ -73,7 +73,7 @@ def test_last_joined_client_leaves_and_its_memory_makes_room(host: SimulatedHost
 
 
 @pytest.fixture
-def parted(host: SimulatedHost) -> SimulatedHost:
+def separated(host: SimulatedHost) -> SimulatedHost:
     """Return a host where a runs and has found no room for more, and b, whose memory will leave, waits."""
     together(host, 480, 464)
     holds(host, "a", 496, short=16)
@@ -90,24 +90,26 @@ def test_one_of_two_simultaneous_requests_ends_a_turn(host: SimulatedHost) -> No
     assert host.phase("b") == "waiting"
 
 
-def test_separated_clients_take_turns(parted: SimulatedHost) -> None:
-    leaves(parted, "b")
-    holds(parted, "a", 496)
-    since = parted.now
-    parted.run(60.0)
-    turns = [client for client, began, _ in parted.turns["d"] if began > since]
+def test_separated_clients_take_turns(separated: SimulatedHost) -> None:
+    leaves(separated, "b")
+    holds(separated, "a", 496)
+    since = separated.now
+    separated.run(60.0)
+    turns = [client for client, began, _ in separated.turns["d"] if began > since]
     assert turns.count("a") > 2 and turns.count("b") > 2
-    assert not overlaps(parted, since)
+    assert not overlaps(separated, since)
 
 
-@pytest.mark.parametrize(("size", "least", "most"), [(496, 500.0, 700.0), (100, 0.0, 60.0)], ids=["the same", "less"])
+@pytest.mark.parametrize(
+    ("size", "min_seconds", "max_seconds"), [(496, 500.0, 700.0), (100, 0.0, 60.0)], ids=["the same", "less"]
+)
 def test_colocation_is_tried_again_later_or_after_the_clients_have_shrunk(
-    parted: SimulatedHost, size: int, least: float, most: float
+    separated: SimulatedHost, size: int, min_seconds: float, max_seconds: float
 ) -> None:
     """The device may have more room by then."""
-    holds(parted, "a", size)
-    parted.run_until(lambda: len(open_gates(parted)) == 2, within=most)
-    assert parted.now > least
+    holds(separated, "a", size)
+    separated.run_until(lambda: len(open_gates(separated)) == 2, within=max_seconds)
+    assert separated.now > min_seconds
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from jupyter_gpushare.core.interface import events as ev
 from .conftest import QUANTUM_SECONDS, MakeHost
 from .simulated_host import OTHER_USER, SimulatedHost
 
-LOOK_SECONDS = 0.1  # between two checks of a coordinator for waiting clients of other coordinators
+POLL_SECONDS = 0.1  # between two checks of a coordinator for waiting clients of other coordinators
 GAP_SECONDS = 0.1  # for which a coordinator leaves the device to such clients
 
 
@@ -20,19 +20,19 @@ def set_lock_contended(host: SimulatedHost, contended: bool = True, uuid: str = 
 
 
 class Pair:
-    """Two simulated hosts on one device, whose schedulers do not know of each other."""
+    """Two simulated hosts on one device, whose schedulers have no connection with each other."""
 
     def __init__(self, *hosts: SimulatedHost) -> None:
         self.hosts = hosts
         for host in hosts:
-            self._look(host)
+            self._poll(host)
 
-    def _look(self, host: SimulatedHost) -> None:
+    def _poll(self, host: SimulatedHost) -> None:
         device = host.scheduler.devices["gpu"]
         is_contended = bool(device.grants or device.yielded_until) and any(map(self._waits, self._other_hosts(host)))
         if is_contended != (device.lock_contended_since is not None):
             set_lock_contended(host, is_contended)
-        host.call_after(0.01 if device.yielded_until else LOOK_SECONDS, lambda: self._look(host))
+        host.call_after(0.01 if device.yielded_until else POLL_SECONDS, lambda: self._poll(host))
 
     def _other_hosts(self, host: SimulatedHost) -> list[SimulatedHost]:
         return [other for other in self.hosts if other is not host]
@@ -101,7 +101,7 @@ def test_coordinators_alternate_turns(make_host: MakeHost, sharing: str, clients
     for (_, end, one), (begin, _, other) in combinations(turns, 2):
         assert end <= begin + 1e-6 or one == other, "clients of two users run at once"
     for begin, end, _ in turns:
-        assert end - begin <= QUANTUM_SECONDS + 2 * LOOK_SECONDS
+        assert end - begin <= QUANTUM_SECONDS + 2 * POLL_SECONDS
     seconds_by_host = [together([turn for turn in turns if turn[2] == number]) for number in (0, 1)]
     # The hosts alternate by turns. `fair` gives many clients short turns, as does `interactive` for new work.
     assert min(seconds_by_host) > {"fcfs": 10, "interactive": 6, "fair": 2}[policy], seconds_by_host

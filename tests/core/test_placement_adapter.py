@@ -121,7 +121,7 @@ def test_a_share_counts_on_every_device_that_the_client_uses() -> None:
     assert come(host, "b", "students", quota=Quota(share=1.0))
 
 
-def test_a_guest_is_interrupted_at_once_when_the_owner_wants_its_device() -> None:
+def test_a_guest_is_interrupted_at_once_when_the_owner_needs_its_device() -> None:
     host = host_with(1, Tenant("lab", cells={"device": 1}))
     come(host, "guest")
     guest = host.add_process("guest", "d0", busy=True)

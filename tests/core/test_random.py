@@ -252,7 +252,7 @@ class AnyHost(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: self.host.processes)
-    def crossed_or_repeated_wants(self, data: st.DataObject) -> None:
+    def crossed_or_repeated_gate_waits(self, data: st.DataObject) -> None:
         process = self.pick(data)
         if process.gate != CLOSED:
             self.host.handle_event(ev.GateWaitStarted(process.number))

@@ -1,6 +1,6 @@
 """Tests of the share rule (elastic limits of GaiaGPU), which divides a device among colocated clients.
 
-Time is virtual, and clients use what they want within their limits.
+Time is virtual, and clients use what they demand within their limits.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ INTERVAL = TICK_SECONDS * TICKS_PER_CHANGE
 
 
 class Crowd:
-    """Clients of one device. `wants`: the fraction of the device that each client would use now."""
+    """Clients of one device. `demands`: the fraction of the device that each client would use now."""
 
     def __init__(self, **requests: float) -> None:
         self.limits = ElasticLimits()
         self.limits.set_requests(requests)
-        self.wants = dict.fromkeys(requests, 0.0)
+        self.demands = dict.fromkeys(requests, 0.0)
         self.used = dict.fromkeys(requests, 0.0)
         self.now = 0.0
         self.limits.update({}, 0.0)
@@ -31,7 +31,7 @@ class Crowd:
         end = self.now + seconds
         while self.now < end:
             self.now += TICK_SECONDS
-            asked = {client: min(want, self.limits.limit(client)) for client, want in self.wants.items()}
+            asked = {client: min(demand, self.limits.limit(client)) for client, demand in self.demands.items()}
             crowd = max(1.0, sum(asked.values()))
             self.used = {client: part / crowd for client, part in asked.items()}
             self.limits.update(asked, self.now)
@@ -39,16 +39,16 @@ class Crowd:
 
 def test_each_client_gets_its_request_and_capacity_is_used() -> None:
     crowd = Crowd(a=0.3, b=0.6)
-    crowd.wants = {"a": 1.0, "b": 1.0}
+    crowd.demands = {"a": 1.0, "b": 1.0}
     for _ in range(50):
         crowd.run(INTERVAL)
         assert crowd.used["a"] >= 0.3 - 1e-6
         assert crowd.used["b"] >= 0.6 - 1e-6
 
 
-def test_idle_capacity_is_lent_by_a_tenth_of_the_request_at_a_time() -> None:
+def test_idle_capacity_is_shared_out_by_a_tenth_of_the_request_at_a_time() -> None:
     crowd = Crowd(a=0.2, b=0.5)
-    crowd.wants["a"] = 1.0
+    crowd.demands["a"] = 1.0
     seen = []
     for _ in range(20):
         seen.append(round(crowd.used["a"], 3))
@@ -56,19 +56,19 @@ def test_idle_capacity_is_lent_by_a_tenth_of_the_request_at_a_time() -> None:
     assert seen[2:6] == pytest.approx([0.22, 0.24, 0.26, 0.28], abs=0.021)
 
 
-def test_a_tenth_of_the_device_is_not_lent() -> None:
+def test_a_tenth_of_the_device_is_not_shared_out() -> None:
     crowd = Crowd(a=0.2, b=0.5)
-    crowd.wants["a"] = 1.0
+    crowd.demands["a"] = 1.0
     crowd.run(60 * INTERVAL)
     assert MAX_UTILISATION - 0.06 <= crowd.used["a"] <= MAX_UTILISATION + 0.02
 
 
-def test_lent_capacity_is_returned() -> None:
+def test_shared_out_capacity_is_returned() -> None:
     """Within two intervals after the owner becomes active, it has its request."""
     crowd = Crowd(a=0.2, b=0.7)
-    crowd.wants["a"] = 1.0
+    crowd.demands["a"] = 1.0
     crowd.run(60 * INTERVAL)
-    crowd.wants["b"] = 1.0
+    crowd.demands["b"] = 1.0
     crowd.run(2 * INTERVAL)
     assert crowd.used["b"] >= 0.7 - 1e-6
     assert crowd.used["a"] >= 0.2 - 1e-6
@@ -76,17 +76,17 @@ def test_lent_capacity_is_returned() -> None:
 
 def test_light_steady_client_gets_its_share() -> None:
     crowd = Crowd(a=0.2, b=0.7)
-    crowd.wants = {"a": 1.0, "b": 0.1}
+    crowd.demands = {"a": 1.0, "b": 0.1}
     crowd.run(60 * INTERVAL)
     assert crowd.used["a"] >= 0.7
-    crowd.wants["b"] = 1.0
+    crowd.demands["b"] = 1.0
     crowd.run(2 * INTERVAL)
     assert crowd.used["b"] >= 0.7 - 1e-6
 
 
 def test_a_newcomer_finds_what_it_requests() -> None:
     crowd = Crowd(a=0.4)
-    crowd.wants["a"] = 1.0
+    crowd.demands["a"] = 1.0
     crowd.run(60 * INTERVAL)
     crowd.limits.set_requests({"a": 0.4, "b": 0.6})
     assert crowd.limits.limit("a") == 0.4
@@ -95,7 +95,7 @@ def test_a_newcomer_finds_what_it_requests() -> None:
 
 def test_setting_the_same_quota_again_changes_nothing() -> None:
     crowd = Crowd(a=0.4)
-    crowd.wants["a"] = 1.0
+    crowd.demands["a"] = 1.0
     crowd.run(10 * INTERVAL)
     limit = crowd.limits.limit("a")
     crowd.limits.set_requests({"a": 0.4})
@@ -109,8 +109,8 @@ def test_setting_the_same_quota_again_changes_nothing() -> None:
 @settings(max_examples=tier.strength(30, 600), deadline=None)
 def test_limits_stay_between_the_request_and_the_whole_device(requests: list[float], phases: list[list[float]]) -> None:
     crowd = Crowd(**{f"c{number}": request for number, request in enumerate(requests)})
-    for wants in phases:
-        crowd.wants = {client: want for client, want in zip(crowd.wants, wants, strict=False)}
+    for demands in phases:
+        crowd.demands = {client: demand for client, demand in zip(crowd.demands, demands, strict=False)}
         crowd.run(1.5 * INTERVAL)
-        for client, request in zip(crowd.wants, requests, strict=True):
+        for client, request in zip(crowd.demands, requests, strict=True):
             assert request <= crowd.limits.limit(client) <= 1.0

@@ -10,19 +10,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LONGEST 4096
-#define MOST_SEEDS 256
+#define MAX_INPUT_BYTES 4096
+#define MAX_SEEDS 256
 #define SECONDS_A_RUN 20
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void __sanitizer_set_death_callback(void (*callback)(void));
 
 struct input {
-    uint8_t data[LONGEST];
+    uint8_t data[MAX_INPUT_BYTES];
     size_t size;
 };
 
-static struct input seeds[MOST_SEEDS], present;
+static struct input seeds[MAX_SEEDS], present;
 static int seed_count;
 static uint64_t state;
 static char crash_path[4096];
@@ -49,7 +49,7 @@ static void on_signal(int number) {
 }
 
 static void replace(size_t at, size_t gone, const uint8_t *text, size_t length) {
-    if (at + gone > present.size || present.size - gone + length > LONGEST)
+    if (at + gone > present.size || present.size - gone + length > MAX_INPUT_BYTES)
         return;
     memmove(present.data + at + length, present.data + at + gone, present.size - at - gone);
     memcpy(present.data + at, text, length);
@@ -78,7 +78,7 @@ static void mutate(void) {
         replace(at, draw(most + 1), &byte, 0);
         break;
     case 3: {
-        uint8_t again[LONGEST];
+        uint8_t again[MAX_INPUT_BYTES];
         size_t length = draw((most < 64 ? most : 64) + 1);
         memcpy(again, present.data + at, length);
         replace(at, 0, again, length);
@@ -115,11 +115,11 @@ int main(int argc, char **argv) {
         return 64;
     unsigned long runs = strtoul(argv[1], NULL, 10), number = strtoul(argv[2], NULL, 10);
     snprintf(crash_path, sizeof crash_path, "%s/crash-%lu", argv[3], number);
-    for (int i = 4; i < argc && seed_count < MOST_SEEDS; i++) {
+    for (int i = 4; i < argc && seed_count < MAX_SEEDS; i++) {
         FILE *file = fopen(argv[i], "r");
         if (!file)
             return 66;
-        seeds[seed_count].size = fread(seeds[seed_count].data, 1, LONGEST, file);
+        seeds[seed_count].size = fread(seeds[seed_count].data, 1, MAX_INPUT_BYTES, file);
         seed_count++;
         fclose(file);
     }

@@ -96,7 +96,7 @@ def test_answers_are_the_same_off_the_device(client: CudaClient, process: Proces
 
 
 def test_evicted_mappings_have_a_device_pointer(client: CudaClient, process: ProcessConnection) -> None:
-    """Triton refuses an argument without a device pointer, and looks for it before the gate."""
+    """Triton refuses an argument without a device pointer, and asks for the pointer before the gate."""
     evict(process)
     assert client.run(f"one({DEVICE_POINTER}, mapped + 5) == [0, mapped + 5]")
     assert client.run(f"several([{DEVICE_POINTER}], mapped + (7 << 20)) == [0, [mapped + (7 << 20)]]")

@@ -1,4 +1,4 @@
-"""Tests of the figures of pools for memory that the shim has put elsewhere."""
+"""Tests of the figures of pools whose memory the shim has allocated outside of the pools."""
 
 from __future__ import annotations
 

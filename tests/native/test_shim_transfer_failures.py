@@ -150,7 +150,7 @@ def test_memory_of_an_unfinished_copy_stays_mapped(machine: NativeHost, coordina
     turns.begin()
 
 
-def test_neighbours_change_their_mapping_in_one_call(started: Started) -> None:
+def test_adjacent_blocks_change_their_mapping_in_one_call(started: Started) -> None:
     """A large allocation consists of blocks, and an expandable segment of mappings."""
     client, _ = started
     client.run("large = cuda.alloc(150 << 20)[1]; address = reserve(16 << 20)")

@@ -36,8 +36,8 @@ def live(size: int) -> tuple[float, float]:
 
 
 def simulated(size: int, work: float) -> float:
-    people = tuple(Participant(name, (Cell(0.0, (0.0, work)),), size) for name in ("one", "other"))
-    workload = Workload("two", (DeviceModel(memory_holders.SIMULATED_BYTES, LINK),), people, overlap=True)
+    participants = tuple(Participant(name, (Cell(0.0, (0.0, work)),), size) for name in ("one", "other"))
+    workload = Workload("two", (DeviceModel(memory_holders.SIMULATED_BYTES, LINK),), participants, overlap=True)
     simulation = Simulation(workload, Settings(policy="fcfs", sharing="exclusive", time_quantum=QUANTUM))
     simulation.run(100.0)
     assert simulation.results.work == pytest.approx(2 * work)

@@ -88,13 +88,13 @@ def test_mean_wait_of_short_cells_matches_queueing_theory() -> None:
 
     load, seconds, count = 0.6, 200_000.0, 2000
     draw = Random(1)
-    people = []
+    participants = []
     for number in range(count):
         # Each user runs cells at independent random times, which together are a Poisson stream.
         think = [draw.expovariate(load / count) for _ in range(int(2 * seconds * load / count) + 20)]
-        people.append(Participant(f"n{number}", [Cell(time, (0.0, 1.0)) for time in think]))
+        participants.append(Participant(f"n{number}", [Cell(time, (0.0, 1.0)) for time in think]))
     simulation = Simulation(
-        make_workload(*people[:0], *people, **NO_COSTS),
+        make_workload(*participants, **NO_COSTS),
         turn_settings(time_quantum=30.0, cell_linger=0.0, idle_release=0.001),
     )
     waits = simulation.run(2000.0).waits["short"]

@@ -99,12 +99,12 @@ class ProcessHandle:
 
     @property
     def suspended_by_user(self) -> bool:
-        """Return whether the page says that a user suspended the client, under an earlier coordinator or this one."""
+        """Return whether a user suspended the client, by the page, under an earlier coordinator or this one."""
         return quota_codec.is_suspended(self.page.control)
 
     @property
     def suspended_by_policy(self) -> bool:
-        """Return whether the page says that the idle policy suspended the client."""
+        """Return whether the idle policy suspended the client, by the page."""
         return quota_codec.is_suspended_by_policy(self.page.control)
 
     @property

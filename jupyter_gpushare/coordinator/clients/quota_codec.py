@@ -29,12 +29,12 @@ def decode_quota(control: Any) -> Quota | None:
 
 
 def is_suspended(control: Any) -> bool:
-    """Return whether the control block says that a user suspended the client."""
+    """Return whether a user suspended the client, by the control block."""
     return bool(control.quota_flags & _SUSPENDED)
 
 
 def is_suspended_by_policy(control: Any) -> bool:
-    """Return whether the control block says that the idle policy suspended the client.
+    """Return whether the idle policy suspended the client, by the control block.
 
     A coordinator that ignores this flag resumes the client, as the client's next cell would.
     """

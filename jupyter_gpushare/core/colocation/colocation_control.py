@@ -1,4 +1,4 @@
-"""Control of colocations: the clients that may run together, the clients to separate, and the launch budgets.
+"""Control of colocations: the clients that may be colocated, the clients to separate, and the launch budgets.
 
 The inputs are the work of clients (Progress, about once a second) and the grants of devices. `packing_trials` finds by
 trial whether a packing pays, and `throttle` sets how fast its members may launch.

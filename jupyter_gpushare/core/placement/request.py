@@ -81,7 +81,7 @@ class PlacementRequest:
         return cls(devices=devices, **labels, **known)
 
     def __str__(self) -> str:
-        """Return the request for each device as a text for people."""
+        """Return the request for each device as a text for users."""
         words = [f"share={self.share:g}"] if self.share else []
         if self.fraction is not None:
             words.append(f"memory={self.fraction:g}")

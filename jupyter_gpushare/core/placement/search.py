@@ -51,7 +51,7 @@ class PlacementSearch:
         return self.guarantees.owner(uuid) if self.guarantees else ""
 
     def display_name(self, uuid: str) -> str:
-        """Return the index and the name of a device, for people."""
+        """Return the index and the name of a device, for users."""
         device = self.allocations[uuid]
         return f"device {device.order} ({device.name or device.uuid})"
 

@@ -30,7 +30,7 @@ class TopologyCell:
 
     @property
     def path(self) -> str:
-        """Path for people, such as `node0/socket1`."""
+        """Path for users, such as `node0/socket1`."""
         return f"{self.parent.path}/{self.name}" if self.parent else self.name
 
     def descendants(self, level: int) -> Iterator[TopologyCell]:
@@ -74,7 +74,7 @@ class TopologyTree:
         return self.levels[-1]
 
     def count_by_level(self) -> str:
-        """Return a text such as `8 device, 2 switch, 1 socket, 1 node`, for people."""
+        """Return a text such as `8 device, 2 switch, 1 socket, 1 node`, for users."""
         return ", ".join(f"{len(cells)} {name}" for cells, name in zip(self.levels, LEVELS, strict=True))
 
     def _build(self, level: int, name: str, parts: Any, parent: TopologyCell | None) -> TopologyCell:

@@ -161,7 +161,7 @@ class ResidencyPlanner:
         short = sum(client.unmet_bytes for client in running)
         plan: dict[str, int] = {}
         if device.has_memory_shortage:
-            # Only as many clients are looked at as are needed to make room, even if there are many clients.
+            # Only as many clients are examined as are needed to make room, even if there are many clients.
             missing = sum(client.memory_per_device.evicted_bytes for client in running)
             if head and not head.grant:
                 missing += head.memory_per_device.evicted_bytes

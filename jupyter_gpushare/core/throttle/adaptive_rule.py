@@ -10,7 +10,7 @@ device time that seems to be left, if it is known. After a loss, each step takes
 of that loss. BIC does the same (Xu et al., "Binary Increase Congestion Control for Fast Long-Distance Networks",
 INFOCOM 2004).
 
-Rates are in blocks per window unless a name or text says per second.
+Rates are in blocks per window unless a name or text has the unit per second.
 """
 
 from __future__ import annotations

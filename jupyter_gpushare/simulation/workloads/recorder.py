@@ -13,7 +13,7 @@ from typing import Any
 from .traces import VERSION, CellLine, ClientLine, DeviceLine, HeaderLine, Line
 
 SPREAD_SECONDS = 10.0  # length of an interval of a program, for which a trace has no cells
-SETTLE_SECONDS = 2.0  # time after a cell's end in which processes may still report its GPU time
+LATE_REPORT_SECONDS = 2.0  # time after a cell's end in which processes may still report its GPU time
 
 
 @dataclass
@@ -85,7 +85,11 @@ class Recorder:
         client.departed = None
         client.gpus = max(client.gpus, len(row["devices"]))
         client.memory = max(client.memory, row["allocated"])
-        if client.cell and client.cell.ended is not None and (row["cells"] or now > client.cell.ended + SETTLE_SECONDS):
+        if (
+            client.cell
+            and client.cell.ended is not None
+            and (row["cells"] or now > client.cell.ended + LATE_REPORT_SECONDS)
+        ):
             client.busy, client.waited = max(client.busy, _busy_seconds(row)), row["wait_seconds"]
             self._complete_cell(client)
         if row["cells"] and not client.cell:

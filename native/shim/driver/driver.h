@@ -32,7 +32,7 @@ enum hook_id {
     HOOK_COUNT
 };
 
-/* Prototypes, for their types: only `typeof` looks at those that are not defined. */
+/* Prototypes, for their types: only `typeof` uses those that are not defined. */
 #define UNWRAP(...) __VA_ARGS__
 #define DECLARE_NONE(symbol, parameters) EXPORT CUresult symbol parameters;
 #define DECLARE_PTSZ(symbol, parameters) EXPORT CUresult symbol parameters, symbol##_ptsz parameters;

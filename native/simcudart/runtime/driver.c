@@ -73,7 +73,7 @@ EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **f
     if (!error) {
         error = (cudaError_t)driver.cuGetProcAddress(symbol, function, (int)version, flags, &found);
         if (status && error == cudaErrorSymbolNotFound)
-            error = cudaSuccess; /* the status says it */
+            error = cudaSuccess; /* the status reports it */
     }
     if (status)
         *status = (enum cudaDriverEntryPointQueryResult)found;

@@ -26,7 +26,7 @@ def test_a_gang_larger_than_the_guarantee_is_refused_with_the_reason() -> None:
         place_client(placement, "b", "students", gpus=3)
 
 
-def test_idle_cells_are_lent_and_given_back_at_once() -> None:
+def test_guests_get_idle_cells_and_give_way_at_once() -> None:
     placement = make_tenant_placement(2, None, a={"device": 1}, b={"device": 1})
     guest = place_client(placement, "guest")
     assert placement.guests_to_preempt == set()

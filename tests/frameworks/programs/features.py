@@ -1,6 +1,6 @@
 """Uses of a device by PyTorch. Each function of FEATURES raises AssertionError if the use does not work.
 
-Kernels compute nothing here, so the checks look at data that copies have moved, and at the memory's figures.
+Kernels compute nothing here, so the checks compare data that copies have moved, and the memory's figures.
 """
 
 from __future__ import annotations
