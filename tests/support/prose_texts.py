@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 MIN_MESSAGE_WORDS = 2  # shorter string literals are keys and names
-# Parts of documents that quote old words: path, and the heading from which on nothing is checked.
-UNCHECKED_FROM = {"docs/glossary.md": "Words that are being replaced"}
 CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
 HIDDEN = re.compile(r"<!--.*?-->|</?[a-z][^<>]*>|\]\([^()\s]*(?:\s\"[^\"]*\")?\)|\{[a-z:]+\}(?=`)", re.S)
 END = re.compile(r"(?<!\.\.)[.!?][\"'”’)\]*_]*(?=\s|$)")
@@ -87,9 +85,6 @@ def paragraphs(lines: Iterable[tuple[int, str]], *, kind: str = "paragraph") -> 
 
 def of_markdown(source: str, path: str) -> Iterator[Text]:
     lines = list(enumerate(source.split("\n"), 1))
-    if heading := UNCHECKED_FROM.get(path):
-        end = next((i for i, (_, line) in enumerate(lines) if re.match(rf"#+ {heading}", line)), len(lines))
-        lines = lines[:end]
     if lines and lines[0][1] == "---":
         lines = lines[next((i for i, (_, line) in enumerate(lines[1:], 2) if line == "---"), 0) :]
     text = "\n".join(line for _, line in lines)
