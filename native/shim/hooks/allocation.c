@@ -11,7 +11,8 @@ static void add_allocation(CUdeviceptr address, struct entry *entry) {
     entry->key = address;
     if (entry->kind != MEMORY_SWAPPED)
         entry->physical_or_generation = atomic_fetch_add_explicit(&generations, 1, memory_order_relaxed);
-    entry->context = memory_context();
+    if (!entry->context)
+        entry->context = memory_context();
     if (!ledger_add(LEDGER_ADDRESSES, entry)) { /* its release will not find an entry either */
         account_release(entry->bytes, is_unmovable(entry->kind));
         pool_figures_remove(entry->pool, entry->bytes);
@@ -97,27 +98,31 @@ CUresult hook_cuMemFree_v2(CUdeviceptr address) {
 
 /* A request to a pool of device memory is served like any other allocation. The driver never takes such a request for
  * unsafe. Inside a capture the allocation becomes part of the graph, which only the driver can do. */
-static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+static CUresult allocate_relaxed(CUdeviceptr *address, size_t bytes, struct pool_place place, CUstream stream) {
     RELAXED_MODE;
     struct entry entry;
-    if (!deferred_reuse(pool, bytes, stream, &entry))
-        return allocate(address, bytes, pool);
-    *address = (CUdeviceptr)entry.key;
-    add_allocation(*address, &entry);
-    return CUDA_SUCCESS;
+    CUcontext left;
+    if (deferred_reuse(place.pool, bytes, place.context, stream, &entry)) {
+        *address = (CUdeviceptr)entry.key;
+        add_allocation(*address, &entry);
+        return CUDA_SUCCESS;
+    }
+    bool pushed = place.context != memory_context() && REAL(cuCtxPushCurrent_v2)(place.context) == CUDA_SUCCESS;
+    CUresult result = allocate(address, bytes, place.pool);
+    if (pushed)
+        REAL(cuCtxPopCurrent_v2)(&left);
+    return result;
 }
 
-/* Memory of mode swap is made on the current device, so another pool's memory comes from the driver and does not move. */
-static bool is_served(CUmemoryPool pool) {
-    return shim.mode->number != GPUSHARE_MEMORY_SWAP || pool_is_of_current_device(pool);
-}
-
-#define ALLOCATE_ASYNC(pool, served, call)                                                                             \
+#define ALLOCATE_ASYNC(find_place, call)                                                                               \
     do {                                                                                                               \
         if (!address || !bytes || !shim_is_active() || is_capturing(twin ? per_thread(stream) : stream))               \
             return (call);                                                                                             \
-        if (!shim.mode->is_unmovable && (served))                                                                      \
-            return allocate_relaxed(address, bytes, pool, twin ? per_thread(stream) : stream);                         \
+        struct pool_place place = {0};                                                                                 \
+        if (!shim.mode->is_unmovable)                                                                                  \
+            place = (find_place);                                                                                      \
+        if (place.context)                                                                                             \
+            return allocate_relaxed(address, bytes, place, twin ? per_thread(stream) : stream);                        \
         if (!reserve_memory(bytes, true))                                                                              \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
         CUresult result = (call);                                                                                      \
@@ -128,23 +133,17 @@ static bool is_served(CUmemoryPool pool) {
         return result;                                                                                                 \
     } while (0)
 
-static CUmemoryPool current_pool(void) {
-    CUdevice device;
-    CUmemoryPool pool = NULL;
-    if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
-        REAL(cuDeviceGetMemPool)(&pool, device);
-    return pool;
-}
-
 CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUstream stream) {
-    ALLOCATE_ASYNC(current_pool(), true, REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
+    ALLOCATE_ASYNC(pool_place_of_stream(twin ? per_thread(stream) : stream),
+                   REAL_TWIN(cuMemAllocAsync, twin)(address, bytes, stream));
 }
 
 CUresult hook_cuMemAllocFromPoolAsync(bool twin, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
     if (pool_is_of_host(pool)) /* no memory of the client's account */
         return REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream);
-    ALLOCATE_ASYNC(pool, is_served(pool), REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
+    ALLOCATE_ASYNC(pool_place(pool, twin ? per_thread(stream) : stream),
+                   REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
 }
 
 CUresult hook_cuMemFreeAsync(bool twin, CUdeviceptr address, CUstream stream) {

@@ -50,7 +50,13 @@ void *nvml_replace(void *found, const char *name);
 
 bool pool_home(CUmemoryPool pool, CUdevice *home); /* the device of the pool's memory; false: unknown */
 bool pool_is_of_host(CUmemoryPool pool);
-bool pool_is_of_current_device(CUmemoryPool pool); /* false also for a pool of host memory */
+/* Where an allocation is made: in a context on the device of the pool. NULL: the driver makes it. */
+struct pool_place {
+    CUmemoryPool pool;
+    CUcontext context;
+};
+struct pool_place pool_place(CUmemoryPool pool, CUstream stream);
+struct pool_place pool_place_of_stream(CUstream stream); /* of the current pool of the stream's device */
 
 #pragma GCC visibility pop
 

@@ -11,12 +11,53 @@ static bool is_default(CUmemoryPool pool, CUdevice *home) {
 }
 
 bool pool_home(CUmemoryPool pool, CUdevice *home) {
-    return swap_pool_home(pool, home) || is_default(pool, home);
+    CUmemLocation location;
+    if (!pool_figures_location(pool, &location))
+        return is_default(pool, home);
+    *home = location.id;
+    return location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-bool pool_is_of_current_device(CUmemoryPool pool) {
-    CUdevice home, current;
-    return pool_home(pool, &home) && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && home == current;
+/* `own`: the result of memory_context(). */
+static bool find_device(CUcontext context, CUcontext own, CUdevice *device) {
+    CUcontext left;
+    if (context == own)
+        return REAL(cuCtxGetDevice)(device) == CUDA_SUCCESS;
+    if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return false;
+    bool found = REAL(cuCtxGetDevice)(device) == CUDA_SUCCESS;
+    REAL(cuCtxPopCurrent_v2)(&left);
+    return found;
+}
+
+/* The current context comes first, because the program may use several contexts of the device. */
+static CUcontext context_on(CUdevice home, CUcontext own, CUcontext of_stream) {
+    CUdevice device;
+    if (own && find_device(own, own, &device) && device == home)
+        return own;
+    if (of_stream && find_device(of_stream, own, &device) && device == home)
+        return of_stream;
+    return primary_context(home);
+}
+
+struct pool_place pool_place(CUmemoryPool pool, CUstream stream) {
+    RELAXED_MODE;
+    CUdevice home;
+    CUcontext own = memory_context();
+    if (pool_home(pool, &home))
+        return (struct pool_place){pool, context_on(home, own, stream_home(stream).context)};
+    return (struct pool_place){pool, is_swapping() ? NULL : own}; /* unified memory may be anywhere */
+}
+
+struct pool_place pool_place_of_stream(CUstream stream) {
+    CUdevice home;
+    CUcontext own = memory_context(), of_stream = stream_home(stream).context;
+    struct pool_place place = {NULL, own};
+    if (of_stream && find_device(of_stream, own, &home)) {
+        REAL(cuDeviceGetMemPool)(&place.pool, home);
+        place.context = context_on(home, own, of_stream);
+    }
+    return place;
 }
 
 /* Managed memory of a pool may be anywhere. */
@@ -50,8 +91,6 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properti
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
     if (result == CUDA_SUCCESS)
         note_place(*pool, properties->type, &properties->location);
-    if (result == CUDA_SUCCESS && is_swapping() && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-        swap_grant(NULL, *pool, properties->location.id, properties->location.id);
     return result;
 }
 

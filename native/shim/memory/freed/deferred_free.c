@@ -213,11 +213,11 @@ static struct release *take_from(struct release **link, struct demand *demand) {
     return NULL;
 }
 
-bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUstream stream, struct entry *entry) {
-    struct demand demand = {.bytes = bytes, .pool = pool_figures_number(pool), .stream = ordering_stream(stream)};
+bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUcontext context, CUstream stream, struct entry *entry) {
+    struct demand demand = {
+        .bytes = bytes, .context = context, .pool = pool_figures_number(pool), .stream = ordering_stream(stream)};
     if (!demand.pool || !deferred_any())
         return false;
-    demand.context = memory_context();
     REAL(cuCtxGetCurrent)(&demand.current);
     unsigned first = bucket_of(bytes), last = bucket_of(bytes + bytes / MAX_EXCESS_FRACTION);
     pthread_mutex_lock(&lock);

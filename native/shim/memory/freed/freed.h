@@ -17,8 +17,8 @@ void memory_unaccount(const struct entry *entry); /* it is no longer allocated *
 
 CUresult deferred_add(const struct entry *entry, CUstream stream);
 CUresult deferred_add_after_turn(const struct entry *entry); /* free it when the process is in no turn */
-/* Take freed memory of the pool for an allocation in the stream. False: there is none. */
-bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUstream stream, struct entry *entry);
+/* Take freed memory of the pool and the context for an allocation in the stream. False: there is none. */
+bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUcontext context, CUstream stream, struct entry *entry);
 void deferred_stream_ends(CUstream stream);
 void deferred_request_poll(void);     /* a threshold has changed */
 uint64_t deferred_poll(uint64_t now); /* agent: free completed memory above the thresholds; the next call's time */

@@ -8,7 +8,7 @@
 struct grant {
     const void *from;      /* the context whose work has access; NULL for a pool */
     const void *to;        /* the context or the pool of the memory */
-    CUdevice device, home; /* with access, and of the memory; equal for a pool's record of its own device */
+    CUdevice device, home; /* with access, and of the memory */
 };
 
 static struct {
@@ -94,18 +94,6 @@ void swap_withdraw(const void *from, const void *to, CUdevice device) {
     if (at < grants.count)
         withdraw(at);
     pthread_mutex_unlock(&residency_lock);
-}
-
-bool swap_pool_home(CUmemoryPool pool, CUdevice *home) {
-    pthread_mutex_lock(&residency_lock);
-    uint64_t at = 0;
-    while (at < grants.count && grants.list[at].to != (const void *)pool)
-        at++;
-    bool found = at < grants.count;
-    if (found)
-        *home = grants.list[at].home;
-    pthread_mutex_unlock(&residency_lock);
-    return found;
 }
 
 /* Memory of the pool that is still in use keeps the access that it has. */

@@ -42,10 +42,9 @@ void swap_pin_handle(CUmemGenericAllocationHandle handle);
 void swap_pin_range(CUdeviceptr address, uint64_t bytes);
 CUresult swap_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
 /* Give a device access to allocations on the device `home`: a context `from` may use memory of the context `to`. Without
- * `from` the device may use memory of the pool `to`. The own device of a pool has a grant as well. */
+ * `from` the device may use memory of the pool `to`. */
 CUresult swap_grant(const void *from, const void *to, CUdevice device, CUdevice home);
 void swap_withdraw(const void *from, const void *to, CUdevice device);
-bool swap_pool_home(CUmemoryPool pool, CUdevice *home); /* false: no grant names the pool */
 void swap_drop_pool(CUmemoryPool pool);
 
 #pragma GCC visibility pop
