@@ -31,6 +31,7 @@ WORKING_SET = (2048 if IS_GPU else 96) * MIB  # of each of two programs
 FRAMEWORK_SET = (2048 if IS_GPU else 256) * MIB  # the same for programs with frameworks, which have memory of their own
 BALLAST = FRAMEWORK_SET if IS_GPU else FRAMEWORK_SET * 3 // 4
 QUANTUM = "0.5" if IS_GPU else "0.1"  # seconds
+LOG_LINES = 100
 WAIT = 60.0  # seconds for a step of a program whose turns alternate with those of the rival
 
 MEMORY_CODE = """
@@ -69,6 +70,12 @@ class CardHost(SystemHost):
     def environment(self, **more: str) -> dict[str, str]:
         model = self.folder / "device"
         return super().environment(**({"GPUSHARE_SIM_CONFIG": str(model)} if model.exists() else {}), **more)
+
+    def print_logs(self) -> None:
+        """Print the ends of the logs, which the report of a failed test has."""
+        for log in (self.folder / "coordinator.log", self.log):
+            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            print(f"{log.name}:", *lines[-LOG_LINES:], sep="\n")
 
     def slow_down_restores(self) -> None:
         """Let a restore of a working set take some tenths of a second on a simulated device, as on a card."""

@@ -64,3 +64,4 @@ def host(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
     kind = functools.partial(CardHost, working_set=getattr(request, "param", WORKING_SET))
     with system_host(monkeypatch, kind) as new_host:
         yield new_host
+        new_host.print_logs()

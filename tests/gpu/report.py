@@ -1,5 +1,7 @@
-"""Report of a run on a card: a table at the end, and `report.json` in the folder `GPUSHARE_TEST_FIGURES`.
+"""Report of a run on a card: a table at the end, and two files in the folder `GPUSHARE_TEST_FIGURES`.
 
+`report.json` has the results and figures of the tests, and `failures.txt` has the errors and output of failed tests.
+Both files grow after each test, so that a run which is stopped early leaves the results of the tests before.
 A test adds a figure with the fixture `record_property`.
 """
 
@@ -39,24 +41,40 @@ class CardReport:
 
     def __init__(self) -> None:
         self._reports: dict[str, list[pytest.TestReport]] = {}
+        folder = os.environ.get("GPUSHARE_TEST_FIGURES")
+        self._folder = Path(folder) if folder else None
+        self._setting: dict[str, str] = {}
+
+    def pytest_sessionstart(self) -> None:
+        if self._folder:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / "failures.txt").write_text("")
+            self._setting = {"card": card(), "date": time.strftime("%Y-%m-%d")}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._reports.setdefault(report.nodeid, []).append(report)
+        reports = self._reports.setdefault(report.nodeid, [])
+        reports.append(report)
+        if self._folder and report.when == "teardown":
+            self._write(self._folder, report.nodeid, reports)
+
+    def _write(self, folder: Path, nodeid: str, reports: list[pytest.TestReport]) -> None:
+        tests = [row._asdict() for row in self.rows()]
+        (folder / "report.json").write_text(json.dumps({**self._setting, "tests": tests}, indent=1) + "\n")
+        failed = [report for report in reports if report.failed]
+        if failed:
+            parts = [f"==== {nodeid}", *(report.longreprtext for report in failed)]
+            parts += [f"---- {title}\n{text}" for title, text in reports[-1].sections]
+            with (folder / "failures.txt").open("a") as file:
+                file.write("\n".join(parts) + "\n")
 
     def rows(self) -> list[Row]:
         return [_row(nodeid, reports) for nodeid, reports in self._reports.items()]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        folder = os.environ.get("GPUSHARE_TEST_FIGURES")
-        if not folder:
+        if not self._folder:
             return
-        rows = self.rows()
-        path = Path(folder) / "report.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        setting = {"card": card(), "date": time.strftime("%Y-%m-%d")}
-        path.write_text(json.dumps({**setting, "tests": [row._asdict() for row in rows]}, indent=1) + "\n")
-        terminalreporter.section(f"{setting['card']}, {setting['date']} ({path})")
-        for line in format_rows(rows):
+        terminalreporter.section(f"{self._setting['card']}, {self._setting['date']} ({self._folder})")
+        for line in format_rows(self.rows()):
             terminalreporter.write_line(line)
 
 

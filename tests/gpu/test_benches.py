@@ -12,7 +12,7 @@ from ..support.command import run_command
 from .card_host import GIB, IS_GPU, CardHost
 
 # Name: repetitions, or seconds for `drain` and `coexist`.
-ROUNDS = {"gate": 3, "overhead": 1, "swap": 2, "drain": 4, "coexist": 6}
+ROUNDS = {"gate": 3, "overhead": 1, "swap": 2, "drain": 8, "coexist": 6}
 SECONDS = 100
 SWAP_FREE = 36 * GIB  # the bench `swap` has 22 GiB of managed memory, which may be two thirds
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -56,7 +57,9 @@ def test_exits(host: CardHost, record_property: Callable[[str, object], None]) -
     free = witness.run("cuda.info()[0]")
     ends = itertools.cycle(ENDS)
     for number in range(0, EXITS, BATCH):
-        programs = [host.card_program(f"p{each}", "swap") for each in range(number, min(EXITS, number + BATCH))]
+        names = [f"p{each}" for each in range(number, min(EXITS, number + BATCH))]
+        with ThreadPoolExecutor(BATCH) as starters:
+            programs = list(starters.map(lambda name: host.card_program(name, "swap"), names))
         for program in programs:
             program.start(f"array = hold({HELD}, 1)")
         for program in programs:
