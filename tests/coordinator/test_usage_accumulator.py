@@ -111,9 +111,9 @@ def test_granted_seconds_of_users_sum_to_those_of_devices(seed: int, sharing: st
             recorder.sample()
         if rng.random() < 0.1:
             uuid = rng.choice(devices)
-            if not host.holders(uuid):
+            if not host.locks.holders(uuid):
                 host.lock_by_other(uuid)
-            elif "another user" in host.holders(uuid):
+            elif "another user" in host.locks.holders(uuid):
                 host.unlock_by_other(uuid)
         host.run(rng.choice([0.0, 0.1, 1.0, 3.0]))
     for name in list(host.scheduler.clients)[::2]:

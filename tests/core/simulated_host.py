@@ -1,35 +1,24 @@
-"""Simulated host in virtual time: processes with the real agent rule, the scheduler, and an edge between them.
-
-A process runs the compiled `agent_step`, and the host has the process's locks. A process takes `drains_in` seconds to
-drain. A process with a `peer` drains only after the peer has passed the gate, as in a collective whose other half is
-still to come.
-"""
+"""Simulated host in virtual time: the scheduler, processes with the real agent rule, and an edge between them."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jupyter_gpushare.agent import rule
-from jupyter_gpushare.agent.rule import ffi, native
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core.base.device_info import DeviceInfo, ReportedTurn
-from jupyter_gpushare.core.base.errors import GpuShareError
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.core.views.invariants import check
 
-OTHER_USER = "another user"
-GATES = ("closed", "open", "closing", "step", "leaving")  # by phase
-CLOSED, OPEN, CLOSING, STEP, LEAVING = GATES
-OTHER_TURN = (1 << 61) + 7
-NEVER = (1 << 64) - 1
+from .device_locks import DeviceLocks
+from .simulated_process import CLOSED, OPEN, SimulatedProcess
 
 
 def baseline(**settings: Any) -> Settings:
@@ -46,58 +35,9 @@ def host_of(*devices: str, **settings: Any) -> SimulatedHost:
     return host
 
 
-def ns(seconds: float | None) -> int:
-    return round(seconds * 1e9) if seconds else 0
-
-
-class SimulatedProcess:
-    """A process. `busy`: it waits at the gate again as soon as the gate closes. `waits`: a thread waits there now.
-
-    In each of its next `collectives` openings, the process submits work that ends only after `peer` has passed the gate
-    again.
-    """
-
-    def __init__(self, number: int, client: str, devices: tuple[str, ...], drains_in: float, busy: bool) -> None:
-        self.number, self.client, self.devices, self.drains_in, self.busy = number, client, devices, drains_in, busy
-        self.peer: SimulatedProcess | None = None
-        self.collectives = 0
-        self.waits = False
-        self.alive = True
-        self.stopped = False
-        self.openings = 0
-        self.entered: tuple[str, ...] = ()  # the devices that the process has locked
-        self.needs_opening = 0  # the opening of its peer that its submitted work waits for
-        self.drained_at = 0.0
-        self.deadline: float | None = None
-        self.table = list(devices)  # the bits of a permit's devices
-        self.agent: Any = ffi.new("struct agent *")
-        self.inputs: Any = ffi.new("struct agent_inputs *")
-        self.outputs: Any = ffi.new("struct agent_outputs *")
-        self.reported_phase = (0, 0)  # phase and turn as last reported to the scheduler
-        self.reported_waiting = False
-        self.next_step_at = float("inf")
-
-    @property
-    def gate(self) -> str:
-        """Phase of the process, as a word of `GATES`."""
-        return GATES[self.agent.report.phase]
-
-    @property
-    def turn(self) -> int:
-        return int(self.agent.report.turn)
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self.agent.gate)
-
-    @property
-    def is_in_turn(self) -> bool:
-        return self.gate != CLOSED
-
-
 @dataclass
 class SimulatedHost:
-    """A host. `turns` lists (client, from, until) for every time in which a client held a lock, by device."""
+    """A host with its devices, clients and processes. `turns` is that of DeviceLocks."""
 
     settings: Settings = field(default_factory=lambda: baseline())
     now: float = 0.0
@@ -109,8 +49,8 @@ class SimulatedHost:
         self.timeline: list[tuple[float, cmd.Command]] = []
         self.processes: dict[int, SimulatedProcess] = {}
         self.permits: dict[str, cmd.Permit] = {}  # by client: the permit on its pages
-        self.locks: dict[str, dict[int, dict[str, float]]] = {}  # by device, turn and client: the time of entry
-        self.turns: dict[str, list[tuple[str, float, float]]] = {}
+        self.locks = DeviceLocks()
+        self.turns = self.locks.turns
         self.devices: list[str] = []
         self.report_delay = 0.0  # seconds from the end of a turn to the arrival of its report
         self.ignores_reports = False  # the coordinator reads no reports
@@ -126,8 +66,7 @@ class SimulatedHost:
 
     def add_device(self, uuid: str) -> str:
         self.devices.append(uuid)
-        self.turns[uuid] = []
-        self.locks[uuid] = {}
+        self.locks.add_device(uuid)
         self.handle_event(ev.DeviceFound(DeviceInfo(uuid, uuid, 1 << 30)))
         return uuid
 
@@ -154,11 +93,8 @@ class SimulatedHost:
         if client not in self.scheduler.clients:
             self.add_client(client)
         process = self._make_process(client, devices, drains_in, False)
-        assert self._enter(process, sorted(devices), turn, False), f"{devices} are locked"
-        report = process.agent.report
-        report.turn, report.phase, report.entered_ns = turn, GATES.index(phase), ns(self.now)
-        process.agent.gate = phase == OPEN
-        process.reported_phase = (report.phase, turn)
+        assert self.enter(process, sorted(devices), turn, False), f"{devices} are locked"
+        process.adopt_turn(turn, phase, self.now)
         self.handle_event(ev.ProcessJoined(client, process.number, process.devices, ReportedTurn(turn, phase == OPEN)))
         return process
 
@@ -235,7 +171,7 @@ class SimulatedHost:
         process.alive = False
         del self.processes[process.number]
         if process.entered:
-            self._leave(process, process.turn)
+            self.leave(process, process.turn)
         self.handle_event(ev.ProcessGone(process.number))
 
     def start_cell(self, client: str, request: str) -> None:
@@ -266,11 +202,10 @@ class SimulatedHost:
 
     def lock_by_other(self, uuid: str) -> None:
         """Lock the device for the coordinator of another user."""
-        assert not self.locks[uuid]
-        self.locks[uuid][OTHER_TURN] = {OTHER_USER: self.now}
+        self.locks.lock_by_other(uuid, self.now)
 
     def unlock_by_other(self, uuid: str, ring: bool = True) -> None:
-        assert self.locks[uuid].pop(OTHER_TURN)
+        self.locks.unlock_by_other(uuid)
         if ring:
             self._ring((uuid,))
 
@@ -286,7 +221,7 @@ class SimulatedHost:
         """Let time pass: the scheduler's deadlines and all planned actions happen in order."""
         self.run_to(self.now + seconds)
 
-    def _next_moment(self) -> tuple[float | None, bool]:
+    def next_moment(self) -> tuple[float | None, bool]:
         """Return when the next action or deadline comes, and whether an action comes."""
         due = self.scheduler.next_deadline()
         planned = self._actions[0][0] if self._actions else None
@@ -295,7 +230,7 @@ class SimulatedHost:
 
     def run_to(self, end: float) -> None:
         for _ in range(200_000):
-            moment, is_planned = self._next_moment()
+            moment, is_planned = self.next_moment()
             if moment is None or moment > end:
                 self.now = end
                 return
@@ -310,7 +245,7 @@ class SimulatedHost:
         """Run to the first moment at which `condition` holds, and return how long that took."""
         began = self.now
         while not condition():
-            moment, _ = self._next_moment()
+            moment, _ = self.next_moment()
             assert moment is not None, f"no further event is planned:\n{self.event_log()}"
             assert moment - began <= within, f"not within {within} s:\n{self.event_log()}"
             self.run_to(max(moment, self.now))
@@ -329,27 +264,15 @@ class SimulatedHost:
     def queue(self, uuid: str) -> list[str]:
         return [client.id for client in self.scheduler.queue(uuid, self.now)]
 
-    def holders(self, uuid: str) -> dict[str, float]:
-        """Return the clients that have the device's lock, with the times of their entries."""
-        return {client: since for turn in self.locks[uuid].values() for client, since in turn.items()}
-
     def granted_seconds(self, uuid: str, since: float = 0.0) -> dict[str, float]:
         """Return the seconds for which each client held the device after `since`."""
-        seconds = dict.fromkeys(self.scheduler.clients, 0.0)
-        now = [(client, began, self.now) for client, began in self.holders(uuid).items()]
-        for client, began, ended in [*self.turns[uuid], *now]:
-            seconds[client] = seconds.get(client, 0.0) + max(0.0, ended - max(began, since))
-        return seconds
+        return dict.fromkeys(self.scheduler.clients, 0.0) | self.locks.granted_seconds(uuid, since, self.now)
 
     def fractions(self, seconds: float) -> dict[str, float]:
         """Return each client's fraction of the first device's time in the next `seconds`."""
         since = self.now
         self.run(seconds)
         return {name: held / seconds for name, held in self.granted_seconds(self.devices[0], since).items()}
-
-    def turn_order(self, uuid: str) -> list[str]:
-        """Return the clients in the order in which they held the device. A client that holds it now comes last."""
-        return [*(client for client, _, _ in self.turns[uuid]), *self.holders(uuid)]
 
     def event_log(self) -> str:
         return "\n".join(self.scheduler.event_log())
@@ -358,12 +281,8 @@ class SimulatedHost:
 
     def handle_event(self, event: ev.Event) -> list[cmd.Command]:
         """Pass an event to the scheduler, carry out the commands, and check the invariants."""
+        decided = self.scheduler.handle(event, self.now)
         self.log.append((self.now, event))
-        try:
-            decided = self.scheduler.handle(event, self.now)
-        except GpuShareError:
-            self.log.pop()
-            raise
         self.commands += decided
         self.timeline += [(self.now, command) for command in decided]
         check(self.scheduler, self.now)
@@ -376,25 +295,17 @@ class SimulatedHost:
         if isinstance(command, cmd.Permit):
             self.permits[command.client] = command
             for process in self._processes_of(command.client):
-                self._write_permit(process, command)
+                process.write_permit(command)
                 self._woken.append(process)
         elif isinstance(command, cmd.CheckUnusedPermit):
             processes = self._processes_of(command.client)
-            if any(process.stopped for process in processes):
-                self.call_after(0.0, lambda: self._report_permit_unused(command.client, stopped=True))
-            elif any(process.agent.report.refused_entries for process in processes):
-                self.call_after(0.0, lambda: self._report_permit_unused(command.client, stopped=False))
+            is_stopped = any(process.stopped for process in processes)
+            if is_stopped or any(process.was_refused for process in processes):
+                self.call_after(0.0, lambda: self._report_permit_unused(command.client, is_stopped))
 
     def _report_permit_unused(self, client: str, stopped: bool) -> None:
         if client in self.scheduler.clients:
             self.handle_event(ev.PermitUnused(client, stopped))
-
-    def _write_permit(self, process: SimulatedProcess, permit: cmd.Permit) -> None:
-        process.table = [*process.table, *(uuid for uuid in permit.devices if uuid not in process.table)]
-        page = process.inputs.permit
-        page.turn, page.epoch, page.deadline_ns = permit.turn, permit.epoch, ns(permit.deadline)
-        page.devices = sum(1 << process.table.index(uuid) for uuid in permit.devices)
-        page.flags = permit.may | permit.relieved << 1 | permit.contended << 2
 
     def _processes_of(self, client: str) -> list[SimulatedProcess]:
         return [process for process in self.processes.values() if process.client == client]
@@ -415,30 +326,17 @@ class SimulatedHost:
             self._is_stepping = False
         self._check_locks()
 
-    # --- a process
-
     def _step(self, process: SimulatedProcess) -> None:
         if not process.alive or process.stopped:
             return
-        tried, bell = 0, 0
-        for _ in range(100):
-            self._fill_inputs(process, tried, bell)
-            native().agent_step(process.agent, process.inputs, process.outputs)
-            tried, bell = self._act(process), 0
-            if not tried and process.outputs.wake_at > ns(self.now):
-                break
-        else:
-            raise AssertionError(f"process {process.number} steps for ever\n{self.event_log()}")
-        if process.outputs.wake_at != NEVER:
-            self._schedule_step(process, process.outputs.wake_at / 1e9)
-        elif process.gate == CLOSING:
-            self._schedule_step(process, max(process.drained_at, self.now + 0.001))
-        self._report(process)
+        due = process.step(self)
+        if due is not None:
+            self._schedule_step(process, due)
+        for event in process.reports(self.now):
+            self._report_event(event)
 
     def _schedule_step(self, process: SimulatedProcess, due: float) -> None:
         due = max(due, self.now + 1e-9)
-        if process.gate == CLOSING:
-            due = min(due, max(process.drained_at, self.now + 0.001))
         if due >= process.next_step_at > self.now:
             return
         process.next_step_at = due
@@ -449,93 +347,34 @@ class SimulatedHost:
             process.next_step_at = float("inf")
             self.wake(process)
 
-    def _fill_inputs(self, process: SimulatedProcess, tried: int, bell: int) -> None:
-        given, siblings = process.inputs, [p for p in self._processes_of(process.client) if p is not process]
-        given.now, given.tried, given.bell = ns(self.now), tried, bell
-        given.waiting = process.waits
-        given.polled = 0
-        if process.gate == CLOSING:
-            given.polled = rule.QUIET if self._is_quiet(process) else rule.BUSY
-        closing = [p for p in siblings if p.gate in (CLOSING, STEP)]
-        given.closing_siblings = len(closing)
-        since = min(((p.agent.report.closed_ns, p.turn) for p in closing), default=(0, 0))
-        given.sibling_since, given.sibling_turn = since
-        given.client_devices = (1 << len(process.table)) - 1
-        given.own_devices = (1 << len(process.devices)) - 1
+    def siblings_of(self, process: SimulatedProcess) -> list[SimulatedProcess]:
+        return [other for other in self._processes_of(process.client) if other is not process]
 
-    def _is_quiet(self, process: SimulatedProcess) -> bool:
-        if self.now < process.drained_at:
-            return False
-        peer = process.peer
-        return not (peer and peer.alive and peer.openings < process.needs_opening)
+    def enter(self, process: SimulatedProcess, devices: Sequence[str], turn: int, join: bool) -> bool:
+        """Lock all devices for the process's client, or none."""
+        has_entered = self.locks.enter(process.client, devices, turn, join, self.now)
+        if has_entered:
+            process.entered = tuple(devices)
+        return has_entered
 
-    def _act(self, process: SimulatedProcess) -> int:
-        found, acts = process.outputs, process.outputs.acts
-        if acts & rule.LEAVE:
-            self._leave(process, found.turn)
-        if acts & rule.CLOSE:
-            process.drained_at = self.now + process.drains_in
-            if process.busy:
-                process.waits = True
-        if acts & rule.WAKE and process.is_open:
-            process.openings += process.waits or not process.openings
-            process.waits = False
-            if process.peer and process.collectives:
-                process.collectives -= 1
-                process.needs_opening = process.peer.openings + 1
-        if not acts & rule.ENTER:
-            return 0
-        devices = [process.table[bit] for bit in range(len(process.table)) if found.devices >> bit & 1]
-        entered = self._enter(process, devices, found.turn, bool(acts & rule.JOIN))
-        return rule.ENTERED if entered else rule.REFUSED
-
-    def _enter(self, process: SimulatedProcess, devices: Any, turn: int, join: bool) -> bool:
-        for uuid in devices:
-            if set(self.locks[uuid]) - {turn} or (join and turn not in self.locks[uuid]):
-                return False
-        for uuid in devices:
-            self.locks[uuid].setdefault(turn, {}).setdefault(process.client, self.now)
-        process.entered = tuple(devices)
-        return True
-
-    def _leave(self, process: SimulatedProcess, turn: int) -> None:
+    def leave(self, process: SimulatedProcess, turn: int) -> None:
+        """Unlock the process's devices, except for those of other processes of its client, and ring their bells."""
         devices, process.entered = process.entered, ()
         for uuid in devices:
             if any(uuid in other.entered for other in self._processes_of(process.client)):
                 continue
-            since = self.locks[uuid][turn].pop(process.client)
-            self.turns[uuid].append((process.client, since, self.now))
-            if not self.locks[uuid][turn]:
-                del self.locks[uuid][turn]
-            if uuid in self.taken_when_free and not self.locks[uuid]:
+            self.locks.leave(process.client, uuid, turn, self.now)
+            if uuid in self.taken_when_free and not self.locks.turn_numbers(uuid):
                 self.taken_when_free.remove(uuid)
                 self.lock_by_other(uuid)
         self._ring(devices)
 
-    def _ring(self, devices: tuple[str, ...]) -> None:
+    def _ring(self, devices: Sequence[str]) -> None:
         for process in self.processes.values():
             if process.waits and process.gate == CLOSED and set(process.devices) & set(devices):
-                process.agent.next_try = 0
+                process.ring()
                 self._woken.append(process)
         self._step_woken()
-
-    def _report(self, process: SimulatedProcess) -> None:
-        """Report what the edge reads on the process's page, as events."""
-        report = process.agent.report
-        (phase, turn), process.reported_phase = process.reported_phase, (report.phase, report.turn)
-        if process.reported_phase != (phase, turn):
-            if phase and (not report.phase or report.turn != turn):
-                closed = report.closed_ns / 1e9 if report.closed_ns and report.turn == turn else None
-                self._report_event(ev.TurnLeft(process.number, turn, closed))
-                phase = 0
-            if report.phase and not phase:
-                self._report_event(ev.TurnEntered(process.number, report.turn, self.now))
-            if GATES[report.phase] == CLOSING and GATES[phase] in (CLOSED, OPEN):
-                self._report_event(ev.GateClosed(process.number, report.turn, self.now))
-        waiting = bool(process.waits and GATES[report.phase] != OPEN)
-        if waiting != process.reported_waiting:
-            process.reported_waiting = waiting
-            self._report_event((ev.GateWaitStarted if waiting else ev.GateWaitEnded)(process.number))
 
     def _report_event(self, event: Any) -> None:
         if self.ignores_reports:
@@ -551,7 +390,8 @@ class SimulatedHost:
 
     def _check_locks(self) -> None:
         """Check that no process runs without the locks of all its devices, and that no two turns mix."""
-        for uuid, turns in self.locks.items():
+        for uuid in self.devices:
+            turns = self.locks.turn_numbers(uuid)
             assert len(turns) <= 1, f"{turns} have entered {uuid}\n{self.event_log()}"
         for process in self.processes.values():
             missing = set(process.devices) - set(process.entered)

@@ -9,7 +9,8 @@ from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.measure.time_limit import TimeLimitBucket
 from jupyter_gpushare.core.queueing.policies import POLICIES
 
-from .simulated_host import SimulatedHost, SimulatedProcess, host_of
+from .simulated_host import SimulatedHost, host_of
+from .simulated_process import SimulatedProcess
 
 QUANTUM_SECONDS = 1.0
 TEN_QUANTA = 10 * QUANTUM_SECONDS

@@ -12,7 +12,8 @@ import pytest
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.queueing.policies import POLICIES
 
-from .simulated_host import OTHER_USER, SimulatedHost, host_of
+from .device_locks import OTHER_USER
+from .simulated_host import SimulatedHost, host_of
 
 QUANTUM_SECONDS = 0.5
 GANGS = {"xy": ("x", "y"), "yz": ("y", "z"), "xz": ("x", "z"), "all": ("x", "y", "z"), "s": ("x",), "t": ("z",)}
@@ -38,7 +39,7 @@ def test_every_gang_has_its_turns(policy: str, outsiders: bool) -> None:
     choose = random.Random(5)
 
     def leave(uuid: str) -> None:
-        if OTHER_USER in host.holders(uuid):
+        if OTHER_USER in host.locks.holders(uuid):
             host.unlock_by_other(uuid)
 
     def come() -> None:

@@ -7,7 +7,8 @@ import pytest
 from jupyter_gpushare.core.base.quota import Quota
 
 from .conftest import QUANTUM_SECONDS, MakeHost
-from .simulated_host import SimulatedHost, SimulatedProcess
+from .simulated_host import SimulatedHost
+from .simulated_process import SimulatedProcess
 
 
 @pytest.fixture
@@ -40,8 +41,8 @@ def test_single_device_clients_do_not_starve_a_gang(host: SimulatedHost) -> None
     assert host.run_until(lambda: host.running("d1") == "gang") <= 3 * QUANTUM_SECONDS + 1e-9
     host.run(30 * QUANTUM_SECONDS)
     for uuid in ("d1", "d2"):
-        assert set(host.turn_order(uuid)) >= {"gang"}
-        assert len({c for c in host.turn_order(uuid)[-8:]}) == 4
+        assert set(host.locks.turn_order(uuid)) >= {"gang"}
+        assert len({c for c in host.locks.turn_order(uuid)[-8:]}) == 4
 
 
 def test_device_is_free_for_later_clients_without_earlier_need(host: SimulatedHost) -> None:
@@ -113,7 +114,7 @@ def test_an_extension_to_a_device_that_another_coordinator_has_leaves_the_turn_u
     host.lock_by_other("d2")
     first, late = half_a_collective(host)
     host.run(3)
-    assert (first.gate, late.gate, list(host.holders("d1"))) == ("open", "closed", ["a"])
+    assert (first.gate, late.gate, list(host.locks.holders("d1"))) == ("open", "closed", ["a"])
     host.unlock_by_other("d2")
     assert host.run_until(lambda: late.gate == "open") <= 0.16
     client = host.scheduler.clients["a"]

@@ -139,7 +139,7 @@ def test_evicting_ends_the_turn_before_memory_leaves(host: SimulatedHost) -> Non
     assert cmd.SetResident("a", 0) in commands
     assert kinds.index(cmd.SetResident) < kinds.index(cmd.Permit), "a closing process reads its resident target"
     assert host.phase("a") == "draining"
-    assert host.holders("gpu")
+    assert host.locks.holders("gpu")
     # The closing goes on, although a thread of a waits at the gate and no other client waits.
     assert host.run_until(lambda: bool(host.turns["gpu"])) == pytest.approx(0.05)
     assert host.running() == "a"

@@ -9,7 +9,8 @@ from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 
 from .conftest import MakeHost
-from .simulated_host import SimulatedHost, SimulatedProcess, baseline
+from .simulated_host import SimulatedHost, baseline
+from .simulated_process import SimulatedProcess
 
 HOUR = 3600.0
 LARGE_BYTES = (1 << 30) * 3 // 4  # more than half of the device, so that two such clients do not fit

@@ -6,7 +6,8 @@ import pytest
 
 from jupyter_gpushare.core.interface import events as ev
 
-from .simulated_host import SimulatedHost, SimulatedProcess, host_of
+from .simulated_host import SimulatedHost, host_of
+from .simulated_process import SimulatedProcess
 
 QUANTUM_SECONDS = 5.0
 MIN_QUANTUM_SECONDS = 0.1

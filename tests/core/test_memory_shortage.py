@@ -11,7 +11,8 @@ from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.core.residency.residency_plan import can_make_resident
 
-from .simulated_host import CLOSING, OPEN, SimulatedHost, SimulatedProcess
+from .simulated_host import SimulatedHost
+from .simulated_process import CLOSING, OPEN, SimulatedProcess
 
 MIB = 1 << 20  # the device has 1024 MiB, and each test gives how many of them the clients find there
 

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from .conftest import QUANTUM_SECONDS
-from .simulated_host import SimulatedHost, SimulatedProcess
+from .simulated_host import SimulatedHost
+from .simulated_process import SimulatedProcess
 
 LINGER = 0.05
 

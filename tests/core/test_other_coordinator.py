@@ -9,7 +9,8 @@ import pytest
 from jupyter_gpushare.core.interface import events as ev
 
 from .conftest import QUANTUM_SECONDS, MakeHost
-from .simulated_host import OTHER_USER, SimulatedHost
+from .device_locks import OTHER_USER
+from .simulated_host import SimulatedHost
 
 POLL_SECONDS = 0.1  # between two checks of a coordinator for waiting clients of other coordinators
 GAP_SECONDS = 0.1  # for which a coordinator leaves the device to such clients
@@ -49,7 +50,8 @@ class Pair:
     def run(self, seconds: float) -> None:
         end = self.hosts[0].now + seconds
         while True:
-            moment, first = min(((self._next(host), host) for host in self.hosts), key=lambda pair: pair[0])
+            moments = ((host.next_moment()[0], host) for host in self.hosts)
+            moment, first = min(((at, host) for at, host in moments if at is not None), key=lambda pair: pair[0])
             if moment > end:
                 break
             first.run_to(max(moment, first.now))
@@ -60,17 +62,12 @@ class Pair:
         for host in self.hosts:
             host.now = end
 
-    @staticmethod
-    def _next(host: SimulatedHost) -> float:
-        due = host.scheduler.next_deadline()
-        return min(host._actions[0][0], due if due is not None else host._actions[0][0])
-
     def _write_lock_contention(self, host: SimulatedHost) -> None:
-        has = bool(set(host.holders("gpu")) - {OTHER_USER})
+        has = bool(set(host.locks.holders("gpu")) - {OTHER_USER})
         for other in self._other_hosts(host):
-            if has and OTHER_USER not in other.holders("gpu"):
+            if has and OTHER_USER not in other.locks.holders("gpu"):
                 other.lock_by_other("gpu")
-            elif not has and OTHER_USER in other.holders("gpu"):
+            elif not has and OTHER_USER in other.locks.holders("gpu"):
                 other.unlock_by_other("gpu")
 
     def turns(self) -> list[tuple[float, float, int]]:
@@ -134,7 +131,7 @@ def test_turn_has_no_end_without_waiters_elsewhere(host: SimulatedHost) -> None:
     host.run(0.5)
     set_lock_contended(host, False)
     host.run(20)
-    assert host.turn_order("gpu") == ["a"]
+    assert host.locks.turn_order("gpu") == ["a"]
 
 
 def test_device_is_taken_at_once_without_other_waiters(host: SimulatedHost) -> None:
@@ -150,14 +147,14 @@ def test_clients_here_keep_their_order_and_none_follows_by_itself(host: Simulate
     set_lock_contended(host)
     for _ in range(3):
         host.taken_when_free.add("gpu")
-        host.run_until(lambda: OTHER_USER in host.holders("gpu"))
+        host.run_until(lambda: OTHER_USER in host.locks.holders("gpu"))
         set_lock_contended(host, False)
         host.run(0.5)
         host.unlock_by_other("gpu")
         host.run_until(lambda: host.running() is not None)
         set_lock_contended(host)
         assert [client for client, permit in host.permits.items() if permit.may] == [host.running()]
-    assert [name for name in host.turn_order("gpu") if name != OTHER_USER] == ["a", "b", "c", "a"]
+    assert [name for name in host.locks.turn_order("gpu") if name != OTHER_USER] == ["a", "b", "c", "a"]
 
 
 def test_offline_clients_here_make_no_turn_longer(host: SimulatedHost) -> None:
@@ -182,7 +179,7 @@ def test_a_gang_leaves_the_contended_device(make_host: MakeHost) -> None:
     set_lock_contended(host, uuid="d2")
     host.taken_when_free.add("d2")
     host.run(QUANTUM_SECONDS + 0.5)
-    assert OTHER_USER in host.holders("d2") and not host.holders("d1")
+    assert OTHER_USER in host.locks.holders("d2") and not host.locks.holders("d1")
     set_lock_contended(host, False, "d2")
     host.unlock_by_other("d2")
     host.run_until(lambda: host.running("d1") == "gang")

@@ -8,7 +8,8 @@ from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 
 from .conftest import QUANTUM_SECONDS, MakeHost
-from .simulated_host import CLOSED, CLOSING, OPEN, SimulatedHost, SimulatedProcess, baseline
+from .simulated_host import SimulatedHost, baseline
+from .simulated_process import CLOSED, CLOSING, OPEN, SimulatedProcess
 from .test_turn_close import hopeless_pair
 
 REPORTED = QUANTUM_SECONDS + 10.0  # when a drain without an end is an overrun
@@ -66,7 +67,7 @@ def test_joined_overrun_waits_for_its_next_turn(joining: SimulatedHost) -> None:
     assert (joining.queue("gpu"), joining.phase("a"), b.openings) == ([], "overrun", 1)
     a.drains_in = 0.0
     joining.run_until(lambda: joining.phase("a") == "waiting")
-    assert set(joining.holders("gpu")) == {"b"}
+    assert set(joining.locks.holders("gpu")) == {"b"}
     joining.run_until(lambda: a.gate == OPEN)
     assert (joining.phase("a"), b.gate) == ("running", CLOSED)
 
@@ -163,7 +164,7 @@ def test_a_gang_joins_where_it_must(make_host: MakeHost) -> None:
     stuck(host)
     gang = host.add_process("gang", "d1", "d2", busy=True)
     host.run_until(lambda: gang.gate == OPEN)
-    assert set(host.holders("d1")) == {"a", "gang"} and set(host.holders("d2")) == {"gang"}
+    assert set(host.locks.holders("d1")) == {"a", "gang"} and set(host.locks.holders("d2")) == {"gang"}
 
 
 def test_packed_clients_are_joined_by_suitable_clients(make_host: MakeHost) -> None:

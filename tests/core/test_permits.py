@@ -8,7 +8,9 @@ from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 
 from .conftest import QUANTUM_SECONDS, MakeHost
-from .simulated_host import CLOSED, CLOSING, OPEN, OTHER_USER, SimulatedHost
+from .device_locks import OTHER_USER
+from .simulated_host import SimulatedHost
+from .simulated_process import CLOSED, CLOSING, OPEN
 
 LATE_SECONDS = 10.0  # of closing, after which a turn is an overrun
 
@@ -131,7 +133,7 @@ def test_13_with_join_the_next_client_gets_the_number_of_an_overrun(make_host: M
     assert host.permits["b"].turn != a.turn
     host.run_until(lambda: b.gate == OPEN)
     assert (b.turn, host.phase("a"), host.phase("b"), a.gate) == (a.turn, "overrun", "running", CLOSING)
-    assert set(host.holders("gpu")) == {"a", "b"}
+    assert set(host.locks.holders("gpu")) == {"a", "b"}
     assert host.now == pytest.approx(QUANTUM_SECONDS + LATE_SECONDS + 1.0, abs=0.1)
 
 
@@ -150,4 +152,4 @@ def test_15_a_turn_that_a_process_brings_is_adopted(host: SimulatedHost, phase: 
     assert (a.turn, host.scheduler.clients["a"].turn_count) == (1 << 50, 1)
     b = host.add_process("b", busy=True)
     host.run_until(lambda: b.gate == OPEN)
-    assert OTHER_USER not in host.turn_order("gpu")
+    assert OTHER_USER not in host.locks.turn_order("gpu")

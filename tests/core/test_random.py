@@ -23,7 +23,9 @@ from jupyter_gpushare.core.queueing.policies import POLICIES
 from jupyter_gpushare.settings import SETTINGS
 
 from ..support import tier
-from .simulated_host import CLOSED, CLOSING, OPEN, OTHER_TURN, OTHER_USER, SimulatedHost, SimulatedProcess, baseline
+from .device_locks import OTHER_TURN, OTHER_USER
+from .simulated_host import SimulatedHost, baseline
+from .simulated_process import CLOSED, CLOSING, OPEN, SimulatedProcess
 from .test_illegal_events import OF_NO_CLIENT, OF_NO_DEVICE, OF_NO_PROCESS, frozen
 
 QUANTUM_SECONDS = 0.5
@@ -296,7 +298,7 @@ class AnyHost(RuleBasedStateMachine):
         """Adopt a process with the turn number that runs on its devices, or else with another number."""
         devices = data.draw(st.lists(st.sampled_from(self.host.devices), min_size=1, unique=True), label="devices")
         assume(self.announce(client))
-        numbers = {turn for uuid in devices for turn in self.host.locks[uuid]}
+        numbers = {turn for uuid in devices for turn in self.host.locks.turn_numbers(uuid)}
         assume(not numbers - {OTHER_TURN} or self.together)
         assume(len(numbers) < 2 and OTHER_TURN not in numbers)
         self.adopted += 1
@@ -305,9 +307,9 @@ class AnyHost(RuleBasedStateMachine):
     @rule(data=st.data())
     def outsider(self, data: st.DataObject) -> None:
         uuid = data.draw(st.sampled_from(self.host.devices), label="device")
-        if not self.host.holders(uuid):
+        if not self.host.locks.holders(uuid):
             self.host.lock_by_other(uuid)
-        elif OTHER_USER in self.host.holders(uuid):
+        elif OTHER_USER in self.host.locks.holders(uuid):
             self.host.unlock_by_other(uuid)
 
     @rule(settings=SETTINGS)
@@ -340,7 +342,7 @@ class AnyHost(RuleBasedStateMachine):
             return
         host = self.host
         for uuid in host.devices:
-            if OTHER_USER in host.holders(uuid):
+            if OTHER_USER in host.locks.holders(uuid):
                 host.unlock_by_other(uuid)
             host.handle_event(ev.LockContended(uuid, False))
         for process in host.processes.values():

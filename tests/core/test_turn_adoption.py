@@ -8,7 +8,8 @@ from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import events as ev
 
 from .conftest import QUANTUM_SECONDS, MakeHost
-from .simulated_host import CLOSED, CLOSING, OPEN, SimulatedHost
+from .simulated_host import SimulatedHost
+from .simulated_process import CLOSED, CLOSING, OPEN
 
 TURN = (1 << 40) + 5  # a turn number of an earlier coordinator
 
@@ -48,7 +49,7 @@ def test_a_running_gang_comes_back_process_by_process(make_host: MakeHost) -> No
     assert (first.gate, second.gate) == (OPEN, OPEN)
     host.add_process("b", "d2", busy=True)
     host.run_until(lambda: host.running("d2") == "b")
-    assert not host.holders("d1")
+    assert not host.locks.holders("d1")
 
 
 def test_process_at_the_gate_joins_its_running_siblings(host: SimulatedHost) -> None:

@@ -8,7 +8,8 @@ from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 
 from .conftest import QUANTUM_SECONDS
-from .simulated_host import SimulatedHost, SimulatedProcess
+from .simulated_host import SimulatedHost
+from .simulated_process import SimulatedProcess
 
 STUCK, STEP = 0.1, 0.02  # seconds: STUCK_NS and STEP_NS of agent_step.c
 

@@ -20,7 +20,7 @@ def test_client_runs_at_once_on_a_free_device(host: SimulatedHost) -> None:
 def test_first_come_first_served_each_for_a_quantum(host: SimulatedHost) -> None:
     host.start_busy(*"abc")
     host.run(6.5 * QUANTUM_SECONDS)
-    assert host.turn_order("gpu") == ["a", "b", "c", "a", "b", "c", "a"]
+    assert host.locks.turn_order("gpu") == ["a", "b", "c", "a", "b", "c", "a"]
     lengths = [until - since for _, since, until in host.turns["gpu"]]
     assert lengths == pytest.approx([QUANTUM_SECONDS] * 6)
 

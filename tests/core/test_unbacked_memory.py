@@ -11,7 +11,8 @@ from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.residency.residency_plan import can_make_resident, clients_without_backing
 
 from .conftest import QUANTUM_SECONDS, MakeHost
-from .simulated_host import CLOSED, OPEN, SimulatedHost, SimulatedProcess
+from .simulated_host import SimulatedHost
+from .simulated_process import CLOSED, OPEN, SimulatedProcess
 
 MIB = 1 << 20  # the device has 1024 MiB
 

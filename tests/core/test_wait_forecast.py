@@ -9,7 +9,8 @@ from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.views.wait_forecast import expected_waits, forecast_wait, seconds_left
 
 from .conftest import QUANTUM_SECONDS
-from .simulated_host import SimulatedHost, SimulatedProcess, baseline, host_of
+from .simulated_host import SimulatedHost, baseline, host_of
+from .simulated_process import SimulatedProcess
 
 
 def waits(host: SimulatedHost) -> dict[str, float]:
