@@ -1,4 +1,4 @@
-"""Tests of the order of the shim's folders, and of circles of its files.
+"""Tests of the order and the size of the shim's folders, and of circles of its files.
 
 Calls and includes go to no higher folder. The calls are those of the objects' symbol tables.
 """
@@ -22,6 +22,7 @@ FOLDERS = [
     *("memory/account", "memory/transfers", "memory/freed", "memory/swap/host", "memory/swap", "memory"),
     *("gate", "coordinator", "agent", "hooks", "wrappers"),
 ]
+MAX_FILES = 12  # in a folder, without the header that bears the folder's name
 
 Calls = Mapping[str, Mapping[str, Iterable[str]]]  # by calling file and called file: symbols
 
@@ -107,6 +108,19 @@ def includes(path: Path) -> list[str]:
 
 def test_every_folder_has_its_place() -> None:
     assert {str(path.parent.relative_to(SHIM)) for path in SHIM.rglob("*.[ch]")} == set(FOLDERS)
+
+
+def test_the_main_header_of_the_base_lists_the_folders() -> None:
+    text = (SHIM / "base" / "base.h").read_text().replace("\n *", "")
+    listed = re.search(r"Folders, from the lowest: ([^.]*)\.", text)
+    assert listed and listed[1].split(", ") == FOLDERS
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_has_few_files(folder: str) -> None:
+    path = SHIM / folder
+    files = [file for file in path.iterdir() if file.is_file() and file.name != f"{path.name}.h"]
+    assert len(files) <= MAX_FILES
 
 
 def test_calls_go_to_the_same_or_a_lower_folder() -> None:
