@@ -10,10 +10,31 @@
  * thread of a Python program runs Python's signal handlers while it waits (gate/python.c); a helper thread tries the
  * interpreter lock for it. The child of a fork starts from the uninitialised state (agent/start.c).
  *
- * Locks nest in this order: start_lock, the lock `freeing` of deferred_free.c, residency_lock, the locks of captures.c,
- * streams.c, throttle.c, function_times.c and the ledger's shards, account_lock, the locks of threads.c and
- * owned_fds.c. A thread holds none of them at the gate or in a driver call that may wait for the device. Exceptions
- * are the recording of an event, and `freeing` and residency_lock while memory is freed or moves. */
+ * Locks, in the order in which a thread takes them: a thread that holds a lock waits for a lower line only.
+ * tests/native/test_lock_order.py checks that.
+ *
+ * - start_lock      agent/start.c
+ * - freeing         memory/freed/deferred_free.c
+ * - residency_lock  memory/transfers/transfer_streams.c
+ * - lock            memory/mode_unified.c (one for each of two lists)
+ * - queries         driver/captures.c
+ * - lock            gate/streams.c
+ * - lock            gate/throttle.c
+ * - lock            gate/function_times.c
+ * - lock            gate/threads.c
+ * - lock            memory/graph_memory.c
+ * - lock            memory/swap/host/parallel_copy.c
+ * - lock            memory/freed/deferred_free.c
+ * - lock            memory/account/ledger.c (one for each shard)
+ * - lock            memory/account/pool_figures.c
+ * - account_lock    memory/account/account.c
+ * - lock            memory/account/refusal.c
+ * - lock            driver/unhooked.c
+ * - lock            gate/sigint.c (a spin lock)
+ * - lock            base/owned_fds.c
+ *
+ * A thread holds none of them at the gate or in a driver call that may wait for the device. Exceptions are the
+ * recording of an event, and `freeing` and residency_lock while memory is freed or moves. */
 #ifndef GPUSHARE_BASE_H
 #define GPUSHARE_BASE_H
 

@@ -227,7 +227,12 @@ static bool has_work(void) {
 }
 
 void gate_start(void) {
-    static const struct gate_functions functions = {begin_shortage, shortage_is_interrupted, wait_for_turn,
-                                                    any_thread_in_gate, has_work};
+    static const struct gate_functions functions = {
+        .begin_wait = begin_shortage,
+        .is_interrupted = shortage_is_interrupted,
+        .wait_for_turn = wait_for_turn,
+        .has_threads = any_thread_in_gate,
+        .has_work = has_work,
+    };
     memory_set_gate(&functions);
 }

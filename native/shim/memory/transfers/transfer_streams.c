@@ -6,7 +6,7 @@
 
 #define SPARE_FRACTION 32 /* this part of a device stays free for the running client while other clients prefetch */
 
-pthread_mutex_t residency_lock = PTHREAD_MUTEX_INITIALIZER; /* nests in start_lock only */
+pthread_mutex_t residency_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
     struct transfer_stream *streams;
