@@ -54,6 +54,17 @@ def test_broken_links_are_found() -> None:
     assert list(broken(ROOT / "README.md", text)) == ["no.md", "#no", "SECURITY.md#no", "no.png"]
 
 
+def test_audited_actions_are_documented() -> None:
+    """Each action that the coordinator records is in the list of the page on hosts with many users."""
+    sources = (ROOT / "jupyter_gpushare" / "coordinator").rglob("*.py")
+    calls = [node for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    records = [call for call in calls if ast.unparse(call.func).endswith("_audit.record")]
+    literals = {node.value for call in records for node in ast.walk(call.args[1]) if isinstance(node, ast.Constant)}
+    (line,) = re.findall(r"^`what` is (.*)$", (DOCS / "how-to" / "multiuser.md").read_text(), re.M)
+    assert {"quota", "suspend", "stop"} <= literals
+    assert literals <= set(re.findall(r"[a-z]+", line))
+
+
 def test_sources_name_documents_that_exist() -> None:
     files = [*MARKDOWN, ROOT / "Makefile", *(path for folder in SOURCES for path in (ROOT / folder).rglob("*.*"))]
     sources = {".py", ".pyi", ".c", ".h", ".ts", ".tsx", ".mjs", ".md", ".yaml", ".service", ""}
