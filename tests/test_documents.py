@@ -1,9 +1,10 @@
-"""Tests of the documents: links, paths that sources name, code blocks, and generated pages."""
+"""Tests of the documents: links, names of files and folders, code blocks, and generated pages."""
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import runpy
 import textwrap
@@ -15,11 +16,21 @@ import pytest
 import yaml
 from IPython.core.inputtransformer2 import TransformerManager
 
+from .native.test_layering import FOLDERS as SHIM_FOLDERS
 from .support.markdown_blocks import DOCS, ROOT
 
 MARKDOWN = [*sorted(ROOT.glob("*.md")), *(path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts)]
 DOCUMENTS = [*MARKDOWN, *(ROOT / "binder").glob("*.ipynb")]
 SOURCES = {"jupyter_gpushare", "native", "labextension/src", "labextension/ui-tests", "tests"}
+FILE = re.compile(r"[\w*-][\w./*-]*\.(?:py|c|h|def|cu|ptx|ts|tsx|mjs|css|md|yaml|yml|toml|json|ipynb|conf|service)")
+FOLDER = re.compile(r"[\w*-][\w./*-]*/")
+WITHOUT_SOURCES = {".git", ".venv", "node_modules", "lib", "build", "dist", "_build", "__pycache__"}
+# Files and folders that users and programs make.
+MADE = {
+    *("train.py", "train.ipynb", "explore.ipynb", "jupyter_server_config.py", "jupyter_gpushare_config.py"),
+    *("build/gpu/report.json", "dist/", "ui-tests/artifacts/", "jupyter_gpushare/native/page.h"),
+}
+PARTS = ["jupyter_gpushare", "jupyter_gpushare/core", "jupyter_gpushare/coordinator", "native"]
 BLOCK = re.compile(r"^ *```(?P<language>\w+)\n(?P<text>.*?)^ *```$", re.S | re.M)
 GENERATED = runpy.run_path(str(DOCS / "generate.py"))["PAGES"]
 
@@ -72,6 +83,48 @@ def test_sources_name_documents_that_exist() -> None:
         if file.suffix in sources and file.is_file():
             named = re.findall(r"\bdocs/[\w/-]+\.(?:md|png|svg|py)\b", file.read_text())
             assert [path for path in named if not (ROOT / path).exists()] == [], file
+
+
+def source_paths() -> str:
+    """Return a line for each file and folder of the sources: "/", its path and, for a folder, "/"."""
+    lines = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in WITHOUT_SOURCES]
+        above = "/" + (name_of(Path(folder)) + "/" if folder != str(ROOT) else "")
+        lines += [above, *(above + name for name in files)]
+    return "\n".join(lines)
+
+
+def missing(text: str, paths: str) -> list[str]:
+    """Return the names of files and folders in backquotes of which `paths` has none; `*` stands for any characters.
+
+    A name may lack the folders above it.
+    """
+    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.S | re.M)
+    words = [word.strip("(),;:") for code in re.findall(r"`([^`\n]+)`", prose) for word in code.split()]
+    names = [word for word in words if (FILE.fullmatch(word) or FOLDER.fullmatch(word)) and word not in MADE]
+    patterns = {name: re.escape(name).replace(r"\*", "[^/\n]*") for name in names}
+    return [name for name, pattern in patterns.items() if not re.search(f"/{pattern}$", paths, re.M)]
+
+
+def test_documents_name_files_that_exist() -> None:
+    paths = source_paths()
+    found = {name_of(document): missing(document.read_text(), paths) for document in MARKDOWN}
+    assert {document: names for document, names in found.items() if names} == {}
+
+
+def test_names_of_missing_files_are_found() -> None:
+    text = "`core/scheduler.py` (`base/page.h`, `page.*`), `no.py`, `handlers/`, `core/no/`, `a.b`, `/x.py`\n"
+    text += "```\n`no.c`\n```\n"
+    assert missing(text, source_paths()) == ["no.py", "core/no/"]
+
+
+def test_the_design_names_every_folder() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", (DOCS / "explanation" / "design.md").read_text(), re.M)
+    named = {name for row in rows for name in re.findall(r"`([^`]+/)`", row)}
+    sources = [path for part in PARTS for kind in ("*/*.py", "*/*.c", "*/*.md") for path in (ROOT / part).glob(kind)]
+    paths = sorted({name_of(path.parent) for path in sources} | {f"native/shim/{folder}" for folder in SHIM_FOLDERS})
+    assert [path for path in paths if not any(f"/{path}/".endswith(f"/{name}") for name in named)] == []
 
 
 class Block(NamedTuple):
