@@ -54,7 +54,7 @@ static void open_to_all(int file) {
 }
 
 static int open_lock(const char *path) {
-    /* First without O_CREAT: in a sticky folder the kernel may forbid O_CREAT on another user's file. */
+    /* First without O_CREAT: in a sticky folder Linux may forbid O_CREAT on another user's file. */
     int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0 && errno == EACCES)
         file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -40,7 +40,7 @@ static void leave(int file, uint64_t turn) {
     flock(file, LOCK_UN);
 }
 
-/* Where the kernel refuses OFD locks, a process has the device alone and no sibling joins it. */
+/* Where the Linux kernel refuses OFD locks, a process has the device alone and no sibling joins it. */
 static bool has_no_record_locks(int error) {
     return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK;
 }

@@ -1,8 +1,8 @@
 /* The turn lock of a device: a file that admits one turn at a time.
  *
  * Membership of turn `n` is a read lock on byte `n` of the file (an OFD lock, n >= GPUSHARE_FIRST_TURN) and a shared
- * `flock`. Each process opens the file itself; the kernel releases both locks when the process ends, however it ends.
- * No call here blocks.
+ * `flock`. Each process opens the file itself; the Linux kernel releases both locks when the process ends, however it
+ * ends. No call here blocks.
  *
  * Why two turns are never in at the same time: each process checks for the bytes of other turns after it has locked
  * its own byte. Of two processes that are in, the one that checked later found the other's byte, so both bytes are

@@ -61,7 +61,7 @@ static int install(const struct sigaction *action) {
     struct sigaction wrapped = *action;
     if (!is_handler(action))
         return real_sigaction(SIGINT, action, NULL);
-    /* otherwise the program puts back what the kernel returned: the shim's handler stays over the same handler */
+    /* otherwise the program puts back what Linux returned: the shim's handler stays over the same handler */
     if (!is_ours(action)) {
         int other = 1 - atomic_load(&interrupts.in_use);
         interrupts.saved[other] = *action;
