@@ -189,8 +189,9 @@ def test_stream_ordered_memory_of_another_thread_leaves_a_global_capture_valid(
 
 
 @pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+@pytest.mark.parametrize(("mode", "relaxed"), [(GLOBAL, True), (THREAD_LOCAL, False)], ids=["global", "thread-local"])
 def test_a_release_in_mode_swap_leaves_captures_valid(
-    machine: NativeHost, coordinator: ScriptedCoordinator, flags: int
+    machine: NativeHost, coordinator: ScriptedCoordinator, flags: int, mode: int, relaxed: bool
 ) -> None:
     """The release waits for work that may use the memory."""
     client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
@@ -198,11 +199,29 @@ def test_a_release_in_mode_swap_leaves_captures_valid(
     client.run(SETUP + TOOLS)
     client.run(f"one = cuda.stream({flags}); memory = cuda.alloc(3 << 20)[1]")
     assert client.run("cuda.launch('work_f32', memory, 16, 100_000_000, 0, stream=two)") == 0
-    assert client.run(CAPTURE.format(GLOBAL)) == 0
-    assert client.run("in_other_thread(lambda: cuda.free(memory), relaxed=True)") == 0
+    assert client.run(CAPTURE.format(mode)) == 0
+    assert client.run(f"in_other_thread(lambda: cuda.free(memory), relaxed={relaxed})") == 0
     assert machine.executions_are_over(1)
     assert client.run(END) == 0
     assert process.page.report.allocated == 0
+
+
+@pytest.mark.parametrize("is_evicted", [False, True])
+def test_a_release_in_mode_swap_outside_of_a_turn_leaves_captures_valid(
+    machine: NativeHost, coordinator: ScriptedCoordinator, is_evicted: bool
+) -> None:
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
+    client.begin(process, 1)
+    client.run(SETUP + TOOLS)
+    client.run("memory = [cuda.alloc(3 << 20)[1] for _ in range(3)]")
+    assert client.run(CAPTURE.format(THREAD_LOCAL)) == 0
+    process.page.control.resident_target = 0 if is_evicted else 9 * MIB
+    process.drain(1)
+    wait_until(lambda: process.page.report.resident == (0 if is_evicted else 9 * MIB))
+    assert client.run("in_other_thread(lambda: cuda.free(memory.pop()))") == 0
+    assert client.run("cuda.cuThreadExchangeStreamCaptureMode(byref(c_int(2))), cuda.free(memory.pop())") == [0, 0]
+    assert client.run(END) == 0
+    assert process.page.report.allocated == 3 * MIB
 
 
 def test_a_release_in_mode_swap_spares_work_that_no_query_may_name(
