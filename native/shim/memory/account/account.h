@@ -75,7 +75,7 @@ void ledger_after_fork(void);
 
 /* Log that so many bytes were refused, with the reason. */
 __attribute__((format(printf, 2, 3))) void refusal_log(uint64_t bytes, const char *format, ...);
-void refusal_recovered(uint64_t bytes); /* so many bytes were allocated */
+void refusal_recovered(uint64_t bytes); /* so many bytes were allocated: half of a refused size is enough */
 void refusal_poll(uint64_t now);        /* agent: at least once in a while */
 void refusal_after_fork(void);
 

@@ -1,60 +1,64 @@
-/* The log of refused memory. A program may go on without an error: caching allocators free their caches and try
- * again. So a refusal is an error only when the program is refused the same size again, asks for no more, or ends. */
+/* The log of refused memory. A program may go on without an error: the allocators of frameworks free their caches and try
+ * again up to three times, try smaller sizes, or try for ten seconds. All refusals with short pauses are one series, of
+ * which the log has one line. The series is an error when the program tries no more, or has tried for long. */
 #include "memory/account/account.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define RECOVERY_NS (3000 * NS_PER_MS) /* a program that tries again does so within this time */
+#define MAX_PAUSE_NS (3000 * NS_PER_MS)   /* between two refusals of a series */
+#define MAX_SERIES_NS (15000 * NS_PER_MS) /* from the first refusal of a series to its error */
 
 static struct {
     pthread_mutex_t lock;
-    _Atomic uint64_t bytes; /* 0: nothing is refused */
-    uint64_t at;            /* the time of the first refusal of this size */
+    _Atomic uint64_t bytes; /* of the last refusal; 0: the program has recovered */
+    uint64_t began, last;   /* the times of the first and the last refusal */
     bool is_reported;
-    char text[800];
-} last = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    char text[800]; /* of the last refusal */
+} series = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void refusal_log(uint64_t bytes, const char *format, ...) {
-    char text[sizeof last.text];
+    char text[sizeof series.text];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    pthread_mutex_lock(&last.lock);
-    bool is_second = atomic_load(&last.bytes) == bytes, is_error = is_second && !last.is_reported;
-    if (!is_second) {
-        last.at = now_ns();
-        last.is_reported = false;
+    pthread_mutex_lock(&series.lock);
+    uint64_t now = now_ns();
+    bool is_first = !atomic_load(&series.bytes) || now > series.last + MAX_PAUSE_NS;
+    if (is_first) {
+        series.began = now;
+        series.is_reported = false;
     }
-    last.is_reported = last.is_reported || is_error;
-    strcpy(last.text, text);
-    atomic_store(&last.bytes, bytes);
-    pthread_mutex_unlock(&last.lock);
-    log_message(is_error ? LOG_ERROR : LOG_INFO, "%s", text);
+    series.last = now;
+    strcpy(series.text, text);
+    atomic_store(&series.bytes, bytes);
+    pthread_mutex_unlock(&series.lock);
+    log_message(is_first ? LOG_INFO : LOG_DEBUG, "%s", text);
 }
 
 void refusal_recovered(uint64_t bytes) {
-    uint64_t refused = atomic_load_explicit(&last.bytes, memory_order_relaxed);
-    if (refused && bytes >= refused)
-        atomic_compare_exchange_strong(&last.bytes, &refused, 0);
+    uint64_t refused = atomic_load_explicit(&series.bytes, memory_order_relaxed);
+    if (refused && bytes >= refused / 2)
+        atomic_compare_exchange_strong(&series.bytes, &refused, 0);
 }
 
-static void report(uint64_t before) {
-    char text[sizeof last.text];
-    pthread_mutex_lock(&last.lock);
-    bool is_due = atomic_load(&last.bytes) && !last.is_reported && last.at <= before;
-    last.is_reported = last.is_reported || is_due;
-    strcpy(text, last.text);
-    pthread_mutex_unlock(&last.lock);
+static void report(uint64_t now) {
+    char text[sizeof series.text];
+    pthread_mutex_lock(&series.lock);
+    bool is_due = atomic_load(&series.bytes) && !series.is_reported &&
+                  (now > series.last + MAX_PAUSE_NS || now > series.began + MAX_SERIES_NS);
+    series.is_reported = series.is_reported || is_due;
+    strcpy(text, series.text);
+    pthread_mutex_unlock(&series.lock);
     if (is_due)
         log_message(LOG_ERROR, "%s", text);
 }
 
 void refusal_poll(uint64_t now) {
-    if (atomic_load_explicit(&last.bytes, memory_order_relaxed) && now > RECOVERY_NS)
-        report(now - RECOVERY_NS);
+    if (atomic_load_explicit(&series.bytes, memory_order_relaxed))
+        report(now);
 }
 
 __attribute__((destructor)) static void report_at_end(void) {
@@ -62,6 +66,6 @@ __attribute__((destructor)) static void report_at_end(void) {
 }
 
 void refusal_after_fork(void) {
-    pthread_mutex_init(&last.lock, NULL);
-    atomic_store(&last.bytes, 0);
+    pthread_mutex_init(&series.lock, NULL);
+    atomic_store(&series.bytes, 0);
 }
