@@ -28,7 +28,7 @@ COMMANDS = {
     "demo": ("..demo", "share one device among three notebooks, with a report"),
     "simulate": (".simulate", "compare policies in virtual time"),
     "record": (".record", "record a coordinator's clients in a trace for 'simulate'"),
-    "bench": ("..bench", "measure gate, handoff and start"),
+    "bench": ("..bench", "measure the costs and effects of sharing"),
 }
 
 
