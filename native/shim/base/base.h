@@ -24,7 +24,7 @@
  * - lock            gate/threads.c
  * - lock            memory/graph_memory.c
  * - lock            memory/swap/host/parallel_copy.c
- * - lock            memory/freed/deferred_free.c
+ * - lock            memory/freed/freed_list.c
  * - lock            memory/account/ledger.c (one for each shard)
  * - lock            memory/account/pool_figures.c
  * - account_lock    memory/account/account.c

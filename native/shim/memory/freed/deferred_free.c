@@ -1,69 +1,21 @@
-/* Memory that the program has freed in a stream: cuMemFreeAsync of memory that does not come from the driver's pool.
+/* Frees in a stream: cuMemFreeAsync of memory that does not come from the driver's pool.
  *
  * An event marks the place of the free in the stream. Memory of a pool stays allocated up to the release threshold of the
- * pool, as in the driver. A later allocation from the pool takes such memory: at once in the same stream, and in another
- * stream after the event. All freed memory is released before other memory of the program is evicted, and before an
- * allocation is refused.
+ * pool, as in the driver, and serves later allocations (reuse.c). All freed memory is released before other memory of the
+ * program is evicted, and before an allocation is refused.
  *
  * A free without an event waits for the end of the turn, because a capture has kept cuMemFree from waiting. */
 #include "memory/freed/freed.h"
+#include "memory/freed/freed_list.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#define BUCKETS 256           /* four for each power of two */
-#define MAX_QUERIES 8         /* of events for one allocation */
-#define MAX_EXCESS_FRACTION 8 /* memory that is larger by at most an eighth serves an allocation */
 #define MIN_KEPT_NS (10 * NS_PER_MS)
 #define FREE_POLL_NS (10 * NS_PER_MS) /* between the agent's polls */
 
-struct release {
-    struct entry entry;
-    CUcontext context; /* of the event */
-    CUevent event;     /* NULL: none */
-    CUstream stream;   /* orders the free; NULL: it has ended, or is the default stream of one thread */
-    uint64_t began;
-    struct release *next;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t freeing = PTHREAD_MUTEX_INITIALIZER; /* held while releases are chosen and freed */
-static struct release *waiting[BUCKETS];
-static struct release *spares;          /* without an entry, for their events */
-static _Atomic uint32_t count;          /* in `waiting`, or taken from there and not freed yet */
-static _Atomic bool poll_requested;     /* since the agent's last poll */
-static uint64_t surplus[MAX_POOLS + 1]; /* under `freeing`: by pool number, bytes to be freed */
-
-bool deferred_any(void) {
-    return atomic_load_explicit(&count, memory_order_relaxed) != 0;
-}
-
-/* The width of a bucket is at least an eighth of its sizes. */
-static unsigned bucket_of(uint64_t bytes) {
-    unsigned log = 63 - (unsigned)__builtin_clzll(bytes | 4);
-    return log * 4 + ((bytes >> (log - 2)) & 3);
-}
-
-static void spare(struct release *release) {
-    pthread_mutex_lock(&lock);
-    release->next = spares;
-    spares = release;
-    pthread_mutex_unlock(&lock);
-}
-
-/* Return a release with an event of the context, where one is to hand. */
-static struct release *new_release(CUcontext context) {
-    pthread_mutex_lock(&lock);
-    struct release **link = &spares, *found;
-    while (*link && (*link)->context != context)
-        link = &(*link)->next;
-    if ((found = *link))
-        *link = found->next;
-    pthread_mutex_unlock(&lock);
-    if (!found && (found = calloc(1, sizeof *found)))
-        found->context = context;
-    return found;
-}
+static _Atomic bool poll_requested;                         /* since the agent's last poll */
+static uint64_t surplus[MAX_POOLS + 1];                     /* under `freeing`: by pool number, bytes to be freed */
 
 static void destroy(struct release *release) {
     if (release->event)
@@ -85,7 +37,6 @@ static void free_now(struct release *release) {
     destroy(release);
     if (pushed)
         REAL(cuCtxPopCurrent_v2)(&left);
-    atomic_fetch_sub(&count, 1);
 }
 
 /* The context of the stream may be a green context that is current in another thread. */
@@ -107,10 +58,6 @@ static CUresult record_event(struct release *release, CUstream stream) {
     return result;
 }
 
-static CUstream ordering_stream(CUstream stream) {
-    return stream == DEFAULT ? CU_STREAM_LEGACY : stream == CU_STREAM_PER_THREAD ? NULL : stream;
-}
-
 /* The agent polls while freed memory is to be released, because the program may not call the shim again. */
 void deferred_request_poll(void) {
     if (deferred_any() && !atomic_exchange(&poll_requested, true))
@@ -118,14 +65,9 @@ void deferred_request_poll(void) {
 }
 
 static void add(struct release *release) {
-    struct release **bucket = &waiting[bucket_of(release->entry.bytes)];
     bool over = pool_figures_keep(release->entry.pool, release->entry.bytes);
     release->began = now_ns();
-    atomic_fetch_add(&count, 1);
-    pthread_mutex_lock(&lock);
-    release->next = *bucket;
-    *bucket = release;
-    pthread_mutex_unlock(&lock);
+    freed_list_add(release);
     if (over)
         deferred_request_poll();
 }
@@ -141,7 +83,7 @@ static void add_after_turn(struct release *release) {
 
 CUresult deferred_add(const struct entry *entry, CUstream stream) {
     RELAXED_MODE;
-    struct release *release = new_release(context_of(stream));
+    struct release *release = freed_list_new(context_of(stream));
     if (!release)
         return CUDA_ERROR_OUT_OF_MEMORY;
     release->entry = *entry;
@@ -161,7 +103,6 @@ CUresult deferred_add(const struct entry *entry, CUstream stream) {
         destroy(release);
         return result;
     }
-    atomic_fetch_add(&count, 1);
     pool_figures_keep(entry->pool, entry->bytes);
     free_now(release);
     return CUDA_SUCCESS;
@@ -180,97 +121,12 @@ static bool has_completed(const struct release *release) {
     return release->event ? REAL(cuEventQuery)(release->event) != CUDA_ERROR_NOT_READY : !is_running();
 }
 
-/* --- reuse ------------------------------------------------------------------------------------------------------------ */
-
-struct demand {
-    uint64_t bytes;
-    CUcontext context, current; /* of the memory, and of default streams */
-    CUstream stream;
-    uint16_t pool;
-    int queries;
-};
-
-/* Memory whose pages are on the host is slower than new memory. */
-static bool serves(const struct release *release, struct demand *demand) {
-    const struct entry *entry = &release->entry;
-    if (entry->pool != demand->pool || entry->context != demand->context || !release->event ||
-        entry->bytes < demand->bytes || entry->bytes - demand->bytes > demand->bytes / MAX_EXCESS_FRACTION ||
-        (entry->kind == MEMORY_REDIRECTED && entry->references == ENTRY_EVICTED))
-        return false;
-    bool is_default = release->stream == CU_STREAM_LEGACY;
-    if (release->stream && release->stream == demand->stream && (!is_default || release->context == demand->current))
-        return true;
-    return demand->queries++ < MAX_QUERIES && REAL(cuEventQuery)(release->event) == CUDA_SUCCESS;
-}
-
-static struct release *take_from(struct release **link, struct demand *demand) {
-    for (; *link && demand->queries < MAX_QUERIES; link = &(*link)->next)
-        if (serves(*link, demand)) {
-            struct release *found = *link;
-            *link = found->next;
-            return found;
-        }
-    return NULL;
-}
-
-bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUcontext context, CUstream stream, struct entry *entry) {
-    struct demand demand = {
-        .bytes = bytes, .context = context, .pool = pool_figures_number(pool), .stream = ordering_stream(stream)};
-    if (!demand.pool || !deferred_any())
-        return false;
-    REAL(cuCtxGetCurrent)(&demand.current);
-    unsigned first = bucket_of(bytes), last = bucket_of(bytes + bytes / MAX_EXCESS_FRACTION);
-    pthread_mutex_lock(&lock);
-    struct release *found = take_from(&waiting[first], &demand);
-    if (!found && last != first)
-        found = take_from(&waiting[last], &demand);
-    pthread_mutex_unlock(&lock);
-    if (!found)
-        return false;
-    *entry = found->entry;
-    pool_figures_reuse(entry->pool, entry->bytes);
-    atomic_fetch_sub(&count, 1);
-    spare(found);
-    return true;
-}
-
-/* The driver may give the address of a destroyed stream to the next one. */
-void deferred_stream_ends(CUstream stream) {
-    if (!deferred_any())
-        return;
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < BUCKETS; i++)
-        for (struct release *release = waiting[i]; release; release = release->next)
-            if (release->stream == stream)
-                release->stream = NULL;
-    pthread_mutex_unlock(&lock);
-}
-
-/* --- freeing ---------------------------------------------------------------------------------------------------------- */
-
-static struct release *take(bool (*chosen)(struct release *release, void *data), void *data) {
-    struct release *taken = NULL;
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < BUCKETS; i++)
-        for (struct release **link = &waiting[i]; *link;) {
-            struct release *release = *link;
-            if (!chosen(release, data)) {
-                link = &release->next;
-                continue;
-            }
-            *link = release->next;
-            release->next = taken;
-            taken = release;
-        }
-    pthread_mutex_unlock(&lock);
-    return taken;
-}
-
 static bool free_all(struct release *taken) {
     bool some = taken != NULL;
     while (taken) {
         struct release *next = taken->next;
         free_now(taken);
+        freed_list_uncount();
         taken = next;
     }
     return some;
@@ -303,7 +159,7 @@ static void free_surplus(struct choice *choice) {
     RELAXED_MODE;
     choice->has_more = the_gate->has_work();
     if (!choice->has_more)
-        free_all(take(is_surplus, choice));
+        free_all(freed_list_take(is_surplus, choice));
 }
 
 uint64_t deferred_poll(uint64_t now) {
@@ -343,7 +199,7 @@ bool deferred_free_some(unsigned max_count) {
     struct choice choice = {.latest = UINT64_MAX, .any_pool = true, .count = max_count};
     RELAXED_MODE;
     pthread_mutex_lock(&freeing);
-    bool some = free_all(take(is_surplus, &choice));
+    bool some = free_all(freed_list_take(is_surplus, &choice));
     pthread_mutex_unlock(&freeing);
     return some;
 }
@@ -360,7 +216,7 @@ static bool may_be_awaited(struct release *release, void *is_idle) {
 bool deferred_drain(void) {
     RELAXED_MODE;
     bool is_idle = !is_running() || !the_gate->has_work();
-    struct release *taken = take(may_be_awaited, &is_idle);
+    struct release *taken = freed_list_take(may_be_awaited, &is_idle);
     for (struct release *release = taken; release; release = release->next)
         if (release->event)
             REAL(cuEventSynchronize)(release->event);
@@ -373,11 +229,11 @@ static bool is_of_context(struct release *release, void *context) {
 
 /* The context has ended, and with it its events and its memory. */
 void deferred_drop_context(CUcontext context, struct entry_sums *ended) {
-    for (struct release *release = take(is_of_context, context); release;) {
+    for (struct release *release = freed_list_take(is_of_context, context); release;) {
         struct release *next = release->next;
         pool_figures_remove_kept(release->entry.pool, release->entry.bytes);
         release->entry.pool = 0;
-        atomic_fetch_sub(&count, 1);
+        freed_list_uncount();
         if (release->entry.context == context) {
             entry_sums_add(ended, &release->entry);
             free(release);
@@ -386,24 +242,11 @@ void deferred_drop_context(CUcontext context, struct entry_sums *ended) {
         }
         release = next;
     }
-    pthread_mutex_lock(&lock);
-    for (struct release **link = &spares; *link;) {
-        struct release *gone = *link;
-        if (gone->context != context) {
-            link = &gone->next;
-            continue;
-        }
-        *link = gone->next;
-        free(gone);
-    }
-    pthread_mutex_unlock(&lock);
+    freed_list_drop_spares(context);
 }
 
 void deferred_after_fork(void) {
-    pthread_mutex_init(&lock, NULL);
     pthread_mutex_init(&freeing, NULL);
-    memset(waiting, 0, sizeof waiting); /* left to the parent's heap image */
-    spares = NULL;
-    atomic_store(&count, 0);
+    freed_list_after_fork();
     atomic_store(&poll_requested, false);
 }

@@ -9,24 +9,30 @@
 
 /* --- reservation.c, release.c --- */
 
-bool reserve_memory(uint64_t bytes, bool unmovable); /* free what deferred_free.c keeps, if necessary, and reserve */
+bool reserve_memory(uint64_t bytes, bool unmovable); /* release freed memory, if necessary, and reserve */
 CUresult memory_release(const struct entry *entry);
 void memory_unaccount(const struct entry *entry); /* it is no longer allocated */
 
-/* --- deferred_free.c: frees that wait for the earlier work of their stream, and reuse of the memory --- */
+/* --- freed_list.c: memory that is neither released nor reused yet --- */
+
+bool deferred_any(void);
+void deferred_stream_ends(CUstream stream);
+
+/* --- reuse.c --- */
+
+/* Take freed memory of the pool and the context for an allocation in the stream. False: there is none. */
+bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUcontext context, CUstream stream, struct entry *entry);
+
+/* --- deferred_free.c: frees that wait for the earlier work of their stream --- */
 
 CUresult deferred_add(const struct entry *entry, CUstream stream);
 CUresult deferred_add_after_turn(const struct entry *entry); /* free it when the process is in no turn */
-/* Take freed memory of the pool and the context for an allocation in the stream. False: there is none. */
-bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUcontext context, CUstream stream, struct entry *entry);
-void deferred_stream_ends(CUstream stream);
-void deferred_request_poll(void);     /* a threshold has changed */
+void deferred_request_poll(void);                            /* a threshold has changed */
 uint64_t deferred_poll(uint64_t now); /* agent: free completed memory above the thresholds; the next call's time */
 void deferred_free_completed(void);   /* likewise, at once */
 bool deferred_free_some(unsigned max_count);          /* of all completed memory; false: there was none */
 void deferred_trim(CUmemoryPool pool, uint64_t keep); /* free completed memory of the pool above `keep` bytes */
 bool deferred_drain(void); /* wait for all that has an event, and free what may be freed; false: nothing */
-bool deferred_any(void);
 void deferred_drop_context(CUcontext context, struct entry_sums *ended); /* as ledger_drop_context */
 void deferred_after_fork(void);
 
