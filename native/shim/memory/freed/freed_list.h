@@ -26,7 +26,8 @@ freed_list_new(CUcontext context);              /* with an event of the context,
 void freed_list_spare(struct release *release); /* keep it for its event, without its memory */
 void freed_list_drop_spares(CUcontext context); /* the context has ended, and with it the events */
 void freed_list_add(struct release *release);
-/* Take all chosen releases. Each counts for deferred_any until freed_list_uncount. `chosen` runs under the lock. */
+/* Take all chosen releases. A taken release counts for deferred_any until freed_list_uncount. `chosen` runs under the
+ * lock. */
 struct release *freed_list_take(bool (*chosen)(struct release *release, void *data), void *data);
 /* Likewise one release, of those with about min_bytes to max_bytes. */
 struct release *freed_list_take_one(uint64_t min_bytes, uint64_t max_bytes,

@@ -1,5 +1,5 @@
-/* Reuse of freed memory: an allocation from a pool takes memory that the program has freed to that pool, at once in the
- * same stream, and in another stream after the event of the free. */
+/* Reuse of freed memory. An allocation from a pool takes memory that the program has freed to that pool. In the same
+ * stream the allocation takes such memory at once, and in another stream after the event of the free. */
 #include "memory/freed/freed.h"
 #include "memory/freed/freed_list.h"
 
