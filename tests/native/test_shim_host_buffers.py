@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import NativeHost, StartedClient
+from ..support import sanitizers
+from ..support.compile_cache import cached
+from .conftest import HERE, NativeHost, StartedClient, built_shim
 from .fake_coordinator import ScriptedCoordinator, wait_until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS
 
 SIZES = (64, 20, 3)
 ALL = sum(SIZES) + 1  # MiB; blocks have even sizes
+PART = 256 * MIB  # PART_BYTES of host_buffer.c
 
 
 class SwapClient:
@@ -70,18 +73,58 @@ def test_no_host_memory_is_kept_under_a_limit_of_host_memory(client: SwapClient)
     client.evict()
     assert client.on_host == ALL
     client.restore()
-    assert client.on_host == 0
+    wait_until(lambda: client.on_host == 0)
+    client.evict()
+    assert client.on_host == ALL
+    client.restore()
 
 
 def test_kept_host_memory_is_at_most_the_memory_of_the_program(client: SwapClient) -> None:
     client.evict()
     client.restore()
     assert client.program.run("cuda.free(arrays.pop(0)[0])") == 0
-    assert client.on_host <= ALL - 64
+    wait_until(lambda: client.on_host <= ALL - 64)
     client.allocate(50, 10)
     client.evict()
     assert client.on_host == ALL - 64 + 60
     client.restore()
+
+
+@pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer has a munmap of its own")
+@pytest.mark.parametrize("sizes", [(300, 80), (64,) * 5 + (40, 20)], ids=["large blocks", "small blocks"])
+def test_the_agent_gives_host_memory_back_in_parts(
+    machine: NativeHost, coordinator: ScriptedCoordinator, sizes: tuple[int, ...]
+) -> None:
+    """No call of the program gives memory back, or waits for the lock while more than a part is given back."""
+    source = HERE / "held_munmap.c"
+    library = cached("held_munmap.so", [source], lambda out: [["cc", "-shared", "-fPIC", "-o", str(out), str(source)]])
+    program, process = machine.new_client(
+        coordinator,
+        GPUSHARE_MEMORY_MODE="swap",
+        GPUSHARE_PINNED="0",
+        LD_PRELOAD=f"{built_shim()} {library}",
+    )
+    program.run(TOOLS)
+    program.run(f"held = ctypes.CDLL({str(library)!r}); value = lambda name: c_uint64.in_dll(held, name)")
+    program.run("made = lambda size: map_at(reserve(size), size, create(size)[1])")
+    process.page.control.evicted_limit = 1000 * MIB
+    program.begin(process, 1)
+    assert program.run(f"[made(size << 20) for size in {sizes}]") == [0] * len(sizes)
+    process.page.control.resident_target = 0
+    process.drain(1)
+    wait_until(lambda: process.page.report.resident == 0)
+    whole = process.page.report.host_pageable
+    assert whole == sum(sizes) * MIB == 380 * MIB
+    process.page.control.resident_target = EVERYTHING
+    program.run("value('unmapped_by_agent').value = value('unmapped_by_program').value = 0")
+    program.run(f"value('hold_after').value = {PART}")
+    process.open(2)
+    assert program.run("cuda.spin()") == 0
+    wait_until(lambda: program.run("value('is_holding').value & 1"))
+    assert process.page.report.host_pageable == whole - PART
+    program.run("value('hold_after').value = 0")
+    wait_until(lambda: process.page.report.host_pageable == 0)
+    assert program.run("value('unmapped_by_program').value, value('unmapped_by_agent').value") == [0, whole]
 
 
 def test_threads_that_copy_end_without_work(client: SwapClient) -> None:

@@ -312,7 +312,7 @@ static uint64_t poll_all(void) {
     if (is_open(word))
         next = min_u64(next, busy_time_sample(now));
     refusal_poll(now);
-    host_buffers_poll(now);
+    next = min_u64(next, host_buffers_poll(now));
     return min_u64(next, deferred_poll(now));
 }
 

@@ -19,13 +19,13 @@ struct host_buffer {
 
 struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context); /* current; NULL: there is no host memory */
 void host_buffer_free(struct host_buffer *host);
-void host_buffers_bound(uint64_t max_bytes); /* discard kept buffers above it */
+void host_buffers_bound(uint64_t max_bytes); /* give kept buffers above it back */
 struct host_buffer *
 host_buffer_alloc_staging(uint64_t bytes); /* outside of the budget; ordinary memory if it cannot be pinned */
 void host_buffer_pin(struct host_buffer *stage, CUcontext context);
 void host_buffers_drop_context(CUcontext context); /* pinned buffers that no block uses */
 void host_buffer_unpinned(struct host_buffer *buffer);
-void host_buffers_poll(uint64_t now); /* agent: at least once in a while; gives unused host memory back */
+uint64_t host_buffers_poll(uint64_t now); /* agent: give unused host memory back; returns the time of the next call */
 void host_buffers_after_fork(void);
 
 /* --- parallel_copy.c --- */

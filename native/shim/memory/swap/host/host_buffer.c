@@ -2,7 +2,10 @@
  * eviction. Ordinary buffers are kept for a minute, if no cgroup limits the host memory, because new pages are slow.
  *
  * A buffer is the process's own memory, registered with the driver for pinning. If the context ends in which the buffer
- * was registered, copies become slower, but the contents are not lost. */
+ * was registered, copies become slower, but the contents are not lost.
+ *
+ * The agent gives ordinary memory back to the host, in parts, because a gigabyte can take a tenth of a second, and calls
+ * of the program wait for the lock. */
 #include "memory/swap/host/host.h"
 #include "memory/transfers/transfers.h"
 
@@ -11,11 +14,15 @@
 #include <sys/mman.h>
 
 #define KEPT_NS (60000 * NS_PER_MS)
+#define PART_BYTES (256ull << 20) /* given back under one hold of the lock */
+#define RETRY_NS (10 * NS_PER_MS) /* while another thread holds the lock */
 
 static struct {
     struct host_buffer *kept;          /* pinned buffers that no block uses at present */
     struct host_buffer *kept_pageable; /* ordinary ones, the latest first */
-    uint64_t pinned, pageable;         /* bytes, with those of kept buffers */
+    struct host_buffer *leaving;       /* ordinary ones that the agent gives back */
+    uint64_t pinned, pageable;         /* bytes, with those of kept and of leaving buffers */
+    uint64_t leaving_bytes;
 } host;
 
 static void publish(void) {
@@ -74,34 +81,67 @@ static bool make_room(uint64_t bytes) {
     return host.pinned + bytes <= budget;
 }
 
-/* Discard ordinary buffers that have been kept since before `began`, at most `max_bytes` of them and one more. */
-static void discard_kept(uint64_t began, uint64_t max_bytes) {
+static void leave(struct host_buffer *buffer) {
+    if (!host.leaving)
+        agent_wake();
+    buffer->next = host.leaving;
+    host.leaving = buffer;
+    host.leaving_bytes += buffer->bytes;
+}
+
+/* Let ordinary buffers leave that have been kept since before `began`, at most `max_bytes` of them and one more. */
+static void retire_kept(uint64_t began, uint64_t max_bytes) {
     uint64_t bytes = 0;
     for (struct host_buffer **link = &host.kept_pageable; *link && bytes < max_bytes;) {
-        struct host_buffer *gone = *link;
-        if (gone->kept_since >= began) {
-            link = &gone->next;
+        struct host_buffer *old = *link;
+        if (old->kept_since >= began) {
+            link = &old->next;
             continue;
         }
-        *link = gone->next;
-        bytes += gone->bytes;
-        host.pageable -= gone->bytes;
-        discard(gone);
+        *link = old->next;
+        bytes += old->bytes;
+        leave(old);
+    }
+}
+
+static void give_back(uint64_t max_bytes) {
+    for (uint64_t left = max_bytes; left && host.leaving;) {
+        struct host_buffer *buffer = host.leaving;
+        uint64_t bytes = min_u64(buffer->bytes, left);
+        left -= bytes;
+        buffer->bytes -= bytes;
+        host.leaving_bytes -= bytes;
+        host.pageable -= bytes;
+        munmap((char *)buffer->address + buffer->bytes, bytes);
+        if (!buffer->bytes) {
+            host.leaving = buffer->next;
+            free(buffer);
+        }
     }
     publish();
 }
 
-void host_buffers_poll(uint64_t now) {
+uint64_t host_buffers_poll(uint64_t now) {
     if (pthread_mutex_trylock(&residency_lock))
-        return;
-    if (host.kept_pageable)
-        discard_kept(now - min_u64(now, KEPT_NS), UINT64_MAX);
+        return now + RETRY_NS;
+    retire_kept(now - min_u64(now, KEPT_NS), UINT64_MAX);
+    if (host.leaving)
+        give_back(PART_BYTES);
+    uint64_t next = host.leaving ? now : NEVER;
     pthread_mutex_unlock(&residency_lock);
+    return next;
 }
 
 void host_buffers_bound(uint64_t max_bytes) {
-    if (host.kept_pageable && host.pageable > max_bytes)
-        discard_kept(UINT64_MAX, host.pageable - max_bytes);
+    uint64_t stays = host.pageable - host.leaving_bytes;
+    if (stays > max_bytes)
+        retire_kept(UINT64_MAX, stays - max_bytes);
+}
+
+static struct host_buffer *take_leaving(uint64_t bytes) {
+    struct host_buffer *found = take_kept(&host.leaving, bytes);
+    host.leaving_bytes -= found ? bytes : 0;
+    return found;
 }
 
 struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context) {
@@ -109,9 +149,12 @@ struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context) {
     bool may_pin = !made && make_room(bytes);
     if (!made && !may_pin)
         made = take_kept(&host.kept_pageable, bytes);
+    if (!made && !may_pin)
+        made = take_leaving(bytes);
     if (made)
         return made;
-    discard_kept(UINT64_MAX, bytes); /* of other sizes, so that the sum does not grow */
+    retire_kept(UINT64_MAX, bytes); /* of other sizes, so that the sum does not grow */
+    give_back(bytes);
     if (!(made = make(bytes)))
         return NULL;
     if (may_pin) {
@@ -134,8 +177,7 @@ void host_buffer_free(struct host_buffer *gone) {
         gone->next = host.kept_pageable;
         host.kept_pageable = gone;
     } else {
-        host.pageable -= gone->bytes;
-        discard(gone);
+        leave(gone);
     }
     publish();
 }
@@ -153,11 +195,9 @@ void host_buffers_drop_context(CUcontext context) {
             continue;
         }
         *link = kept->next;
-        kept->pinned = NULL;
-        host.pinned -= kept->bytes;
-        discard(kept);
+        host_buffer_unpinned(kept);
+        leave(kept);
     }
-    publish();
 }
 
 /* The context in which the buffer was pinned has ended. */
