@@ -8,9 +8,10 @@ from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 
 from .conftest import QUANTUM_SECONDS
-from .simulated_host import SimulatedHost
+from .simulated_host import SimulatedHost, host_of
 from .simulated_process import SimulatedProcess
 
+GIB = 1 << 30
 STUCK, STEP = 0.1, 0.02  # seconds: STUCK_NS and STEP_NS of agent_step.c
 
 
@@ -205,3 +206,20 @@ def test_closing_at_time_zero_is_as_late_as_any(host: SimulatedHost) -> None:
     host.handle_event(ev.ReleaseRequested("a"))
     host.run(11)
     assert host.phase("a") == "overrun"
+
+
+def test_turns_grow_until_a_slow_restore_is_done_within_one() -> None:
+    """Each turn ends before the memory is back. Without longer turns, the client would never work."""
+    host = host_of("d", time_quantum=0.1)
+    host.start_busy("a", "b")
+    lengths = []
+    for _ in range(40):
+        host.run_until(lambda: host.running() == "b")
+        host.report_memory("a", GIB // 2, 0)
+        host.run_until(lambda: host.running() == "a")
+        began = host.now
+        host.report_memory("a", GIB // 2, GIB // 8)
+        host.run_until(lambda: host.running() == "b")
+        lengths.append(host.now - began)
+    assert lengths == sorted(lengths)
+    assert lengths[-1] > 4 * lengths[0]

@@ -107,6 +107,8 @@ class ProcessEventHandlers:
     def _on_memory_reported(self, event: ev.MemoryReported, now: float) -> None:
         client = self._registry.client(event.client)
         client.unmet_bytes = event.unmet_bytes
+        if client.grant and event.allocated - event.resident < client.memory_use.evicted_bytes:
+            client.grant.is_restoring = True
         self._table.set_memory_use(
             client, MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked, event.context)
         )

@@ -77,6 +77,7 @@ class Grant:
     restore_seconds: float = 0.0  # seconds since `granted_at` for restoring memory: the quantum begins after them
     expected_restore_seconds: float = 0.0
     has_restored: bool = False  # reported by a process; until then, `restore_seconds` is an estimate
+    is_restoring: bool = False  # evicted memory has come back since the begin
     closing_since: float | None = None  # when its permit was withdrawn, or when it began to close by itself
     evicting_since: float | None = None  # when its work had finished, so that only memory leaves
     overrun_since: float | None = None  # when it became an overrun

@@ -73,9 +73,11 @@ class TurnCloser:
         """End the turn, and queue the client again if threads of it wait."""
         client = grant.client
         duration, restore_seconds = now - grant.granted_at, grant.restore_seconds if grant.has_restored else 0.0
+        if grant.is_restoring and not grant.has_restored:
+            restore_seconds = duration  # at least, so that the next turn is long enough
         client.switch_cost.add_restore(restore_seconds)
         if grant.expected_restore_seconds or grant.has_restored:
-            client.restores_memory = grant.has_restored
+            client.restores_memory = grant.has_restored or grant.is_restoring
         self._table.charge_time(grant, now)
         if grant.closing_since is not None:
             drained = now if grant.evicting_since is None else grant.evicting_since
