@@ -1,4 +1,4 @@
-"""Tests of contexts and modules on a full device: the process requests room, and calls the driver again."""
+"""Tests of contexts, modules and graphs on a full device: the process requests room, and calls the driver again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .test_shim_graphs import CAPTURED
 
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
@@ -103,6 +104,26 @@ def test_a_lazy_module_waits_for_room_for_its_function(
     assert client.result() == 0
 
 
+@pytest.mark.parametrize("call", ["cuGraphLaunch", "cuGraphUpload", "cuGraphLaunch_ptsz"])
+def test_the_first_launch_of_a_graph_waits_for_room_for_its_memory(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, call: str
+) -> None:
+    """The driver allocates the memory of the graph at its first upload or launch."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_SIM_CONFIG=config)
+    client.begin(process, 1)
+    client.run(CAPTURED)
+    assert client.run("instantiate()") == 0
+    process.drain(1)
+    holder = fill_device(machine, coordinator, config, 160)
+    client.start(f"cuda.{call}(exec_, one)")
+    process.wait_for_waiting_thread()
+    process.open(3)
+    make_room(process, holder)
+    assert client.result() == 0
+    wait_until(lambda: process.page.report.unmet_bytes == 0)
+    assert client.run("cuda.cuStreamSynchronize(one)") == 0
+
+
 def test_a_refused_context_gets_the_error_of_the_driver(
     machine: NativeHost, coordinator: ScriptedCoordinator, config: str, holder: ProcessConnection
 ) -> None:
@@ -113,7 +134,7 @@ def test_a_refused_context_gets_the_error_of_the_driver(
     wait_until(lambda: process.page.report.unmet_bytes > 0)
     process.page.control.refused_request_seq = process.page.report.unmet_request_seq
     assert client.result() == OUT_OF_MEMORY
-    assert "The device has no room for a context or a module of this program" in machine.log_text()
+    assert "The device has no room for a context, a module or a graph of this program" in machine.log_text()
     wait_until(lambda: process.page.report.unmet_bytes == 0)
 
 

@@ -11,6 +11,7 @@
 #define COPIES(n, sizes) count_copies((n), (sizes))
 #define COPIES3D(n, operations) count_copies3d((n), (operations))
 #define OTHER COUNTER_ADD(this_thread.counters.others, 1)
+#define UPLOAD_GRAPH OTHER
 #define NOTHING
 
 static void count_copies(size_t copies, const size_t *sizes) {
@@ -39,13 +40,30 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #define NOTE_COPIES(...)
 #define NOTE_COPIES3D(...)
 #define NOTE_OTHER
+#define NOTE_UPLOAD_GRAPH
 #define NOTE_NOTHING
 
-/* Two functions for each hook. The exported function is the fast path. Where the fast path does not apply, the exported
+/* Whether the call takes device memory that no allocation shows. The driver allocates the memory of a graph at its first
+ * upload or launch. A kernel's first launch may load its code, but a retry would need the arguments after the call, and
+ * the fast path would have to save them. */
+#define TAKES_MEMORY_LAUNCH(...) false
+#define TAKES_MEMORY_LAUNCH_GRAPH(...) true
+#define TAKES_MEMORY_COPY(...) false
+#define TAKES_MEMORY_COPY2D(...) false
+#define TAKES_MEMORY_COPY3D(...) false
+#define TAKES_MEMORY_COPIES(...) false
+#define TAKES_MEMORY_COPIES3D(...) false
+#define TAKES_MEMORY_OTHER false
+#define TAKES_MEMORY_UPLOAD_GRAPH true
+#define TAKES_MEMORY_NOTHING false
+
+/* Three functions for each hook. The exported function is the fast path. Where the fast path does not apply, the exported
  * function calls the slow function in place of the driver's function, and the slow function always returns inside the
  * gate. There is only one call, so that the compiler copies the arguments from where they lie. With two calls, the
- * compiler would keep the arguments in registers, which it must save first. */
-#define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE)                                                       \
+ * compiler would keep the arguments in registers, which it must save first.
+ *
+ * The third function repeats a call that takes memory on a full device. */
+#define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE, TAKES_MEMORY)                                         \
     static COLD CUresult symbol##_slow parameters {                                                                    \
         struct thread *thread = &this_thread;                                                                          \
         gate_leave(thread);                                                                                            \
@@ -62,6 +80,17 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
             function_timing_end(timer_number, stream, result);                                                         \
         return result;                                                                                                 \
     }                                                                                                                  \
+    static COLD CUresult symbol##_with_room parameters {                                                               \
+        struct thread *thread = &this_thread;                                                                          \
+        struct shortage room = {0};                                                                                    \
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                                    \
+        while (can_wait_for_room() && room_make(&room, &result)) {                                                     \
+            DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                   \
+            result = symbol##_slow arguments;                                                                          \
+            gate_leave(thread);                                                                                        \
+        }                                                                                                              \
+        return result;                                                                                                 \
+    }                                                                                                                  \
     EXPORT CUresult symbol parameters {                                                                                \
         struct thread *thread = &this_thread;                                                                          \
         __typeof__(&symbol) function = symbol##_slow;                                                                  \
@@ -71,7 +100,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
         }                                                                                                              \
         CUresult result = function arguments;                                                                          \
         gate_leave(thread);                                                                                            \
-        return result;                                                                                                 \
+        return (TAKES_MEMORY) && unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) ? symbol##_with_room arguments : result; \
     }
 #define WRAP_NONE(symbol, parameters, arguments, stream, ...) WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)
 #define WRAP_PTSZ(symbol, parameters, arguments, stream, ...)                                                          \
@@ -93,7 +122,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     }
 
 #define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
-    WRAP_##twin(symbol, parameters, arguments, stream, COUNT, NOTE_##COUNT)
+    WRAP_##twin(symbol, parameters, arguments, stream, COUNT, NOTE_##COUNT, TAKES_MEMORY_##COUNT)
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
 #define LOOKUP(...)
 #define USED(...)

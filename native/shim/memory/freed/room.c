@@ -1,8 +1,8 @@
-/* Room for contexts and modules on a full device: the memory that the program has freed, and then a request to the other
- * clients. No allocation shows what a context or a module takes. */
+/* Room for contexts, modules and graphs on a full device: the memory that the program has freed, and then a request to
+ * the other clients. No allocation shows what such an object takes. */
 #include "memory/freed/freed.h"
 
-/* A context takes less as a rule. A larger one, or a module, repeats the request. */
+/* A context takes less as a rule. A larger context, a module or a graph repeats the request. */
 #define CONTEXT_BYTES (512ull << 20)
 
 bool room_release_freed(void) {
@@ -31,7 +31,8 @@ bool room_make(struct shortage *shortage, CUresult *result) {
         shortage_end(shortage);
     pthread_mutex_unlock(&residency_lock);
     if (*result == CUDA_ERROR_OUT_OF_MEMORY)
-        log_message(LOG_ERROR, "The device has no room for a context or a module of this program, and no other client "
-                               "has memory there that can leave. See jupyter gpushare status.");
+        log_message(LOG_ERROR,
+                    "The device has no room for a context, a module or a graph of this program, and no other "
+                    "client has memory there that can leave. See jupyter gpushare status.");
     return again;
 }
