@@ -70,6 +70,10 @@ FAULTY(cuEventSynchronize, (void *event), (event))
 FAULTY(cuStreamCreate, (void **stream, unsigned flags), (stream, flags))
 FAULTY(cuStreamQuery, (void *stream), (stream))
 FAULTY(cuCtxPushCurrent_v2, (void *context), (context))
+FAULTY(cuLaunchKernel,
+       (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+        void *stream, void **parameters, void **extra),
+       (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra))
 
 #define HELD(name, parameters, arguments)                                                                              \
     int real_##name parameters;                                                                                        \

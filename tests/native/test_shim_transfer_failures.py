@@ -17,7 +17,7 @@ from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_swap import EVERYTHING, MIB, TOOLS
 
 Started = tuple[CudaClient, ProcessConnection]
-ILLEGAL_STATE, LAUNCH_FAILED = 401, 719
+OUT_OF_MEMORY, ILLEGAL_STATE, LAUNCH_FAILED = 2, 401, 719
 EVICTION_CALLS = [
     "cuCtxPushCurrent_v2",
     "cuEventCreate",
@@ -203,3 +203,29 @@ def test_failed_context_delays_no_other_client(turns: Turns) -> None:
     turns.process.page.control.resident_target = EVERYTHING
     turns.process.open(turns.epoch + 1)
     turns.client.run("cuda.spin(0.01)")
+
+
+def test_a_launch_waits_for_room_for_its_code(started: Started) -> None:
+    """A driver that loads code lazily may find no room for it at a launch. The launch is made again."""
+    client, process = started
+    process.drain(1)
+    fail(client, "cuLaunchKernel", 0, 2, OUT_OF_MEMORY)
+    client.start("cuda.spin(0.001)")
+    process.wait_for_waiting_thread()
+    process.open(2)
+    assert client.result() == 0
+    wait_until(lambda: process.page.report.unmet_request_seq > 0 and process.page.report.unmet_bytes == 0)
+
+
+def test_a_launch_without_room_gets_the_error_of_the_driver(started: Started) -> None:
+    client, process = started
+    process.drain(1)
+    fail(client, "cuLaunchKernel", 0, 1000, OUT_OF_MEMORY)
+    client.start("cuda.spin(0.001)")
+    process.wait_for_waiting_thread()
+    process.open(2)
+    wait_until(lambda: process.page.report.unmet_bytes > 0)
+    process.page.control.refused_request_seq = process.page.report.unmet_request_seq
+    assert client.result() == OUT_OF_MEMORY
+    fail(client, "", 0, 0)
+    assert client.run("cuda.spin(0.001) or cuda.cuCtxSynchronize()") == 0

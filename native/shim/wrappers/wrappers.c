@@ -43,52 +43,58 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
 #define NOTE_UPLOAD_GRAPH
 #define NOTE_NOTHING
 
-/* Whether the call takes device memory that no allocation shows. The driver allocates the memory of a graph at its first
- * upload or launch. A kernel's first launch may load its code, but a retry would need the arguments after the call, and
- * the fast path would have to save them. */
-#define TAKES_MEMORY_LAUNCH(...) false
-#define TAKES_MEMORY_LAUNCH_GRAPH(...) true
-#define TAKES_MEMORY_COPY(...) false
-#define TAKES_MEMORY_COPY2D(...) false
-#define TAKES_MEMORY_COPY3D(...) false
-#define TAKES_MEMORY_COPIES(...) false
-#define TAKES_MEMORY_COPIES3D(...) false
-#define TAKES_MEMORY_OTHER false
-#define TAKES_MEMORY_UPLOAD_GRAPH true
-#define TAKES_MEMORY_NOTHING false
+/* When a call on a full device waits for room and is made again, because it takes memory that no allocation shows. The
+ * driver allocates the memory of a graph at its first upload or launch, and loads the code of a kernel at its first
+ * launch. The slow path repeats a launch, and each launch takes the slow path while other clients wait. The fast path
+ * repeats no launch, because it would have to save the arguments, which doubles its time. */
+enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
+#define REPETITION_LAUNCH(...) REPEATED_ON_SLOW_PATH
+#define REPETITION_LAUNCH_GRAPH(...) REPEATED
+#define REPETITION_COPY(...) NOT_REPEATED
+#define REPETITION_COPY2D(...) NOT_REPEATED
+#define REPETITION_COPY3D(...) NOT_REPEATED
+#define REPETITION_COPIES(...) NOT_REPEATED
+#define REPETITION_COPIES3D(...) NOT_REPEATED
+#define REPETITION_OTHER NOT_REPEATED
+#define REPETITION_UPLOAD_GRAPH REPEATED
+#define REPETITION_NOTHING NOT_REPEATED
 
-/* Three functions for each hook. The exported function is the fast path. Where the fast path does not apply, the exported
+/* Four functions for each hook. The exported function is the fast path. Where the fast path does not apply, the exported
  * function calls the slow function in place of the driver's function, and the slow function always returns inside the
  * gate. There is only one call, so that the compiler copies the arguments from where they lie. With two calls, the
  * compiler would keep the arguments in registers, which it must save first.
  *
- * The third function repeats a call that takes memory on a full device. */
-#define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE, TAKES_MEMORY)                                         \
-    static COLD CUresult symbol##_slow parameters {                                                                    \
+ * The slow function makes the call once, and on a full device once more whenever there may be room. */
+#define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE, REPETITION)                                           \
+    static COLD CUresult symbol##_once parameters {                                                                    \
         struct thread *thread = &this_thread;                                                                          \
-        gate_leave(thread);                                                                                            \
         NOTE;                                                                                                          \
         CUresult result = hook_enter(thread, stream);                                                                  \
         uint32_t timer_number = function_timing_take(thread);                                                          \
-        if (result != CUDA_SUCCESS) {                                                                                  \
-            DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                   \
+        thread->is_refused = result != CUDA_SUCCESS;                                                                   \
+        if (thread->is_refused)                                                                                        \
             return result;                                                                                             \
-        }                                                                                                              \
         COUNT;                                                                                                         \
         result = REAL(symbol) arguments;                                                                               \
         if (unlikely(timer_number))                                                                                    \
             function_timing_end(timer_number, stream, result);                                                         \
+        gate_leave(thread);                                                                                            \
         return result;                                                                                                 \
     }                                                                                                                  \
     static COLD CUresult symbol##_with_room parameters {                                                               \
-        struct thread *thread = &this_thread;                                                                          \
         struct shortage room = {0};                                                                                    \
-        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                                    \
-        while (can_wait_for_room() && room_make(&room, &result)) {                                                     \
-            DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                   \
-            result = symbol##_slow arguments;                                                                          \
-            gate_leave(thread);                                                                                        \
-        }                                                                                                              \
+        CUresult result;                                                                                               \
+        do                                                                                                             \
+            result = symbol##_once arguments;                                                                          \
+        while ((room.began || (result == CUDA_ERROR_OUT_OF_MEMORY && !this_thread.is_refused)) &&                      \
+               can_wait_for_room() && room_make(&room, &result));                                                      \
+        return result;                                                                                                 \
+    }                                                                                                                  \
+    static COLD CUresult symbol##_slow parameters {                                                                    \
+        struct thread *thread = &this_thread;                                                                          \
+        gate_leave(thread);                                                                                            \
+        CUresult result = (REPETITION) == NOT_REPEATED ? symbol##_once arguments : symbol##_with_room arguments;       \
+        DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);                                                                       \
         return result;                                                                                                 \
     }                                                                                                                  \
     EXPORT CUresult symbol parameters {                                                                                \
@@ -100,7 +106,8 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
         }                                                                                                              \
         CUresult result = function arguments;                                                                          \
         gate_leave(thread);                                                                                            \
-        return (TAKES_MEMORY) && unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) ? symbol##_with_room arguments : result; \
+        bool is_full = (REPETITION) == REPEATED && result == CUDA_ERROR_OUT_OF_MEMORY && function != symbol##_slow;    \
+        return unlikely(is_full) ? symbol##_with_room arguments : result;                                              \
     }
 #define WRAP_NONE(symbol, parameters, arguments, stream, ...) WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)
 #define WRAP_PTSZ(symbol, parameters, arguments, stream, ...)                                                          \
@@ -122,7 +129,7 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     }
 
 #define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
-    WRAP_##twin(symbol, parameters, arguments, stream, COUNT, NOTE_##COUNT, TAKES_MEMORY_##COUNT)
+    WRAP_##twin(symbol, parameters, arguments, stream, COUNT, NOTE_##COUNT, REPETITION_##COUNT)
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
 #define LOOKUP(...)
 #define USED(...)
