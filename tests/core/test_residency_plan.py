@@ -190,12 +190,35 @@ def test_a_short_quantum_does_not_end_before_memory_is_back() -> None:
     assert other.openings and host.scheduler.clients["a"].switch_cost.restore > 0
 
 
+@pytest.mark.parametrize("seconds", [4.0, 7.0])
+def test_a_slow_restore_is_followed_by_a_quantum(seconds: float) -> None:
+    """The quantum counts from the end of a restore, turn after turn, if the restore has at least 1 GB a second."""
+    host = host_of("d", time_quantum=0.5)
+    _, process = host.start_busy("b", "a")
+    host.report_memory("a", 8 * 10**9, 0)
+    for _ in range(3):
+        host.run_until(lambda: host.running() == "a")
+        host.run(seconds)
+        assert host.running() == "a"
+        host.handle_event(ev.RestoreFinished(process.number))
+        assert host.run_until(lambda: host.running() == "b") == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("gigabytes", "seconds"), [(8, 8.0), (100, 30.0)])
+def test_a_restore_delays_the_end_of_a_turn_by_a_bound(gigabytes: int, seconds: float) -> None:
+    host = host_of("d", time_quantum=0.5)
+    host.start_busy("b", "a")
+    host.report_memory("a", gigabytes * 10**9, 0)
+    host.run_until(lambda: host.running() == "a")
+    assert host.run_until(lambda: host.running() == "b") == pytest.approx(seconds + 0.5)
+
+
 def test_client_without_a_restore_gets_no_restore_time() -> None:
     """Unified memory that was never touched is not on the device either."""
     host = host_of("d", time_quantum=0.1)
     host.start_busy("b", "a")
     host.report_memory("a", GIB, 0)
-    host.run(2.0)
+    host.run(3.0)
     turns = [until - since for client, since, until in host.turns["d"] if client == "a"]
     assert turns[1:] == [pytest.approx(0.1)] * len(turns[1:])
     assert len(turns) > 4

@@ -12,6 +12,7 @@ _SWITCH_COST_EWMA_WEIGHT = 0.3  # the weight of the newest measurement
 _HANDOFF_SECONDS = 0.001  # from a client's last launch to the first launches of the next, caches and clocks included
 
 DEFAULT_RESTORE_BYTES_PER_SECOND = 10e9  # bytes a second at which memory comes back, until it has been measured
+MIN_RESTORE_BYTES_PER_SECOND = 1e9  # the quantum counts from the end of a restore that is at least as fast
 
 
 class DemandEstimate:

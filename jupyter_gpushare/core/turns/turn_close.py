@@ -76,7 +76,7 @@ class TurnCloser:
         if grant.is_restoring and not grant.has_restored:
             restore_seconds = duration  # at least, so that the next turn is long enough
         client.switch_cost.add_restore(restore_seconds)
-        if grant.expected_restore_seconds or grant.has_restored:
+        if grant.max_restore_seconds or grant.has_restored:
             client.restores_memory = grant.has_restored or grant.is_restoring
         self._table.charge_time(grant, now)
         if grant.closing_since is not None:

@@ -8,7 +8,7 @@ from ..base.device_info import ReportedTurn
 from ..colocation.colocation_rules import admits_others
 from ..interface.commands import CheckUnusedPermit
 from ..interface.settings import MAX_QUANTUM_SECONDS
-from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
+from ..measure.estimates import MIN_RESTORE_BYTES_PER_SECOND
 from ..state.model import Client, Device, Grant, PendingPermit, Process
 from .grant_table import PERMIT_CHECK, GrantTable
 from .turn_close import TurnCloser
@@ -153,11 +153,9 @@ class TurnStarter:
         joined = [grant for uuid in devices for grant in self._table.devices[uuid].grants]
         grant = self._table.add_grant(client, turn, devices, granted_at)
         # Otherwise a short quantum would be over before the memory is back, turn after turn.
-        missing = (
-            client.memory_per_device.allocated - client.memory_per_device.resident if client.restores_memory else 0
-        )
-        grant.restore_seconds = grant.expected_restore_seconds = min(
-            max(client.switch_cost.restore, missing / DEFAULT_RESTORE_BYTES_PER_SECOND) if missing else 0.0,
+        missing = client.memory_use.evicted_bytes if client.restores_memory else 0
+        grant.restore_seconds = grant.max_restore_seconds = min(
+            max(client.switch_cost.restore, missing / MIN_RESTORE_BYTES_PER_SECOND) if missing else 0.0,
             MAX_QUANTUM_SECONDS,
         )
         for other in joined:  # an overrun has had its turn, so it waits for its next turn instead of joining this one
