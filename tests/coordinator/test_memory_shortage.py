@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.core.interface import events as ev
 
-from .page_sync_harness import MIB, PageSyncHarness, set_memory
+from .page_sync_harness import DEVICE, MIB, PageSyncHarness, set_memory
 
 
 @pytest.fixture
@@ -124,3 +124,78 @@ def test_nothing_is_refused_after_the_turn(harness: PageSyncHarness) -> None:
     harness.dispatch(ev.ReleaseRequested("a"))
     request_room(handle, 100)
     assert harness.answer(handle) == 0
+
+
+def test_request_of_a_turn_that_does_not_end_is_refused_after_the_delay(harness: PageSyncHarness) -> None:
+    """The end of the turn depends on a call, and the call depends on memory that has no room."""
+    handle = harness.process("a", 400)
+    harness.process("plain", 600, unmovable=600, runs=False)
+    harness.dispatch(ev.ReleaseRequested("a"))
+    number = request_room(handle, 100)
+    for _ in range(15):
+        assert harness.answer(handle) == 0
+        harness.now += 1.0
+    harness.now += 1.0
+    assert harness.answer(handle) == number
+
+
+def test_prefetched_memory_can_be_evicted_before_its_owner_reports_that_memory(harness: PageSyncHarness) -> None:
+    handle, waits = harness.process("a", 400), harness.process("waits", 300, runs=False)
+    waits.page.report.resident = 0
+    harness.page_sync.read_memory(harness.runtimes["waits"])
+    harness.dispatch(ev.GateWaitStarted(waits.number))
+    assert harness.scheduler.devices[DEVICE].prefetching_client is harness.scheduler.clients["waits"]
+    number = request_room(handle, 100)
+    assert harness.answer(handle) == 0
+    assert harness.scheduler.devices[DEVICE].prefetching_client is None
+    harness.now += 0.05
+    assert harness.answer(handle) == 0
+    harness.now += 0.06
+    assert harness.answer(handle) == number
+
+
+def test_changes_of_the_own_memory_are_no_evictions(harness: PageSyncHarness) -> None:
+    """Siblings evict and restore their memory while they drain, and other clients allocate while they wait."""
+    handle, waits = harness.process("a", 400), harness.process("waits", 0, runs=False)
+    harness.process("stopped", 50, runs=False)
+    number = request_room(handle, 100)
+    for second in range(16):
+        assert harness.answer(handle) == 0
+        handle.page.report.resident -= MIB
+        waits.page.report.allocated = second * MIB
+        harness.now += 1.0
+    assert harness.answer(handle) == number
+
+
+def test_wait_of_a_request_that_was_met_does_not_count_for_a_later_request(harness: PageSyncHarness) -> None:
+    handle = harness.process("a", 400)
+    harness.process("stopped", 50, runs=False)
+    request_room(handle, 100)
+    for _ in range(14):
+        assert harness.answer(handle) == 0
+        harness.now += 1.0
+    handle.page.report.unmet_bytes = 0
+    handle.page.report.unmet_request_seq += 1
+    assert harness.answer(handle) == 0
+    request_room(handle, 10)
+    for _ in range(4):
+        assert harness.answer(handle) == 0
+        harness.now += 1.0
+
+
+def test_delay_of_a_refusal_goes_on_in_the_next_turn(harness: PageSyncHarness) -> None:
+    """The memory of the other client is an allocation that waits for room itself, and cannot be evicted."""
+    handle = harness.process("a", 400)
+    harness.process("allocates", 50, runs=False)
+    number = request_room(handle, 100)
+    client = harness.scheduler.clients["a"]
+    for _ in range(16):
+        assert harness.answer(handle) == 0
+        harness.now += 1.0
+        assert client.grant
+        harness.dispatch(ev.ReleaseRequested("a"))
+        harness.dispatch(ev.TurnLeft(handle.number, client.grant.turn))
+        harness.dispatch(ev.GateWaitStarted(handle.number))
+        assert client.permit and client.permit.may
+        harness.dispatch(ev.TurnEntered(handle.number, client.permit.turn, harness.now))
+    assert harness.answer(handle) == number

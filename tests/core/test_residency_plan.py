@@ -297,6 +297,19 @@ def test_prefetch_needs_room(host: SimulatedHost) -> None:
     assert cmd.Prefetch("b", False) in host.commands
 
 
+def test_nothing_is_prefetched_while_a_running_client_lacks_room(host: SimulatedHost) -> None:
+    """A context of another program takes memory that no report shows, so the device is full."""
+    host.add_device("d")
+    host.add_process("a", busy=True)
+    second = host.add_process("b")
+    host.report_memory("a", GIB // 2)
+    host.report_memory("b", GIB // 4, 0)
+    host.wait_at_gate(second)
+    assert cmd.Prefetch("b", True) in host.commands
+    host.report_memory("a", GIB // 2, GIB // 4, unmet_bytes=GIB // 4)
+    assert cmd.Prefetch("b", False) in host.commands
+
+
 def test_eviction_order_does_not_grow_with_turns() -> None:
     host = host_of("d", time_quantum=0.1)
     host.start_busy("a", "b", "c")

@@ -6,11 +6,12 @@ The transfer also refuses requests for room on a full device if no memory can be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ...core.interface import events as ev
 from ...core.residency.residency_plan import can_make_resident, free_bytes
-from ...core.state.model import MemoryUse
+from ...core.state.model import Client, MemoryUse
 from ...core.views.wait_forecast import expected_waits
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_handle import ProcessHandle
@@ -18,6 +19,17 @@ from ..monitoring.host_backing import HostBackingSampler
 from .state import CoordinatorState
 
 _REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request for room is refused
+_PREFETCH_END_SECONDS = 0.1  # after the end of a prefetch: all memory that it moved is in the reports by then
+_MAX_GAP_SECONDS = 5.0  # between two requests that are one wait, such as those of consecutive turns
+
+
+@dataclass
+class _Wait:
+    """Wait of a process for an eviction."""
+
+    others_bytes: int  # bytes of other clients on the devices of the process
+    since: float  # when the wait began or `others_bytes` last changed
+    seen_at: float
 
 
 class PageSync:
@@ -32,8 +44,8 @@ class PageSync:
         self._dispatch = dispatch
         self._host_backing = host_backing
         self._wait_positions: dict[str, tuple[int, float]] = {}  # position and seconds, by client
-        # By process with a request for room: the memory version of its devices, and the time of its last change.
-        self._unchanged: WeakKeyDictionary[ProcessHandle, tuple[int, float]] = WeakKeyDictionary()
+        self._waits: WeakKeyDictionary[ProcessHandle, _Wait] = WeakKeyDictionary()
+        self._prefetches: dict[str, tuple[Client, float]] = {}  # by device: the last one, and when it was last seen
 
     def publish_prefetch(self, runtime: ClientRuntime) -> None:
         """Let the client prefetch as much as its devices have room for.
@@ -54,9 +66,16 @@ class PageSync:
 
         A later request of a process gets an answer of its own.
         """
+        handles = list(handles)
+        for handle in handles:
+            self._remove_ended_wait(handle)
         requests = [(handle, number) for handle in handles if (number := handle.unanswered_request) is not None]
         if not requests:
             return
+        # The report of a shortage ends prefetches.
+        for uuid, device in self._scheduler.devices.items():
+            if device.prefetching_client:
+                self._prefetches[uuid] = device.prefetching_client, self._state.now
         runtimes = list(self._runtimes.values())
         for runtime in runtimes:
             self.read_memory(runtime)
@@ -66,26 +85,45 @@ class PageSync:
             if handle.number in self._scheduler.processes and self._must_refuse(handle):
                 handle.page.control.refused_request_seq = number
 
+    def _prefetching_client(self, uuid: str) -> Client | None:
+        """Return the client whose memory is on its way to the device, and can be evicted afterwards."""
+        client, seen_at = self._prefetches.get(uuid, (None, 0.0))
+        return client if self._state.now < seen_at + _PREFETCH_END_SECONDS else None
+
     def _must_refuse(self, handle: ProcessHandle) -> bool:
         """Return whether no memory can be evicted for the process, or none has been for `_REFUSAL_DELAY_SECONDS`.
 
-        A process repeats in its next turn a request that it makes while a turn ends.
+        A process repeats in its next turn a request that it makes while a turn ends. So only the delay leads to a
+        refusal then, because the end of the turn may depend on the call that makes the request.
         """
         client = self._scheduler.processes[handle.number].client
-        if client.grant is None or client.grant.is_draining:
+        if client.grant is None:
             return False
         # The host may have memory for unbacked memory soon.
-        if not any(
-            can_make_resident(device, client, device.prefetching_client, counts_unbacked=False)
+        if not client.grant.is_draining and not any(
+            can_make_resident(device, client, self._prefetching_client(device.info.uuid), counts_unbacked=False)
             for device in client.device_bindings
         ):
             return True
-        version = sum(device.memory_version for device in client.device_bindings)
-        before, since = self._unchanged.get(handle, (-1, 0.0))
-        if before != version or any(len(device.grants) > 1 for device in client.device_bindings):
-            self._unchanged[handle] = version, self._state.now
+        return self._has_waited_in_vain(handle, client)
+
+    def _has_waited_in_vain(self, handle: ProcessHandle, client: Client) -> bool:
+        now, devices = self._state.now, client.device_bindings
+        others_bytes = sum(device.resident - client.memory_per_device.resident for device in devices)
+        wait = self._waits.get(handle)
+        is_same = wait and wait.others_bytes == others_bytes
+        if not wait or not is_same or now > wait.seen_at + _MAX_GAP_SECONDS or any(len(d.grants) > 1 for d in devices):
+            self._waits[handle] = _Wait(others_bytes, now, now)
             return False
-        return self._state.now > since + _REFUSAL_DELAY_SECONDS
+        wait.seen_at = now
+        return now > wait.since + _REFUSAL_DELAY_SECONDS
+
+    def _remove_ended_wait(self, handle: ProcessHandle) -> None:
+        """Remove the wait of a request that has been met. A request that the end of the turn ends comes again."""
+        process = self._scheduler.processes.get(handle.number)
+        grant = process.client.grant if process else None
+        if not handle.unmet_bytes and grant and not grant.is_draining:
+            self._waits.pop(handle, None)
 
     def read_memory(self, runtime: ClientRuntime, for_shortage: bool = False) -> None:
         """Report a changed memory use of the client to the scheduler.
