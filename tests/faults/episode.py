@@ -22,6 +22,7 @@ from jupyter_gpushare.coordinator.config.live_settings import LiveSettings, pars
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface.settings import Settings
 
+from ..support.memory_requests import ANSWER_TIMEOUT_SECONDS
 from ..support.simulated_program import WorkloadProfile
 from ..support.turn_audit import SimulatedClient
 from ..support.virtual_clock import EventOwner
@@ -254,14 +255,14 @@ class Episode:
             for agent in host.agents()
             if agent.client not in unbounded
             for thread in agent.program.threads
-            if thread.is_waiting
+            if thread.is_waiting or thread.is_restoring
         }
 
         def stuck() -> list[str]:
             return [
                 f"{agent} since {thread.waiting_since:.3f}"
                 for (thread, before), agent in waiting.items()
-                if agent.alive and thread.is_waiting and thread.passes == before
+                if agent.alive and (thread.is_waiting or thread.is_restoring) and thread.passes == before
             ]
 
         self._run_until(host, bound, "still wait for a turn", stuck, idle.check)
@@ -307,8 +308,10 @@ class Episode:
         """Return the bound of the calm in seconds.
 
         The parts are the back-off after refusals, one turn with its drain for each client, and the longest timeouts.
+        Where context memory takes the room of restores, a turn lasts until the restore has failed.
         """
-        return 16.0 + 7.0 + 5.0 + 1.5 * sum(1.0 for client in host.clients.values()) + 10.0
+        restoring = [client for client in host.clients.values() if host.driver_bytes and client.profile.uses_swap]
+        return 16.0 + 7.0 + 5.0 + 1.5 * len(host.clients) + ANSWER_TIMEOUT_SECONDS * len(restoring) + 10.0
 
     def _run_until(
         self,

@@ -45,6 +45,7 @@ class FaultInjector(EventOwner):
             "user": (self._send_random_request, 2.0),
             "runaway": (self._runaway, 0.4),
             "host_memory": (self._limit_host_memory, 0.3),
+            "context_memory": (self._change_context_memory, 0.3),
         }
         random = self.random
         self.kinds = tuple(kind for kind in rates if (random.random() < 0.5 if kinds is None else kind in kinds))
@@ -122,6 +123,14 @@ class FaultInjector(EventOwner):
         """Limit the host memory for evicted memory of half of the processes, or end the limit."""
         self.host.host_memory = self.random.choice((None, 0, 1 << 30, 8 << 30))
         self.host.log_event(f"host memory for evicted memory: {self.host.host_memory}")
+
+    def _change_context_memory(self) -> None:
+        """Change the context memory on each device, which no coordinator counts.
+
+        Such memory stays when the faults heal, because programs keep their contexts.
+        """
+        self.host.driver_bytes = self.random.choice((0, 1 << 30, 3 << 30, 5 << 30))
+        self.host.log_event(f"context memory: {self.host.driver_bytes}")
 
     # --- coordinators
 

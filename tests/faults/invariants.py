@@ -45,20 +45,28 @@ def state_mismatches(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iter
 def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterator[str]:
     """Yield the requests for room that the last event refused although another client's memory could be evicted."""
     inodes = {handle.page.inode for handle in coordinator.engine.state.process_handles.values()}
-    if inodes - {agent.page.inode for agent in host.agents()}:
-        return  # the coordinator has to accept the memory that a hostile process reports
-    for agent in host.agents():
-        room = agent.program.memory_requests
+    # The coordinator has to accept the memory that a hostile process reports.
+    has_hostile_process = bool(inodes - {agent.page.inode for agent in host.agents()})
+    requests = [
+        (agent, room)
+        for agent in host.agents()
+        for room in (agent.program.memory_requests, agent.program.restore_requests)
+    ]
+    for agent, room in requests:
         if not room.is_refused or room.checked_refusal == agent.page.control.refused_request_seq:
             continue
         room.checked_refusal = agent.page.control.refused_request_seq
+        if has_hostile_process:
+            continue
         others = [
             other
             for other in host.agents()
             if other.client is not agent.client and other.devices[0] == agent.devices[0] and other.page.inode in inodes
         ]
         own = sum(other.page.report.allocated for other in agent.client.agents)
-        evictable = [str(other) for other in others if other.page.report.resident]
+        evictable = [
+            str(other) for other in others if other.page.report.resident > other.program.memory_requests.missing_bytes
+        ]
         if evictable and own <= host.memory and host.clock.now < room.waiting_since + ANSWER_TIMEOUT_SECONDS:
             yield f"the coordinator refuses {agent} room, but the memory of {', '.join(evictable)} can be evicted"
 

@@ -11,6 +11,7 @@ from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.clients.process_handle import ProcessHandle
 from jupyter_gpushare.coordinator.engine import page_sync
 from jupyter_gpushare.coordinator.rpc.protocol_sessions import ProtocolSessions
+from jupyter_gpushare.core.state.model import Client
 from jupyter_gpushare.core.turns import turn_scheduler
 from jupyter_gpushare.core.turns.grant_table import GrantTable
 from jupyter_gpushare.wire.page import Page
@@ -52,6 +53,15 @@ def mutant_wait_for_room_never_ends(patch: Patch) -> None:
     patch(turn_scheduler, "is_short_of_room", lambda device, client: client.is_short_of_room or real(device, client))
 
 
+def mutant_request_of_an_ending_turn_never_refused(patch: Patch) -> None:
+    real = page_sync.PageSync._has_waited_in_vain
+
+    def never(self: page_sync.PageSync, handle: ProcessHandle, client: Client) -> bool:
+        return not (client.grant and client.grant.is_draining) and real(self, handle, client)
+
+    patch(page_sync.PageSync, "_has_waited_in_vain", never)
+
+
 MUTANTS = [
     mutant_permit_never_withdrawn,
     mutant_turn_number_reused,
@@ -60,10 +70,12 @@ MUTANTS = [
     mutant_pages_never_closed,
     mutant_movable_memory_ignored,
     mutant_wait_for_room_never_ends,
+    mutant_request_of_an_ending_turn_never_refused,
 ]
 FIRST_SEEDS = {
     mutant_movable_memory_ignored: 7,
-    mutant_wait_for_room_never_ends: 54,
+    mutant_wait_for_room_never_ends: 5,
+    mutant_request_of_an_ending_turn_never_refused: 224,
 }  # mutants that need a rare kind of host
 
 

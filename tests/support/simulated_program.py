@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpushare.agent.rule import CLOSED_GATE, OPEN_GATE, STEP_GATE
 
-from .memory_requests import MemoryRequests
+from .memory_requests import RETRY_SECONDS, MemoryRequests
+from .restore_requests import BYTES_PER_SECOND, OUT_OF_MEMORY, RESTORED, RestoreRequests
 from .virtual_clock import NEVER, TimerHandle
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 GATE_CHECK_SECONDS = 0.2  # between two checks of a waiting thread
 MAX_QUEUED_SECONDS = 0.05  # of submitted work at the time of the next call
-BYTES_PER_SECOND = 20e9  # of evictions and restores
 
 
 @dataclass
@@ -46,8 +46,9 @@ class SimulatedThread:
     calls_left: int = 0  # in this burst
     stepped_opening: int = -1  # number of the opening (a step) in which the thread has made its call
     is_waiting: bool = False
+    is_restoring: bool = False  # in a call that needs memory for which the device has no room yet
     waiting_since: float = 0.0
-    passes: int = 0  # number of calls that have passed the gate
+    passes: int = 0  # number of calls that have passed the gate, or have failed there
     timer: TimerHandle | None = None
 
 
@@ -72,7 +73,8 @@ class SimulatedProgram:
         self._stream_end = 0.0
         self._unfinished_collectives: list[Collective] = []
         self.memory_requests = MemoryRequests(agent)
-        self._moved_until = 0.0
+        self.restore_requests = RestoreRequests(agent)
+        self.failed_calls = 0  # for which the device had no room
         self.call_count = 0
         for thread in self.threads:
             self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
@@ -102,16 +104,42 @@ class SimulatedProgram:
         if thread.is_waiting:
             thread.is_waiting = False
             agent.change_waiting(-1)
+        self.inside += 1
+        self.host.on_call(agent)
+        restored = self.restore_requests.restore()
+        thread.is_restoring = restored != RESTORED
+        if thread.is_restoring:
+            fails = restored == OUT_OF_MEMORY
+            self._after(RETRY_SECONDS, self._leave_failed if fails else self._leave_restoring, thread)
+            return
         thread.passes += 1
         self.call_count += 1
         if agent.gate == STEP_GATE:
             thread.stepped_opening = agent.opening
-        self.inside += 1
-        self.host.on_call(agent)
         # The call uses the restored memory even if the turn ends meanwhile.
-        restoring = max(0.0, self._restore_memory() - self.clock.now)
+        restoring = max(0.0, self.restore_requests.restored_at - self.clock.now)
         slow = 300 if self.random.random() < 0.01 else 1
         self._after(restoring + self.random.expovariate(1 / (slow * self.profile.call_seconds)), self._leave, thread)
+
+    def _leave_restoring(self, thread: SimulatedThread) -> None:
+        """Leave the gate, so that the turn can end, and try again."""
+        self.inside -= 1
+        self._call(thread)
+
+    def _leave_failed(self, thread: SimulatedThread) -> None:
+        """Return the error of a call whose memory has no room; a program may free the memory, or go on without it."""
+        self.inside -= 1
+        self.failed_calls += 1
+        thread.passes += 1
+        thread.is_restoring = False
+        is_collective = thread is self._collective_thread
+        if is_collective or self.random.random() < 0.5:
+            self.agent.page.report.allocated = self.agent.page.report.resident
+            self.agent.write_slot()
+        if is_collective:
+            self._call(thread)  # the other processes depend on this call
+        else:
+            self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
 
     def _leave(self, thread: SimulatedThread) -> None:
         self.inside -= 1
@@ -251,14 +279,3 @@ class SimulatedProgram:
         moved = report.resident - target
         report.resident = target
         return float(moved / BYTES_PER_SECOND)
-
-    def _restore_memory(self) -> float:
-        """Restore all memory for a call, and return the time at which it is resident."""
-        report = self.agent.page.report
-        missing = report.allocated - report.resident
-        if missing > 0:
-            self._moved_until = self.clock.now + missing / BYTES_PER_SECOND
-            report.resident = report.allocated
-            report.restored += 1
-            self.agent.link.ring()
-        return self._moved_until
