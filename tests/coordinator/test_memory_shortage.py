@@ -98,6 +98,25 @@ def test_request_stops_waiting_for_a_stuck_eviction(harness: PageSyncHarness) ->
     assert harness.answer(handle) == number
 
 
+def test_time_between_turns_does_not_count_for_a_stuck_eviction(harness: PageSyncHarness) -> None:
+    """The other client may evict nothing while it runs."""
+    handle = harness.process("a", 400)
+    harness.process("other", 50, runs=False)
+    request_room(handle, 100)
+    assert harness.answer(handle) == 0
+    client = harness.scheduler.clients["a"]
+    harness.dispatch(ev.TurnLeft(handle.number, client.grant.turn))  # type: ignore[union-attr]
+    harness.now += 60.0
+    harness.dispatch(ev.GateWaitStarted(handle.number))
+    harness.dispatch(ev.TurnEntered(handle.number, client.permit.turn, harness.now))  # type: ignore[union-attr]
+    handle.page.report.unmet_request_seq += 1
+    for _ in range(15):
+        assert harness.answer(handle) == 0
+        harness.now += 1.0
+    harness.now += 1.0
+    assert harness.answer(handle) == handle.page.report.unmet_request_seq
+
+
 def test_impossible_request_is_refused_at_once(harness: PageSyncHarness) -> None:
     handle = harness.process("a", 100)
     harness.process("b", 300)

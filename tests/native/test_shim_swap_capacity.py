@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from .conftest import NativeHost
@@ -45,6 +47,31 @@ def test_a_process_may_fill_each_of_its_devices(machine: NativeHost, coordinator
     client.run("status, array = cuda.alloc(200 << 20)")
     assert client.run("status, cuda.alloc(100 << 20)[0]") == [0, OUT_OF_MEMORY]
     assert client.run("cuda.free(array), cuda.alloc(210 << 20)[0]") == [0, 0]
+
+
+@pytest.mark.nightly  # 15 s pass between the turns
+def test_only_time_in_turns_counts_for_a_lack_of_room(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    client, process = machine.new_client(coordinator, **DEVICE)
+    client.begin(process, 1)
+    client.run("array = cuda.alloc(150 << 20)[1]")
+    process.page.control.resident_target = 0
+    process.drain(1)
+    wait_until(lambda: process.page.report.resident == 0)
+    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
+    other.run("cuda = Cuda(); taken = cuda.alloc(150 << 20)")
+    process.open(2)
+    client.start("cuda.spin()")
+    wait_until(lambda: process.page.report.unmet_bytes)
+    first = process.page.report.unmet_request_seq
+    process.drain(2)
+    end = time.monotonic() + 16
+    wait_until(lambda: time.monotonic() > end, seconds=20)
+    process.open(3)
+    wait_until(lambda: process.page.report.unmet_bytes and process.page.report.unmet_request_seq > first + 1)
+    process.page.control.refused_request_seq = process.page.report.unmet_request_seq
+    assert client.is_running(1.0)
+    other.end()
+    assert client.result() == 0
 
 
 @pytest.mark.nightly  # the program waits for 15 s before the call fails

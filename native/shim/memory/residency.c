@@ -14,9 +14,14 @@
 
 #define MAX_FREED 32 /* allocations that the agent frees at a time, because the driver may block it */
 
-static _Atomic bool was_restored;    /* memory was restored since the last turn began */
-static _Atomic uint64_t short_since; /* since when memory has had no room; 0: it has */
-static bool is_evicting;             /* agent: an eviction is under way */
+static _Atomic bool was_restored; /* memory was restored since the last turn began */
+static bool is_evicting;          /* agent: an eviction is under way */
+
+static struct {
+    _Atomic uint64_t waited_ns; /* how long memory has had no room, in turns only: between them, other clients use it */
+    _Atomic uint64_t polled_at; /* 0: memory has room */
+    _Atomic uint32_t polled_in; /* the opening of the gate at the last poll */
+} room;
 
 static struct { /* used by the agent */
     bool was_requested;
@@ -99,16 +104,27 @@ static void renew_shortage(uint32_t word) {
         shortage_end_for_turn();
 }
 
+/* Return how long memory has had no room. Several threads may wait. */
+static uint64_t add_wait(uint32_t word) {
+    uint64_t now = now_ns(), before = atomic_exchange(&room.polled_at, now);
+    bool is_same_turn = atomic_exchange(&room.polled_in, word) == word;
+    if (before && is_same_turn && before < now)
+        atomic_fetch_add(&room.waited_ns, now - before);
+    return room.waited_ns;
+}
+
+static void end_wait(void) {
+    room.waited_ns = room.polled_at = 0;
+}
+
 /* Memory that does not fit yet may fit later: other clients' memory leaves, now or after a request to the coordinator, and
  * programs end. */
 static CUresult wait_for_room(uint32_t word, uint64_t missing) {
-    uint64_t now = now_ns();
-    if (!short_since)
-        short_since = now;
+    uint64_t waited = add_wait(word);
     renew_shortage(word);
-    if (now > short_since + MIN_SHORTAGE_NS)
+    if (waited > MIN_SHORTAGE_NS)
         shortage_begin_for_turn(missing);
-    if (now > short_since + MAX_SHORTAGE_NS && shortage_is_refused_for_turn(now)) {
+    if (waited > MAX_SHORTAGE_NS && shortage_is_refused_for_turn()) {
         shortage_end_for_turn();
         log_message(LOG_ERROR,
                     "%s of this program's memory have no room on the device, and no other client has memory there that "
@@ -117,7 +133,7 @@ static CUresult wait_for_room(uint32_t word, uint64_t missing) {
                     size_text(missing).text);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (now > short_since + MAX_SHORTAGE_NS)
+    if (waited > MAX_SHORTAGE_NS)
         log_once(
             LOG_ERROR,
             "%s of this program's memory do not fit on the device now, so the program waits for room. Other clients or "
@@ -138,7 +154,7 @@ CUresult residency_restore(uint32_t word) {
         atomic_store(&was_restored, true);
     if (all) {
         shortage_end_for_turn();
-        short_since = 0;
+        end_wait();
         if (atomic_load_explicit(&was_restored, memory_order_relaxed) && atomic_exchange(&was_restored, false)) {
             PAGE_ADD(page->report.restored, 1);
             outbox_post(OUTBOX_CHANGED);
@@ -165,7 +181,7 @@ void residency_after_fork(void) {
     is_evicting = false;
     shortage_after_fork();
     prefetching.was_requested = false;
-    short_since = 0;
+    end_wait();
     transfers_after_fork();
     unified_after_fork();
     swap_after_fork();

@@ -27,11 +27,10 @@ static bool is_connected(void) {
     return atomic_load(&shim.link) == LINK_CONNECTED;
 }
 
-static bool check_refused(struct shortage *shortage, uint64_t now) {
+static bool is_answered(const struct shortage *shortage) {
     struct gpushare_control *control = &the_page()->control;
-    bool answered = current_shortage == shortage && PAGE_LOAD(control->refused_request_seq) - shortage->first_seq <=
-                                                        shortage->last_seq - shortage->first_seq;
-    return answered || (!is_connected() && now > shortage->began + MAX_SHORTAGE_NS);
+    return current_shortage == shortage &&
+           PAGE_LOAD(control->refused_request_seq) - shortage->first_seq <= shortage->last_seq - shortage->first_seq;
 }
 
 /* Wait at the gate, so that all memory of the program is on the device at the next try. Memory that has no room even
@@ -41,7 +40,7 @@ CUresult shortage_next_turn(struct shortage *shortage) {
     pthread_mutex_unlock(&residency_lock);
     CUresult result = the_gate->wait_for_turn();
     pthread_mutex_lock(&residency_lock);
-    *shortage = (struct shortage){.began = now_ns()};
+    *shortage = (struct shortage){.began = now_ns(), .waited_ns = shortage->waited_ns};
     return result;
 }
 
@@ -60,10 +59,11 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
         shortage->posted_at = now;
     }
     /* The request may have been refused before memory left that the last try did not find, so one more try follows. */
-    shortage->is_refused = check_refused(shortage, now);
+    shortage->is_refused = is_answered(shortage) || (!is_connected() && shortage->waited_ns > MAX_SHORTAGE_NS);
     pthread_mutex_unlock(&residency_lock);
     if (!shortage->is_refused)
         futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
+    shortage->waited_ns += now_ns() - now;
     bool interrupted = the_gate->is_interrupted();
     pthread_mutex_lock(&residency_lock);
     if (interrupted)
@@ -86,9 +86,10 @@ void shortage_begin_for_turn(uint64_t bytes) {
     pthread_mutex_unlock(&residency_lock);
 }
 
-bool shortage_is_refused_for_turn(uint64_t now) {
+/* The caller has waited for MAX_SHORTAGE_NS. */
+bool shortage_is_refused_for_turn(void) {
     pthread_mutex_lock(&residency_lock);
-    bool is_refused = check_refused(&turn_shortage, now);
+    bool is_refused = is_answered(&turn_shortage) || !is_connected();
     pthread_mutex_unlock(&residency_lock);
     return is_refused;
 }

@@ -8,12 +8,13 @@
 
 /* --- shortage.c: requests for room --- */
 
-#define MAX_SHORTAGE_NS (15000 * NS_PER_MS) /* how long an allocation waits without an answer of the coordinator */
+#define MAX_SHORTAGE_NS (15000 * NS_PER_MS) /* how long an allocation waits in turns without a coordinator's answer */
 #define SHORTAGE_POLL_NS (1 * NS_PER_MS)
 
 struct shortage {
     uint64_t began;               /* 0: no room has been requested */
     uint64_t posted_at;           /* 0: not in this turn */
+    uint64_t waited_ns;           /* in all turns */
     uint32_t first_seq, last_seq; /* unmet_request_seq of the first and of the latest request */
     bool is_refused;
 };
@@ -35,7 +36,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes);
 CUresult shortage_next_turn(struct shortage *shortage); /* the turn has ended before there was room; returns likewise */
 void shortage_end(struct shortage *shortage);           /* there is room, or the need has gone */
 void shortage_begin_for_turn(uint64_t bytes);           /* the first call of the turn needs room */
-bool shortage_is_refused_for_turn(uint64_t now);
+bool shortage_is_refused_for_turn(void);
 void shortage_end_for_turn(void);
 void shortage_after_fork(void);
 
