@@ -11,6 +11,7 @@ from ..support import sanitizers
 from ..support.compile_cache import cached
 from .conftest import HERE, NativeHost, StartedClient, built_shim
 from .fake_coordinator import ScriptedCoordinator, wait_until
+from .test_shim_peers import evict, two_devices
 from .test_shim_swap import EVERYTHING, MIB, TOOLS
 
 SIZES = (64, 20, 3)
@@ -88,6 +89,18 @@ def test_kept_host_memory_is_at_most_the_memory_of_the_program(client: SwapClien
     client.evict()
     assert client.on_host == ALL - 64 + 60
     client.restore()
+
+
+def test_host_memory_of_another_device_is_kept(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    """The bound of kept host memory is the memory of the program on all devices."""
+    program, process = two_devices(machine, coordinator, "swap", GPUSHARE_PINNED="0")
+    program.run("here, there = cuda.alloc(20 << 20)[1], alloc_there(30 << 20)")
+    evict(process)
+    process.open(2)
+    assert program.run("fill(here)") == 0
+    assert process.page.report.host_pageable == 50 * MIB
+    assert program.run("cuda.free(here)") == 0
+    wait_until(lambda: process.page.report.host_pageable == 30 * MIB)
 
 
 @pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer has a munmap of its own")
