@@ -22,9 +22,9 @@ PART_SECONDS = {
     "costs": 30,
     "trainings": 70,
     "graphs": 20,
-    "frameworks": 90,
+    "frameworks": 130,
     "exits": 45,
-    "cgroup": 20,
+    "cgroup": 30,
     "benches": 110,
 }
 MAX_SECONDS = 460  # of all parts; tests that would begin later are skipped

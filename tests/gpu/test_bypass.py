@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import time
 from collections.abc import Callable
 
 from jupyter_gpushare.wire import messages
@@ -51,11 +51,11 @@ def is_held(host: CardHost, program: GpuProgram, rival: GpuProgram, code: str) -
     return held
 
 
-def counted(host: CardHost, program: GpuProgram, before: int, expected: int) -> int:
-    """Return the launches since `before` in the page, which the agent updates now and then."""
-    with contextlib.suppress(AssertionError):
-        wait_until(lambda: host.page(program)["launches"] >= before + expected, seconds=3)
-    return host.page(program)["launches"] - before
+def launches(host: CardHost, program: GpuProgram) -> int:
+    """Return the launches of a program up to now, as soon as its agent has counted them."""
+    since = time.monotonic_ns()
+    wait_until(lambda: host.page(program)["sampled_ns"] > since, WAIT, what="a count of the agent")
+    return int(host.page(program)["launches"])
 
 
 def executed(host: CardHost, program: GpuProgram) -> int:
@@ -71,11 +71,11 @@ def test_calls_of_the_driver(host: CardHost, record_property: Callable[[str, obj
     rival = host.start_rival(MODE)
     names = ("launch", "graph", "set", "copy")
     assert [name for name in names if not is_held(host, program, rival, f"run({name!r})")] == []
-    before = host.page(program)["launches"]
+    before = launches(host, program)
     executed_before = executed(host, program)
     program.start("[run('launch'), run('graph'), run('launch')]")
     program.result(WAIT)
-    assert counted(host, program, before, 4) == 4
+    assert launches(host, program) == before + 4
     if host.is_simulated:
         assert executed(host, program) == executed_before + 4
     host.stop_rival(rival)
@@ -92,9 +92,9 @@ def test_libraries_of_pytorch(host: CardHost, record_property: Callable[[str, ob
     passed = [name for name in names if not is_held(host, program, rival, f"program.run({name!r})")]
     differences, total = {}, 0
     for name in names if program.run("program.has_cupti()", WAIT) else ():
-        before = host.page(program)["launches"]
+        before = launches(host, program)
         expected = program.run(f"program.kernels({name!r})", WAIT)
-        found = counted(host, program, before, expected)
+        found = launches(host, program) - before
         total += expected
         if found != expected:
             differences[name] = f"{found} counted by the shim, {expected} by CUPTI"

@@ -64,11 +64,15 @@ class GpuProgram(Interpreter):
         assert (result["wrong"], result["failure"]) == (0, "")
         assert result["launches"] > 0
 
-    def end(self, number: int = signal.SIGKILL) -> str:
-        """End the program with a signal, and return its standard error."""
+    def signal_end(self, number: int = signal.SIGKILL) -> None:
+        """Send the program a signal that ends it, also if it is stopped."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(number)
+
+    def end(self, number: int = signal.SIGKILL) -> str:
+        """End the program with a signal, and return its standard error."""
+        self.signal_end(number)
         return self.collect()
 
 
@@ -257,8 +261,10 @@ class SystemHost:
         return self.log.read_text() if self.log.exists() else ""
 
     def close(self) -> None:
+        for program in self._programs:  # all of them, even if the end of one takes longer than the test may last
+            program.signal_end()
         for program in self._programs:
-            program.end()
+            program.collect()
         if self.coordinator:
             self.kill_coordinator()
         with contextlib.suppress(Unreachable):  # stops a coordinator that a program has started
