@@ -26,7 +26,7 @@ def test_unsafe_calls_in_the_capturing_thread(cuda: Cuda) -> None:
     """cuMemAlloc and cuMemFree in the thread that captures are refused with 900 and end the capture, in global and
     thread-local mode; in relaxed mode they are allowed.
 
-    Source: documentation of cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
+    Source: documentation of cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode. Seen on an H200.
     """
     memory = cuda.cuMemAlloc(4096)
     for call, argument in (("cuMemAlloc", 4096), ("cuMemFree", memory)):
@@ -43,7 +43,7 @@ def test_unsafe_calls_in_the_capturing_thread(cuda: Cuda) -> None:
 def test_unsafe_calls_in_another_thread(cuda: Cuda) -> None:
     """cuMemAlloc in another thread is refused with 900 only if the capture and the thread are both in global mode.
 
-    Source: documentation of cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
+    Source: documentation of cuThreadExchangeStreamCaptureMode. Seen on an H200.
     """
 
     def allocate(mode: int) -> int:
@@ -61,7 +61,7 @@ def test_unsafe_calls_in_another_thread(cuda: Cuda) -> None:
 def test_attributes_of_pools_are_unsafe(cuda: Cuda) -> None:
     """cuMemPoolGetAttribute in the thread that captures is refused with 900 and ends the capture.
 
-    Source: NVIDIA/cccl #11360 (measured by others). Not yet seen on a GPU.
+    Source: NVIDIA/cccl #11360 (measured by others). Seen on an H200.
     """
     pool = cuda.cuDeviceGetDefaultMemPool(cuda.device)
     threshold = cuda.driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -74,7 +74,7 @@ def test_attributes_of_pools_are_unsafe(cuda: Cuda) -> None:
 def test_a_query_of_a_captured_event_ends_the_capture(cuda: Cuda) -> None:
     """cuEventQuery of an event that a capture has recorded returns 907, also in relaxed mode, and the capture is lost.
 
-    Source: CUDA programming guide, "Prohibited and unhandled operations" and "Invalidation". Not yet seen on a GPU.
+    Source: CUDA programming guide, "Prohibited and unhandled operations" and "Invalidation". Seen on an H200.
     """
     event = cuda.cuEventCreate(2)
     exchange_mode(cuda, RELAXED)
@@ -96,7 +96,7 @@ def test_advice_while_a_blocking_stream_captures(cuda: Cuda) -> None:
     """cuMemAdvise returns 906 while a blocking stream captures, also in relaxed mode, and the capture is lost.
 
     Source: documentation of cuMemAdvise ("uses standard default stream semantics"); CUDA programming guide, "Prohibited
-    and unhandled operations". Not yet seen on a GPU.
+    and unhandled operations". Not so on an H200.
     """
     memory = cuda.cuMemAllocManaged(MIB, 1)
     exchange_mode(cuda, RELAXED)
@@ -113,7 +113,7 @@ def test_advice_holds_back_later_work_of_blocking_streams(cuda: Cuda) -> None:
     """Work of a blocking stream waits for advice that was given before, and the advice waits for earlier work.
 
     Source: documentation of cuMemAdvise ("uses standard default stream semantics"); CUDA programming guide, "Implicit
-    synchronization". Not yet seen on a GPU.
+    synchronization". Not so on an H200.
     """
     early, late = cuda.cuStreamCreate(0), cuda.cuStreamCreate(0)
     memory = cuda.cuMemAllocManaged(MIB, 1)
@@ -130,7 +130,7 @@ def test_advice_holds_back_later_work_of_blocking_streams(cuda: Cuda) -> None:
 def test_a_captured_copy_of_unmapped_memory_is_refused(cuda: Cuda) -> None:
     """A copy from an address without mapping is refused with 1 when it is captured. (So memory stays meanwhile.)
 
-    Source: documentation of cuMemcpyDtoDAsync (the addresses are looked up by the call). Not yet seen on a GPU.
+    Source: documentation of cuMemcpyDtoDAsync (the addresses are looked up by the call). Seen on an H200.
     """
     address, _ = mapped(cuda)
     memory = cuda.cuMemAlloc(MIB)
@@ -144,7 +144,7 @@ def test_a_captured_copy_of_unmapped_memory_is_refused(cuda: Cuda) -> None:
 def test_a_graph_uses_what_is_mapped_at_its_addresses(cuda: Cuda) -> None:
     """Copies, sets and launches of a graph use memory that was mapped at their addresses after the instantiation.
 
-    Source: fzyzcjy/torch_memory_saver #22 (seen by others, for launches). Not yet seen on a GPU by us.
+    Source: fzyzcjy/torch_memory_saver #22 (seen by others, for launches). Seen on an H200.
     """
     address, first = mapped(cuda)
     memory = cuda.cuMemAlloc(MIB)

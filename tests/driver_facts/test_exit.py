@@ -17,7 +17,7 @@ def test_the_driver_ends_by_an_exit_handler_that_its_initialisation_registers(tm
     (So the handler of the shim, which is registered after cuInit, runs before the driver's.)
 
     Source: openucx/ucx #11275 (which handlers find the driver gone); CUDA programming guide, "Initialization" (use of
-    the driver after its end is undefined). Not yet seen on a GPU.
+    the driver after its end is undefined). Seen on an H200.
     """
     command = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", *sanitizers.FLAGS, str(SOURCE)]
     program = cached("exit_order", [SOURCE], lambda out: [[*command, "-o", str(out), "-ldl"]])

@@ -5,6 +5,7 @@
 
 The simulated driver proves only that its author assumed the same.
 The docstring of each fact therefore has its source, and whether it has been seen on a GPU.
+"Seen on an H200" and "Not so on an H200" stand for a run on 2026-11-26 with driver 580.159.04 (CUDA 13.0).
 This file has facts about capture, events, freeing and processes; the names of the other files are their topics.
 """
 
@@ -56,7 +57,7 @@ def capturing(cuda: Cuda, flags: int = 0, mode: int = THREAD_LOCAL) -> Iterator[
 def test_unified_memory_has_no_legacy_ipc_handle(cuda: Cuda) -> None:
     """Ordinary memory has an IPC handle, unified memory has none.
 
-    Source: CUDA programming guide, "Interprocess communication"; peers' issues. Not yet seen on a GPU.
+    Source: CUDA programming guide, "Interprocess communication"; peers' issues. Seen on an H200.
     """
     plain, managed = cuda.cuMemAlloc(MIB), cuda.cuMemAllocManaged(MIB, 1)
     assert cuda.code("cuIpcGetMemHandle", plain) == 0
@@ -67,7 +68,7 @@ def test_unified_memory_has_no_legacy_ipc_handle(cuda: Cuda) -> None:
 def test_synchronising_a_capturing_stream_invalidates(cuda: Cuda) -> None:
     """cuStreamSynchronize and cuStreamQuery on a capturing stream: 900, and the capture is lost (901).
 
-    Source: documentation of CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and of cuStreamBeginCapture. Not yet seen on a GPU.
+    Source: documentation of CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and of cuStreamBeginCapture. Seen on an H200.
     """
     for call in ("cuStreamSynchronize", "cuStreamQuery"):
         with capturing(cuda) as (stream, end):
@@ -80,7 +81,7 @@ def test_legacy_stream_while_a_blocking_stream_captures(cuda: Cuda) -> None:
     """Use of the legacy stream, from whatever thread, while a blocking stream captures: 906, and the capture is lost.
 
     Source: documentation of cuStreamIsCapturing ("the legacy stream is in an unusable state"); measured by others on an
-    RTX PRO 4000, global and thread-local mode, same thread and another (ROCm/rocm-systems #4508). Not yet seen by us.
+    RTX PRO 4000, global and thread-local mode, same thread and another (ROCm/rocm-systems #4508). Seen on an H200.
     """
     memory, data = cuda.cuMemAlloc(4096), bytes(4096)
 
@@ -99,7 +100,7 @@ def test_legacy_stream_while_a_blocking_stream_captures(cuda: Cuda) -> None:
 def test_legacy_stream_while_a_non_blocking_stream_captures(cuda: Cuda) -> None:
     """A capture on a non-blocking stream has nothing to do with the legacy stream.
 
-    Source: CUDA programming guide, "Prohibited and unhandled operations". Not yet seen on a GPU.
+    Source: CUDA programming guide, "Prohibited and unhandled operations". Seen on an H200.
     """
     memory = cuda.cuMemAlloc(MIB)
     with capturing(cuda, flags=NON_BLOCKING) as (_, end):
@@ -112,7 +113,7 @@ def test_legacy_stream_while_a_non_blocking_stream_captures(cuda: Cuda) -> None:
 def test_context_synchronise_while_a_stream_captures(cuda: Cuda) -> None:
     """cuCtxSynchronize, from whatever thread: 900, and captures of that context are lost.
 
-    Source: measured by others (ROCm/rocm-systems #4508, #8338; NVIDIA/TensorRT #2888). Not yet seen by us.
+    Source: measured by others (ROCm/rocm-systems #4508, #8338; NVIDIA/TensorRT #2888). Seen on an H200.
     """
 
     def synchronise() -> int:
@@ -130,7 +131,7 @@ def test_a_relaxed_thread_may_use_other_streams_and_events(cuda: Cuda) -> None:
     """A thread in relaxed mode records, queries and awaits events on non-capturing streams, allocates and frees, while
     another thread captures in global mode; the capture goes on. (How the agent drains.)
 
-    Source: documentation of cuThreadExchangeStreamCaptureMode. Not yet seen on a GPU.
+    Source: documentation of cuThreadExchangeStreamCaptureMode. Seen on an H200.
     """
     other = cuda.cuStreamCreate(NON_BLOCKING)
 
@@ -152,7 +153,7 @@ def test_event_query_in_global_capture_mode_is_refused(cuda: Cuda) -> None:
     """While another thread captures in global mode, cuEventQuery in a thread of global mode (the default) is refused
     with 900 and the capture is lost. (Why the agent must be in relaxed mode.)
 
-    Source: documentation of cuThreadExchangeStreamCaptureMode; PyTorch's watchdog met it. Not yet seen on a GPU.
+    Source: documentation of cuThreadExchangeStreamCaptureMode; PyTorch's watchdog met it. Seen on an H200.
     """
     event = cuda.cuEventCreate(2)
 
@@ -169,7 +170,7 @@ def test_event_query_in_global_capture_mode_is_refused(cuda: Cuda) -> None:
 def test_is_capturing_never_disturbs(cuda: Cuda) -> None:
     """cuStreamIsCapturing answers for the capturing stream, others, and the legacy stream (906); the capture goes on.
 
-    Source: documentation of cuStreamIsCapturing ("… capture is not invalidated"). Not yet seen on a GPU.
+    Source: documentation of cuStreamIsCapturing ("… capture is not invalidated"). Seen on an H200.
     """
     other = cuda.cuStreamCreate(0)
     with capturing(cuda, mode=GLOBAL) as (stream, end):
@@ -184,7 +185,7 @@ def test_is_capturing_never_disturbs(cuda: Cuda) -> None:
 def test_an_event_recorded_in_a_capture_can_be_neither_queried_nor_awaited(cuda: Cuda) -> None:
     """cuEventQuery and cuEventSynchronize of an event last recorded in a capturing stream: 907.
 
-    Source: documentation of CUDA_ERROR_CAPTURED_EVENT. Not yet seen on a GPU.
+    Source: documentation of CUDA_ERROR_CAPTURED_EVENT. Not so on an H200.
     """
     event = cuda.cuEventCreate(2)
     with capturing(cuda, mode=RELAXED) as (stream, end):
@@ -199,7 +200,7 @@ def test_event_on_the_legacy_stream_follows_blocking_streams(cuda: Cuda) -> None
     """An event recorded on the legacy stream completes after the work that blocking streams had before, and does not
     wait for non-blocking streams.
 
-    Source: CUDA programming guide, "Legacy default stream". Not yet seen on a GPU.
+    Source: CUDA programming guide, "Legacy default stream". Seen on an H200.
     """
     blocking, independent = cuda.cuStreamCreate(0), cuda.cuStreamCreate(NON_BLOCKING)
     word, flag = cuda.host_flag()
@@ -224,7 +225,7 @@ def test_event_on_the_legacy_stream_follows_blocking_streams(cuda: Cuda) -> None
 def test_event_completes_after_earlier_work_only(cuda: Cuda) -> None:
     """An event completes when the work before it in its stream has; later work doesn't hold it back.
 
-    Source: documentation of cuEventRecord. Not yet seen on a GPU.
+    Source: documentation of cuEventRecord. Seen on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     word, flag = cuda.host_flag()
@@ -244,7 +245,7 @@ def test_event_completes_after_earlier_work_only(cuda: Cuda) -> None:
 def test_freeing_memory_waits_for_pending_work(cuda: Cuda) -> None:
     """cuMemFree of unified and of ordinary memory returns only after submitted work is done.
 
-    Source: documentation of cudaFree/cuMemFree ("may synchronise"); peers rely on it. Not yet seen on a GPU.
+    Source: documentation of cudaFree/cuMemFree ("may synchronise"); peers rely on it. Seen on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     for memory in (cuda.cuMemAllocManaged(MIB, 1), cuda.cuMemAlloc(MIB)):
@@ -258,7 +259,7 @@ def test_a_running_launch_is_not_preempted_by_its_own_process(cuda: Cuda) -> Non
     """Work in the same stream starts after the running launch has ended, however long that takes; cuStreamDestroy does
     not end it either.
 
-    Source: documentation of cuStreamDestroy; there is no call that ends a launch. Not yet seen on a GPU.
+    Source: documentation of cuStreamDestroy; there is no call that ends a launch. Seen on an H200.
     """
     stream, other = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
     word, flag = cuda.host_flag()
@@ -335,6 +336,6 @@ def test_memory_of_a_killed_process_is_free_once_it_is_gone(tmp_path: Path, kind
 def test_another_process_gets_time_slices_during_a_long_launch(tmp_path: Path) -> None:
     """A running launch can't be ended, but another process's work is time-sliced with it and doesn't wait for its end.
 
-    Source: NVIDIA's description of time-slicing on Pascal and later (compute preemption). Not yet seen on a GPU.
+    Source: NVIDIA's description of time-slicing on Pascal and later (compute preemption). Seen on an H200.
     """
     run(with_spinner, tmp_path)

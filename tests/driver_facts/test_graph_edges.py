@@ -31,7 +31,7 @@ def launch(cuda: Cuda, stream: Any) -> None:
 def test_a_captured_node_depends_on_the_one_before(cuda: Cuda) -> None:
     """The dependencies of nodes of one stream are the order in which they were captured.
 
-    Source: documentation of cuStreamBeginCapture and cuGraphNodeGetDependencies. Not yet seen on a GPU.
+    Source: documentation of cuStreamBeginCapture and cuGraphNodeGetDependencies. Seen on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     begin(cuda, stream)
@@ -49,7 +49,7 @@ def test_a_program_sets_the_dependencies_of_the_next_captured_node(cuda: Cuda) -
     """cuStreamUpdateCaptureDependencies decides on which nodes the next captured node depends. Outside of a capture it
     returns 401.
 
-    Source: documentation of cuStreamUpdateCaptureDependencies. Not yet seen on a GPU.
+    Source: documentation of cuStreamUpdateCaptureDependencies. Seen on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     assert cuda.code("cuStreamUpdateCaptureDependencies", stream, None, None, 0, 0) == ILLEGAL_STATE
@@ -69,7 +69,7 @@ def test_a_capture_adds_to_a_graph_of_the_program(cuda: Cuda) -> None:
     """cuStreamBeginCaptureToGraph captures into the graph behind the given nodes, and cuStreamEndCapture returns that
     graph. cuGraphAddNode adds a node of any kind.
 
-    Source: documentation of cuStreamBeginCaptureToGraph and cuGraphAddNode. Not yet seen on a GPU.
+    Source: documentation of cuStreamBeginCaptureToGraph and cuGraphAddNode. Seen on an H200.
     """
     stream, graph = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuGraphCreate(0)
     parameters = cuda.driver.CUgraphNodeParams()

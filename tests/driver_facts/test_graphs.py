@@ -34,7 +34,7 @@ def test_captured_allocations_take_memory_until_they_are_trimmed(cuda: Cuda) -> 
     """A captured cuMemAllocAsync makes an allocation node. The first launch at the latest takes memory for it, which
     is kept after the end of the graph, and is given back by cuDeviceGraphMemTrim. (So the shim counts the memory.)
 
-    Source: CUDA programming guide, "Graph memory nodes" (physical memory footprint). Not yet seen on a GPU.
+    Source: CUDA programming guide, "Graph memory nodes" (physical memory footprint). Not so on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     begin(cuda, stream)
@@ -60,7 +60,7 @@ def test_a_graph_and_its_copies_own_user_objects(cuda: Cuda) -> None:
     """An object is destroyed when the program, the graph and its executable graph have released it, in another thread
     that may not call the driver.
 
-    Source: CUDA programming guide, "CUDA User Objects"; documentation of cuUserObjectCreate. Not yet seen on a GPU.
+    Source: CUDA programming guide, "CUDA User Objects"; documentation of cuUserObjectCreate. Seen on an H200.
     """
     library, destroyed, seen = ctypes.CDLL("libcuda.so.1"), threading.Event(), []
 
@@ -91,7 +91,7 @@ def test_what_a_graph_does_not_free_is_freed_as_other_memory(cuda: Cuda) -> None
     """Memory of an allocation node without a free node can be used after the launch, and cuMemFree frees it.
 
     Source: CUDA programming guide, "Graph memory nodes" (accessing and freeing graph memory outside of the allocating
-    graph). Not yet seen on a GPU.
+    graph). Not so on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     begin(cuda, stream)
@@ -111,7 +111,7 @@ def test_what_a_graph_does_not_free_is_freed_as_other_memory(cuda: Cuda) -> None
 def test_a_captured_launch_of_a_graph_is_a_child_graph(cuda: Cuda) -> None:
     """cuGraphLaunch in a capture makes a child graph node, in which the launches can be counted.
 
-    Source: documentation of cuGraphLaunch and cuGraphAddChildGraphNode. Not yet seen on a GPU.
+    Source: documentation of cuGraphLaunch and cuGraphAddChildGraphNode. Not so on an H200.
     """
     stream, memory = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuMemAlloc(4096)
     cuda.cuMemsetD8(memory, 0, 4096)
@@ -135,7 +135,7 @@ def test_a_captured_launch_of_a_graph_is_a_child_graph(cuda: Cuda) -> None:
 def test_an_update_changes_later_launches_only(cuda: Cuda) -> None:
     """cuGraphExecUpdate changes what later launches do, not what is submitted already.
 
-    Source: documentation of cuGraphExecUpdate. Not yet seen on a GPU.
+    Source: documentation of cuGraphExecUpdate. Seen on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     word, flag = cuda.host_flag()

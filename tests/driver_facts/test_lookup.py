@@ -15,7 +15,7 @@ def test_the_driver_exports_the_functions_that_its_lookup_returns(cuda: Cuda) ->
     """For each row of hooks.def that cuGetProcAddress knows, the driver exports the symbol. (Otherwise the self-test of
     the shim turns sharing off.)
 
-    Source: documentation of cuGetProcAddress; exports of the stub library of the toolkit. Not yet seen on a GPU.
+    Source: documentation of cuGetProcAddress; exports of the stub library of the toolkit. Seen on an H200.
     """
     library, function, status = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int()
     rows = re.findall(r"^(?:GATED|CUSTOM|LOOKUP)\(\w+, (\w+), (\w+), (\d+),", TABLE, re.MULTILINE)

@@ -31,7 +31,7 @@ def prefetch(cuda: Cuda, memory: Any, size: int, on_device: bool) -> None:
 def test_unified_memory_takes_none_of_the_device_until_it_is_used(cuda: Cuda) -> None:
     """cuMemAllocManaged takes no device memory; a launch takes it for what it touches.
 
-    Source: CUDA programming guide, "Unified Memory Programming". Not yet seen on a GPU.
+    Source: CUDA programming guide, "Unified Memory Programming". Seen on an H200.
     """
     before = free_bytes(cuda)
     memory = cuda.cuMemAllocManaged(SIZE, 1)
@@ -45,7 +45,7 @@ def test_unified_memory_takes_none_of_the_device_until_it_is_used(cuda: Cuda) ->
 def test_prefetching_populates_untouched_pages(cuda: Cuda) -> None:
     """A prefetch to the device gives untouched pages device memory. (The shim prefetches large new allocations.)
 
-    Source: documentation of cuMemPrefetchAsync; CUDA programming guide, "Data prefetching". Not yet seen on a GPU.
+    Source: documentation of cuMemPrefetchAsync; CUDA programming guide, "Data prefetching". Seen on an H200.
     """
     before = free_bytes(cuda)
     memory = cuda.cuMemAllocManaged(SIZE, 1)
@@ -58,7 +58,7 @@ def test_prefetching_to_the_host_frees_the_device_and_keeps_the_data(cuda: Cuda)
     """After a prefetch to the host the device's memory is free; back on the device the data is the same. A launch finds
     it also without a prefetch back.
 
-    Source: documentation of cuMemPrefetchAsync. Not yet seen on a GPU.
+    Source: documentation of cuMemPrefetchAsync. Not so on an H200.
     """
     before = free_bytes(cuda)
     memory = cuda.cuMemAllocManaged(SIZE, 1)
@@ -88,7 +88,7 @@ def test_unified_memory_takes_host_memory_once(cuda: Cuda) -> None:
 
     Source: open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_va_block.c: block_populate_pages_cpu allocates the pages
     that the block lacks. Where Linux exports int_active_memcg, they are charged to the memory cgroup of the process.
-    The pages are freed with the block. Not yet seen on a GPU.
+    The pages are freed with the block. Seen on an H200.
     """
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     prefetch(cuda, memory, SIZE, True)
@@ -104,7 +104,7 @@ def test_unified_memory_takes_host_memory_once(cuda: Cuda) -> None:
 def test_only_unified_memory_is_prefetched(cuda: Cuda) -> None:
     """cuMemPrefetchAsync and cuMemAdvise of memory of cuMemAlloc: 1.
 
-    Source: documentation of cuMemPrefetchAsync ("must be … cuMemAllocManaged"). Not yet seen on a GPU.
+    Source: documentation of cuMemPrefetchAsync ("must be … cuMemAllocManaged"). Seen on an H200.
     """
     plain = cuda.cuMemAlloc(MIB)
     assert cuda.code("cuMemPrefetchAsync", plain, MIB, location(cuda, True), 0, 0) == 1
@@ -141,7 +141,7 @@ def test_memory_the_device_only_maps_is_not_migrated(cuda: Cuda) -> None:
     memory of offline clients.)
 
     Source: documentation of CU_MEM_ADVISE_SET_ACCESSED_BY ("does not cause data migration"); used so by TGS.
-    Not yet seen on a GPU.
+    Seen on an H200.
     """
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     ctypes.memset(int(memory), 0, SIZE)
@@ -157,7 +157,7 @@ def test_memory_the_device_only_maps_is_not_migrated(cuda: Cuda) -> None:
 def test_the_host_sees_what_the_device_wrote_to_unified_memory(cuda: Cuda) -> None:
     """After a synchronisation, the device also reads the values that the host wrote.
 
-    Source: CUDA programming guide, "Unified Memory Programming". Not yet seen on a GPU.
+    Source: CUDA programming guide, "Unified Memory Programming". Seen on an H200.
     """
     memory = cuda.cuMemAllocManaged(MIB, 1)
     word = ctypes.c_float.from_address(int(memory))
@@ -172,7 +172,7 @@ def test_memory_of_the_default_pool_goes_back_at_a_synchronisation(cuda: Cuda) -
     """Memory that cuMemFreeAsync has freed is free for other processes after a synchronisation of the stream (release
     threshold 0).
 
-    Source: CUDA programming guide, "Stream ordered memory allocator" (physical page caching). Not yet seen on a GPU.
+    Source: CUDA programming guide, "Stream ordered memory allocator" (physical page caching). Seen on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     before = free_bytes(cuda)
@@ -189,7 +189,7 @@ def test_memory_of_the_default_pool_goes_back_at_a_synchronisation(cuda: Cuda) -
 def test_stream_ordered_memory_is_freed_by_both_calls(cuda: Cuda) -> None:
     """cuMemFree frees memory of cuMemAllocAsync, and cuMemFreeAsync memory of cuMemAlloc.
 
-    Source: CUDA programming guide, "Stream ordered memory allocator" (API fundamentals). Not yet seen on a GPU.
+    Source: CUDA programming guide, "Stream ordered memory allocator" (API fundamentals). Seen on an H200.
     """
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     memory = cuda.cuMemAllocAsync(MIB, stream)
@@ -204,7 +204,7 @@ def test_memory_of_a_pool_has_no_legacy_ipc_handle(cuda: Cuda) -> None:
     """cuIpcGetMemHandle refuses memory of cuMemAllocAsync.
 
     Source: CUDA programming guide, "Stream ordered memory allocator" (interprocess communication support): pools have
-    handles of their own. Not yet seen on a GPU.
+    handles of their own. Seen on an H200.
     """
     memory = cuda.cuMemAllocAsync(MIB, 0)
     cuda.cuCtxSynchronize()
@@ -237,7 +237,7 @@ def test_copies_to_pageable_memory_wait_and_to_pinned_memory_do_not(cuda: Cuda) 
     """cuMemcpyDtoHAsync to pageable memory returns when the copy is done, so the call can wait inside the driver for a
     long time; to pinned memory it returns at once.
 
-    Source: CUDA driver API, "API synchronization behavior". Not yet seen on a GPU.
+    Source: CUDA driver API, "API synchronization behavior". Seen on an H200.
     """
     data, pinned = bytearray(MIB), cuda.cuMemHostAlloc(MIB, 0)
     assert in_stream(cuda, lambda memory, stream: cuda.cuMemcpyDtoHAsync(pinned, memory, MIB, stream))
@@ -248,7 +248,7 @@ def test_copies_to_pageable_memory_wait_and_to_pinned_memory_do_not(cuda: Cuda) 
 def test_pinned_memory_takes_none_of_the_device(cuda: Cuda) -> None:
     """cuMemHostAlloc and cuMemHostRegister take no device memory, and the device reaches both by the host's address.
 
-    Source: CUDA programming guide, "Unified virtual address space". Not yet seen on a GPU.
+    Source: CUDA programming guide, "Unified virtual address space". Seen on an H200.
     """
     before = free_bytes(cuda)
     pinned = int(cuda.cuMemHostAlloc(SIZE, 0))
@@ -268,7 +268,7 @@ def test_pinned_memory_takes_none_of_the_device(cuda: Cuda) -> None:
 def test_a_context_takes_device_memory(cuda: Cuda) -> None:
     """Each context takes device memory of its own, which no allocation call shows.
 
-    Source: peers' issues; about 500 MB on large cards. Not yet seen on a GPU.
+    Source: peers' issues; about 500 MB on large cards. Seen on an H200.
     """
     before = free_bytes(cuda)
     context = cuda.cuCtxCreate(None, 0, cuda.device)
@@ -307,7 +307,7 @@ def recorder(cuda: Cuda, state: str) -> None:
 def test_another_process_waits_for_an_interprocess_event(tmp_path: Path) -> None:
     """A process that opens the handle of an event waits for the work of the process that recorded it.
 
-    Source: documentation of cuIpcGetEventHandle and cuIpcOpenEventHandle. Not yet seen on a GPU.
+    Source: documentation of cuIpcGetEventHandle and cuIpcOpenEventHandle. Seen on an H200.
     """
     state = str(tmp_path / "state")
     with running_process(recorder, environment(Path(state)), state) as process:
@@ -349,7 +349,7 @@ def test_ordinary_memory_is_shared_by_its_handle(tmp_path: Path) -> None:
     """Another process opens the handle and has the same memory, counted once; opening it again gives the same address;
     the process that made the handle can't open it.
 
-    Source: documentation of cuIpcOpenMemHandle. Not yet seen on a GPU.
+    Source: documentation of cuIpcOpenMemHandle. Seen on an H200.
     """
     run(sharer, tmp_path)
 
@@ -359,7 +359,7 @@ def test_a_forked_child_may_not_use_the_driver(cuda: Cuda) -> None:
     """In a child forked after cuInit every call fails with 3; the parent goes on.
 
     Source: CUDA programming guide ("fork … undefined" for the parent's resources); frameworks report error 3.
-    Not yet seen on a GPU.
+    Seen on an H200.
     """
     pid = os.fork()
     if pid == 0:

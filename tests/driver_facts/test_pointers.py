@@ -35,7 +35,7 @@ def test_an_address_without_memory_has_no_attributes(cuda: Cuda) -> None:
     stores null values, each as wide as its type. (Triton refuses an argument without a device pointer.)
 
     Source: documentation of cuPointerGetAttribute and cuPointerGetAttributes ("assigned default NULL values").
-    Not yet seen on a GPU.
+    Seen on an H200.
     """
     address = reserve(cuda, GRANULE)
     for attribute in (MEMORY_TYPE, DEVICE_POINTER, BUFFER_ID, IS_MANAGED):
@@ -52,7 +52,7 @@ def test_a_reserved_range_is_known_without_memory(cuda: Cuda) -> None:
     answer while memory is evicted.)
 
     Source: documentation of CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ("not necessarily the address of the mapped region");
-    cu_vm_test.cc of NVIDIA/DALI. Not yet seen on a GPU.
+    cu_vm_test.cc of NVIDIA/DALI. Seen on an H200.
     """
     address = reserve(cuda, 4 * GRANULE)
     assert get_all([RANGE_START, RANGE_SIZE], address + GRANULE) == (0, [address, 4 * GRANULE])
@@ -63,7 +63,7 @@ def test_unified_memory_has_a_start_and_no_address_range(cuda: Cuda) -> None:
     """cuMemGetAddressRange fails for unified memory. The attributes have its start and its size.
 
     Source: openucx/ucx pull request 7485 ("managed memory is not handled by cuMemGetAddressRange"); documentation of
-    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR. Not yet seen on a GPU.
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR. Not so on an H200.
     """
     address = int(cuda.cuMemAllocManaged(4 * MIB, 1))
     assert cuda.code("cuMemGetAddressRange", address + MIB) != 0
@@ -76,7 +76,7 @@ def test_mapped_memory_refuses_synchronous_memory_operations(cuda: Cuda) -> None
     setting.
 
     Source: openucx/ucx issue 9895 (mapped memory); lupinemachines/lupine pull request 646 (unified memory).
-    Not yet seen on a GPU.
+    Seen on an H200.
     """
     setting = cuda.driver.CUpointer_attribute(SYNC_MEMOPS)
     assert cuda.code("cuPointerSetAttribute", 1, setting, cuda.cuMemAlloc(MIB)) == 0
@@ -89,8 +89,8 @@ def test_memory_for_rdma_is_capable_of_it(cuda: Cuda) -> None:
     """Where the device supports GPUDirect RDMA, memory of cuMemAlloc can be used with it, and so can mapped memory that
     was created for it. (The answer for unified memory is unknown.)
 
-    Source: documentation of CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE and of gpuDirectRDMACapable. Not yet seen
-    on a GPU.
+    Source: documentation of CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE and of gpuDirectRDMACapable. Seen on an
+    H200.
     """
     numbers = cuda.driver.CUdevice_attribute
     supported = int(
@@ -111,7 +111,7 @@ def test_only_mapped_memory_has_a_handle(cuda: Cuda) -> None:
     memory by this call.)
 
     Source: documentation of cuMemRetainAllocationHandle ("previously mapped by cuMemMap"); uct_cuda_copy_detect_vmm
-    of UCX. Not yet seen on a GPU.
+    of UCX. Seen on an H200.
     """
     assert cuda.code("cuMemRetainAllocationHandle", cuda.cuMemAlloc(4 * MIB)) != 0
     assert cuda.code("cuMemRetainAllocationHandle", cuda.cuMemAllocManaged(4 * MIB, 1)) != 0

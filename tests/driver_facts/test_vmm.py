@@ -13,7 +13,7 @@ def test_the_granularity_is_two_mebibytes(cuda: Cuda) -> None:
     """Sizes and addresses must be multiples of the granularity, which is 2 MiB.
 
     Source: documentation of cuMemGetAllocationGranularity and cuMemCreate; NVIDIA's blog "Introducing Low-Level GPU
-    Virtual Memory Management" for the number. Not yet seen on a GPU.
+    Virtual Memory Management" for the number. Seen on an H200.
     """
     option = cuda.driver.CUmemAllocationGranularity_flags(0)
     assert int(cuda.cuMemGetAllocationGranularity(properties(cuda), option)) == GRANULE
@@ -28,7 +28,7 @@ def test_unmapping_leaves_the_address_and_nothing_else(cuda: Cuda) -> None:
     The first memory keeps its data and can be mapped at the same address again. (The shim moves memory in this way.)
 
     Source: documentation of cuMemUnmap ("converted to an address reservation … access granted through
-    cuMemSetAccess, as all mappings start with no accessibility setup"). Not yet seen on a GPU.
+    cuMemSetAccess, as all mappings start with no accessibility setup"). Seen on an H200.
     """
     address, first = mapped(cuda)
     cuda.launch("fill_f32", address, 1.0, 16)
@@ -47,7 +47,7 @@ def test_unmapping_leaves_the_address_and_nothing_else(cuda: Cuda) -> None:
 def test_memory_without_access_can_not_be_copied(cuda: Cuda) -> None:
     """A copy from mapped memory before cuMemSetAccess fails.
 
-    Source: documentation of cuMemMap ("does not make the address accessible"). Not yet seen on a GPU.
+    Source: documentation of cuMemMap ("does not make the address accessible"). Seen on an H200.
     """
     address = reserve(cuda, GRANULE)
     cuda.cuMemMap(address, GRANULE, 0, create(cuda, GRANULE), 0)
@@ -58,7 +58,7 @@ def test_memory_without_access_can_not_be_copied(cuda: Cuda) -> None:
 def test_a_launch_on_memory_without_access_is_an_illegal_address(cuda: Cuda) -> None:
     """A launch that uses mapped memory before cuMemSetAccess: 700, and the context is lost.
 
-    Source: documentation of cuMemMap and of CUDA_ERROR_ILLEGAL_ADDRESS. Not yet seen on a GPU.
+    Source: documentation of cuMemMap and of CUDA_ERROR_ILLEGAL_ADDRESS. Seen on an H200.
     """
     address = reserve(cuda, GRANULE)
     cuda.cuMemMap(address, GRANULE, 0, create(cuda, GRANULE), 0)
@@ -72,7 +72,7 @@ def test_released_memory_lives_while_it_is_mapped(cuda: Cuda) -> None:
     from the address.
 
     Source: documentation of cuMemRelease, cuMemUnmap ("backing memory allocations will be freed if there are no
-    existing mappings and there are no unreleased memory handles"), cuMemRetainAllocationHandle. Not yet seen on a GPU.
+    existing mappings and there are no unreleased memory handles"), cuMemRetainAllocationHandle. Seen on an H200.
     """
     size = 64 * MIB
     before = free_bytes(cuda)
@@ -92,7 +92,7 @@ def test_memory_is_taken_when_it_is_created(cuda: Cuda) -> None:
     with 2, and unmapping gives nothing back by itself.
 
     Source: documentation of cuMemCreate; NVIDIA's blog "Introducing Low-Level GPU Virtual Memory Management".
-    Not yet seen on a GPU.
+    Seen on an H200.
     """
     size = 64 * MIB
     before = free_bytes(cuda)
@@ -113,7 +113,7 @@ def test_memory_is_taken_when_it_is_created(cuda: Cuda) -> None:
 def test_freed_addresses_can_be_reserved_again(cuda: Cuda) -> None:
     """A hint for addresses that are free is taken.
 
-    Source: documentation of cuMemAddressReserve ("treats it as a hint"): a hope, checked here. Not yet seen on a GPU.
+    Source: documentation of cuMemAddressReserve ("treats it as a hint"): a hope, checked here. Seen on an H200.
     """
     address = reserve(cuda, 16 * GRANULE)
     cuda.cuMemAddressFree(address, 16 * GRANULE)
@@ -126,7 +126,7 @@ def test_only_whole_mappings_are_unmapped(cuda: Cuda) -> None:
     mapping as it was.
 
     Source: documentation of cuMemUnmap ("cannot unmap a sub-range"); several at once: simpleFreeMultiDeviceMmap of
-    NVIDIA/cuda-samples, and pytorch/pytorch issue 188008 (refused with a hole). Not yet seen on a GPU.
+    NVIDIA/cuda-samples, and pytorch/pytorch issue 188008 (refused with a hole). Not so on an H200.
     """
     address = reserve(cuda, 8 * GRANULE)
     map_at(cuda, address, create(cuda, 2 * GRANULE), 2 * GRANULE)
@@ -143,7 +143,7 @@ def test_only_whole_mappings_are_unmapped(cuda: Cuda) -> None:
 def test_neighbouring_mappings_get_access_in_one_call(cuda: Cuda) -> None:
     """One cuMemSetAccess covers several whole mappings.
 
-    Source: simpleMallocMultiDeviceMmap of NVIDIA/cuda-samples; PyTorch's expandable segments. Not yet seen on a GPU.
+    Source: simpleMallocMultiDeviceMmap of NVIDIA/cuda-samples; PyTorch's expandable segments. Seen on an H200.
     """
     address = reserve(cuda, 4 * GRANULE)
     for offset in (0, GRANULE):
@@ -157,7 +157,7 @@ def test_neighbouring_mappings_get_access_in_one_call(cuda: Cuda) -> None:
 def test_neighbouring_mappings_are_one_memory_for_launches_and_copies(cuda: Cuda) -> None:
     """A launch, a copy and a set cross from one mapping to the next.
 
-    Source: PyTorch's expandable segments rely on it. Not yet seen on a GPU.
+    Source: PyTorch's expandable segments rely on it. Seen on an H200.
     """
     address = reserve(cuda, 2 * GRANULE)
     for offset in (0, GRANULE):
@@ -176,7 +176,7 @@ def test_one_memory_may_be_mapped_twice(cuda: Cuda) -> None:
     """Both mappings of one handle show the same bytes. (Memory can be read through one while the program's address is
     being prepared.)
 
-    Source: documentation of cuMemMap; CUDA programming guide, "Virtual aliasing support". Not yet seen on a GPU.
+    Source: documentation of cuMemMap; CUDA programming guide, "Virtual aliasing support". Seen on an H200.
     """
     address, handle = mapped(cuda)
     twin = reserve(cuda, GRANULE)
@@ -190,7 +190,7 @@ def test_one_memory_may_be_mapped_twice(cuda: Cuda) -> None:
 def test_mapped_memory_is_no_allocation(cuda: Cuda) -> None:
     """cuMemFree refuses mapped memory, cuIpcGetMemHandle too, and its addresses are not those of unified memory.
 
-    Source: CUDA programming guide, "Virtual memory management" (legacy IPC is not for it). Not yet seen on a GPU.
+    Source: CUDA programming guide, "Virtual memory management" (legacy IPC is not for it). Seen on an H200.
     """
     address, _ = mapped(cuda)
     assert cuda.code("cuMemFree", address) != 0
@@ -204,7 +204,7 @@ def test_mapped_memory_is_no_allocation(cuda: Cuda) -> None:
 def test_the_address_range_of_mapped_memory_is_one_mapping(cuda: Cuda) -> None:
     """cuMemGetAddressRange answers for the one mapping around the address, not for the reservation.
 
-    Source: NCCL walks expandable segments by it, mapping after mapping. Not yet seen on a GPU.
+    Source: NCCL walks expandable segments by it, mapping after mapping. Seen on an H200.
     """
     address = reserve(cuda, 4 * GRANULE)
     for offset in (0, GRANULE):
@@ -217,8 +217,7 @@ def test_the_address_range_of_mapped_memory_is_one_mapping(cuda: Cuda) -> None:
 def test_mapping_goes_on_while_a_stream_captures(cuda: Cuda) -> None:
     """Creating, mapping, unmapping and releasing memory disturb no capture, whatever its mode.
 
-    Source: PyTorch grows expandable segments while it captures, without changing the thread's mode. Not yet seen on a
-    GPU.
+    Source: PyTorch grows expandable segments while it captures, without changing the thread's mode. Seen on an H200.
     """
     stream, memory = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuMemAlloc(MIB)
     cuda.cuStreamBeginCapture(stream, cuda.driver.CUstreamCaptureMode(0))
@@ -233,7 +232,7 @@ def test_mapping_goes_on_while_a_stream_captures(cuda: Cuda) -> None:
 def test_access_may_be_granted_again_and_taken(cuda: Cuda) -> None:
     """cuMemSetAccess of a mapped range may be repeated; of a range with a hole it is refused.
 
-    Source: documentation of cuMemSetAccess ("must be a fully mapped address range"). Not yet seen on a GPU.
+    Source: documentation of cuMemSetAccess ("must be a fully mapped address range"). Seen on an H200.
     """
     address = reserve(cuda, 4 * GRANULE)
     map_at(cuda, address, create(cuda, GRANULE))
