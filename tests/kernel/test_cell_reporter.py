@@ -194,7 +194,8 @@ def test_reports_add_little_time_to_a_cell(notebook: Any) -> None:
     assert microseconds < 100
 
 
-def test_without_ipykernel_events_of_ipython_are_reported() -> None:
+def test_without_ipykernel_events_of_ipython_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns of another environment than that of the tests
     from jupyter_gpushare.kernel import cell_reporter
 
     reports: list[tuple[str, str]] = []
