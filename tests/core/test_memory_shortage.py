@@ -203,3 +203,14 @@ class TestCanMakeResident:
     def test_own_memory_makes_no_room(self, host: SimulatedHost) -> None:
         together(host, 480)
         assert not self.client(host, "a")
+
+
+def test_last_joined_client_leaves_to_get_room_for_its_context(host: SimulatedHost) -> None:
+    """A context is no allocation. The memory of the other client leaves only if that client does not run."""
+    first, last = together(host, 900, 0)
+    holds(host, "b", 0, short=128, resident=0)
+    assert (first.gate, last.gate) == (OPEN, CLOSING)
+    host.run(0.01)
+    assert open_gates(host) == ["a"]
+    assert host.run_until(lambda: open_gates(host) == ["b"], within=40.0) > 0
+    assert host.scheduler.residency.target("a") == 772 * MIB

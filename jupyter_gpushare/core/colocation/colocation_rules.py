@@ -21,6 +21,7 @@ from .colocation_control import ColocationController
 _MAX_TOTAL_DEMAND = 1.1  # demand of colocated clients for a device; above 1, because demands are estimates
 _DEFAULT_DEMAND = 0.5  # demand of a client whose demand is unknown
 _LONG_WORK_SECONDS = 30.0  # of recent usage
+_MAX_UNALLOCATED_PART = 8  # a request for room that no allocation shows is for an eighth of the device at most (room.c)
 _CAPACITY_VALID_SECONDS = 600.0  # for which the capacity of a device holds that was measured when it was full
 
 
@@ -105,7 +106,11 @@ class ColocationRules:
         The driver takes a part of the memory, and so may programs that do not share the device.
         """
         restorable = [grant.client for grant in running if can_make_resident(device, grant.client)]
-        short = sum(min(client.unmet_bytes, client.memory_per_device.allocated) for client in restorable)
+        # What an allocation lacks counts as allocated. A context, code or a graph has no allocation.
+        unallocated = device.info.memory // _MAX_UNALLOCATED_PART
+        short = sum(
+            min(client.unmet_bytes, max(client.memory_per_device.allocated, unallocated)) for client in restorable
+        )
         evictable = (
             device.resident
             - device.unmovable
