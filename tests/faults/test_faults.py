@@ -41,6 +41,7 @@ def test_invariants_hold_under_random_faults(part: int) -> None:
         seed += PARTS
 
 
+@pytest.mark.nightly
 def test_episode_has_the_same_digest_in_every_process() -> None:
     """Hashes of texts, addresses of objects and numbers of descriptors do not change the events."""
     digests = set()

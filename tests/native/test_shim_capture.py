@@ -6,6 +6,7 @@ import pytest
 
 from jupyter_gpushare.wire.page import CLOSING, CONTENDED
 
+from ..support import tier
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_transfer_failures import faulty_driver
@@ -206,7 +207,7 @@ def test_a_release_in_mode_swap_leaves_captures_valid(
     assert process.page.report.allocated == 0
 
 
-@pytest.mark.parametrize("is_evicted", [False, True])
+@pytest.mark.parametrize("is_evicted", [False, *tier.nightly([True])])  # an eviction waits for a capture for 10 s
 def test_a_release_in_mode_swap_outside_of_a_turn_leaves_captures_valid(
     machine: NativeHost, coordinator: ScriptedCoordinator, is_evicted: bool
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 import nbformat
 import pytest
 
+from ..support import tier
 from .notebook_client import SETUP
 from .system_host import SystemHost, wait_until
 
@@ -22,6 +23,7 @@ FRONT_ENDS = {
     "stock kernel": (EXECUTE, "python3"),
     "launcher only": (EXECUTE, "launched"),
 }
+SHORT_FRONT_ENDS = {"nbclient", "stock kernel"}
 NAMED = "a folder/my notebook.ipynb"
 
 
@@ -32,7 +34,9 @@ def has_allocated(host: SystemHost) -> bool:
 @pytest.mark.parametrize(
     "session", [pytest.param("", id="unnamed", marks=pytest.mark.nightly), pytest.param(NAMED, id="named")]
 )
-@pytest.mark.parametrize("name", FRONT_ENDS)
+@pytest.mark.parametrize(
+    "name", [*sorted(SHORT_FRONT_ENDS), *tier.nightly(sorted(FRONT_ENDS.keys() - SHORT_FRONT_ENDS))]
+)
 def test_jupyter_client_starts_a_shared_kernel(long_quantum_host: SystemHost, name: str, session: str) -> None:
     words, kernel = FRONT_ENDS[name]
     more = {"JPY_SESSION_NAME": session} if session else {}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ..native import simlog
+from ..support import tier
 from .notebook_client import Notebook
 from .system_host import MIB, WAIT, GpuProgram, SystemHost
 
@@ -81,7 +82,7 @@ def take_turns(programs: list[GpuProgram], size: int, rounds: int, seconds: floa
         assert program.run(f"values == array_type('f', [{number}.0 + {rounds}.0]) * {length}")
 
 
-@pytest.mark.parametrize("pinned", ["0", str(100 * MIB)])
+@pytest.mark.parametrize("pinned", ["0", *tier.nightly([str(100 * MIB)])])
 def test_swap_more_than_the_device_has(short_quantum_host: SystemHost, pinned: str) -> None:
     """The device has room for one of three clients at a time, and the driver migrates no unified memory."""
     programs = [

@@ -16,6 +16,7 @@ from jupyter_gpushare.wire.client import Client
 
 from ..driver_facts.harness import PTX
 from ..native import simlog
+from ..support import tier
 from ..system.system_host import (
     FAILING_COORDINATOR_ARGV,
     GpuProgram,
@@ -98,7 +99,7 @@ def executions(host: Host, programs: list[GpuProgram]) -> list[simlog.Execution]
     return sorted(execution for one in found for execution in one)
 
 
-@pytest.mark.parametrize("adas", [1, 2])
+@pytest.mark.parametrize("adas", [*tier.nightly([1]), 2])
 def test_busy_programs_take_turns(bare_host: Host, start: Start, adas: int) -> None:
     """Each coordinator has the clients of its user only, and its clients do not keep the device for ever."""
     programs = {"ada": [start("ada", f"ada-{number}") for number in range(adas)], "bob": [start("bob", "bob-0")]}

@@ -106,7 +106,7 @@ class ColocationRules:
         The driver takes a part of the memory, and so may programs that do not share the device.
         """
         restorable = [grant.client for grant in running if can_make_resident(device, grant.client)]
-        # What an allocation lacks counts as allocated. A context, code or a graph has no allocation.
+        # The bytes that an allocation lacks count as allocated. A context, code or a graph has no allocation.
         unallocated = device.info.memory // _MAX_UNALLOCATED_PART
         short = sum(
             min(client.unmet_bytes, max(client.memory_per_device.allocated, unallocated)) for client in restorable
