@@ -223,3 +223,19 @@ def test_turns_grow_until_a_slow_restore_is_done_within_one() -> None:
         lengths.append(host.now - began)
     assert lengths == pytest.approx(sorted(lengths))
     assert lengths[-1] > 1.5 * lengths[0]
+
+
+def test_freed_evicted_memory_does_not_count_as_restored() -> None:
+    """Otherwise a client that allocates and frees memory would get the time for a restore in each turn."""
+    host = host_of("d", time_quantum=0.1)
+    host.start_busy("a", "b")
+    lengths = []
+    for _ in range(4):
+        host.run_until(lambda: host.running() == "b")
+        host.report_memory("a", 20 * GIB, 0)
+        host.run_until(lambda: host.running() == "a")
+        began = host.now
+        host.report_memory("a", 19 * GIB, 0)
+        host.run_until(lambda: host.running() == "b")
+        lengths.append(host.now - began)
+    assert lengths[1:] == pytest.approx([0.1] * 3)

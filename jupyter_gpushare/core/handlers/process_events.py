@@ -107,7 +107,10 @@ class ProcessEventHandlers:
     def _on_memory_reported(self, event: ev.MemoryReported, now: float) -> None:
         client = self._registry.client(event.client)
         client.unmet_bytes = event.unmet_bytes
-        if client.grant and event.allocated - event.resident < client.memory_use.evicted_bytes:
+        before = client.memory_use
+        # Evicted memory that the program frees has not come back.
+        has_restored = event.resident > before.resident and event.allocated - event.resident < before.evicted_bytes
+        if client.grant and has_restored:
             client.grant.is_restoring = True
         self._table.set_memory_use(
             client, MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked, event.context)
