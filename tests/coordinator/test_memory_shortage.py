@@ -218,3 +218,26 @@ def test_delay_of_a_refusal_goes_on_in_the_next_turn(harness: PageSyncHarness) -
         assert client.permit and client.permit.may
         harness.dispatch(ev.TurnEntered(handle.number, client.permit.turn, harness.now))
     assert harness.answer(handle) == number
+
+
+def test_delay_of_a_refusal_adds_up_over_short_turns_between_long_ones(harness: PageSyncHarness) -> None:
+    """Otherwise the program would wait in each of its turns, without an end."""
+    handle = harness.process("a", 400)
+    harness.process("stopped", 50, runs=False)
+    request_room(handle, 100)
+    client = harness.scheduler.clients["a"]
+    answers = []
+    for _ in range(6):
+        for _ in range(4):
+            answers.append(harness.answer(handle))
+            harness.now += 1.0
+        assert client.grant
+        harness.dispatch(ev.ReleaseRequested("a"))
+        harness.dispatch(ev.TurnLeft(handle.number, client.grant.turn))
+        harness.now += 60.0
+        harness.dispatch(ev.GateWaitStarted(handle.number))
+        assert client.permit and client.permit.may
+        harness.dispatch(ev.TurnEntered(handle.number, client.permit.turn, harness.now))
+        handle.page.report.unmet_request_seq += 1
+    assert not any(answers[:16])
+    assert answers[-1] > 0

@@ -20,7 +20,7 @@ from .state import CoordinatorState
 
 _REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request for room is refused
 _PREFETCH_END_SECONDS = 0.1  # after the end of a prefetch: all memory that it moved is in the reports by then
-_MAX_GAP_SECONDS = 5.0  # between two requests that are one wait, such as those of consecutive turns
+_MAX_GAP_SECONDS = 5.0  # between two requests; a longer time counts as turns of other clients, and adds no wait
 
 
 @dataclass
@@ -28,8 +28,8 @@ class _Wait:
     """Wait of a process for an eviction."""
 
     others_bytes: int  # bytes of other clients on the devices of the process
-    since: float  # when the wait began or `others_bytes` last changed
     seen_at: float
+    waited_seconds: float = 0.0  # since the wait began or `others_bytes` last changed
 
 
 class PageSync:
@@ -111,12 +111,13 @@ class PageSync:
         now, devices = self._state.now, client.device_bindings
         others_bytes = sum(device.resident - client.memory_per_device.resident for device in devices)
         wait = self._waits.get(handle)
-        is_same = wait and wait.others_bytes == others_bytes
-        if not wait or not is_same or now > wait.seen_at + _MAX_GAP_SECONDS or any(len(d.grants) > 1 for d in devices):
-            self._waits[handle] = _Wait(others_bytes, now, now)
+        if not wait or wait.others_bytes != others_bytes or any(len(device.grants) > 1 for device in devices):
+            self._waits[handle] = _Wait(others_bytes, now)
             return False
+        if now <= wait.seen_at + _MAX_GAP_SECONDS:
+            wait.waited_seconds += now - wait.seen_at
         wait.seen_at = now
-        return now > wait.since + _REFUSAL_DELAY_SECONDS
+        return wait.waited_seconds > _REFUSAL_DELAY_SECONDS
 
     def _remove_ended_wait(self, handle: ProcessHandle) -> None:
         """Remove the wait of a request that has been met. A request that the end of the turn ends comes again."""
