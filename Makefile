@@ -209,7 +209,7 @@ pytest: env
 
 # The shim and the simulated driver built with AddressSanitizer and UBSan, then with ThreadSanitizer.
 SANITIZED := tests/native tests/driver_facts
-SANITIZED_SHORT := tests/native/test_sanitizers.py $(addprefix tests/native/test_shim_,memory.py ledger.py gate.py lifecycle.py owned_fds.py threads.py)
+SANITIZED_SHORT := tests/native/test_sanitizers.py $(addprefix tests/native/test_shim_,memory.py ledger.py gate.py owned_fds.py threads.py)
 
 sanitize sanitize-short: env
 	$(call say,'Tests: C under sanitizers')

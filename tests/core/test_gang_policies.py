@@ -54,7 +54,7 @@ def test_every_gang_has_its_turns(policy: str, outsiders: bool) -> None:
         come()
     host.run(5)
     before = {name: host.scheduler.clients[name].turn_count for name in GANGS}
-    for _ in range(3):
+    for _ in range(2):
         host.run(25)
         for name in GANGS:
             client = host.scheduler.clients[name]

@@ -16,7 +16,7 @@ from jupyter_gpushare.simulation.workloads.workload import Cell, DeviceModel, Pa
 
 from ..support import tier
 
-WORK, QUANTUM = 3.0, 0.5  # real seconds of each client's GPU work, and of a turn
+WORK, QUANTUM = tier.strength(2.0, 3.0), 0.5  # real seconds of each client's GPU work, and of a turn
 PIECE = 1 << 21
 LINK = 25e9 / memory_holders.TIME_FACTOR  # bytes per real second, of the simulated card
 
