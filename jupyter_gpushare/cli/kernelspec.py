@@ -101,17 +101,23 @@ def install(
     original: InstalledSpec,
     content: dict[str, Any],
     *,
+    prefix: str,
     name: str = "",
     user: bool = False,
-    prefix: str = "",
 ) -> Path:
-    """Install a variant with the original's logos and other files, and return its folder. Raise KernelSpecError."""
+    """Install a variant with the original's logos and other files, and return its folder. Raise KernelSpecError.
+
+    The variant is below `prefix`, or in the user's folder if `user` is true.
+    """
     from jupyter_client.kernelspec import KernelSpecManager
 
     name = (name or original.name + SUFFIX).lower()
     present = installed_specs().get(name)
     if present is not None and not present.shared:
         raise KernelSpecError(f"{name!r} is the name of an unshared kernel: choose another --name")
+    kernels = _kernels_folder(user, prefix)
+    if is_packaged_in(kernels / name):
+        raise KernelSpecError(f"{name!r} in {kernels} belongs to the package: choose another --name or folder")
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / name
         shutil.copytree(original.directory, source)
@@ -119,11 +125,28 @@ def install(
         (source / "kernel.json").unlink(missing_ok=True)  # a link or read-only in some environments
         (source / "kernel.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         try:
-            folder = KernelSpecManager().install_kernel_spec(str(source), name, user=user, prefix=prefix or None)
+            folder = KernelSpecManager().install_kernel_spec(
+                str(source), name, user=user, prefix=None if user else prefix
+            )
         except (OSError, ValueError) as error:
             hint = "" if user else " (--user installs for this user only)"
             raise KernelSpecError(f"{name!r} cannot be installed: {error}{hint}") from error
     return Path(folder)
+
+
+def is_packaged_in(folder: Path) -> bool:
+    """Return true if the folder has a shared kernel of this package, which `install` has not made."""
+    try:
+        content = json.loads((folder / "kernel.json").read_text("utf-8"))
+        return _is_packaged(InstalledSpec(folder.name, folder, content))
+    except (OSError, ValueError, AttributeError):  # no kernelspec, or an invalid one
+        return False
+
+
+def _kernels_folder(user: bool, prefix: str) -> Path:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    return Path(KernelSpecManager().user_kernel_dir) if user else Path(prefix) / "share" / "jupyter" / "kernels"
 
 
 def remove(found: InstalledSpec) -> None:
@@ -201,9 +224,13 @@ def _install(args: argparse.Namespace) -> int:
         if chosen[0].shared:
             raise KernelSpecError(f"{args.kernel!r} is shared already")
     quota = {"share": args.share, "limit": args.limit, "memory": args.memory, **quota_options.label_options(args.place)}
+    prefix = args.prefix or sys.prefix
     if not args.all and _has_no_options(args) and (usual := known.get(args.kernel + SUFFIX)) and _is_packaged(usual):
-        print(f"{usual.name}: {usual.content.get('display_name')!r} is in {usual.directory} already")
-        return 0
+        has_folder = args.user or args.prefix or args.sys_prefix
+        folder = _kernels_folder(args.user, prefix) / usual.name if has_folder else usual.directory
+        if is_packaged_in(folder):
+            print(f"{usual.name}: {usual.content.get('display_name')!r} is in {folder} already")
+            return 0
     has_failed = False
     for original in chosen:
         try:
@@ -214,8 +241,7 @@ def _install(args: argparse.Namespace) -> int:
                 memory_mode=args.memory_mode,
                 quota=quota,
             )
-            prefix = "" if args.user else args.prefix or sys.prefix
-            folder = install(original, content, name=args.name, user=args.user, prefix=prefix)
+            folder = install(original, content, prefix=prefix, name=args.name, user=args.user)
         except KernelSpecError as error:
             if not args.all:
                 raise
@@ -229,7 +255,7 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _has_no_options(args: argparse.Namespace) -> bool:
-    """Return true without options, so that the variant equals the variant of the package."""
+    """Return true without options but a folder, so that the variant equals the variant of the package."""
     words = (
         args.name,
         args.display_name,
@@ -237,10 +263,9 @@ def _has_no_options(args: argparse.Namespace) -> bool:
         args.memory,
         args.share,
         args.limit,
-        args.prefix,
         args.place,
     )
-    return not any(words) and not args.user and not args.sys_prefix and args.gpus == 1
+    return not any(words) and args.gpus == 1
 
 
 def _is_packaged(found: InstalledSpec) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,22 @@ def test_variant_of_the_package_is_not_installed_again(other: Path) -> None:
     assert json.loads(command("list", "--json").stdout) == before
     installed = command("install", "--user")  # in another folder
     assert installed.returncode == 0 and "already" not in installed.stdout
+
+
+def test_kernel_of_the_package_is_not_replaced(other: Path, tmp_path: Path) -> None:
+    """`remove --all` would remove a replaced kernel of the package as a variant."""
+    folder = ("--prefix", str(tmp_path / "p"))
+    packaged = tmp_path / "p" / "share" / "jupyter" / "kernels" / "python3-gpushare"
+    shutil.copytree(other.parent / "python3-gpushare", packaged)
+    before = (packaged / "kernel.json").read_text()
+    refused = command("install", *folder, "--place", "exclusion=team")
+    assert refused.returncode == 1 and "'python3-gpushare'" in refused.stderr and "--name" in refused.stderr
+    usual = command("install", *folder)
+    assert usual.returncode == 0 and f"{packaged} already" in usual.stdout
+    assert (packaged / "kernel.json").read_text() == before
+    done = command("install", *folder, "--name", "python3-team", "--place", "exclusion=team")
+    assert done.returncode == 0, done.stderr
+    assert (packaged.parent / "python3-team" / "kernel.json").exists()
 
 
 def test_variants_of_other_names_remain_unless_named(other: Path) -> None:
