@@ -138,7 +138,6 @@ def render(status: dict[str, Any]) -> Any:
             "\n".join(running) or "no client",
             "\n".join(f"#{n} {labels.get(client, '?')}" for n, client in enumerate(device["queue"], 1)) or "empty",
         )
-    clients = _client_table(status["clients"], labels)
     config = status["config"]
     legend = [_LEGEND] if any(_estimated(client) for client in status["clients"]) else []
     if any(client.get("context_memory") for client in status["clients"]):
@@ -154,33 +153,45 @@ def render(status: dict[str, Any]) -> Any:
         if note
     ]
     problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]
-    return Group(devices, clients, *notes, *problems, *legend, footer)
+    return Group(devices, *_client_tables(status["clients"], labels), *notes, *problems, *legend, footer)
 
 
-def _client_table(clients: list[dict[str, Any]], labels: dict[str, str]) -> Any:
-    """Return a table for a terminal of 80 columns.
+def _client_tables(clients: list[dict[str, Any]], labels: dict[str, str]) -> Iterator[Any]:
+    """Yield a table of the turns and one of the memory, each for a terminal of 80 columns."""
+    names = [labels[client["id"]] for client in clients]
+    yield _table(
+        "Clients",
+        {
+            "label": names,
+            "state": [state_line(client) for client in clients],
+            "quota": [_quota(client["quota"], client.get("labels", {})) for client in clients],
+            "GPU time": [units.format_duration(client["gpu_seconds"]) for client in clients],
+            "waited": [units.format_duration(client["wait_seconds"]) for client in clients],
+            "turns": [str(client["turn_count"]) for client in clients],
+        },
+    )
+    if clients:
+        yield _table(
+            "Memory",
+            {
+                "label": names,
+                "allocated": [units.format_size(client["allocated"]) for client in clients],
+                "on device": [_resident(client) for client in clients],
+                "contexts": [_contexts(client) for client in clients],
+                "on host": [_host(client) for client in clients],
+            },
+        )
 
-    Amounts do not wrap, and a column without a value for any client is absent.
-    """
+
+def _table(title: str, columns: dict[str, list[str]]) -> Any:
+    """Return a table in which amounts do not wrap. A column without a value for any client is absent."""
     from rich import box
     from rich.table import Table
 
-    columns: dict[str, list[str]] = {
-        "label": [labels[client["id"]] for client in clients],
-        "state": [state_line(client) for client in clients],
-        "quota": [_quota(client["quota"], client.get("labels", {})) for client in clients],
-        "allocated": [units.format_size(client["allocated"]) for client in clients],
-        "on device": [_resident(client) for client in clients],
-        "contexts": [_contexts(client) for client in clients],
-        "on host": [_host(client) for client in clients],
-        "GPU time": [units.format_duration(client["gpu_seconds"]) for client in clients],
-        "waited": [units.format_duration(client["wait_seconds"]) for client in clients],
-        "turns": [str(client["turn_count"]) for client in clients],
-    }
     for name, placeholder in (("quota", "default"), ("contexts", "-"), ("on host", "-")):
-        if set(columns[name]) <= {placeholder}:
+        if name in columns and set(columns[name]) <= {placeholder}:
             del columns[name]
-    table = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, overflow="fold", no_wrap=name not in ("label", "state", "quota"))
     for row in zip(*columns.values(), strict=True):

@@ -78,10 +78,20 @@ def test_status_as_text(scene: CoordinatorProcess, command: Run) -> None:
         assert words in done.stdout
 
 
-def printed(status: dict[str, Any]) -> str:
-    console = Console(width=200, file=io.StringIO())
+def printed(status: dict[str, Any], width: int = 200) -> str:
+    console = Console(width=width, file=io.StringIO())
     console.print(render(status))
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_status_fits_a_terminal_of_80_columns(scene: CoordinatorProcess) -> None:
+    """Labels and usual states are whole, while every column has a value."""
+    status = scene.status()
+    clients = [{**one, "context_memory": 500 << 20, "host_pageable": 1 << 30} for one in status["clients"]]
+    text = printed({**status, "clients": clients}, width=80)
+    for words in ("models/β.ipynb", "#1 in queue", "memory=2GiB", "500 MiB", "GPU time", "turns"):
+        assert words in text, text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_status_shows_the_utilisation_of_a_device(scene: CoordinatorProcess) -> None:
