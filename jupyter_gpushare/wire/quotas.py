@@ -1,4 +1,4 @@
-"""Text forms of quotas, as users write and read them, and the names of memory modes."""
+"""Quota options under the names of the protocol, quotas as text for users, and the names of memory modes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 /**
- * Kind of the panel's content, and texts of the settings, without rendering.
+ * Type of the panel's content, with its kind and the texts of the settings,
+ * without rendering.
  */
 
 import {

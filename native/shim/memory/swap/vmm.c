@@ -1,6 +1,6 @@
 /* The program's own virtual-memory management in the mode "swap": its physical memory is blocks of the shim, which
- * have handles of the shim. Memory that other processes or devices use stays on the device. Memory that the shim cannot
- * make passes: see hooks/vmm_and_arrays.c. */
+ * have handles of the shim. Memory that other processes or devices use stays on the device. Requests for memory that a
+ * block cannot replace go to the driver unchanged: see hooks/vmm_and_arrays.c. */
 #include "memory/swap/blocks.h"
 
 #include <stdlib.h>
