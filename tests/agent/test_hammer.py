@@ -11,8 +11,6 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from ..support import tier
 from ..support.compile_cache import cached
 from ..support.mutant_rule import SHIM
@@ -48,7 +46,6 @@ def test_hammer_work_of_two_turns_never_overlaps(tmp_path: Path) -> None:
     assert min(found["entered"], found["kills"], found["stops"]) > 0, found
 
 
-@pytest.mark.nightly
 def test_hammer_lock_that_ignores_other_turns_is_detected(tmp_path: Path) -> None:
     assert any(hammer(tmp_path, NO_CHECK_FOR_OTHERS)["violations"] for _ in range(ATTEMPTS))
 

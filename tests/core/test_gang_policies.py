@@ -12,6 +12,7 @@ import pytest
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.queueing.policies import POLICIES
 
+from ..support import tier
 from .device_locks import OTHER_USER
 from .simulated_host import SimulatedHost, host_of
 
@@ -54,7 +55,7 @@ def test_every_gang_has_its_turns(policy: str, outsiders: bool) -> None:
         come()
     host.run(5)
     before = {name: host.scheduler.clients[name].turn_count for name in GANGS}
-    for _ in range(2):
+    for _ in range(tier.strength(2, 3)):
         host.run(25)
         for name in GANGS:
             client = host.scheduler.clients[name]
