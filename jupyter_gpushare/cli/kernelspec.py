@@ -116,7 +116,7 @@ def install(
     if present is not None and not present.shared:
         raise KernelSpecError(f"{name!r} is the name of an unshared kernel: choose another --name")
     kernels = _kernels_folder(user, prefix)
-    if is_packaged_in(kernels / name):
+    if _is_packaged_in(kernels / name):
         raise KernelSpecError(f"{name!r} in {kernels} belongs to the package: choose another --name or folder")
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / name
@@ -134,7 +134,7 @@ def install(
     return Path(folder)
 
 
-def is_packaged_in(folder: Path) -> bool:
+def _is_packaged_in(folder: Path) -> bool:
     """Return true if the folder has a shared kernel of this package, which `install` has not made."""
     try:
         content = json.loads((folder / "kernel.json").read_text("utf-8"))
@@ -228,7 +228,7 @@ def _install(args: argparse.Namespace) -> int:
     if not args.all and _has_no_options(args) and (usual := known.get(args.kernel + SUFFIX)) and _is_packaged(usual):
         has_folder = args.user or args.prefix or args.sys_prefix
         folder = _kernels_folder(args.user, prefix) / usual.name if has_folder else usual.directory
-        if is_packaged_in(folder):
+        if _is_packaged_in(folder):
             print(f"{usual.name}: {usual.content.get('display_name')!r} is in {folder} already")
             return 0
     has_failed = False
