@@ -27,6 +27,20 @@ def queue(count, milliseconds, stream=0):
     return times
 """
 
+THREADS = """
+import threading
+def launch_once():
+    cuda.make_current()
+    assert cuda.spin(0.01) == 0
+def launch_in_threads(count):
+    began = time.monotonic()
+    for _ in range(count):
+        thread = threading.Thread(target=launch_once)
+        thread.start()
+        thread.join()
+    return time.monotonic() - began
+"""
+
 
 def permit(process: Any, epoch: int = 1, contended: bool = False, **control: int) -> None:
     """Permit a turn with these fields of the control block, which hold from its first call on."""
@@ -213,6 +227,15 @@ def test_a_budget_of_blocks_is_kept(machine: NativeHost, started: StartedClient)
     (executions,) = simlog.read_all(machine.simlog).values()
     begins = sorted(execution.begin_ns for execution in executions)
     assert begins[599] - begins[200] > 0.35e9
+
+
+def test_launches_of_ended_threads_count_in_a_budget(started: StartedClient) -> None:
+    client, process = started
+    client.run(THREADS)
+    permit(process, budget_rate=100)
+    seconds = client.run("launch_in_threads(60)")
+    assert seconds > 0.5  # the budget of 60 launches, but for the full bucket at the start
+    process.drain(1)
 
 
 def test_a_budget_of_device_time_leaves_pauses_in_proportion(machine: NativeHost, started: StartedClient) -> None:

@@ -57,6 +57,7 @@ bool throttle_update(uint32_t word);
 /* Return 0 if a call for `stream`, which is inside the open gate, may go ahead. Otherwise the call leaves the gate and
  * tries again, at the latest after so many nanoseconds. */
 uint64_t throttle_admit(struct thread *thread, CUstream stream);
+void throttle_thread_ends(struct thread *thread); /* in that thread */
 void throttle_drop_stream(CUstream stream);
 void throttle_drop_context(CUcontext context);
 void throttle_after_fork(void);
@@ -65,6 +66,7 @@ void throttle_after_fork(void);
 
 uint64_t budget_delay(struct thread *thread, uint32_t generation, uint64_t now);
 void budget_charge_time(uint64_t worked); /* nanoseconds of the device */
+void budget_charge_ending_thread(struct thread *thread, uint32_t generation);
 
 struct budget {
     uint64_t rate; /* 0: no budget */

@@ -2,8 +2,8 @@
  * calls it under its lock.
  *
  * One bucket, of blocks or of device time, fills at the budget's rate, up to a twentieth of a second's worth. A call
- * passes while the bucket is above 0. Blocks are charged when the thread that launched them calls again, device time
- * when a batch of calls proves to have taken it. So a call larger than the bucket passes whole, and pauses follow
+ * passes while the bucket is above 0. Blocks are charged when the thread that launched them calls again or ends, device
+ * time when a batch of calls proves to have taken it. So a call larger than the bucket passes whole, and pauses follow
  * work in proportion, as AntMan spaces launches. Launches of functions that are known to be short pass by a bucket
  * of blocks, as GPUShare limits only long ones. */
 #include "gate/gate.h"
@@ -43,6 +43,11 @@ static uint64_t uncharged_blocks(struct thread *thread, bool counted, uint32_t g
 void budget_charge_time(uint64_t worked) {
     if (bucket.unit == GPUSHARE_BUDGET_TIME)
         bucket.credit -= (double)worked;
+}
+
+void budget_charge_ending_thread(struct thread *thread, uint32_t generation) {
+    if (bucket.unit == GPUSHARE_BUDGET_BLOCKS)
+        bucket.credit -= (double)uncharged_blocks(thread, true, generation);
 }
 
 uint64_t budget_delay(struct thread *thread, uint32_t generation, uint64_t now) {

@@ -42,6 +42,7 @@ static void clear_marks(struct thread *thread) {
  * again. */
 static void unregister(void *data) {
     struct thread *thread = data;
+    throttle_thread_ends(thread);
     pthread_mutex_lock(&threads.lock);
     if (thread->registered) {
         add(&threads.ended, &thread->counters);

@@ -297,6 +297,12 @@ uint64_t throttle_admit(struct thread *thread, CUstream stream) {
     return min_u64(pause, MAX_PAUSE_NS);
 }
 
+void throttle_thread_ends(struct thread *thread) {
+    pthread_mutex_lock(&throttle.lock);
+    budget_charge_ending_thread(thread, atomic_load(&throttle.generation));
+    pthread_mutex_unlock(&throttle.lock);
+}
+
 static void drop(struct stream_state **link, bool with_events) {
     struct stream_state *state = *link;
     *link = state->next_state;
