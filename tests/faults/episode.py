@@ -239,9 +239,7 @@ class Episode:
         for client in host.clients.values():
             host.send_user_request(client, {"type": "hold", "seconds": 0.0})
         bound = self._calm_bound(host)
-        self._run_until(
-            host, bound, "are not connected", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED]
-        )
+        self._run_until(host, bound, "are not connected", lambda: self._unconnected(host))
         for client in host.clients.values():  # a page may have reported a suspension to a new coordinator
             host.send_user_request(client, {"type": "resume"})
         self._run_until(
@@ -277,13 +275,21 @@ class Episode:
         while host.clock.now < began + MIN_CALM_SECONDS:
             host.run(min(host.clock.now + 0.05, began + MIN_CALM_SECONDS))
             idle.check()
-        self._run_until(
-            host, bound, "are not connected", lambda: [str(a) for a in host.agents() if a.link.state != CONNECTED]
-        )
+        self._run_until(host, bound, "are not connected", lambda: self._unconnected(host))
         assert host.coordinator is not None
         self._run_until(host, 5.0, "wait for the answer to hello", host.hellos_in_flight)
         self._require_none(state_mismatches(host.coordinator, host))
         self._require_none(resource_leaks(host.coordinator, host, self._open_descriptors))
+
+    def _unconnected(self, host: FaultHost) -> list[str]:
+        """Return the processes without a connection to the present coordinator.
+
+        A process that was stopped finds only later that its connection has ended.
+        """
+        assert host.coordinator is not None
+        known = {handle.page.inode for handle in host.coordinator.engine.state.process_handles.values()}
+        agents = host.agents()
+        return [str(agent) for agent in agents if agent.link.state != CONNECTED or agent.page.inode not in known]
 
     def _clients_without_bound(self, host: FaultHost) -> set[SimulatedClient]:
         """Return the clients whose waits have no bound.

@@ -48,7 +48,7 @@ class SimulatedThread:
     is_waiting: bool = False
     is_restoring: bool = False  # in a call that needs memory for which the device has no room yet
     waiting_since: float = 0.0
-    passes: int = 0  # number of calls that have passed the gate, or have failed there
+    passes: int = 0  # number of calls that have passed the gate, or have failed there, also by an interruption
     timer: TimerHandle | None = None
 
 
@@ -188,6 +188,7 @@ class SimulatedProgram:
         if thread is self._collective_thread:
             self._after(0.01, self._call, thread)  # the other processes depend on this call
         else:
+            thread.passes += 1
             self._after(self.random.expovariate(1 / self.profile.think_seconds), self._burst, thread)
 
     def wake_threads(self) -> None:
