@@ -186,6 +186,27 @@ def test_changes_of_the_own_memory_are_no_evictions(harness: PageSyncHarness) ->
     assert harness.answer(handle) == number
 
 
+def test_memory_that_comes_back_after_each_eviction_delays_no_refusal(harness: PageSyncHarness) -> None:
+    """Each eviction frees memory, but the other client, which does not run, allocates again."""
+    handle, other = harness.process("a", 400), harness.process("other", 50, runs=False)
+    number = request_room(handle, 100)
+    for second in range(18):
+        set_memory(other, 60 if second % 2 else 50)
+        answer = harness.answer(handle)
+        harness.now += 1.0
+    assert answer == number
+
+
+def test_each_eviction_restarts_the_delay_of_a_refusal(harness: PageSyncHarness) -> None:
+    handle, other = harness.process("a", 400), harness.process("other", 90, runs=False)
+    request_room(handle, 100)
+    for evictions in range(4):
+        set_memory(other, 90 - 10 * evictions)
+        for _ in range(14):
+            assert harness.answer(handle) == 0
+            harness.now += 1.0
+
+
 def test_wait_of_a_request_that_was_met_does_not_count_for_a_later_request(harness: PageSyncHarness) -> None:
     handle = harness.process("a", 400)
     harness.process("stopped", 50, runs=False)

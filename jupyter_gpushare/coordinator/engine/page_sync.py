@@ -27,9 +27,10 @@ _MAX_GAP_SECONDS = 5.0  # between two requests; a longer time counts as turns of
 class _Wait:
     """Wait of a process for an eviction."""
 
-    others_bytes: int  # bytes of other clients on the devices of the process
+    turn: int
+    least_others_bytes: int  # of other clients on the devices of the process, in this turn
     seen_at: float
-    waited_seconds: float = 0.0  # since the wait began or `others_bytes` last changed
+    waited_seconds: float = 0.0  # since the wait began; a new minimum of `least_others_bytes` begins it anew
 
 
 class PageSync:
@@ -111,9 +112,15 @@ class PageSync:
         now, devices = self._state.now, client.device_bindings
         others_bytes = sum(device.resident - client.memory_per_device.resident for device in devices)
         wait = self._waits.get(handle)
-        if not wait or wait.others_bytes != others_bytes or any(len(device.grants) > 1 for device in devices):
-            self._waits[handle] = _Wait(others_bytes, now)
+        assert client.grant is not None
+        turn = client.grant.turn
+        # Other clients had turns since the last turn. Their memory may be evicted now unless it is the same as before.
+        has_changed = wait and wait.turn != turn and wait.least_others_bytes != others_bytes
+        has_progress = wait and others_bytes < wait.least_others_bytes
+        if not wait or has_changed or has_progress or any(len(device.grants) > 1 for device in devices):
+            self._waits[handle] = _Wait(turn, others_bytes, now)
             return False
+        wait.turn = turn
         if now <= wait.seen_at + _MAX_GAP_SECONDS:
             wait.waited_seconds += now - wait.seen_at
         wait.seen_at = now
