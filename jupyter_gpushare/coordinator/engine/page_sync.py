@@ -114,7 +114,7 @@ class PageSync:
         wait = self._waits.get(handle)
         assert client.grant is not None
         turn = client.grant.turn
-        # Other clients had turns since the last turn. Their memory may be evicted now unless it is the same as before.
+        # Memory that other clients have restored since the last turn may be evicted now.
         has_changed = wait and wait.turn != turn and wait.least_others_bytes != others_bytes
         has_progress = wait and others_bytes < wait.least_others_bytes
         if not wait or has_changed or has_progress or any(len(device.grants) > 1 for device in devices):
