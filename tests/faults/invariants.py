@@ -65,7 +65,7 @@ def wrong_refusals(coordinator: CoordinatorUnderTest, host: FaultHost) -> Iterat
         ]
         own = sum(other.page.report.allocated for other in agent.client.agents)
         evictable = [
-            str(other) for other in others if other.page.report.resident > other.program.memory_requests.missing_bytes
+            str(other) for other in others if other.page.report.resident > other.program.memory_requests.reserved_bytes
         ]
         if evictable and own <= host.memory and host.clock.now < room.waiting_since + ANSWER_TIMEOUT_SECONDS:
             yield f"the coordinator refuses {agent} room, but the memory of {', '.join(evictable)} can be evicted"

@@ -78,7 +78,7 @@ class FaultHost(TurnAudit):
     def free_bytes(self, agent: SimulatedProcess) -> int:
         """Return the free bytes of the device, without the resident memory of processes in mode swap."""
         resident = sum(
-            other.page.report.resident - other.program.memory_requests.missing_bytes
+            other.page.report.resident - other.program.memory_requests.reserved_bytes
             for other in self._agents_by_device[agent.devices[0]]
             if other.program.profile.uses_swap
         )

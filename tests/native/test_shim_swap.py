@@ -193,6 +193,23 @@ def crowded(machine: NativeHost, coordinator: ScriptedCoordinator) -> Crowded:
     return client, process, other
 
 
+@pytest.mark.parametrize("size", [150 << 20, 1000])
+def test_an_allocation_that_waits_for_the_next_turn_has_no_resident_memory(crowded: Crowded, size: int) -> None:
+    client, process, other = crowded
+    report = process.page.report
+    assert other.run("cuda.alloc(cuda.info()[0])[0]") == 0
+    client.start(f"cuda.alloc({size})[0]")
+    wait_until(lambda: report.unmet_bytes)
+    assert (report.allocated, report.resident) == (size, size)
+    process.drain(1)
+    wait_until(lambda: (report.unmet_bytes, report.resident) == (0, 0))
+    assert report.allocated == size
+    other.run("cuda.free(taken[1])")
+    process.open(2)
+    assert client.result() == 0
+    assert (report.allocated, report.resident) == (size, size)
+
+
 def test_allocation_fails_if_no_memory_can_be_evicted(crowded: Crowded) -> None:
     client, process, _ = crowded
     client.start("cuda.alloc(150 << 20)[0]")

@@ -18,7 +18,10 @@ ANSWER_TIMEOUT_SECONDS = 15.0  # without a coordinator that answers
 
 
 class MemoryRequests:
-    """Requests of one process for room, one allocation at a time. The bytes count as resident from the start."""
+    """Requests of one process for room, one allocation at a time.
+
+    The bytes count as resident from the start, except between turns.
+    """
 
     def __init__(self, agent: SimulatedProcess) -> None:
         self._agent = agent
@@ -42,6 +45,16 @@ class MemoryRequests:
     @property
     def is_waiting(self) -> bool:
         return self.missing_bytes > 0 and self._agent.alive
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Missing bytes that count as resident."""
+        return 0 if self._is_at_gate else self.missing_bytes
+
+    @property
+    def absent_bytes(self) -> int:
+        """Missing bytes that do not count as resident, and that no restore brings."""
+        return self.missing_bytes if self._is_at_gate else 0
 
     @property
     def is_refused(self) -> bool:
@@ -84,6 +97,7 @@ class MemoryRequests:
             self.request_number, self._first_request, self._refused = 0, 0, False
         if self._is_at_gate == passes:
             self._is_at_gate = not passes
+            agent.page.report.resident += self.missing_bytes if passes else -self.missing_bytes
             agent.change_waiting(1 if self._is_at_gate else -1)
         if passes:
             self.waiting_since = agent.clock.now

@@ -43,7 +43,8 @@ class RestoreRequests:
         The result OUT_OF_MEMORY is for memory that has had no room for 15 s and for which the coordinator refuses room.
         """
         agent, report = self._agent, self._agent.page.report
-        now, missing = agent.clock.now, report.allocated - report.resident
+        now = agent.clock.now
+        missing = report.allocated - report.resident - agent.program.memory_requests.absent_bytes
         moved = max(0, min(missing, agent.host.free_bytes(agent)) if agent.program.profile.uses_swap else missing)
         if moved:
             report.resident += moved

@@ -134,7 +134,8 @@ class SimulatedProgram:
         thread.is_restoring = False
         is_collective = thread is self._collective_thread
         if is_collective or self.random.random() < 0.5:
-            self.agent.page.report.allocated = self.agent.page.report.resident
+            report = self.agent.page.report
+            report.allocated = report.resident + self.memory_requests.absent_bytes
             self.agent.write_slot()
         if is_collective:
             self._call(thread)  # the other processes depend on this call
@@ -274,7 +275,7 @@ class SimulatedProgram:
         """Evict the memory above the resident target, and return the seconds of the transfer."""
         page = self.agent.page
         report, unbacked = page.report, page.report.allocated - page.control.evicted_limit
-        target = max(page.control.resident_target, self.memory_requests.missing_bytes, unbacked)
+        target = max(page.control.resident_target, self.memory_requests.reserved_bytes, unbacked)
         if target >= report.resident:
             return 0.0
         moved = report.resident - target

@@ -50,14 +50,15 @@ static void take_out(struct swap_allocation *allocation) {
     table.count--;
 }
 
-static CUresult fill(struct swap_allocation *allocation, const CUmemAllocationProp *properties) {
+static CUresult fill(struct swap_allocation *allocation, const CUmemAllocationProp *properties,
+                     uint64_t charged_bytes) {
     CUmemAccessDesc access[MAX_DEVICES];
     CUresult result = CUDA_SUCCESS;
     for (uint64_t at = 0; at < allocation->bytes && result == CUDA_SUCCESS; at += MAX_BLOCK_BYTES) {
         uint64_t bytes = allocation->bytes - at < MAX_BLOCK_BYTES ? allocation->bytes - at : MAX_BLOCK_BYTES;
         struct mapping *mapping;
         struct block *block;
-        if ((result = block_create(bytes, properties, allocation->bytes - at, &block)) != CUDA_SUCCESS)
+        if ((result = block_create(bytes, properties, charged_bytes - at, &block)) != CUDA_SUCCESS)
             break;
         result = block_map(block, allocation->base + at, bytes, 0, &mapping);
         if (result != CUDA_SUCCESS) {
@@ -88,8 +89,8 @@ static void discard(struct swap_allocation *allocation) {
     free(allocation);
 }
 
-CUresult swap_allocation_create(uint64_t wanted, struct swap_allocation **made) {
-    uint64_t bytes = (wanted + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
+CUresult swap_allocation_create(uint64_t charged_bytes, struct swap_allocation **made) {
+    uint64_t bytes = (charged_bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUresult result = REAL(cuCtxGetDevice)(&properties.location.id);
@@ -110,18 +111,12 @@ CUresult swap_allocation_create(uint64_t wanted, struct swap_allocation **made) 
         free(allocation);
         return result;
     }
-    result = fill(allocation, &properties);
+    result = fill(allocation, &properties, charged_bytes);
     if (result == CUDA_SUCCESS && !enter(allocation))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         discard(allocation);
         return result;
-    }
-    uint64_t left = wanted;
-    for (uint64_t i = 0; i < allocation->count; i++) {
-        uint64_t part = left < allocation->blocks[i]->bytes ? left : allocation->blocks[i]->bytes;
-        block_charge(allocation->blocks[i], (int64_t)part);
-        left -= part;
     }
     *made = allocation;
     return result;

@@ -86,18 +86,19 @@ static bool is_ordinary(const CUmemAllocationProp *properties) {
 
 /* Only a client that has its turn takes room on the device. Memory that the driver may refuse for other reasons waits for
  * the turn, so that the program gets the refusal. */
-static CUresult create_physical(struct block *block, uint64_t wanted) {
+static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
     struct shortage room = {0};
     CUresult result = CUDA_SUCCESS;
+    uint64_t wanted = (charged_bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
     if (!is_running() && !is_ordinary(&block->properties)) {
-        result = shortage_next_turn(&room);
+        result = shortage_next_turn(&room, charged_bytes);
         room = (struct shortage){0};
     }
     while (result == CUDA_SUCCESS) {
         if (!is_running()) {
             if (!room.began)
                 break; /* it is made with the next turn */
-            result = shortage_next_turn(&room);
+            result = shortage_next_turn(&room, charged_bytes);
             continue;
         }
         result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
@@ -117,7 +118,8 @@ static CUresult create_physical(struct block *block, uint64_t wanted) {
     return result;
 }
 
-CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made) {
+CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t charged_bytes,
+                      struct block **made) {
     static uint64_t next_id = FIRST_BLOCK_ID;
     struct block *block = swap_fits(bytes, properties) ? calloc(1, sizeof *block) : NULL;
     if (!block)
@@ -127,7 +129,7 @@ CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uin
     block->bytes = bytes;
     block->properties = *properties;
     block->context = memory_context();
-    CUresult result = create_physical(block, wanted);
+    CUresult result = create_physical(block, charged_bytes);
     if (result != CUDA_SUCCESS) {
         free(block);
         return result;
@@ -140,6 +142,7 @@ CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uin
     block_bytes[device_of(properties)] += bytes;
     if (!block->is_resident)
         add_missing((int64_t)bytes);
+    block_charge(block, (int64_t)min_u64(bytes, charged_bytes));
     *made = block;
     return CUDA_SUCCESS;
 }

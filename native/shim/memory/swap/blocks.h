@@ -64,8 +64,9 @@ extern struct block *swap_blocks;
 uint64_t swap_capacity(void); /* bytes that a client of this mode can have on all devices */
 /* A new block could be on its device together with all present blocks. Logs if it could not. */
 bool swap_fits(uint64_t bytes, const CUmemAllocationProp *properties);
-/* `wanted`: the bytes that the caller is about to make, this block's among them. */
-CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t wanted, struct block **made);
+/* `charged_bytes`: those that the account has of this block and of all later ones of the caller. */
+CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t charged_bytes,
+                      struct block **made);
 void block_destroy(struct block *block); /* unless the program names or maps it */
 void block_charge(struct block *block, int64_t bytes);
 void block_pin(struct block *block); /* it stays on the device until its end */
@@ -82,7 +83,7 @@ void swap_blocks_after_fork(void);
 
 /* --- allocation.c, slab.c: cuMemAlloc and cuMemFree --- */
 
-CUresult swap_allocation_create(uint64_t bytes, struct swap_allocation **made);
+CUresult swap_allocation_create(uint64_t charged_bytes, struct swap_allocation **made);
 CUresult swap_allocation_destroy(struct swap_allocation *allocation);
 struct swap_allocation *swap_allocation_at(CUdeviceptr address);       /* NULL: there is none */
 struct swap_allocation *swap_allocation_of_context(CUcontext context); /* one of them; NULL: there is none */

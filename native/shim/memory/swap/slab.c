@@ -39,16 +39,16 @@ static uint64_t find(const struct slab *slab, uint64_t units, uint64_t from) {
     return SLAB_UNITS;
 }
 
-static CUresult slab_create(struct slab **made) {
+/* The account has only the bytes of the program's allocations, of which this is the first. */
+static CUresult slab_create(uint64_t charged_bytes, struct slab **made) {
     struct slab *slab = calloc(1, sizeof *slab);
     if (!slab)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = swap_allocation_create(GRANULE_BYTES, &slab->allocation);
+    CUresult result = swap_allocation_create(charged_bytes, &slab->allocation);
     if (result != CUDA_SUCCESS) {
         free(slab);
         return result;
     }
-    block_charge(slab->allocation->blocks[0], -(int64_t)GRANULE_BYTES); /* each allocation is charged by itself */
     slab->allocation->slab = slab;
     slab->free = SLAB_UNITS;
     slab->next = slabs;
@@ -70,8 +70,10 @@ CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocat
         if (at < SLAB_UNITS)
             break;
     }
-    if (!slab) {
-        CUresult result = slab_create(&slab);
+    if (slab) {
+        block_charge(slab->allocation->blocks[0], (int64_t)bytes);
+    } else {
+        CUresult result = slab_create(bytes, &slab);
         if (result != CUDA_SUCCESS)
             return result;
         at = 0;
@@ -81,7 +83,6 @@ CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocat
     set(slab->starts, at, true);
     slab->free -= units;
     slab->hint = at + units < SLAB_UNITS ? at + units : 0;
-    block_charge(slab->allocation->blocks[0], (int64_t)bytes);
     *address = slab->allocation->base + at * SLAB_UNIT_BYTES;
     *allocation = slab->allocation;
     return CUDA_SUCCESS;

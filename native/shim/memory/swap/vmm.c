@@ -89,7 +89,6 @@ CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     pthread_mutex_lock(&residency_lock);
     CUresult result = block_create(bytes, properties, bytes, &block);
     if (result == CUDA_SUCCESS) {
-        block_charge(block, (int64_t)bytes);
         block->program_handle = OURS | atomic_fetch_add(&serial, 1);
         block->program_references = 1;
         struct entry entry = {.key = block->program_handle,

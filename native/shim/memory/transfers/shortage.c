@@ -1,6 +1,7 @@
 /* Requests for room on a full device: the page has one at a time, which the coordinator answers by evicting other
  * clients' memory, or by refusing. */
 #include "channel/channel.h"
+#include "memory/account/account.h"
 #include "memory/transfers/transfers.h"
 
 #define SHORTAGE_RETRY_NS (100 * NS_PER_MS) /* another thread may have taken the room that was made */
@@ -34,12 +35,15 @@ static bool is_answered(const struct shortage *shortage) {
 }
 
 /* Wait at the gate, so that all memory of the program is on the device at the next try. Memory that has no room even
- * then, after a refusal, never has room. */
-CUresult shortage_next_turn(struct shortage *shortage) {
+ * then, after a refusal, never has room. Meanwhile the memory of the allocation is nowhere, so no other client can get
+ * its room. */
+CUresult shortage_next_turn(struct shortage *shortage, uint64_t charged_bytes) {
     shortage_end(shortage);
+    account_note_evicted((int64_t)charged_bytes);
     pthread_mutex_unlock(&residency_lock);
     CUresult result = the_gate->wait_for_turn();
     pthread_mutex_lock(&residency_lock);
+    account_note_evicted(-(int64_t)charged_bytes);
     *shortage = (struct shortage){.began = now_ns(), .waited_ns = shortage->waited_ns};
     return result;
 }
