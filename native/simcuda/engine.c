@@ -4,30 +4,14 @@
  * legacy stream and the blocking streams of a context keep an order by tickets, which they draw at submission. A
  * command of the legacy stream waits until no blocking stream has an older one left, and the other way round. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "sim.h"
 
 #define ROOM 64   /* places that must be free before a blocked submitter continues */
 #define SPINS 200 /* polls of an empty queue before the worker leaves the device and sleeps: a few microseconds */
-
-void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
-    struct timespec ts = {.tv_sec = (time_t)(timeout_ns / 1000000000ull),
-                          .tv_nsec = (long)(timeout_ns % 1000000000ull)};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, timeout_ns ? &ts : NULL, NULL, 0);
-}
-
-void futex_wake(_Atomic uint32_t *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
 
 static void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)

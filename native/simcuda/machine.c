@@ -10,21 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-uint64_t sim_now(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-}
-
-void sim_sleep_until(uint64_t deadline_ns) {
-    struct timespec ts = {.tv_sec = (time_t)(deadline_ns / 1000000000ull),
-                          .tv_nsec = (long)(deadline_ns % 1000000000ull)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
-        ;
-}
 
 /* Find the start time of a process. -1: it has ended. A zombie has released its memory, so it counts as ended. */
 static int process_birth(int pid, uint64_t *start_time) {
@@ -54,33 +40,6 @@ int machine_is_gone(const struct machine_process *process) {
     return process_birth(process->pid, &start) || start != process->start_time;
 }
 
-static void repair_device(struct machine_device *device) {
-    uint64_t used = 0;
-    for (int i = 0; i < MACHINE_SLOTS; i++)
-        used += device->share[i].plain;
-    for (uint32_t i = 0; i < device->range_end; i++)
-        if (device->range[i].owner)
-            used += device->range[i].resident;
-    device->used = used + machine_shared_bytes(device);
-}
-
-/* Return whether the last holder died inside. */
-static int lock_robust(pthread_mutex_t *lock) {
-    if (pthread_mutex_lock(lock) != EOWNERDEAD)
-        return 0;
-    pthread_mutex_consistent(lock);
-    return 1;
-}
-
-void machine_lock_device(struct machine *machine, int device) {
-    if (lock_robust(&machine->device[device].lock))
-        repair_device(&machine->device[device]);
-}
-
-void machine_unlock_device(struct machine *machine, int device) {
-    pthread_mutex_unlock(&machine->device[device].lock);
-}
-
 /* The machine is locked. */
 static void empty_slot(struct machine *machine, int slot) {
     uint64_t now = sim_now();
@@ -93,7 +52,7 @@ static void empty_slot(struct machine *machine, int slot) {
         machine_shared_remove(device, slot);
         slices_remove(device, slot, now);
         memset(&device->share[slot], 0, sizeof device->share[slot]);
-        repair_device(device);
+        machine_repair_device(device);
         machine_unlock_device(machine, i);
     }
     machine->process[slot].pid = 0;
@@ -105,7 +64,7 @@ void machine_reap(struct machine *machine, int now) {
     if (!now && time - before < 5000000)
         return;
     atomic_store_explicit(&last, time, memory_order_relaxed);
-    lock_robust(&machine->lock);
+    machine_lock_robust(&machine->lock);
     for (int i = 0; i < MACHINE_SLOTS; i++)
         if (machine->process[i].pid && machine_is_gone(&machine->process[i]))
             empty_slot(machine, i);
@@ -207,7 +166,7 @@ int machine_enter(struct machine **out, struct sim_params *params, char *problem
         return -1;
     }
     machine_reap(machine, 1);
-    lock_robust(&machine->lock);
+    machine_lock_robust(&machine->lock);
     int slot = -1, others = 0;
     for (int i = 0; i < MACHINE_SLOTS; i++)
         if (machine->process[i].pid == (int32_t)getpid()) /* this process, before it executed another program */

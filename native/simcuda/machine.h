@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "params.h"
+#include "waiting.h"
 
 #define MACHINE_MAGIC (0x6d69736475630000ull + SIM_LAYOUT)
 #define MACHINE_SLOTS 128
@@ -77,9 +78,14 @@ struct machine {
  * in `problem`. *params becomes the machine's own, because the first process in determines the devices. */
 int machine_enter(struct machine **machine, struct sim_params *params, char *problem, size_t problem_size);
 
+/* machine_lock.c: lock a mutex of the machine; return whether the last holder died inside. */
+int machine_lock_robust(pthread_mutex_t *lock);
+/* Compute the sums of a locked device from its tables. */
+void machine_repair_device(struct machine_device *device);
 /* Lock the device; repair it after a holder's death. */
 void machine_lock_device(struct machine *machine, int device);
 void machine_unlock_device(struct machine *machine, int device);
+uint64_t machine_shared_bytes(const struct machine_device *device);
 
 /* Empty the slots of processes that have ended, at most every few milliseconds unless `now` is set. */
 void machine_reap(struct machine *machine, int now);
@@ -112,7 +118,6 @@ int machine_shared_join(struct machine *machine, int slot, uint64_t inode, int *
 void machine_shared_leave(struct machine *machine, int device, int slot, uint64_t inode);
 /* The device is locked; the caller corrects `used`. */
 void machine_shared_remove(struct machine_device *device, int slot);
-uint64_t machine_shared_bytes(const struct machine_device *device);
 
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST };
 /* Reserve `ns` on a direction of the link, not before `earliest`; return when they begin. */
@@ -124,16 +129,15 @@ uint64_t machine_transfer(struct machine *machine, int device, enum copy_directi
 
 void slices_enter(struct machine *machine, int device, int slot);
 void slices_leave(struct machine *machine, int device, int slot);
+/* Bring the consumed times of a locked device up to `now`. */
+void slices_update(struct machine_device *device, uint64_t now, uint64_t slice);
 /* Return the device time that the slot has consumed. */
 uint64_t slices_consumed(struct machine *machine, int device, int slot);
-/* Sleep until the slot has consumed `target`, and return the value at that moment. Another process may make this
+/* slice_wait.c: sleep until the slot has consumed `target`, and return the value at that moment. Another process may make this
  * take longer. A target at most `slack_ns` ahead needs no wait if the caller holds the device. `more`: further work
  * is queued, so the process keeps the rest of its slice. */
 uint64_t slices_wait(struct machine *machine, int device, int slot, uint64_t target, uint64_t slack_ns, int more);
 /* For machine_reap, with the device locked. */
 void slices_remove(struct machine_device *device, int slot, uint64_t now);
-
-uint64_t sim_now(void);
-void sim_sleep_until(uint64_t deadline_ns);
 
 #endif

@@ -3,14 +3,6 @@
 
 #include "machine.h"
 
-uint64_t machine_shared_bytes(const struct machine_device *device) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < device->shared_end; i++)
-        if (device->shared[i].inode)
-            bytes += device->shared[i].bytes;
-    return bytes;
-}
-
 /* The device is locked. */
 static struct machine_shared *find(struct machine_device *device, uint64_t inode) {
     for (uint32_t i = 0; i < device->shared_end; i++)

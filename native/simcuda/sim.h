@@ -307,8 +307,6 @@ CUresult engine_commit(struct sim_stream *stream);              /* submits what 
 void engine_wait(struct sim_stream *stream, uint64_t position); /* waits until `position` commands are complete */
 CUresult engine_synchronize(struct sim_stream *stream);
 int engine_is_idle(struct sim_stream *stream);
-void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
-void futex_wake(_Atomic uint32_t *word);
 
 /* execute.c */
 void execute(struct sim_stream *stream, struct sim_command *command);

@@ -6,18 +6,10 @@
 #define _GNU_SOURCE
 #include "machine.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <stdatomic.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
-
-/* How often a process that waits for slices checks whether the holder was killed: its work stays active until then. */
-#define SAMPLE_NS 20000000ull
-
-static _Atomic uint64_t sampled_at;
 
 static int is_runnable(const struct machine_share *share) {
     return share->active && (share->unbounded || share->consumed < share->need);
@@ -39,8 +31,7 @@ static void pass_device(struct machine_device *device, int slot, uint64_t at, ui
     device->slice_changes++;
 }
 
-/* Bring the consumed times up to `now`. */
-static void bring_up_to_date(struct machine_device *device, uint64_t now, uint64_t slice) {
+void slices_update(struct machine_device *device, uint64_t now, uint64_t slice) {
     if (device->holder >= 0 && now > device->slice_start + 10000000000ull)
         device->slice_start = now - 10000000000ull; /* every process was stopped: do not replay hours */
     while (device->holder >= 0) {
@@ -87,10 +78,10 @@ void slices_enter(struct machine *machine, int device_index, int slot) {
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     uint64_t now = sim_now();
-    bring_up_to_date(device, now, machine->params.slice_ns);
+    slices_update(device, now, machine->params.slice_ns);
     device->share[slot].active++;
     device->share[slot].unbounded++;
-    bring_up_to_date(device, now, machine->params.slice_ns);
+    slices_update(device, now, machine->params.slice_ns);
     machine_unlock_device(machine, device_index);
 }
 
@@ -98,10 +89,10 @@ void slices_leave(struct machine *machine, int device_index, int slot) {
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     uint64_t now = sim_now();
-    bring_up_to_date(device, now, machine->params.slice_ns);
+    slices_update(device, now, machine->params.slice_ns);
     device->share[slot].active--;
     device->share[slot].unbounded--;
-    bring_up_to_date(device, now, machine->params.slice_ns);
+    slices_update(device, now, machine->params.slice_ns);
     wake_waiters(device);
     machine_unlock_device(machine, device_index);
 }
@@ -119,72 +110,8 @@ void slices_remove(struct machine_device *device, int slot, uint64_t now) {
 uint64_t slices_consumed(struct machine *machine, int device_index, int slot) {
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
-    bring_up_to_date(device, sim_now(), machine->params.slice_ns);
+    slices_update(device, sim_now(), machine->params.slice_ns);
     uint64_t consumed = device->share[slot].consumed;
-    machine_unlock_device(machine, device_index);
-    return consumed;
-}
-
-/* Sleep to an absolute time, or until the holder changes. The device is locked; it is unlocked meanwhile. */
-static void wait_for_slice(struct machine *machine, int device_index, uint64_t deadline) {
-    struct machine_device *device = &machine->device[device_index];
-    uint32_t seen = device->slice_changes;
-    device->slice_waiters = 1;
-    machine_unlock_device(machine, device_index);
-    struct timespec ts = {.tv_sec = (time_t)(deadline / 1000000000ull), .tv_nsec = (long)(deadline % 1000000000ull)};
-    syscall(SYS_futex, &device->slice_changes, FUTEX_WAIT_BITSET, seen, &ts, NULL, FUTEX_BITSET_MATCH_ANY);
-    machine_lock_device(machine, device_index);
-}
-
-uint64_t slices_wait(struct machine *machine, int device_index, int slot, uint64_t target, uint64_t slack_ns,
-                     int more) {
-    struct machine_device *device = &machine->device[device_index];
-    struct machine_share *share = &device->share[(unsigned)slot % MACHINE_SLOTS];
-    uint64_t slice = machine->params.slice_ns;
-    machine_lock_device(machine, device_index);
-    uint64_t now = sim_now();
-    bring_up_to_date(device, now, slice);
-    int bounded = 0;
-    while (!(device->holder == slot && share->consumed + slack_ns >= target) && share->consumed < target) {
-        /* while all streams only wait, other processes can compute when this process will be done */
-        if (!bounded && !more) {
-            bounded = 1;
-            share->unbounded--;
-            if (share->need < target)
-                share->need = target;
-            bring_up_to_date(device, now, slice);
-        }
-        const struct machine_share *holder = device->holder >= 0 ? &device->share[device->holder] : NULL;
-        uint64_t deadline = now + SAMPLE_NS;
-        if (device->holder == slot) {
-            deadline = now + (target - share->consumed);
-        } else if (holder) {
-            uint64_t rest = !holder->unbounded && holder->need > holder->consumed ? holder->need - holder->consumed : 0;
-            deadline = rest && now + rest < device->slice_end ? now + rest : device->slice_end;
-            if (deadline <= now)
-                deadline = now + slice;
-        }
-        if (device->holder == slot) {
-            machine_unlock_device(machine, device_index);
-            sim_sleep_until(deadline);
-            machine_lock_device(machine, device_index);
-        } else {
-            wait_for_slice(machine, device_index, deadline < now + SAMPLE_NS ? deadline : now + SAMPLE_NS);
-        }
-        now = sim_now();
-        if (device->holder != slot && now > sampled_at + SAMPLE_NS) {
-            sampled_at = now;
-            machine_unlock_device(machine, device_index);
-            machine_reap(machine, 0);
-            machine_lock_device(machine, device_index);
-            now = sim_now();
-        }
-        bring_up_to_date(device, now, slice);
-    }
-    if (bounded)
-        share->unbounded++;
-    bring_up_to_date(device, now, slice);
-    uint64_t consumed = share->consumed;
     machine_unlock_device(machine, device_index);
     return consumed;
 }
