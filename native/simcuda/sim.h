@@ -326,7 +326,7 @@ void capture_discard(struct sim_stream *stream);   /* the stream is being destro
 CUresult capture_record(struct sim_event *event, struct sim_stream *stream);
 CUresult capture_wait(struct sim_event *event, struct sim_stream *stream);
 
-/* api_array.c: rows of `width` bytes, `pitch` apart, layers of `rows` */
+/* array.c: rows of `width` bytes, `pitch` apart, layers of `rows` */
 struct sim_memory_2d {
     CUdeviceptr address;
     size_t width, rows, pitch;
