@@ -26,10 +26,6 @@ SIM_EXPORT int simcuda_describe(char *json, size_t size);
  * where there is no machine yet. */
 SIM_EXPORT int simcuda_processes(char *json, size_t size);
 
-/* Convert an ordinal of the program to the device of the simulated machine, and back. */
-CUresult device_of(CUdevice ordinal, int *index);
-CUdevice ordinal_of(int index);
-
 /* api_memory.c; NULL: the device's present pool */
 CUresult alloc_async(CUstream fallback, CUdeviceptr *address, size_t bytes, struct sim_pool *pool, CUstream handle);
 

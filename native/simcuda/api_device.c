@@ -137,20 +137,6 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
     return result;
 }
 
-CUresult device_of(CUdevice ordinal, int *index) {
-    if (ordinal < 0 || ordinal >= sim.visible_count)
-        return CUDA_ERROR_INVALID_DEVICE;
-    *index = sim.visible[ordinal];
-    return CUDA_SUCCESS;
-}
-
-CUdevice ordinal_of(int index) {
-    for (int i = 0; i < sim.visible_count; i++)
-        if (sim.visible[i] == index)
-            return i;
-    return 0;
-}
-
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     int index;
     SIM_ENTER();

@@ -1,40 +1,10 @@
 /* Contexts, primary ones too: creation and destruction, the calling thread's stack of them, synchronisation, and the
  * error that a context keeps. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc.h"
 #include "api.h"
-
-/* The driver's global state ends with the process, and calls after that are undefined (CUDA programming guide,
- * "Initialization"). The thread that ends the process gets an error. Another thread may crash. */
-static CUresult refuse_after_end(void) {
-    if (sim.params.strict_exit && !pthread_equal(sim.ending, pthread_self())) {
-        fputs("simulated GPU: a thread uses the driver after the driver has ended with the process\n", stderr);
-        abort();
-    }
-    return CUDA_ERROR_DEINITIALIZED;
-}
-
-void sim_end(void) {
-    int ready = SIM_READY;
-    sim.ending = pthread_self();
-    if (!atomic_compare_exchange_strong(&sim.state, &ready, SIM_ENDED) || !sim.params.strict_exit ||
-        !atomic_load(&sim.waits))
-        return;
-    fputs("simulated GPU: the process ends while a thread is inside the driver\n", stderr);
-    abort();
-}
-
-CUresult sim_ready(void) {
-    int state = atomic_load_explicit(&sim.state, memory_order_acquire);
-    if (__builtin_expect(state != SIM_READY, 0))
-        return state == SIM_ENDED ? refuse_after_end() : CUDA_ERROR_NOT_INITIALIZED;
-    if (__builtin_expect(sim_thread.in_callback, 0))
-        return CUDA_ERROR_NOT_PERMITTED; /* host functions must not call the driver */
-    return CUDA_SUCCESS;
-}
 
 int context_is_valid(const struct sim_context *context) {
     return sim_is_object(context) && context->magic == MAGIC_CONTEXT;

@@ -1,11 +1,8 @@
-/* The process-wide state, and memory for objects. */
+/* Memory for the objects that handles name. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
 #include "sim.h"
-
-struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .capture_lock = PTHREAD_MUTEX_INITIALIZER, .slot = -1};
-__thread struct sim_thread sim_thread __attribute__((tls_model("initial-exec")));
 
 struct spare {
     struct spare *next;

@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 
 #include "alloc.h"
-#include "api.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */

@@ -250,6 +250,13 @@ struct sim_state {
 extern struct sim_state sim;
 extern __thread struct sim_thread sim_thread __attribute__((tls_model("initial-exec")));
 
+/* state.c */
+CUresult sim_ready(void); /* the driver is initialised, and this thread may call it */
+void sim_end(void);       /* the process ends */
+/* Convert an ordinal of the program to the device of the simulated machine, and back. */
+CUresult device_of(CUdevice ordinal, int *index);
+CUdevice ordinal_of(int index);
+
 /* handles.c: memory for an object: zeroed when new, as it was left when reused. */
 void *object_get(uint32_t magic, size_t size);
 void object_put(void *object, uint32_t magic);
@@ -272,8 +279,6 @@ struct sim_graph {
 struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
 
 /* context.c */
-CUresult sim_ready(void);                           /* the driver is initialised, and this thread may call it */
-void sim_end(void);                                 /* the process ends */
 CUresult context_current(struct sim_context **out); /* the calling thread's, if usable */
 int context_is_valid(const struct sim_context *context);
 CUresult context_retain(int device, struct sim_context **out); /* the device's primary context */

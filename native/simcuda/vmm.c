@@ -3,7 +3,6 @@
  * that file. The machine counts it like ordinary memory. */
 #define _GNU_SOURCE
 #include "vmm.h"
-#include "api.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
