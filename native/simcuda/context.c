@@ -1,32 +1,8 @@
-/* Contexts, primary ones too: creation and destruction, the calling thread's stack of them, synchronisation, and the
- * error that a context keeps. */
-#include <stdlib.h>
+/* Contexts, primary ones too: creation, destruction, the calling thread's stack of them, and synchronisation. */
 #include <string.h>
 
 #include "alloc.h"
 #include "api.h"
-
-int context_is_valid(const struct sim_context *context) {
-    return sim_is_object(context) && context->magic == MAGIC_CONTEXT;
-}
-
-CUresult context_current(struct sim_context **out) {
-    CUresult ready = sim_ready();
-    if (ready)
-        return ready;
-    struct sim_context *context = sim_thread.current;
-    if (!context)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (__builtin_expect(!context_is_valid(context), 0))
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    *out = context;
-    return atomic_load_explicit(&context->error, memory_order_relaxed);
-}
-
-void context_fail(struct sim_context *context, CUresult error) {
-    int expected = 0;
-    atomic_compare_exchange_strong(&context->error, &expected, error);
-}
 
 CUresult context_new(int device, unsigned flags, struct sim_context **out) {
     struct sim_context *context = object_get(MAGIC_CONTEXT, sizeof *context);
@@ -98,49 +74,6 @@ static void context_close(struct sim_context *context) {
     alloc_free_context(context);
     machine_discharge(sim.machine, context->device, sim.slot, sim.params.device[context->device].context_memory);
     object_put(context, MAGIC_CONTEXT);
-}
-
-/* Ends of all that the context and its green contexts have submitted. */
-struct sim_points {
-    size_t count;
-    struct {
-        struct sim_stream *stream;
-        uint64_t position;
-    } point[];
-};
-
-static struct sim_points *add_points(struct sim_points *points, struct sim_context *context) {
-    pthread_mutex_lock(&context->lock);
-    for (struct sim_stream *stream = context->streams; stream; stream = stream->next) {
-        size_t count = points ? points->count : 0;
-        struct sim_points *grown = realloc(points, sizeof *points + (count + 1) * sizeof *points->point);
-        if (!grown)
-            break;
-        points = grown;
-        points->count = count + 1;
-        points->point[count].stream = stream;
-        points->point[count].position = atomic_load(&stream->tail);
-    }
-    for (struct sim_context *green = context->greens; green; green = green->next)
-        points = add_points(points, green);
-    pthread_mutex_unlock(&context->lock);
-    return points;
-}
-
-struct sim_points *context_points(struct sim_context *context) {
-    return add_points(NULL, context);
-}
-
-void points_await(void *data) {
-    struct sim_points *points = data;
-    for (size_t i = 0; points && i < points->count; i++)
-        engine_wait(points->point[i].stream, points->point[i].position);
-    free(points);
-}
-
-CUresult context_synchronize(struct sim_context *context) {
-    points_await(context_points(context));
-    return atomic_load(&context->error);
 }
 
 CUresult context_retain(int device, struct sim_context **out) {
@@ -216,38 +149,6 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
     return result;
 }
 
-/* A green context can be current in one thread only (cuGreenCtxCreate, CUDA_ERROR_CONTEXT_ALREADY_IN_USE). */
-static CUresult hold(struct sim_context *context) {
-    if (!context || !context->green)
-        return CUDA_SUCCESS;
-    if (!thread_more()) /* its end lets go of the context */
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&context->lock);
-    int own = !context->holds || pthread_equal(context->holder, pthread_self());
-    if (own) {
-        context->holder = pthread_self();
-        context->holds++;
-    }
-    pthread_mutex_unlock(&context->lock);
-    return own ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_ALREADY_IN_USE;
-}
-
-static void let_go(struct sim_context *context) {
-    if (!context_is_valid(context) || !context->green)
-        return;
-    pthread_mutex_lock(&context->lock);
-    context->holds--;
-    pthread_mutex_unlock(&context->lock);
-}
-
-void context_leave_all(void) {
-    let_go(sim_thread.current);
-    for (int i = 0; i < sim_thread.depth; i++)
-        let_go(sim_thread.more->stack[i]);
-    sim_thread.current = NULL;
-    sim_thread.depth = 0;
-}
-
 CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device) {
     int index;
     SIM_ENTER();
@@ -289,7 +190,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
     struct sim_thread_more *more = thread_more();
     if (!more || sim_thread.depth == SIM_STACK)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = hold(context);
+    CUresult result = context_hold(context);
     if (result)
         return result;
     more->stack[sim_thread.depth++] = sim_thread.current;
@@ -303,7 +204,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *out) {
         return CUDA_ERROR_INVALID_CONTEXT;
     if (out)
         *out = sim_thread.current;
-    let_go(sim_thread.current);
+    context_let_go(sim_thread.current);
     sim_thread.current = sim_thread.depth ? sim_thread.more->stack[--sim_thread.depth] : NULL;
     return CUDA_SUCCESS;
 }
@@ -312,10 +213,10 @@ CUresult cuCtxSetCurrent(CUcontext context) {
     SIM_ENTER();
     if (context && !context_is_valid(context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    CUresult result = hold(context);
+    CUresult result = context_hold(context);
     if (result)
         return result;
-    let_go(sim_thread.current);
+    context_let_go(sim_thread.current);
     sim_thread.current = context;
     return CUDA_SUCCESS;
 }

@@ -276,19 +276,20 @@ struct sim_graph {
     struct sim_reference *user_objects;
 };
 
-struct sim_thread_more *thread_more(void); /* stream.c; NULL: out of memory */
-
-/* context.c */
+/* current.c */
 CUresult context_current(struct sim_context **out); /* the calling thread's, if usable */
 int context_is_valid(const struct sim_context *context);
+void context_fail(struct sim_context *context, CUresult error);
+
+/* context.c */
 CUresult context_retain(int device, struct sim_context **out); /* the device's primary context */
 CUresult context_release(int device, int reset);
 CUresult context_new(int device, unsigned flags, struct sim_context **out);
-void context_leave_all(void); /* the calling thread ends */
+
+/* synchronize.c */
 CUresult context_synchronize(struct sim_context *context);
 struct sim_points *context_points(struct sim_context *context); /* all that was submitted; NULL: nothing */
 void points_await(void *points);                                /* and free them */
-void context_fail(struct sim_context *context, CUresult error);
 
 /* Return the context whose memory and functions are those of this one. */
 static inline struct sim_context *context_of_memory(struct sim_context *context) {
@@ -299,11 +300,17 @@ static inline struct sim_context *context_of_memory(struct sim_context *context)
 void peers_discard(const struct sim_context *ended); /* sim.lock is held */
 
 /* stream.c */
-CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out);
 CUresult stream_open(struct sim_context *context, unsigned flags, int priority, struct sim_stream **out);
 void stream_close(struct sim_stream *stream, int join);
 void stream_let_go(struct sim_stream *stream);
+
+/* thread.c */
+struct sim_thread_more *thread_more(void); /* NULL: out of memory */
+/* A context enters the calling thread's stack, or leaves the stack. */
+CUresult context_hold(struct sim_context *context);
+void context_let_go(struct sim_context *context);
 struct sim_stream *stream_own(struct sim_context *context);
+CUresult stream_resolve(CUstream handle, CUstream fallback, struct sim_stream **out);
 
 /* engine.c */
 CUresult engine_begin(struct sim_stream *stream,
