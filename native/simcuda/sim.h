@@ -324,7 +324,8 @@ int engine_is_idle(struct sim_stream *stream);
 void execute(struct sim_stream *stream, struct sim_command *command);
 void execute_leave_device(struct sim_stream *stream);
 
-/* capture.c */
+/* capture_check.c */
+struct sim_capture *capture_find(uint64_t id); /* sim.capture_lock is held; NULL: the capture has ended */
 CUresult capture_check_legacy(struct sim_context *context);
 CUresult capture_check_unsafe(void);
 CUresult capture_check_context(struct sim_context *context);
@@ -332,6 +333,8 @@ CUresult capture_check_context(struct sim_context *context);
 CUresult capture_refuse(struct sim_stream *stream);
 /* returns 907 and invalidates the capture if the event was last recorded in one */
 CUresult capture_check_event(const struct sim_event *event);
+
+/* capture.c */
 CUresult capture_append(struct sim_stream *stream,
                         struct sim_command **out); /* keeps sim.capture_lock if it succeeds */
 void capture_discard(struct sim_stream *stream);   /* the stream is being destroyed */
