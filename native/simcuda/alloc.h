@@ -80,6 +80,7 @@ void alloc_pay_eviction(int device, uint64_t evicted);
 int peers_allow(struct sim_context *context, const struct sim_alloc *alloc, uint64_t address, uint64_t bytes);
 
 /* pool.c */
+int pool_is_valid(CUmemoryPool pool);
 struct sim_pool *pool_current(int device);
 int pool_device(const struct sim_pool *pool);
 int pool_is_accessible(const struct sim_pool *pool, int device);

@@ -26,9 +26,6 @@ SIM_EXPORT int simcuda_describe(char *json, size_t size);
  * where there is no machine yet. */
 SIM_EXPORT int simcuda_processes(char *json, size_t size);
 
-/* api_memory.c; NULL: the device's present pool */
-CUresult alloc_async(CUstream fallback, CUdeviceptr *address, size_t bytes, struct sim_pool *pool, CUstream handle);
-
 /* api_launch.c */
 CUresult launch_command(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
                         void **params, void **extra, struct sim_command *command);

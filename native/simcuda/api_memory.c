@@ -117,8 +117,9 @@ static CUresult capture_memory(struct sim_stream *stream, uint32_t kind, struct 
     return engine_commit(stream);
 }
 
-/* Stream-ordered allocation: allocated at once, released when the stream gets there. */
-CUresult alloc_async(CUstream fallback, CUdeviceptr *address, size_t bytes, struct sim_pool *pool, CUstream handle) {
+/* Stream-ordered allocation: allocated at once, released when the stream gets there. No pool: the present one. */
+static CUresult allocate_async(CUstream fallback, CUdeviceptr *address, size_t bytes, struct sim_pool *pool,
+                               CUstream handle) {
     struct sim_stream *stream;
     struct sim_alloc *alloc;
     CUresult result = stream_resolve(handle, fallback, &stream);
@@ -143,6 +144,15 @@ CUresult alloc_async(CUstream fallback, CUdeviceptr *address, size_t bytes, stru
         return result;
     *address = alloc->base;
     return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemAllocFromPoolAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                     CUstream stream) {
+    return pool_is_valid(pool) ? allocate_async(fallback, address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_cuMemAllocAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUstream stream) {
+    return allocate_async(fallback, address, bytes, NULL, stream);
 }
 
 CUresult sim_cuMemFreeAsync(CUstream fallback, CUdeviceptr address, CUstream handle) {

@@ -31,7 +31,7 @@ static struct sim_pool *default_pool(int device) {
     return pool;
 }
 
-static int is_pool(CUmemoryPool pool) {
+int pool_is_valid(CUmemoryPool pool) {
     return sim_is_object(pool) && __atomic_load_n(&pool->magic, __ATOMIC_ACQUIRE) == MAGIC_POOL;
 }
 
@@ -118,7 +118,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *properties) {
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     SIM_ENTER();
-    if (!is_pool(pool) || pool->is_default)
+    if (!pool_is_valid(pool) || pool->is_default)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&pools.lock);
     if (pools.current[pool->device] == pool)
@@ -155,7 +155,7 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     int index;
     SIM_ENTER();
     CUresult result = device_of(device, &index);
-    if (result || !is_pool(pool) || pool->device != index)
+    if (result || !pool_is_valid(pool) || pool->device != index)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&pools.lock);
     pools.current[index] = pool;
@@ -165,7 +165,7 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 
 static CUresult check(CUmemoryPool pool, int attribute, const void *value) {
     SIM_ENTER();
-    if (!is_pool(pool) || !value || attribute < 1 || attribute > USED_HIGH)
+    if (!pool_is_valid(pool) || !value || attribute < 1 || attribute > USED_HIGH)
         return CUDA_ERROR_INVALID_VALUE;
     return capture_check_unsafe();
 }
@@ -234,14 +234,4 @@ CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *locati
     if (!(result = device_of(location->id, &device)))
         *flags = pool_is_accessible(pool, device) ? CU_MEM_ACCESS_READWRITE : CU_MEM_ACCESS_NONE;
     return result;
-}
-
-/* Allocated at once, wherever the stream is. */
-CUresult sim_cuMemAllocFromPoolAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                                     CUstream stream) {
-    return is_pool(pool) ? alloc_async(fallback, address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult sim_cuMemAllocAsync(CUstream fallback, CUdeviceptr *address, size_t bytes, CUstream stream) {
-    return alloc_async(fallback, address, bytes, NULL, stream);
 }
