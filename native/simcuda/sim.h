@@ -390,11 +390,16 @@ void graph_memory_launched(struct sim_graph_memory *memory);
 void graph_memory_map(struct sim_graph_memory *memory);
 int graph_memory_unmap(struct sim_graph_memory *memory); /* 0: it was not mapped */
 
-/* event.c */
+/* api_event.c */
 CUresult event_submit(struct sim_event *event, struct sim_stream *stream); /* records it outside of captures */
+
+/* event.c; file -1: an event of this process only */
+CUresult event_new(struct sim_context *context, unsigned flags, int file, CUevent *out);
+CUresult event_new_interprocess(struct sim_context *context, unsigned flags, CUevent *out);
 CUresult event_import(struct sim_context *context, int file, CUevent *out);
 void event_complete(struct sim_event *event, uint64_t generation);
 void event_await(struct sim_event *event, uint64_t generation);
+void event_await_pinned(struct sim_event *event, uint64_t generation); /* leaves the pin */
 void event_unpin(struct sim_event *event);
 
 /* Return whether the handle can be one of the driver's objects; its magic then decides. */
