@@ -1,4 +1,5 @@
-/* Execution of one command, by kind; here: host functions, waits for and writes of values, and memory of graphs. */
+/* Execution of one command, by kind; here: host functions, waits for and writes of values, and the nodes of graphs, one
+ * after the other. */
 #include "execute.h"
 
 #define POLL_NS 20000
@@ -58,6 +59,41 @@ static void free_memory(CUdeviceptr address) {
     }
 }
 
+/* A node of a graph is a command, or does what only a graph does. */
+static void execute_node(struct sim_stream *stream, const struct sim_command *node) {
+    struct sim_event *event = node->event.event;
+    struct sim_command command;
+    switch (node->kind) {
+    case COMMAND_EMPTY:
+        break;
+    case COMMAND_RECORD_NODE:
+        atomic_fetch_add(&event->pending, 1);
+        event_complete(event, atomic_load(&event->progress->reached) + 1);
+        break;
+    case COMMAND_WAIT_NODE:
+        execute_leave_device(stream);
+        atomic_fetch_add(&event->pending, 1);
+        event_await(event, atomic_load(&event->progress->recorded));
+        break;
+    case COMMAND_ALLOC_NODE:
+        graph_memory_map(node->memory.memory);
+        break;
+    case COMMAND_FREE_NODE:
+        graph_memory_unmap(node->memory.memory);
+        break;
+    default:
+        command = *node;
+        execute(stream, &command);
+    }
+}
+
+static void execute_graph(struct sim_stream *stream, struct sim_graph_body *body) {
+    for (size_t i = 0; i < body->count; i++)
+        execute_node(stream, &body->node[i]);
+    graph_end_launch(body, body->count);
+    graph_body_release(body);
+}
+
 void execute(struct sim_stream *stream, struct sim_command *command) {
     switch (command->kind) {
     case COMMAND_LAUNCH:
@@ -89,7 +125,7 @@ void execute(struct sim_stream *stream, struct sim_command *command) {
         value(stream, command);
         break;
     case COMMAND_GRAPH:
-        graph_execute(stream, command->graph.body);
+        execute_graph(stream, command->graph.body);
         break;
     case COMMAND_FREE:
         free_memory(command->free.address);

@@ -350,7 +350,9 @@ int array_memory(CUarray array, struct sim_memory_2d *out); /* 0: not an array *
 
 /* graph.c */
 struct sim_graph *graph_new(void);
+int graph_is_valid(const struct sim_graph *graph);
 void graph_free(struct sim_graph *graph);
+void graph_drop_node(struct sim_command *node);            /* frees the objects of the command */
 struct sim_command *graph_append(struct sim_graph *graph); /* a node that depends on the tip, and is the tip now */
 void graph_remove_last(struct sim_graph *graph);           /* undoes graph_append of a node without objects */
 const struct sim_nodes *graph_dependencies(const struct sim_command *node);
@@ -363,7 +365,7 @@ CUresult graph_set_tip(struct sim_graph *graph, const CUgraphNode *nodes, size_t
 int references_copy(struct sim_reference **to, struct sim_reference *const *from); /* -1: out of memory */
 void references_drop(struct sim_reference **list);
 
-/* graph_execute.c: what a launch executes, unchanged by later changes of the executable graph */
+/* graph_body.c: what a launch executes, unchanged by later changes of the executable graph */
 struct sim_graph_body {
     _Atomic uint32_t references;
     struct sim_command *node; /* with those of child graphs in their places */
@@ -374,9 +376,8 @@ struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out o
 void graph_body_release(struct sim_graph_body *body);
 struct sim_graph *graph_of_body(const struct sim_graph_body *body);
 struct sim_graph *graph_copy(const struct sim_graph *graph);
-void graph_drop_node(struct sim_command *node);            /* frees the objects of the command */
-CUresult graph_prepare(const struct sim_graph_body *body); /* memory for its allocations */
-void graph_execute(struct sim_stream *stream, struct sim_graph_body *body);
+CUresult graph_prepare(const struct sim_graph_body *body);              /* memory for its allocations */
+void graph_end_launch(const struct sim_graph_body *body, size_t count); /* of the first `count` nodes */
 
 /* graph_memory.c: the memory of allocation nodes */
 CUresult graph_memory_new(int device, uint64_t bytes, struct sim_graph_memory **out);

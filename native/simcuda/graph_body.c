@@ -1,5 +1,4 @@
-/* Copies of graphs, and the execution of a graph's launches: its nodes and those of its child graphs in one row, one
- * after the other. */
+/* Copies of graphs, and what a launch of a graph executes: its nodes and those of its child graphs in one row. */
 #include <stdlib.h>
 
 #include "sim.h"
@@ -14,15 +13,6 @@ static int copy_node(struct sim_command *to, const struct sim_command *from) {
     else if (from->kind == COMMAND_CHILD && !(to->child.graph = graph_copy(from->child.graph)))
         return -1;
     return 0;
-}
-
-void graph_drop_node(struct sim_command *node) {
-    if (node->kind == COMMAND_RECORD_NODE || node->kind == COMMAND_WAIT_NODE)
-        event_unpin(node->event.event);
-    else if (node->kind == COMMAND_ALLOC_NODE || node->kind == COMMAND_FREE_NODE)
-        graph_memory_drop(node->memory.memory);
-    else if (node->kind == COMMAND_CHILD && node->child.graph)
-        graph_free(node->child.graph);
 }
 
 /* Give the last node of the copy the edges of its original. */
@@ -109,7 +99,7 @@ void graph_body_release(struct sim_graph_body *body) {
     free(body);
 }
 
-static void end_launch(const struct sim_graph_body *body, size_t count) {
+void graph_end_launch(const struct sim_graph_body *body, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (body->node[i].kind == COMMAND_ALLOC_NODE)
             graph_memory_launched(body->node[i].memory.memory);
@@ -121,7 +111,7 @@ CUresult graph_prepare(const struct sim_graph_body *body) {
         CUresult result =
             body->node[i].kind == COMMAND_ALLOC_NODE ? graph_memory_prepare(body->node[i].memory.memory) : CUDA_SUCCESS;
         if (result) {
-            end_launch(body, i);
+            graph_end_launch(body, i);
             return result;
         }
     }
@@ -129,38 +119,4 @@ CUresult graph_prepare(const struct sim_graph_body *body) {
         if (body->node[i].kind == COMMAND_RECORD_NODE)
             atomic_fetch_add(&body->node[i].event.event->progress->recorded, 1);
     return CUDA_SUCCESS;
-}
-
-static void node(struct sim_stream *stream, const struct sim_command *node) {
-    struct sim_event *event = node->event.event;
-    struct sim_command command;
-    switch (node->kind) {
-    case COMMAND_EMPTY:
-        break;
-    case COMMAND_RECORD_NODE:
-        atomic_fetch_add(&event->pending, 1);
-        event_complete(event, atomic_load(&event->progress->reached) + 1);
-        break;
-    case COMMAND_WAIT_NODE:
-        execute_leave_device(stream);
-        atomic_fetch_add(&event->pending, 1);
-        event_await(event, atomic_load(&event->progress->recorded));
-        break;
-    case COMMAND_ALLOC_NODE:
-        graph_memory_map(node->memory.memory);
-        break;
-    case COMMAND_FREE_NODE:
-        graph_memory_unmap(node->memory.memory);
-        break;
-    default:
-        command = *node;
-        execute(stream, &command);
-    }
-}
-
-void graph_execute(struct sim_stream *stream, struct sim_graph_body *body) {
-    for (size_t i = 0; i < body->count; i++)
-        node(stream, &body->node[i]);
-    end_launch(body, body->count);
-    graph_body_release(body);
 }
