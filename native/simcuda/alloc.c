@@ -1,10 +1,9 @@
-/* Allocation and release of memory: its mapping, its charge to the machine, and the table of allocations, an array in
- * address order, with pins that hold an allocation in place. */
+/* Allocation and release of memory: its mapping, its charge to the machine, and the pins that hold an allocation in
+ * place. */
 #define _GNU_SOURCE
 #include "alloc.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,74 +11,12 @@
 
 #define SPARE_REGIONS 256
 
-static struct {
-    pthread_mutex_t lock;
-    struct sim_alloc **entry;
-    size_t count, room;
-} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Return the index of the first entry whose base is above the address. */
-static size_t upper_bound(uint64_t address) {
-    size_t low = 0, high = table.count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (table.entry[middle]->base <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-struct sim_alloc *alloc_find(uint64_t address) {
-    size_t index = upper_bound(address);
-    if (!index)
-        return NULL;
-    struct sim_alloc *alloc = table.entry[index - 1];
-    return address - alloc->base < alloc->size ? alloc : NULL;
-}
-
-struct sim_alloc *alloc_of_inode(uint64_t inode) {
-    for (size_t i = 0; i < table.count; i++)
-        if (table.entry[i]->inode == inode)
-            return table.entry[i];
-    return NULL;
-}
-
-void alloc_lock(void) {
-    pthread_mutex_lock(&table.lock);
-}
-
-void alloc_unlock(void) {
-    pthread_mutex_unlock(&table.lock);
-}
-
-int alloc_insert(struct sim_alloc *alloc) {
-    pthread_mutex_lock(&table.lock);
-    if (table.count == table.room) {
-        size_t room = table.room ? table.room * 2 : 256;
-        struct sim_alloc **entry = realloc(table.entry, room * sizeof *entry);
-        if (!entry) {
-            pthread_mutex_unlock(&table.lock);
-            return -1;
-        }
-        table.entry = entry;
-        table.room = room;
-    }
-    size_t index = upper_bound(alloc->base);
-    memmove(table.entry + index + 1, table.entry + index, (table.count - index) * sizeof *table.entry);
-    table.entry[index] = alloc;
-    table.count++;
-    pthread_mutex_unlock(&table.lock);
-    return 0;
-}
-
 struct sim_alloc *alloc_pin(uint64_t address) {
-    pthread_mutex_lock(&table.lock);
+    alloc_lock();
     struct sim_alloc *alloc = alloc_find(address);
     if (alloc)
         atomic_fetch_add(&alloc->pins, 1);
-    pthread_mutex_unlock(&table.lock);
+    alloc_unlock();
     return alloc;
 }
 
@@ -89,14 +26,14 @@ void alloc_unpin(struct sim_alloc *alloc) {
 }
 
 struct sim_alloc *alloc_pin_range(uint64_t address, uint64_t bytes) {
-    pthread_mutex_lock(&table.lock);
+    alloc_lock();
     struct sim_alloc *alloc = alloc_find(address);
     if (alloc && (bytes > alloc->base + alloc->size - address ||
                   (alloc->kind == ALLOC_RESERVED && !vmm_is_accessible(alloc, address, bytes, ANY_DEVICE))))
         alloc = NULL;
     if (alloc)
         atomic_fetch_add(&alloc->pins, 1);
-    pthread_mutex_unlock(&table.lock);
+    alloc_unlock();
     return alloc;
 }
 
@@ -160,12 +97,6 @@ static void unmap(struct sim_alloc *alloc) {
         munmap((void *)alloc->base, alloc->mapped);
 }
 
-void alloc_pay_eviction(int device, uint64_t evicted) {
-    double ns = (double)evicted / sim.params.device[device].d2h * 1e9 * sim.params.time_scale;
-    if (evicted)
-        sim_sleep_until(sim_now() + (uint64_t)ns);
-}
-
 static void uncharge(struct sim_alloc *alloc) {
     if (alloc->inode) {
         machine_shared_leave(sim.machine, alloc->device, sim.slot, alloc->inode);
@@ -218,7 +149,7 @@ static CUresult allocate(struct sim_context *context, enum sim_alloc_kind kind, 
         unmap(alloc);
         goto no_memory;
     }
-    alloc_pay_eviction(alloc->device, evicted);
+    machine_spend_eviction(sim.machine, alloc->device, evicted);
     *out = alloc;
     return CUDA_SUCCESS;
 no_memory:
@@ -242,11 +173,7 @@ CUresult alloc_register(struct sim_context *context, void *host, size_t bytes, u
     uint64_t base = (uint64_t)host;
     if (!host || !bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&table.lock);
-    size_t index = upper_bound(base + bytes - 1);
-    int overlaps = index && table.entry[index - 1]->base + table.entry[index - 1]->size > base;
-    pthread_mutex_unlock(&table.lock);
-    if (overlaps)
+    if (alloc_overlaps(base, bytes))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     struct sim_alloc *alloc = calloc(1, sizeof *alloc);
     if (!alloc)
@@ -310,12 +237,6 @@ CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdevi
     return CUDA_SUCCESS;
 }
 
-/* The table is locked. Take the entry out. */
-static void take_out(size_t index) {
-    memmove(table.entry + index, table.entry + index + 1, (table.count - index - 1) * sizeof *table.entry);
-    table.count--;
-}
-
 static void give_back(struct sim_alloc *alloc) {
     while (atomic_load(&alloc->pins))
         sim_sleep_until(sim_now() + 20000);
@@ -328,31 +249,15 @@ static void give_back(struct sim_alloc *alloc) {
 }
 
 CUresult alloc_free(uint64_t address, unsigned kinds) {
-    pthread_mutex_lock(&table.lock);
-    size_t index = upper_bound(address);
-    struct sim_alloc *alloc = index ? table.entry[index - 1] : NULL;
-    if (!alloc || alloc->base != address || !(kinds >> alloc->kind & 1)) {
-        pthread_mutex_unlock(&table.lock);
+    struct sim_alloc *alloc = alloc_take(address, kinds);
+    if (!alloc)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    take_out(index - 1);
-    pthread_mutex_unlock(&table.lock);
     give_back(alloc);
     return CUDA_SUCCESS;
 }
 
 void alloc_free_context(struct sim_context *context) {
-    for (;;) {
-        struct sim_alloc *alloc = NULL;
-        pthread_mutex_lock(&table.lock);
-        for (size_t i = table.count; i-- > 0 && !alloc;)
-            if (table.entry[i]->context == context) {
-                alloc = table.entry[i];
-                take_out(i);
-            }
-        pthread_mutex_unlock(&table.lock);
-        if (!alloc)
-            return;
+    struct sim_alloc *alloc;
+    while ((alloc = alloc_take_of_context(context)))
         give_back(alloc);
-    }
 }

@@ -67,14 +67,19 @@ CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdevi
 CUresult alloc_share(uint64_t address, int *file, uint64_t *inode);
 CUresult alloc_open(struct sim_context *context, int file, CUdeviceptr *out);
 CUresult alloc_close(uint64_t address);
+
+/* alloc_table.c */
 int alloc_insert(struct sim_alloc *alloc);
 /* Lock the table; return the allocation around an address while it is locked. */
 void alloc_lock(void);
 void alloc_unlock(void);
 struct sim_alloc *alloc_find(uint64_t address);
 struct sim_alloc *alloc_of_inode(uint64_t inode);
-/* Spend the time of evicting other processes' pages; allocation of ordinary memory waits for it. */
-void alloc_pay_eviction(int device, uint64_t evicted);
+int alloc_overlaps(uint64_t base, uint64_t bytes); /* another allocation has a part of these addresses */
+/* Take the allocation that begins at the address, if its kind is one of `kinds` (bits), or one allocation of the context,
+ * out of the table. NULL: there is none. */
+struct sim_alloc *alloc_take(uint64_t address, unsigned kinds);
+struct sim_alloc *alloc_take_of_context(const struct sim_context *context);
 
 /* peers.c: return whether a launch in the context may use the pinned memory. */
 int peers_allow(struct sim_context *context, const struct sim_alloc *alloc, uint64_t address, uint64_t bytes);

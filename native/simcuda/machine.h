@@ -97,6 +97,8 @@ int machine_is_gone(const struct machine_process *process);
 
 /* Charge bytes of ordinary memory, evicting unified memory if needed (*evicted: the bytes). -1: no room. */
 int machine_charge(struct machine *machine, int device, int slot, uint64_t bytes, uint64_t *evicted);
+/* Spend the time of evicting other processes' pages; allocation of ordinary memory waits for it. */
+void machine_spend_eviction(struct machine *machine, int device, uint64_t evicted);
 void machine_discharge(struct machine *machine, int device, int slot, uint64_t bytes);
 void machine_used(struct machine *machine, int device, uint64_t *used, uint64_t *total);
 

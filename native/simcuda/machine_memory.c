@@ -146,3 +146,9 @@ uint64_t machine_transfer(struct machine *machine, int device, enum copy_directi
     machine_unlock_device(machine, device);
     return begin;
 }
+
+void machine_spend_eviction(struct machine *machine, int device, uint64_t evicted) {
+    double ns = (double)evicted / machine->params.device[device].d2h * 1e9 * machine->params.time_scale;
+    if (evicted)
+        sim_sleep_until(sim_now() + (uint64_t)ns);
+}

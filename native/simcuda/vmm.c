@@ -87,7 +87,7 @@ CUresult vmm_create(int device, uint64_t bytes, const CUmemAllocationProp *prope
             object_put(physical, MAGIC_PHYSICAL);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    alloc_pay_eviction(device, evicted);
+    machine_spend_eviction(sim.machine, device, evicted);
     *out = physical;
     return CUDA_SUCCESS;
 }
