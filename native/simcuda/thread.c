@@ -1,5 +1,5 @@
-/* What a thread of the program has in the driver: its stack of contexts, its default streams, and its end; and the stream
- * of a handle. */
+/* The state of a thread of the program: its stack of contexts, its default streams, and its end. Also the lookup of the
+ * stream of a handle. */
 #include <stdlib.h>
 
 #include "sim.h"
