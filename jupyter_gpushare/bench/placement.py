@@ -15,7 +15,7 @@ TRACES_VARIABLE = "GPUSHARE_TRACES"
 def measure(device: str, rounds: int) -> dict[str, Any]:
     """Fill the trace's cluster with each strategy, `rounds` times (0: 3) with other draws, without using a device.
 
-    Raises RuntimeError without `$GPUSHARE_TRACES` or for an invalid trace, and OSError for an unreadable one.
+    Raises RuntimeError without `$GPUSHARE_TRACES`, and for an unreadable or invalid trace.
     """
     folder = os.environ.get(TRACES_VARIABLE, "")
     if not folder:
@@ -24,6 +24,11 @@ def measure(device: str, rounds: int) -> dict[str, Any]:
         )
     try:
         trace = fragmentation.read(Path(folder))
+    except OSError as error:
+        raise RuntimeError(
+            f"{TRACES_VARIABLE}={folder}: cannot read {error.filename}: {error.strerror}; "
+            f"needed is a folder with {fragmentation.PODS} and {fragmentation.NODES}"
+        ) from None
     except ValueError as error:
         raise RuntimeError(str(error)) from None
     figures: dict[str, Any] = {"devices": sum(trace.nodes), "device": "simulated"}

@@ -50,6 +50,13 @@ def test_a_missing_browser_is_named() -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_an_unreadable_trace_is_named_with_its_variable(tmp_path: Path) -> None:
+    ran = bench("placement", GPUSHARE_TRACES=str(tmp_path))
+    assert ran.returncode == 1
+    assert f"GPUSHARE_TRACES={tmp_path}: cannot read {tmp_path}/openb_" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_bench_progress_goes_to_standard_error() -> None:
     ran = bench("coexist", "--rounds", "1", "--json")
     assert ran.returncode == 0, ran.stderr
