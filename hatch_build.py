@@ -64,8 +64,8 @@ PROGRAMS = [
     ),
     Program(
         "simcuda/libcuda.so.1",
-        "native/simcuda/*.c",
-        "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1",
+        "native/simcuda/**/*.c",
+        "-std=gnu11 -Inative/simcuda -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1",
         "-ldl -lm -lrt",
     ),
     # The agent rule without the rest of the shim, for processes in Python (jupyter_gpushare/agent).

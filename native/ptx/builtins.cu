@@ -2,7 +2,7 @@
  *
  * builtins.ptx is made from this file by `nvcc -ptx`, with the version and target lowered afterwards (see README.md here),
  * so that every driver from CUDA 9 on can load it. The simulated driver knows them by name and parameter sizes
- * (native/simcuda/builtin_kernels.c): change both together. Each function may be launched with any grid.
+ * (native/simcuda/work/builtin_kernels.c): change both together. Each function may be launched with any grid.
  */
 typedef unsigned long long u64;
 typedef unsigned int u32;

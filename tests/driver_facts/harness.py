@@ -26,8 +26,15 @@ from ..support.compile_cache import cached
 
 ROOT = Path(__file__).resolve().parents[2]
 PTX = ROOT / "native" / "ptx" / "builtins.ptx"
-SOURCES = [*sorted((ROOT / "native" / "simcuda").iterdir()), ROOT / "native" / "shim" / "driver" / "cuda_types.h"]
-FLAGS = "-std=gnu11 -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1 -Wall -Wextra -Werror"
+SIMCUDA = ROOT / "native" / "simcuda"
+SOURCES = [
+    *sorted(path for path in SIMCUDA.rglob("*") if path.is_file()),
+    ROOT / "native" / "shim" / "driver" / "cuda_types.h",
+]
+FLAGS = (
+    f"-std=gnu11 -I{SIMCUDA} -O2 -g -fPIC -shared -fvisibility=hidden -pthread -Wl,-soname,libcuda.so.1"
+    " -Wall -Wextra -Werror"
+)
 IS_GPU = os.environ.get("DRIVER", "sim") == "gpu"
 MIB = 1 << 20
 MS = 1_000_000  # nanoseconds

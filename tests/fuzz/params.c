@@ -1,6 +1,6 @@
 /* Fuzz target for the readers of the simulated driver's parameter file and variables.
  * The first byte of the input selects the reader. */
-#include "../../native/simcuda/params.c"
+#include "../../native/simcuda/base/params.c"
 
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 /* Fuzz target for the reader of PTX text in the simulated driver. */
-#include "../../native/simcuda/ptx.c"
+#include "../../native/simcuda/module/ptx.c"
 
 #include <stdint.h>
 

@@ -18,8 +18,11 @@ from ..support import tier
 
 HERE = Path(__file__).resolve().parent
 SECONDS = int(os.environ.get("GPUSHARE_TEST_FUZZ", "0"))
-SHIM = HERE.parents[1] / "native" / "shim"
-FLAGS = f"-std=gnu11 -I{SHIM} -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wno-unused-parameter -fno-omit-frame-pointer"
+NATIVE = HERE.parents[1] / "native"
+FLAGS = (
+    f"-std=gnu11 -I{NATIVE}/shim -I{NATIVE}/simcuda -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wno-unused-parameter"
+    " -fno-omit-frame-pointer"
+)
 SANITIZERS = "address,undefined,float-cast-overflow"
 # Runs of one round by target, which take about three seconds.
 RUNS = {"ledger": 6_000, "params": 60_000, "ptx": 100_000, "wire": 60_000}

@@ -25,7 +25,7 @@ def elapsed(function: Any) -> float:
 
 
 def test_every_row_of_the_table_is_exported_with_its_twin_and_nothing_else() -> None:
-    table = (ROOT / "native" / "simcuda" / "symbols.def").read_text()
+    table = (ROOT / "native" / "simcuda" / "base" / "symbols.def").read_text()
     rows = re.findall(r"^(PLAIN|STREAM)\((\w+), (\w+), (\d+), (\w*)", table, re.MULTILINE)
     expected = {symbol for _, _, symbol, _, _ in rows} | {f"{row[2]}_{row[4]}" for row in rows if row[0] == "STREAM"}
     listing = subprocess.run(["nm", "-D", "--defined-only", str(simulated_driver())], capture_output=True, text=True)

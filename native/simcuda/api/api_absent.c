@@ -1,0 +1,81 @@
+/* Parts of the interface that the simulated devices do not have: multicast objects, and messages in the driver's
+ * log. */
+#include <stdio.h>
+
+#include "base/exports.h"
+
+/* The attribute 132 of the devices is 0. */
+static CUresult without_multicast(void) {
+    SIM_ENTER();
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const void *properties) {
+    (void)handle, (void)properties;
+    return without_multicast();
+}
+
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device) {
+    (void)handle, (void)device;
+    return without_multicast();
+}
+
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t at, CUmemGenericAllocationHandle memory,
+                            size_t offset, size_t bytes, unsigned long long flags) {
+    (void)handle, (void)at, (void)memory, (void)offset, (void)bytes, (void)flags;
+    return without_multicast();
+}
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t at, CUdeviceptr address, size_t bytes,
+                             unsigned long long flags) {
+    (void)handle, (void)at, (void)address, (void)bytes, (void)flags;
+    return without_multicast();
+}
+
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t at, size_t bytes) {
+    (void)handle, (void)device, (void)at, (void)bytes;
+    return without_multicast();
+}
+
+CUresult cuMulticastGetGranularity(size_t *granularity, const void *properties, int option) {
+    (void)granularity, (void)properties, (void)option;
+    return without_multicast();
+}
+
+/* No message ever comes, so a handle only has to differ from NULL. */
+CUresult cuLogsRegisterCallback(void *callback, void *data, CUlogsCallbackHandle *handle) {
+    (void)data;
+    if (!callback)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (handle)
+        *handle = callback;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle) {
+    return handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuLogsCurrent(unsigned *iterator, unsigned flags) {
+    if (!iterator || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    *iterator = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLogsDumpToFile(unsigned *iterator, const char *path, unsigned flags) {
+    (void)iterator;
+    FILE *file = path && !flags ? fopen(path, "we") : NULL;
+    if (!file)
+        return CUDA_ERROR_INVALID_VALUE;
+    fclose(file);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLogsDumpToMemory(unsigned *iterator, char *buffer, size_t *bytes, unsigned flags) {
+    (void)iterator;
+    if (!buffer || !bytes || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    *bytes = 0;
+    return CUDA_SUCCESS;
+}

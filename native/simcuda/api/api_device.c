@@ -1,0 +1,242 @@
+/* Initialisation, the version, names of errors, devices (CUDA_VISIBLE_DEVICES), and their description as JSON. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/exports.h"
+#include "base/simlog.h"
+#include "machine/machine.h"
+
+/* The driver's state does not survive a fork: the child may neither call the driver nor start it again. */
+static void mark_forked(void) {
+    int ready = SIM_READY;
+    atomic_compare_exchange_strong(&sim.state, &ready, SIM_FORKED);
+}
+
+static void uuid_text(const unsigned char uuid[16], char text[48]) {
+    int n = snprintf(text, 48, "GPU-");
+    for (int i = 0; i < 16; i++)
+        n += snprintf(text + n, 48 - (size_t)n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+}
+
+/* Find the device of one entry of CUDA_VISIBLE_DEVICES: an index, or the beginning of a UUID. -1: no such device. */
+static int find_device(const char *entry) {
+    char *end;
+    long index = strtol(entry, &end, 10);
+    if (end != entry && !*end)
+        return index >= 0 && index < sim.params.devices ? (int)index : -1;
+    for (int i = 0; i < sim.params.devices; i++) {
+        unsigned char uuid[16];
+        char text[48];
+        sim_params_uuid(&sim.params, i, uuid);
+        uuid_text(uuid, text);
+        if (strlen(entry) > 4 && strncasecmp(entry, text, strlen(entry)) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* As in the real driver, the list ends at the first entry that names no device. */
+static void find_visible(void) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    sim.visible_count = 0;
+    if (!list) {
+        for (int i = 0; i < sim.params.devices; i++)
+            sim.visible[sim.visible_count++] = i;
+        return;
+    }
+    char copy[1024], *rest = copy, *entry;
+    snprintf(copy, sizeof copy, "%s", list);
+    while ((entry = strsep(&rest, ","))) {
+        while (*entry == ' ')
+            entry++;
+        entry[strcspn(entry, " ")] = 0;
+        int index = find_device(entry);
+        if (index < 0 || sim.visible_count == SIM_MAX_DEVICES)
+            return;
+        sim.visible[sim.visible_count++] = index;
+    }
+}
+
+static CUresult start(void) {
+    char problem[512];
+    if (sim_params_load(&sim.params, problem, sizeof problem)) {
+        fprintf(stderr, "simulated GPU: %s\n", problem);
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    if (sim.params.devices == 0)
+        return CUDA_ERROR_NO_DEVICE;
+    if ((sim.slot = machine_enter(&sim.machine, &sim.params, problem, sizeof problem)) < 0) {
+        fprintf(stderr, "simulated GPU: %s\n", problem);
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    find_visible();
+    if (sim.params.log[0] && simlog_open(sim.params.log, problem, sizeof problem))
+        fprintf(stderr, "simulated GPU: %s\n", problem);
+    pthread_atfork(NULL, NULL, mark_forked);
+    /* As with the real driver, an exit handler that is older than cuInit finds the driver gone (openucx/ucx #11275). */
+    atexit(sim_end);
+    return sim.visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CUresult cuInit(unsigned flags) {
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    int state = atomic_load(&sim.state);
+    if (state == SIM_READY)
+        return CUDA_SUCCESS;
+    if (state == SIM_FORKED || state == SIM_ENDED)
+        return sim_ready();
+    static CUresult refused;
+    pthread_mutex_lock(&sim.lock);
+    CUresult result = atomic_load(&sim.state) == SIM_READY ? CUDA_SUCCESS : sim.machine ? refused : start();
+    refused = result;
+    if (!result)
+        atomic_store(&sim.state, SIM_READY);
+    pthread_mutex_unlock(&sim.lock);
+    return result;
+}
+
+CUresult cuDriverGetVersion(int *version) {
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = SIM_DRIVER_VERSION;
+    return CUDA_SUCCESS;
+}
+
+static const struct {
+    CUresult value;
+    const char *name, *text;
+} results[] = {
+#define X(name, value, text) {value, #name, text},
+    SIM_RESULTS(X)
+#undef X
+};
+
+static CUresult find_result(CUresult error, size_t *index) {
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+        if (results[i].value == error)
+            return *index = i, CUDA_SUCCESS;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **name) {
+    size_t index;
+    CUresult result = find_result(error, &index);
+    if (name)
+        *name = result ? NULL : results[index].name;
+    return result;
+}
+
+CUresult cuGetErrorString(CUresult error, const char **text) {
+    size_t index;
+    CUresult result = find_result(error, &index);
+    if (text)
+        *text = result ? NULL : results[index].text;
+    return result;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(ordinal, &index);
+    if (!result && device)
+        *device = ordinal;
+    return result;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+    SIM_ENTER();
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *count = sim.visible_count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result)
+        return result;
+    if (!name || size <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    snprintf(name, (size_t)size, "%s", sim.params.device[index].name);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (!result)
+        sim_params_uuid(&sim.params, index, uuid->bytes);
+    return result;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+    return cuDeviceGetUuid_v2(uuid, device);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (!result)
+        *bytes = sim.params.device[index].memory;
+    return result;
+}
+
+CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (!result && snprintf(id, (size_t)size, "0000:%02x:00.0", index + 1) >= size)
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
+    SIM_ENTER();
+    for (int i = 0; i < sim.visible_count; i++) {
+        char own[16];
+        snprintf(own, sizeof own, "0000:%02x:00.0", sim.visible[i] + 1);
+        if (strcasecmp(own, id) == 0)
+            return *device = i, CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
+}
+
+int simcuda_describe(char *json, size_t size) {
+    struct sim_params params;
+    char problem[512];
+    if (!json)
+        size = 0;
+    if (sim_params_load(&params, problem, sizeof problem)) {
+        for (char *c = problem; *c; c++)
+            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+                *c = '\'';
+        snprintf(json, size, "{\"error\": \"%s\"}", problem);
+        return -1;
+    }
+    int n = snprintf(json, size, "[");
+    for (int i = 0; i < params.devices; i++) {
+        unsigned char uuid[16];
+        char text[48], name[sizeof params.device[i].name];
+        sim_params_uuid(&params, i, uuid);
+        uuid_text(uuid, text);
+        memcpy(name, params.device[i].name, sizeof name);
+        for (char *c = name; *c; c++)
+            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+                *c = '\'';
+        size_t used = (size_t)n < size ? (size_t)n : size;
+        n += snprintf(json ? json + used : NULL, size - used,
+                      "%s{\"index\": %d, \"uuid\": \"%s\", \"name\": \"%s\", \"memory\": %llu, \"simulated\": true}",
+                      i ? ", " : "", i, text, name, (unsigned long long)params.device[i].memory);
+    }
+    size_t used = (size_t)n < size ? (size_t)n : size;
+    n += snprintf(json ? json + used : NULL, size - used, "]");
+    return n;
+}

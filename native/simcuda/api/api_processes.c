@@ -1,0 +1,62 @@
+/* Processes on the simulated machine, for programs that are not on it: the machine file is only read, without its
+ * locks. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/exports.h"
+#include "machine/machine.h"
+
+static const struct machine *map_machine(const char *path) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return NULL;
+    const struct machine *machine = MAP_FAILED;
+    if (fstat(fd, &st) == 0 && st.st_size == (off_t)sizeof *machine)
+        machine = mmap(NULL, sizeof *machine, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (machine != MAP_FAILED && machine->magic == MACHINE_MAGIC)
+        return machine;
+    if (machine != MAP_FAILED)
+        munmap((void *)machine, sizeof *machine);
+    return NULL;
+}
+
+int simcuda_processes(char *json, size_t size) {
+    struct sim_params params;
+    char problem[512];
+    if (!json)
+        size = 0;
+    if (sim_params_load(&params, problem, sizeof problem))
+        return -1;
+    const struct machine *machine = map_machine(params.machine);
+    int n = snprintf(json, size, "["), devices = machine ? machine->params.devices : 0;
+    for (int i = 0; i < devices && i < SIM_MAX_DEVICES; i++) {
+        const struct machine_device *device = &machine->device[i];
+        uint64_t bytes[MACHINE_SLOTS];
+        for (int slot = 0; slot < MACHINE_SLOTS; slot++)
+            bytes[slot] = device->share[slot].plain;
+        for (uint32_t r = 0; r < device->range_end && r < MACHINE_RANGES; r++) {
+            uint32_t owner = device->range[r].owner;
+            if (owner && owner <= MACHINE_SLOTS)
+                bytes[owner - 1] += device->range[r].resident;
+        }
+        for (int slot = 0; slot < MACHINE_SLOTS; slot++) {
+            struct machine_process process = machine->process[slot];
+            if (!process.pid || !bytes[slot] || machine_is_gone(&process))
+                continue;
+            size_t used = (size_t)n < size ? (size_t)n : size;
+            n += snprintf(json ? json + used : NULL, size - used, "%s{\"index\": %d, \"pid\": %d, \"memory\": %llu}",
+                          n > 1 ? ", " : "", i, (int)process.pid, (unsigned long long)bytes[slot]);
+        }
+    }
+    if (machine)
+        munmap((void *)machine, sizeof *machine);
+    size_t used = (size_t)n < size ? (size_t)n : size;
+    n += snprintf(json ? json + used : NULL, size - used, "]");
+    return n;
+}

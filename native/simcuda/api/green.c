@@ -1,0 +1,173 @@
+/* Green contexts: a part of a device's multiprocessors, with streams of its own and the memory of the primary context.
+ * Green contexts differ from other contexts in the thread that may use them (context.c). The number of multiprocessors
+ * has no effect on times.
+ *
+ * Source: the driver's documentation of cuGreenCtxCreate, cuCtxFromGreenCtx, cuStreamGetCtx_v2 and
+ * cuGreenCtxRecordEvent. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exports.h"
+#include "context/context.h"
+#include "work/engine.h"
+#include "api/work/work.h"
+#include "api/api.h"
+
+#define MIN_PARTITION 2 /* multiprocessors */
+
+struct sim_green {
+    uint32_t magic;
+    struct sim_context *context;
+    struct sim_stream *recorder; /* in which events of all streams are recorded */
+};
+
+struct sim_resources {
+    unsigned multiprocessors;
+};
+
+static int is_green(CUgreenCtx green) {
+    return sim_is_object(green) && green->magic == MAGIC_GREEN;
+}
+
+static CUresult open_context(struct sim_green *green, int device) {
+    struct sim_context *primary, *context;
+    CUresult result = context_retain(device, &primary);
+    if (result)
+        return result;
+    if ((result = context_new(device, 0, &context))) {
+        context_release(device, 0);
+        return result;
+    }
+    context->green = green;
+    context->primary = primary;
+    pthread_mutex_lock(&primary->lock);
+    context->next = primary->greens;
+    primary->greens = context;
+    pthread_mutex_unlock(&primary->lock);
+    green->context = context;
+    return CUDA_SUCCESS;
+}
+
+/* The memory of the context is never used again, because the program's streams refer to it until they are destroyed. */
+static void close_context(struct sim_context *context) {
+    struct sim_context *primary = context->primary;
+    context_synchronize(context);
+    context->magic = 0;
+    pthread_mutex_lock(&primary->lock);
+    for (struct sim_context **link = &primary->greens; *link; link = &(*link)->next)
+        if (*link == context) {
+            *link = context->next;
+            break;
+        }
+    pthread_mutex_unlock(&primary->lock);
+    context_release(context->device, 0);
+}
+
+static void describe(CUdevResource *resource, unsigned multiprocessors) {
+    memset(resource, 0, sizeof *resource);
+    resource->type = CU_DEV_RESOURCE_SM;
+    resource->sm.count = multiprocessors;
+    resource->sm.min_partition = resource->sm.alignment = MIN_PARTITION;
+}
+
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, int type) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result || !resource || type != CU_DEV_RESOURCE_SM)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    describe(resource, (unsigned)sim.params.device[index].multiprocessors);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned *count, const CUdevResource *all,
+                                     CUdevResource *rest, unsigned flags, unsigned minimum) {
+    unsigned each =
+        minimum < MIN_PARTITION ? MIN_PARTITION : (minimum + MIN_PARTITION - 1) / MIN_PARTITION * MIN_PARTITION;
+    SIM_ENTER();
+    if (!count || !all || all->type != CU_DEV_RESOURCE_SM || flags || each > all->sm.count)
+        return CUDA_ERROR_INVALID_VALUE;
+    unsigned most = all->sm.count / each;
+    *count = groups && *count < most ? *count : most;
+    for (unsigned i = 0; groups && i < *count; i++)
+        describe(&groups[i], each);
+    if (rest)
+        describe(rest, all->sm.count - *count * each);
+    return CUDA_SUCCESS;
+}
+
+/* No call of the interface frees a description. */
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource *resources, unsigned count) {
+    SIM_ENTER();
+    if (!description || !resources || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!(*description = calloc(1, sizeof **description)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < count; i++)
+        (*description)->multiprocessors += resources[i].sm.count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc description, CUdevice device, unsigned flags) {
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (result || !out || !description || flags > 1)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    struct sim_green *green = object_get(MAGIC_GREEN, sizeof *green);
+    if (!green)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if ((result = open_context(green, index)) ||
+        (result = stream_open(green->context, CU_STREAM_NON_BLOCKING, 0, &green->recorder)))
+        return result;
+    green->magic = MAGIC_GREEN;
+    *out = green;
+    return CUDA_SUCCESS;
+}
+
+/* The program's streams stay until they are destroyed. */
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+    SIM_ENTER();
+    if (!is_green(green))
+        return CUDA_ERROR_INVALID_HANDLE;
+    green->magic = 0;
+    close_context(green->context);
+    stream_close(green->recorder, 1);
+    stream_close(green->context->legacy, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
+    SIM_ENTER();
+    if (!context || !is_green(green))
+        return context ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+    *context = green->context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority) {
+    SIM_ENTER();
+    if (!is_green(green) || !stream || flags != CU_STREAM_NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+    return stream_open(green->context, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority, stream);
+}
+
+/* The event waits for all that was submitted, in a stream of its own so that no other work waits with it. */
+CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
+    struct sim_command *command;
+    SIM_ENTER();
+    if (!is_green(green) || !sim_is_object(event) || event->magic != MAGIC_EVENT ||
+        context_of_memory(event->context) != green->context->primary)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = capture_check_context(green->context);
+    if (result)
+        return result;
+    struct sim_points *points = context_points(green->context);
+    if ((result = engine_begin(green->recorder, &command)))
+        return result;
+    command->kind = COMMAND_HOST;
+    command->host.function = points_await;
+    command->host.data = points;
+    result = engine_commit(green->recorder);
+    return result ? result : event_submit(event, green->recorder);
+}

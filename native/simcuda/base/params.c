@@ -1,0 +1,256 @@
+/* Reading of the parameters: the defaults, the parameter file with its units, the environment; and the devices'
+ * UUIDs. */
+#include "base/params.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GIB (1024.0 * 1024.0 * 1024.0)
+#define MAX_VALUE 1e18 /* upper bound of values, so that their sums and products stay meaningful */
+
+static const struct sim_device_params default_device = {
+    .name = "Simulated GPU",
+    .memory = 1ull << 30,
+    .context_memory = 16ull << 20,
+    .h2d = 12 * GIB,
+    .d2h = 12 * GIB,
+    .pageable_h2d = 6 * GIB,
+    .pageable_d2h = 6 * GIB,
+    .fault = 2 * GIB,
+    .populate = 32 * GIB,
+    .touch = 8 * GIB,
+    .bandwidth = 200 * GIB,
+    .flops = 1e12,
+    .launch_ns = 4000,
+    .multiprocessors = 16,
+    .compute_major = 8,
+    .compute_minor = 0,
+    .concurrent_managed_access = 1,
+};
+
+static const struct {
+    const char *suffix;
+    double factor;
+} units[] = {
+    {"", 1},     {"b", 1},        {"kib", 1024.0},  {"mib", 1048576.0}, {"gib", GIB},  {"tib", GIB * 1024},
+    {"kb", 1e3}, {"mb", 1e6},     {"gb", 1e9},      {"tb", 1e12},       {"k", 1024.0}, {"m", 1048576.0},
+    {"g", GIB},  {"gflops", 1e9}, {"tflops", 1e12},
+};
+
+static const struct {
+    const char *suffix;
+    double factor;
+} time_units[] = {{"", 1}, {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+
+static int scaled(double number, double factor, double *out) {
+    *out = number * factor;
+    return *out <= MAX_VALUE ? 0 : -1;
+}
+
+/* Parse a number with a unit: bytes, bytes per second ("12 GiB/s"), or nanoseconds ("4 us") if `is_time`. */
+static int parse_quantity(const char *text, int is_time, double *out) {
+    char *end;
+    double number = strtod(text, &end);
+    if (end == text || number < 0 || number != number)
+        return -1;
+    char suffix[16];
+    size_t n = 0;
+    for (; *end && n + 1 < sizeof suffix; end++)
+        if (!isspace((unsigned char)*end))
+            suffix[n++] = (char)tolower((unsigned char)*end);
+    suffix[n] = 0;
+    if (n > 2 && !is_time && strcmp(suffix + n - 2, "/s") == 0)
+        suffix[n - 2] = 0;
+    if (is_time) {
+        for (size_t i = 0; i < sizeof time_units / sizeof *time_units; i++)
+            if (strcmp(suffix, time_units[i].suffix) == 0)
+                return scaled(number, time_units[i].factor, out);
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(suffix, units[i].suffix) == 0)
+            return scaled(number, units[i].factor, out);
+    return -1;
+}
+
+static int set_flag(int *flag, const char *value) {
+    *flag = strcmp(value, "1") == 0;
+    return *flag || strcmp(value, "0") == 0 ? 0 : -1;
+}
+
+static int set_device_key(struct sim_device_params *device, const char *key, const char *value) {
+    double number;
+    if (strcmp(key, "name") == 0)
+        return snprintf(device->name, sizeof device->name, "%s", value), 0;
+    if (strcmp(key, "compute_capability") == 0)
+        return sscanf(value, "%2d.%2d", &device->compute_major, &device->compute_minor) == 2 ? 0 : -1;
+    if (strcmp(key, "concurrent_managed_access") == 0)
+        return set_flag(&device->concurrent_managed_access, value);
+    if (strcmp(key, "launch_overhead") == 0) {
+        if (parse_quantity(value, 1, &number))
+            return -1;
+        return device->launch_ns = (uint64_t)number, 0;
+    }
+    if (parse_quantity(value, 0, &number))
+        return -1;
+    if (strcmp(key, "memory") == 0)
+        return device->memory = (uint64_t)number, number >= 4194304 ? 0 : -1;
+    if (strcmp(key, "context_memory") == 0)
+        return device->context_memory = (uint64_t)number, 0;
+    if (strcmp(key, "module_memory") == 0)
+        return device->module_memory = (uint64_t)number, 0;
+    if (strcmp(key, "multiprocessors") == 0)
+        return number >= 1 && number <= 1e6 ? (device->multiprocessors = (int)number, 0) : -1;
+    if (number <= 0)
+        return -1;
+    if (strcmp(key, "h2d_bandwidth") == 0)
+        return device->h2d = number, 0;
+    if (strcmp(key, "d2h_bandwidth") == 0)
+        return device->d2h = number, 0;
+    if (strcmp(key, "pageable_h2d_bandwidth") == 0)
+        return device->pageable_h2d = number, 0;
+    if (strcmp(key, "pageable_d2h_bandwidth") == 0)
+        return device->pageable_d2h = number, 0;
+    if (strcmp(key, "populate_bandwidth") == 0)
+        return device->populate = number, 0;
+    if (strcmp(key, "touch_bandwidth") == 0)
+        return device->touch = number, 0;
+    if (strcmp(key, "fault_bandwidth") == 0)
+        return device->fault = number, 0;
+    if (strcmp(key, "memory_bandwidth") == 0)
+        return device->bandwidth = number, 0;
+    if (strcmp(key, "flops") == 0)
+        return device->flops = number, 0;
+    return -1;
+}
+
+static int set_path(char path[SIM_PATH], const char *value) {
+    return snprintf(path, SIM_PATH, "%s", value) < SIM_PATH ? 0 : -1;
+}
+
+static int set_global_key(struct sim_params *params, const char *key, const char *value) {
+    double number;
+    if (strcmp(key, "state") == 0)
+        return set_path(params->machine, value);
+    if (strcmp(key, "log") == 0)
+        return set_path(params->log, value);
+    if (strcmp(key, "shared") == 0)
+        return set_flag(&params->shared, value);
+    if (strcmp(key, "time_scale") == 0)
+        return parse_quantity(value, 0, &params->time_scale);
+    if (strcmp(key, "slice") == 0)
+        return parse_quantity(value, 1, &number) || number < 1e5 ? -1 : (params->slice_ns = (uint64_t)number, 0);
+    if (strcmp(key, "recharge") == 0)
+        return parse_quantity(value, 1, &number) || number < 1e6 ? -1 : (params->recharge_ns = (uint64_t)number, 0);
+    return -1;
+}
+
+static char *strip(char *text) {
+    while (isspace((unsigned char)*text))
+        text++;
+    for (size_t n = strlen(text); n && isspace((unsigned char)text[n - 1]); n--)
+        text[n - 1] = 0;
+    return text;
+}
+
+static int read_file(struct sim_params *params, const char *path, char *problem, size_t size) {
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        snprintf(problem, size, "can't read %s: %s", path, strerror(errno));
+        return -1;
+    }
+    char *line = NULL;
+    size_t room = 0;
+    int number = 0, section = -1, failed = 0;
+    while (!failed && getline(&line, &room, file) >= 0) {
+        number++;
+        line[strcspn(line, "#\n")] = 0;
+        char *text = strip(line);
+        if (!*text)
+            continue;
+        if (strcmp(text, "[device]") == 0) {
+            failed = ++section >= SIM_MAX_DEVICES;
+            if (!failed)
+                params->device[section] = default_device;
+            continue;
+        }
+        char *equals = strchr(text, '=');
+        if (equals)
+            *equals = 0;
+        failed = !equals || (section < 0 ? set_global_key(params, strip(text), strip(equals + 1))
+                                         : set_device_key(&params->device[section], strip(text), strip(equals + 1)));
+    }
+    free(line);
+    fclose(file);
+    if (failed)
+        snprintf(problem, size, "%s:%d: not understood", path, number);
+    else if (section >= 0)
+        params->devices = section + 1;
+    return failed ? -1 : 0;
+}
+
+int sim_params_load(struct sim_params *params, char *problem, size_t size) {
+    memset(params, 0, sizeof *params);
+    params->devices = 1;
+    params->time_scale = 1.0;
+    params->slice_ns = 2000000;
+    params->recharge_ns = 50000000;
+    params->device[0] = default_device;
+    snprintf(params->machine, sizeof params->machine, "/dev/shm/gpushare-sim-%u.%d", (unsigned)getuid(), SIM_LAYOUT);
+    problem[0] = 0;
+
+    const char *text = getenv("GPUSHARE_SIM_CONFIG");
+    if (text && *text && read_file(params, text, problem, size))
+        return -1;
+    const char *state = getenv("GPUSHARE_SIM_STATE"), *log = getenv("GPUSHARE_SIM_LOG");
+    if ((state && *state && set_path(params->machine, state)) || (log && *log && set_path(params->log, log))) {
+        snprintf(problem, size, "GPUSHARE_SIM_STATE or GPUSHARE_SIM_LOG: the path is too long");
+        return -1;
+    }
+    if ((text = getenv("GPUSHARE_SIM_SHARED")) && *text && set_flag(&params->shared, text)) {
+        snprintf(problem, size, "GPUSHARE_SIM_SHARED=%s: 0 or 1 is needed", text);
+        return -1;
+    }
+    if ((text = getenv("GPUSHARE_SIM_STRICT_EXIT")) && *text && set_flag(&params->strict_exit, text)) {
+        snprintf(problem, size, "GPUSHARE_SIM_STRICT_EXIT=%s: 0 or 1 is needed", text);
+        return -1;
+    }
+    if ((text = getenv("GPUSHARE_SIM_DEVICES")) && *text) {
+        char *end;
+        long count = strtol(text, &end, 10);
+        if (*end || count < 0 || count > SIM_MAX_DEVICES) {
+            snprintf(problem, size, "GPUSHARE_SIM_DEVICES=%s: a number from 0 to %d is needed", text, SIM_MAX_DEVICES);
+            return -1;
+        }
+        for (int i = params->devices; i < count; i++)
+            params->device[i] = params->device[params->devices - 1];
+        params->devices = (int)count;
+    }
+    if ((text = getenv("GPUSHARE_SIM_MEMORY")) && *text) {
+        double bytes;
+        if (parse_quantity(text, 0, &bytes) || bytes < 4194304) {
+            snprintf(problem, size, "GPUSHARE_SIM_MEMORY=%s: a size of at least 4 MiB is needed", text);
+            return -1;
+        }
+        for (int i = 0; i < SIM_MAX_DEVICES; i++)
+            params->device[i].memory = (uint64_t)bytes;
+    }
+    return 0;
+}
+
+void sim_params_uuid(const struct sim_params *params, int index, unsigned char uuid[16]) {
+    uint64_t hash = 1469598103934665603ull; /* FNV-1a over the machine's path: one path, one set of devices */
+    for (const char *c = params->machine; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211ull;
+    uint32_t uid = params->shared ? 0 : (uint32_t)getuid();
+    memcpy(uuid, "SIM", 3);
+    for (int i = 0; i < 4; i++)
+        uuid[3 + i] = (unsigned char)(uid >> (24 - 8 * i));
+    uuid[7] = (unsigned char)index;
+    for (int i = 0; i < 8; i++)
+        uuid[8 + i] = (unsigned char)(hash >> (56 - 8 * i));
+}

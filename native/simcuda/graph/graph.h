@@ -1,0 +1,72 @@
+/* Graphs, their memory, and the captures that make graphs. */
+#ifndef SIMCUDA_GRAPH_H
+#define SIMCUDA_GRAPH_H
+
+#include "base/sim.h"
+
+/* Nodes, each of which is named by its command. */
+struct sim_nodes {
+    struct sim_command **node;
+    size_t count, room;
+};
+
+/* The nodes of a graph, in an order that respects all edges. */
+struct sim_graph {
+    uint32_t magic;
+    struct sim_command **node;
+    size_t count, room;
+    struct sim_nodes tip; /* the nodes on which the next captured node depends */
+    struct sim_reference *user_objects;
+};
+
+/* graph.c */
+struct sim_graph *graph_new(void);
+int graph_is_valid(const struct sim_graph *graph);
+void graph_free(struct sim_graph *graph);
+void graph_drop_node(struct sim_command *node);            /* frees the objects of the command */
+struct sim_command *graph_append(struct sim_graph *graph); /* a node that depends on the tip, and is the tip now */
+void graph_remove_last(struct sim_graph *graph);           /* undoes graph_append of a node without objects */
+const struct sim_nodes *graph_dependencies(const struct sim_command *node);
+CUresult graph_set_dependencies(struct sim_graph *graph, struct sim_command *node, const CUgraphNode *after,
+                                size_t count);
+/* Replace the nodes on which the next captured node depends, or add to them. */
+CUresult graph_set_tip(struct sim_graph *graph, const CUgraphNode *nodes, size_t count, int adds);
+
+/* user_object.c: references to objects of the program, which graphs own */
+int references_copy(struct sim_reference **to, struct sim_reference *const *from); /* -1: out of memory */
+void references_drop(struct sim_reference **list);
+
+/* graph_body.c: what a launch executes, unchanged by later changes of the executable graph */
+struct sim_graph_body {
+    _Atomic uint32_t references;
+    struct sim_command *node; /* with those of child graphs in their places */
+    size_t count;
+    struct sim_reference *user_objects;
+};
+struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out of memory */
+void graph_body_release(struct sim_graph_body *body);
+struct sim_graph *graph_of_body(const struct sim_graph_body *body);
+struct sim_graph *graph_copy(const struct sim_graph *graph);
+CUresult graph_prepare(const struct sim_graph_body *body);              /* memory for its allocations */
+void graph_end_launch(const struct sim_graph_body *body, size_t count); /* of the first `count` nodes */
+
+/* graph_memory.c: the memory of allocation nodes */
+CUresult graph_memory_new(int device, uint64_t bytes, struct sim_graph_memory **out);
+struct sim_graph_memory *graph_memory_at(CUdeviceptr address); /* with a reference; NULL: none begins there */
+int graph_memory_covers(CUdeviceptr address, uint64_t bytes);
+CUdeviceptr graph_memory_address(const struct sim_graph_memory *memory, uint64_t *bytes, int *device);
+void graph_memory_hold(struct sim_graph_memory *memory);
+void graph_memory_drop(struct sim_graph_memory *memory);
+CUresult graph_memory_prepare(struct sim_graph_memory *memory); /* before a launch; undone by graph_memory_launched */
+void graph_memory_launched(struct sim_graph_memory *memory);
+void graph_memory_map(struct sim_graph_memory *memory);
+int graph_memory_unmap(struct sim_graph_memory *memory); /* 0: it was not mapped */
+
+/* capture.c */
+CUresult capture_append(struct sim_stream *stream,
+                        struct sim_command **out); /* keeps sim.capture_lock if it succeeds */
+void capture_discard(struct sim_stream *stream);   /* the stream is being destroyed */
+CUresult capture_record(struct sim_event *event, struct sim_stream *stream);
+CUresult capture_wait(struct sim_event *event, struct sim_stream *stream);
+
+#endif

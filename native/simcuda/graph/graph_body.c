@@ -1,0 +1,123 @@
+/* Copies of graphs, and what a launch of a graph executes: its nodes and those of its child graphs in one row. */
+#include <stdlib.h>
+
+#include "base/sim.h"
+#include "graph/graph.h"
+
+/* Copy a node, which refers to the same objects as the original. -1: out of memory. */
+static int copy_node(struct sim_command *to, const struct sim_command *from) {
+    *to = *from;
+    if (from->kind == COMMAND_RECORD_NODE || from->kind == COMMAND_WAIT_NODE)
+        atomic_fetch_add(&from->event.event->pending, 1);
+    else if (from->kind == COMMAND_ALLOC_NODE || from->kind == COMMAND_FREE_NODE)
+        graph_memory_hold(from->memory.memory);
+    else if (from->kind == COMMAND_CHILD && !(to->child.graph = graph_copy(from->child.graph)))
+        return -1;
+    return 0;
+}
+
+/* Give the last node of the copy the edges of its original. */
+static CUresult copy_edges(struct sim_graph *copy, const struct sim_graph *graph) {
+    const struct sim_nodes *after = graph_dependencies(graph->node[copy->count - 1]);
+    struct sim_command **node = calloc(after->count + 1, sizeof *node);
+    for (size_t i = 0; node && i < after->count; i++)
+        for (size_t at = copy->count - 1; at-- > 0 && !node[i];)
+            if (graph->node[at] == after->node[i])
+                node[i] = copy->node[at];
+    CUresult result =
+        node ? graph_set_dependencies(copy, copy->node[copy->count - 1], node, after->count) : CUDA_ERROR_OUT_OF_MEMORY;
+    free(node);
+    return result;
+}
+
+struct sim_graph *graph_copy(const struct sim_graph *graph) {
+    struct sim_graph *copy = graph_new();
+    for (size_t i = 0; copy && i < graph->count; i++) {
+        struct sim_command *node = graph_append(copy);
+        if (!node || copy_node(node, graph->node[i]) || copy_edges(copy, graph)) {
+            graph_free(copy);
+            return NULL;
+        }
+    }
+    if (copy && references_copy(&copy->user_objects, &graph->user_objects)) {
+        graph_free(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+struct sim_graph *graph_of_body(const struct sim_graph_body *body) {
+    struct sim_graph *graph = graph_new();
+    for (size_t i = 0; graph && i < body->count; i++) {
+        struct sim_command *node = graph_append(graph);
+        if (!node || copy_node(node, &body->node[i])) {
+            graph_free(graph);
+            return NULL;
+        }
+    }
+    if (graph && references_copy(&graph->user_objects, &body->user_objects)) {
+        graph_free(graph);
+        return NULL;
+    }
+    return graph;
+}
+
+static size_t total(const struct sim_graph *graph) {
+    size_t count = 0;
+    for (size_t i = 0; i < graph->count; i++)
+        count += graph->node[i]->kind == COMMAND_CHILD ? total(graph->node[i]->child.graph) : 1;
+    return count;
+}
+
+static void fill(struct sim_graph_body *body, const struct sim_graph *graph) {
+    references_copy(&body->user_objects, &graph->user_objects);
+    for (size_t i = 0; i < graph->count; i++) {
+        if (graph->node[i]->kind == COMMAND_CHILD)
+            fill(body, graph->node[i]->child.graph);
+        else
+            copy_node(&body->node[body->count++], graph->node[i]);
+    }
+}
+
+struct sim_graph_body *graph_body(const struct sim_graph *graph) {
+    struct sim_graph_body *body = calloc(1, sizeof *body);
+    if (!body || !(body->node = calloc(total(graph) + 1, sizeof *body->node))) {
+        free(body);
+        return NULL;
+    }
+    atomic_store(&body->references, 1);
+    fill(body, graph);
+    return body;
+}
+
+void graph_body_release(struct sim_graph_body *body) {
+    if (atomic_fetch_sub(&body->references, 1) != 1)
+        return;
+    for (size_t i = 0; i < body->count; i++)
+        graph_drop_node(&body->node[i]);
+    references_drop(&body->user_objects);
+    free(body->node);
+    free(body);
+}
+
+void graph_end_launch(const struct sim_graph_body *body, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (body->node[i].kind == COMMAND_ALLOC_NODE)
+            graph_memory_launched(body->node[i].memory.memory);
+}
+
+/* Prepare one launch: get all its memory, and reset its events. */
+CUresult graph_prepare(const struct sim_graph_body *body) {
+    for (size_t i = 0; i < body->count; i++) {
+        CUresult result =
+            body->node[i].kind == COMMAND_ALLOC_NODE ? graph_memory_prepare(body->node[i].memory.memory) : CUDA_SUCCESS;
+        if (result) {
+            graph_end_launch(body, i);
+            return result;
+        }
+    }
+    for (size_t i = 0; i < body->count; i++)
+        if (body->node[i].kind == COMMAND_RECORD_NODE)
+            atomic_fetch_add(&body->node[i].event.event->progress->recorded, 1);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,76 @@
+/* Device memory that several processes may have: it counts once, and is free when the last of them has released it. */
+#include <string.h>
+
+#include "machine/machine.h"
+
+/* The device is locked. */
+static struct machine_shared *find(struct machine_device *device, uint64_t inode) {
+    for (uint32_t i = 0; i < device->shared_end; i++)
+        if (device->shared[i].inode == inode)
+            return &device->shared[i];
+    return NULL;
+}
+
+static void hold(struct machine_shared *entry, int slot) {
+    entry->holders[slot / 64] |= 1ull << slot % 64;
+}
+
+/* Return the bytes that this frees. */
+static uint64_t let_go(struct machine_shared *entry, int slot) {
+    uint64_t left = 0;
+    entry->holders[slot / 64] &= ~(1ull << slot % 64);
+    for (int i = 0; i < MACHINE_SLOTS / 64; i++)
+        left |= entry->holders[i];
+    if (left)
+        return 0;
+    entry->inode = 0;
+    return entry->bytes;
+}
+
+int machine_shared_open(struct machine *machine, int device_index, int slot, uint64_t inode, uint64_t bytes) {
+    struct machine_device *device = &machine->device[device_index];
+    machine_lock_device(machine, device_index);
+    struct machine_shared *entry = find(device, 0);
+    if (!entry && device->shared_end < MACHINE_SHARED)
+        entry = &device->shared[device->shared_end++];
+    if (entry) {
+        memset(entry->holders, 0, sizeof entry->holders);
+        entry->bytes = bytes;
+        hold(entry, slot);
+        device->share[slot].plain -= bytes;
+        entry->inode = inode;
+    }
+    machine_unlock_device(machine, device_index);
+    return entry ? 0 : -1;
+}
+
+int machine_shared_join(struct machine *machine, int slot, uint64_t inode, int *device, uint64_t *bytes) {
+    for (int i = 0; i < machine->params.devices; i++) {
+        machine_lock_device(machine, i);
+        struct machine_shared *entry = find(&machine->device[i], inode);
+        if (entry) {
+            hold(entry, slot);
+            *device = i;
+            *bytes = entry->bytes;
+        }
+        machine_unlock_device(machine, i);
+        if (entry)
+            return 0;
+    }
+    return -1;
+}
+
+void machine_shared_leave(struct machine *machine, int device_index, int slot, uint64_t inode) {
+    struct machine_device *device = &machine->device[device_index];
+    machine_lock_device(machine, device_index);
+    struct machine_shared *entry = find(device, inode);
+    if (entry)
+        device->used -= let_go(entry, slot);
+    machine_unlock_device(machine, device_index);
+}
+
+void machine_shared_remove(struct machine_device *device, int slot) {
+    for (uint32_t i = 0; i < device->shared_end; i++)
+        if (device->shared[i].inode)
+            let_go(&device->shared[i], slot);
+}

@@ -1,0 +1,324 @@
+/* Modules and libraries, made from PTX text. The entry points of the text are matched with the built-in functions by
+ * name. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exports.h"
+#include "machine/machine.h"
+#include "context/context.h"
+#include "memory/alloc.h"
+#include "work/builtin_kernels.h"
+#include "work/engine.h"
+#include "module/ptx.h"
+#include "module/module.h"
+
+struct sim_global {
+    struct sim_global *next;
+    char name[128];
+    size_t bytes;
+    CUdeviceptr address; /* 0: not used yet */
+};
+
+static struct sim_module *modules; /* guarded by modules_lock */
+static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned libraries; /* guarded by sim.lock: each takes memory in each context */
+
+static int module_is_valid(CUmodule module) {
+    return sim_is_object(module) && module->magic == MAGIC_MODULE;
+}
+
+static struct sim_function *add_function(struct sim_module *module, const struct ptx_entry *entry) {
+    struct sim_function *function = object_get(MAGIC_FUNCTION, sizeof *function);
+    if (!function)
+        return NULL;
+    memset(function, 0, sizeof *function);
+    snprintf(function->name, sizeof function->name, "%s", entry->name);
+    const struct sim_builtin *builtin = builtin_find(entry->name);
+    int matches = builtin && entry->count == builtin->param_count;
+    for (int i = 0; matches && i < entry->count; i++)
+        matches = entry->size[i] == builtin->param_size[i];
+    function->builtin = matches ? builtin : NULL;
+    function->count = (uint32_t)(entry->count < SIM_MAX_PARAMS ? entry->count : SIM_MAX_PARAMS);
+    for (uint32_t i = 0; i < function->count; i++) {
+        function->size[i] = (uint8_t)entry->size[i];
+        function->offset[i] = (uint16_t)entry->offset[i];
+    }
+    function->module = module;
+    function->next = module->functions;
+    module->functions = function;
+    function->magic = MAGIC_FUNCTION;
+    return function;
+}
+
+/* CUDA programming guide, "Lazy Loading": with CUDA_MODULE_LOADING=LAZY a module takes memory for a function when the
+ * program gets the function. Libraries are loaded at once here in either mode. */
+static int is_lazy(void) {
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    return mode && strcmp(mode, "LAZY") == 0;
+}
+
+static int charge(const struct sim_context *context, uint64_t count) {
+    uint64_t evicted = 0, bytes = count * sim.params.device[context->device].module_memory;
+    return bytes ? machine_charge(sim.machine, context->device, sim.slot, bytes, &evicted) : 0;
+}
+
+static void discharge(const struct sim_context *context, uint64_t count) {
+    uint64_t bytes = count * sim.params.device[context->device].module_memory;
+    if (bytes)
+        machine_discharge(sim.machine, context->device, sim.slot, bytes);
+}
+
+CUresult module_charge_context(struct sim_context *context) {
+    return charge(context, libraries) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static CUresult charge_module(struct sim_module *module) {
+    if (__atomic_exchange_n(&module->is_charged, 1, __ATOMIC_ACQ_REL) || !module->context ||
+        !charge(module->context, 1))
+        return CUDA_SUCCESS;
+    __atomic_store_n(&module->is_charged, 0, __ATOMIC_RELEASE);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Documentation of cuLibraryLoadData: a library is loaded into all contexts, present and future. */
+static CUresult charge_library(struct sim_module *library) {
+    pthread_mutex_lock(&sim.lock);
+    struct sim_context *context = sim.contexts;
+    while (context && charge(context, 1) == 0)
+        context = context->next;
+    for (struct sim_context *charged = sim.contexts; context && charged != context; charged = charged->next)
+        discharge(charged, 1);
+    library->is_charged = !context;
+    libraries += !context;
+    pthread_mutex_unlock(&sim.lock);
+    return context ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static void discharge_library(const struct sim_module *library) {
+    pthread_mutex_lock(&sim.lock);
+    for (struct sim_context *context = sim.contexts; context && library->is_charged; context = context->next)
+        discharge(context, 1);
+    libraries -= library->is_charged != 0;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+static void unload(struct sim_module *module);
+
+static CUresult load(struct sim_context *context, const char *image, CUmodule *out) {
+    if (!image || !out)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (memcmp(image,
+               "\x7f"
+               "ELF",
+               4) == 0 ||
+        memcmp(image, "\x50\xed\x55\xba", 4) == 0 || memcmp(image, "\xb1\x43\x62\x46", 4) == 0)
+        return CUDA_ERROR_NO_BINARY_FOR_GPU; /* machine code: a simulated device has none */
+    if (!ptx_is_text(image))
+        return CUDA_ERROR_INVALID_PTX;
+    struct sim_module *module = object_get(MAGIC_MODULE, sizeof *module);
+    if (!module)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memset(module, 0, sizeof *module);
+    module->context = context ? context_of_memory(context) : NULL; /* a library has none */
+    struct ptx_entry entry;
+    for (const char *text = image; (text = ptx_next_entry(text, &entry));)
+        add_function(module, &entry);
+    char name[128];
+    size_t bytes;
+    for (const char *text = image; (text = ptx_next_global(text, name, &bytes));) {
+        struct sim_global *global = name[0] && bytes ? calloc(1, sizeof *global) : NULL;
+        if (!global)
+            continue;
+        memcpy(global->name, name, sizeof name);
+        global->bytes = bytes;
+        global->next = module->globals;
+        module->globals = global;
+    }
+    CUresult result = !module->context ? charge_library(module) : is_lazy() ? CUDA_SUCCESS : charge_module(module);
+    if (result) {
+        unload(module);
+        return result;
+    }
+    module->magic = MAGIC_MODULE;
+    pthread_mutex_lock(&modules_lock);
+    module->next = modules;
+    modules = module;
+    pthread_mutex_unlock(&modules_lock);
+    *out = module;
+    return CUDA_SUCCESS;
+}
+
+static void unload(struct sim_module *module) {
+    module->magic = 0;
+    if (module->is_charged && module->context)
+        discharge(module->context, 1);
+    while (module->functions) {
+        struct sim_function *next = module->functions->next;
+        object_put(module->functions, MAGIC_FUNCTION);
+        module->functions = next;
+    }
+    while (module->globals) {
+        struct sim_global *next = module->globals->next;
+        if (module->globals->address)
+            alloc_free(module->globals->address, 1u << ALLOC_PLAIN);
+        free(module->globals);
+        module->globals = next;
+    }
+    object_put(module, MAGIC_MODULE);
+}
+
+static void unlink_and_unload(struct sim_module *module) {
+    pthread_mutex_lock(&modules_lock);
+    for (struct sim_module **link = &modules; *link; link = &(*link)->next)
+        if (*link == module) {
+            *link = module->next;
+            break;
+        }
+    pthread_mutex_unlock(&modules_lock);
+    unload(module);
+}
+
+void module_unload_context(struct sim_context *context) {
+    pthread_mutex_lock(&modules_lock);
+    for (struct sim_module **link = &modules; *link;) {
+        struct sim_module *module = *link;
+        if (module->context == context) {
+            *link = module->next;
+            unload(module);
+        } else {
+            link = &module->next;
+        }
+    }
+    pthread_mutex_unlock(&modules_lock);
+    discharge(context, libraries);
+}
+
+static CUresult load_file(struct sim_context *context, const char *path, CUmodule *out) {
+    FILE *file = path ? fopen(path, "re") : NULL;
+    if (!file)
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    char *image = NULL;
+    size_t room = 0;
+    ssize_t n = getdelim(&image, &room, 0, file); /* PTX has no zero byte: all of it */
+    fclose(file);
+    CUresult result = n > 8 ? load(context, image, out) : CUDA_ERROR_INVALID_IMAGE;
+    free(image);
+    return result;
+}
+
+CUresult cuModuleLoadData(CUmodule *out, const void *image) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    return result ? result : load(context, image, out);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, int *options, void **values) {
+    (void)count, (void)options, (void)values;
+    return cuModuleLoadData(out, image);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image) {
+    return cuModuleLoadData(out, image);
+}
+
+CUresult cuModuleLoad(CUmodule *out, const char *path) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    return result ? result : load_file(context, path, out);
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (result)
+        return result;
+    if (!module_is_valid(module))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if ((result = capture_check_unsafe()))
+        return result;
+    context_synchronize(context);
+    unlink_and_unload(module);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) {
+    SIM_ENTER();
+    if (!module_is_valid(module))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!out || !name)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (charge_module(module))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (struct sim_function *function = module->functions; function; function = function->next)
+        if (strcmp(function->name, name) == 0)
+            return *out = function, CUDA_SUCCESS;
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule module) {
+    SIM_ENTER();
+    if (!module_is_valid(module))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *count = 0;
+    for (struct sim_function *function = module->functions; function; function = function->next)
+        ++*count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
+    struct sim_context *context;
+    CUresult result = context_current(&context);
+    if (result)
+        return result;
+    if (!module_is_valid(module) || !name)
+        return CUDA_ERROR_INVALID_HANDLE;
+    for (struct sim_global *global = module->globals; global; global = global->next) {
+        if (strcmp(global->name, name))
+            continue;
+        struct sim_alloc *alloc;
+        if (!global->address) {
+            if ((result = alloc_new(context, ALLOC_PLAIN, global->bytes, 0, &alloc)))
+                return result;
+            memset((void *)alloc->base, 0, alloc->size);
+            global->address = alloc->base;
+        }
+        if (address)
+            *address = global->address;
+        if (bytes)
+            *bytes = global->bytes;
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuModuleGetLoadingMode(int *mode) {
+    SIM_ENTER();
+    *mode = is_lazy() ? 2 : 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryLoadData(CUmodule *library, const void *code, int *jit, void **jit_values, unsigned jit_count,
+                           int *options, void **values, unsigned count) {
+    (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
+    SIM_ENTER();
+    return load(NULL, code, library);
+}
+
+CUresult cuLibraryLoadFromFile(CUmodule *library, const char *path, int *jit, void **jit_values, unsigned jit_count,
+                               int *options, void **values, unsigned count) {
+    (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
+    SIM_ENTER();
+    return load_file(NULL, path, library);
+}
+
+CUresult cuLibraryUnload(CUmodule library) {
+    SIM_ENTER();
+    if (!module_is_valid(library))
+        return CUDA_ERROR_INVALID_HANDLE;
+    discharge_library(library);
+    unlink_and_unload(library);
+    return CUDA_SUCCESS;
+}
