@@ -1,4 +1,4 @@
-"""Tests of the order and the size of the shim's folders, and of circles of its files.
+"""Tests of the order and the size of the folders of the shim and of the simulated driver, and of circles of files.
 
 Calls and includes go to no higher folder. The calls are those of the objects' symbol tables.
 """
@@ -10,38 +10,74 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from ..driver_facts.harness import SIMCUDA
 from ..support.compile_cache import cached
 from .api_tables import SHIM
 
-# Folders from low to high. A folder inside another one has a place of its own.
-FOLDERS = [
-    *("base", "driver", "channel"),
-    *("memory/account", "memory/transfers", "memory/freed", "memory/swap/host", "memory/swap", "memory"),
-    *("gate", "coordinator", "agent", "hooks", "wrappers"),
-]
+
+class Tree(NamedTuple):
+    """Native sources in folders, from low to high. A folder inside another one has a place of its own."""
+
+    root: Path
+    header: str  # the file that lists the folders
+    folders: tuple[str, ...]
+
+    def level(self, file: str) -> int:
+        return self.folders.index(file.rpartition("/")[0])
+
+
+TREES = {
+    "shim": Tree(
+        SHIM,
+        "base/base.h",
+        (
+            *("base", "driver", "channel"),
+            *("memory/account", "memory/transfers", "memory/freed", "memory/swap/host", "memory/swap", "memory"),
+            *("gate", "coordinator", "agent", "hooks", "wrappers"),
+        ),
+    ),
+    "simcuda": Tree(
+        SIMCUDA,
+        "base/sim.h",
+        (
+            *("base", "machine", "context", "memory", "graph", "work", "module"),
+            *("api/memory", "api/work", "api"),
+        ),
+    ),
+}
+each_tree = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+each_folder = pytest.mark.parametrize(
+    ("tree", "folder"),
+    [pytest.param(tree, folder, id=f"{name}/{folder}") for name, tree in TREES.items() for folder in tree.folders],
+)
+SHARED = [SHIM / "driver" / "cuda_types.h"]  # included by the simulated driver
 MAX_FILES = 12  # in a folder, without the header that bears the folder's name
 
 Calls = Mapping[str, Mapping[str, Iterable[str]]]  # by calling file and called file: symbols
 
 
 @cache
-def objects() -> Path:
+def objects(tree: Tree) -> Path:
     """Return a folder with an object of each C file, compiled without inlining so that no call is hidden."""
-    sources = sorted(path for path in SHIM.rglob("*") if path.is_file())
-    compiler = ["cc", "-std=gnu11", f"-I{SHIM}", "-O0", "-fPIC", "-c"]
+    sources = sorted(path for path in tree.root.rglob("*") if path.is_file())
+    compiler = ["cc", "-std=gnu11", f"-I{tree.root}", "-O0", "-fPIC", "-c"]
 
     def commands(out: Path) -> list[list[str]]:
         files = [path for path in sources if path.suffix == ".c"]
-        return [["mkdir", str(out)], *([*compiler, str(path), "-o", str(out / object_name(path))] for path in files)]
+        return [
+            ["mkdir", str(out)],
+            *([*compiler, str(path), "-o", str(out / object_name(tree, path))] for path in files),
+        ]
 
-    return cached("objects", sources, commands)
+    return cached("objects", [*sources, *SHARED], commands)
 
 
-def object_name(path: Path) -> str:
-    return str(path.relative_to(SHIM)).replace("/", "__") + ".o"
+def object_name(tree: Tree, path: Path) -> str:
+    return str(path.relative_to(tree.root)).replace("/", "__") + ".o"
 
 
 def symbols(path: Path) -> Iterator[tuple[bool, str]]:
@@ -53,11 +89,11 @@ def symbols(path: Path) -> Iterator[tuple[bool, str]]:
 
 
 @cache
-def calls() -> Calls:
-    """Return the symbols that each file of the shim uses of each other file."""
+def calls(tree: Tree) -> Calls:
+    """Return the symbols that each file of the tree uses of each other file."""
     defined: dict[str, str] = {}
     used: dict[str, set[str]] = {}
-    for path in sorted(objects().iterdir()):
+    for path in sorted(objects(tree).iterdir()):
         file = path.name.removesuffix(".o").replace("__", "/")
         names = list(symbols(path))
         defined |= {name: file for is_defined, name in names if is_defined}
@@ -69,17 +105,13 @@ def calls() -> Calls:
     return found
 
 
-def level(file: str) -> int:
-    return FOLDERS.index(file.rpartition("/")[0])
-
-
-def upward(found: Calls) -> list[str]:
+def upward(tree: Tree, found: Calls) -> list[str]:
     """Return a line for each call from a folder to a higher one."""
     return [
         f"{file} uses {', '.join(names)} of {other}"
         for file, others in found.items()
         for other, names in others.items()
-        if level(other) > level(file)
+        if tree.level(other) > tree.level(file)
     ]
 
 
@@ -103,51 +135,60 @@ def reach(found: Calls, file: str) -> set[str]:
 
 
 def includes(path: Path) -> list[str]:
-    return re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)
+    """Return the included files of the same tree. An include of another tree begins with `../`."""
+    return re.findall(r'^#include "(?!\.\./)([^"]+)"', path.read_text(), re.MULTILINE)
 
 
-def test_every_folder_has_its_place() -> None:
-    assert {str(path.parent.relative_to(SHIM)) for path in SHIM.rglob("*.[ch]")} == set(FOLDERS)
+@each_tree
+def test_every_folder_has_its_place(tree: Tree) -> None:
+    assert {str(path.parent.relative_to(tree.root)) for path in tree.root.rglob("*.[ch]")} == set(tree.folders)
 
 
-def test_the_main_header_of_the_base_lists_the_folders() -> None:
-    text = (SHIM / "base" / "base.h").read_text().replace("\n *", "")
+@each_tree
+def test_the_main_header_of_the_base_lists_the_folders(tree: Tree) -> None:
+    text = (tree.root / tree.header).read_text().replace("\n *", "")
     listed = re.search(r"Folders, from the lowest: ([^.]*)\.", text)
-    assert listed and listed[1].split(", ") == FOLDERS
+    assert listed and tuple(listed[1].split(", ")) == tree.folders
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_has_few_files(folder: str) -> None:
-    path = SHIM / folder
+@each_folder
+def test_a_folder_has_few_files(tree: Tree, folder: str) -> None:
+    path = tree.root / folder
     files = [file for file in path.iterdir() if file.is_file() and file.name != f"{path.name}.h"]
     assert len(files) <= MAX_FILES
 
 
-def test_calls_go_to_the_same_or_a_lower_folder() -> None:
-    assert upward(calls()) == []
+@each_tree
+def test_calls_go_to_the_same_or_a_lower_folder(tree: Tree) -> None:
+    assert upward(tree, calls(tree)) == []
 
 
-def test_no_files_call_each_other_in_a_circle() -> None:
-    assert circles(calls()) == set()
+@each_tree
+def test_no_files_call_each_other_in_a_circle(tree: Tree) -> None:
+    assert circles(calls(tree)) == set()
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_includes_are_of_the_same_or_a_lower_folder(folder: str) -> None:
-    files = [path for path in (SHIM / folder).iterdir() if path.suffix in (".c", ".h")]
+@each_folder
+def test_includes_are_of_the_same_or_a_lower_folder(tree: Tree, folder: str) -> None:
+    files = [path for path in (tree.root / folder).iterdir() if path.suffix in (".c", ".h")]
     assert files
-    wrong = [(path.name, name) for path in files for name in includes(path) if level(name) > FOLDERS.index(folder)]
+    here = tree.folders.index(folder)
+    wrong = [(path.name, name) for path in files for name in includes(path) if tree.level(name) > here]
     assert wrong == []
 
 
 def test_an_offence_is_found() -> None:
     found = {"base/log.c": {"gate/gate.c": ["gate_start"]}, "gate/gate.c": {"base/log.c": ["log_message"]}}
-    assert upward(found) == ["base/log.c uses gate_start of gate/gate.c"]
-    assert upward({"memory/swap/block.c": {"memory/modes.c": ["memory_mode_by_name"]}}) != []
-    assert upward({"memory/modes.c": {"memory/swap/mode_swap.c": ["mode_swap"]}}) == []
+    shim = TREES["shim"]
+    assert upward(shim, found) == ["base/log.c uses gate_start of gate/gate.c"]
+    assert upward(shim, {"memory/swap/block.c": {"memory/modes.c": ["memory_mode_by_name"]}}) != []
+    assert upward(shim, {"memory/modes.c": {"memory/swap/mode_swap.c": ["mode_swap"]}}) == []
     assert circles(found) == {frozenset(found)}
     assert circles({"a": {"b": ["f"]}, "b": {"c": ["g"]}, "c": {}}) == set()
 
 
 def test_a_call_is_seen_in_the_objects() -> None:
-    assert "log_message" in calls()["gate/gate.c"]["base/log.c"]
-    assert "gate_start" in calls()["agent/start.c"]["gate/gate.c"]
+    shim, simcuda = calls(TREES["shim"]), calls(TREES["simcuda"])
+    assert "log_message" in shim["gate/gate.c"]["base/log.c"]
+    assert "gate_start" in shim["agent/start.c"]["gate/gate.c"]
+    assert "engine_begin" in simcuda["api/work/api_event.c"]["work/engine.c"]
