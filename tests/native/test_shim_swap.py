@@ -118,7 +118,7 @@ def test_memory_of_an_allocation_out_of_turn_waits_for_the_turn(
     process.open(1)
     assert client.run("cuda.launch('fill_f32', early, 4.0, 1000) or read(early, 1000)") == [4.0] * 3
     assert process.page.report.resident == 50 * MIB
-    assert process.page.report.restored_bytes == 0  # it was never evicted
+    assert (process.page.report.restored_bytes, process.page.report.restored) == (0, 1)  # it was never evicted
 
 
 def test_the_programs_own_mappings_are_evicted_too(
@@ -205,9 +205,26 @@ def test_an_allocation_that_waits_for_the_next_turn_has_no_resident_memory(crowd
     wait_until(lambda: (report.unmet_bytes, report.resident) == (0, 0))
     assert report.allocated == size
     other.run("cuda.free(taken[1])")
+    assert report.restored == 0
     process.open(2)
     assert client.result() == 0
     assert (report.allocated, report.resident) == (size, size)
+    assert report.restored == 1  # ends the time that the coordinator allows for a restore
+
+
+def test_an_allocation_that_waits_does_not_use_up_the_limit_of_evicted_memory(crowded: Crowded) -> None:
+    client, process, _ = crowded
+    report = process.page.report
+    process.page.control.evicted_limit = 64 * MIB
+    client.run("cuda.alloc(64 << 20)")
+    client.start("cuda.alloc(150 << 20)[0]")
+    wait_until(lambda: report.unmet_bytes)
+    process.page.control.resident_target = 0
+    process.drain(1)
+    wait_until(lambda: (report.unmet_bytes, report.resident) == (0, 150 * MIB))
+    os.kill(client.pid, signal.SIGINT)
+    assert client.raw()["error"] == "KeyboardInterrupt"
+    wait_until(lambda: (report.allocated, report.resident) == (64 * MIB, 0))
 
 
 def test_allocation_fails_if_no_memory_can_be_evicted(crowded: Crowded) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpushare.agent.link import CONNECTED
 from jupyter_gpushare.agent.rule import OPEN_GATE
+from jupyter_gpushare.wire.page import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ ANSWER_TIMEOUT_SECONDS = 15.0  # without a coordinator that answers
 class MemoryRequests:
     """Requests of one process for room, one allocation at a time.
 
-    The bytes count as resident from the start, except between turns.
+    The bytes count as resident from the start, except between turns if the host has no limit for evicted memory.
     """
 
     def __init__(self, agent: SimulatedProcess) -> None:
@@ -31,6 +32,7 @@ class MemoryRequests:
         self._refused = False
         self._first_request, self._requested_at = 0, 0.0
         self._is_at_gate = False
+        self.absent_bytes = 0  # missing bytes that do not count as resident, and that no restore brings
         self.checked_refusal = 0  # number of the last request with a checked refusal
         self._callback: Callable[[], None] = lambda: None
 
@@ -49,12 +51,7 @@ class MemoryRequests:
     @property
     def reserved_bytes(self) -> int:
         """Missing bytes that count as resident."""
-        return 0 if self._is_at_gate else self.missing_bytes
-
-    @property
-    def absent_bytes(self) -> int:
-        """Missing bytes that do not count as resident, and that no restore brings."""
-        return self.missing_bytes if self._is_at_gate else 0
+        return self.missing_bytes - self.absent_bytes
 
     @property
     def is_refused(self) -> bool:
@@ -97,7 +94,13 @@ class MemoryRequests:
             self.request_number, self._first_request, self._refused = 0, 0, False
         if self._is_at_gate == passes:
             self._is_at_gate = not passes
-            agent.page.report.resident += self.missing_bytes if passes else -self.missing_bytes
+            if passes and self.absent_bytes:
+                agent.page.report.restored += 1
+                agent.link.ring()
+            is_limited = agent.page.control.evicted_limit != UNKNOWN
+            agent.page.report.resident += self.absent_bytes
+            self.absent_bytes = 0 if passes or is_limited else self.missing_bytes
+            agent.page.report.resident -= self.absent_bytes
             agent.change_waiting(1 if self._is_at_gate else -1)
         if passes:
             self.waiting_since = agent.clock.now
