@@ -82,7 +82,10 @@ def test_sdist_builds_without_node(tmp_path: Path) -> None:
     archive = build_package("sdist", tmp_path)
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
-    expected = ["native/shim/base/page.h", "hatch_build.py", "labextension/src/index.ts", "labextension/yarn.lock"]
+    expected = [
+        *("native/shim/base/page.h", "native/simcuda/base/symbols.def", "native/simcuda/api/work/api_stream.c"),
+        *("hatch_build.py", "labextension/src/index.ts", "labextension/yarn.lock"),
+    ]
     assert set(expected) <= names
     assert str(LABEXTENSION.relative_to(ROOT)) in names
     stray = [name for name in names if name.endswith((".so", ".so.1", ".o")) or "node_modules" in name]
@@ -98,7 +101,7 @@ def test_version_is_the_same_everywhere() -> None:
 def native_tree(tmp_path: Path) -> Path:
     """Return a folder with the build script and with two small programs in place of the real ones."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
-    for folder, name in (("shim/agent", "agent_step"), ("simcuda", "one")):
+    for folder, name in (("shim/agent", "agent_step"), ("simcuda/base", "one")):
         (tmp_path / "native" / folder).mkdir(parents=True)
         (tmp_path / "native" / folder / f"{name}.c").write_text("int one(void) { return 1; }\n")
     (tmp_path / "native/shim/base").mkdir()
@@ -117,7 +120,7 @@ def test_native_build_makes_only_what_changed(native_tree: Path) -> None:
     assert "libgpushare.so" in first.stdout and "libcuda.so.1" in first.stdout
     assert "up to date" in _native(native_tree).stdout
 
-    (native_tree / "native/simcuda/one.c").write_text("int two(void) { return 2; }\n")
+    (native_tree / "native/simcuda/base/one.c").write_text("int two(void) { return 2; }\n")
     second = _native(native_tree)
     assert "simcuda/libcuda.so.1" in second.stdout and "libgpushare.so" not in second.stdout
 

@@ -135,8 +135,8 @@ def reach(found: Calls, file: str) -> set[str]:
 
 
 def includes(path: Path) -> list[str]:
-    """Return the included files of the same tree. An include of another tree begins with `../`."""
-    return re.findall(r'^#include "(?!\.\./)([^"]+)"', path.read_text(), re.MULTILINE)
+    """Return the included files of the same tree. An include of another tree begins with its path up to `native`."""
+    return re.findall(r'^#include "(?!(?:\.\./)+shim/)([^"]+)"', path.read_text(), re.MULTILINE)
 
 
 @each_tree

@@ -1,6 +1,6 @@
 /* Green contexts: a part of a device's multiprocessors, with streams of its own and the memory of the primary context.
- * Green contexts differ from other contexts in the thread that may use them (context.c). The number of multiprocessors
- * has no effect on times.
+ * Green contexts differ from other contexts in the thread that may use them (context/thread.c). The number of
+ * multiprocessors has no effect on times.
  *
  * Source: the driver's documentation of cuGreenCtxCreate, cuCtxFromGreenCtx, cuStreamGetCtx_v2 and
  * cuGreenCtxRecordEvent. */

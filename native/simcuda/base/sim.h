@@ -2,8 +2,8 @@
  * is never released to the C library but reused, so that a stale handle is recognised by its `magic` and does not crash
  * the program.
  *
- * Folders, from the lowest: base, machine, context, memory, graph, work, module, api/memory, api/work, api. A file calls
- * and includes files of its own folder and of lower folders. */
+ * Folders, from the lowest: base, machine, context, memory, graph, work, module, api/memory, api/work, api. A file
+ * calls and includes files of its own folder and of lower folders. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 

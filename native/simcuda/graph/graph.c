@@ -1,5 +1,5 @@
-/* Graphs, made by capture or by hand. Nodes run one after the other in the order in which they were made, which respects
- * all edges. */
+/* Graphs, made by capture or by hand. Nodes run one after the other in the order in which they were made, which
+ * respects all edges. */
 #include <stdlib.h>
 #include <string.h>
 

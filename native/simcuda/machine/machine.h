@@ -86,10 +86,10 @@ void machine_lock_device(struct machine *machine, int device);
 void machine_unlock_device(struct machine *machine, int device);
 uint64_t machine_shared_bytes(const struct machine_device *device);
 
-/* Empty the slots of processes that have ended, at most every few milliseconds unless `now` is set. */
+/* machine.c: empty the slots of processes that have ended, at most every few milliseconds unless `now` is set. */
 void machine_reap(struct machine *machine, int now);
 
-/* Return whether the process has ended. */
+/* machine.c: return whether the process has ended. */
 int machine_is_gone(const struct machine_process *process);
 
 /* machine_memory.c: these functions take the device's lock themselves. */
@@ -121,7 +121,7 @@ void machine_shared_leave(struct machine *machine, int device, int slot, uint64_
 void machine_shared_remove(struct machine_device *device, int slot);
 
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST };
-/* Reserve `ns` on a direction of the link, not before `earliest`; return when they begin. */
+/* machine_memory.c: reserve `ns` on a direction of the link, not before `earliest`; return when they begin. */
 uint64_t machine_transfer(struct machine *machine, int device, enum copy_direction direction, uint64_t earliest,
                           uint64_t ns);
 
@@ -134,11 +134,11 @@ void slices_leave(struct machine *machine, int device, int slot);
 void slices_update(struct machine_device *device, uint64_t now, uint64_t slice);
 /* Return the device time that the slot has consumed. */
 uint64_t slices_consumed(struct machine *machine, int device, int slot);
-/* slice_wait.c: sleep until the slot has consumed `target`, and return the value at that moment. Another process may make this
- * take longer. A target at most `slack_ns` ahead needs no wait if the caller holds the device. `more`: further work
- * is queued, so the process keeps the rest of its slice. */
+/* slice_wait.c: sleep until the slot has consumed `target`, and return the value at that moment. Another process may
+ * make this take longer. A target at most `slack_ns` ahead needs no wait if the caller holds the device. `more`:
+ * further work is queued, so the process keeps the rest of its slice. */
 uint64_t slices_wait(struct machine *machine, int device, int slot, uint64_t target, uint64_t slack_ns, int more);
-/* For machine_reap, with the device locked. */
+/* time_slices.c: for machine_reap, with the device locked. */
 void slices_remove(struct machine_device *device, int slot, uint64_t now);
 
 #endif

@@ -76,8 +76,8 @@ void alloc_unlock(void);
 struct sim_alloc *alloc_find(uint64_t address);
 struct sim_alloc *alloc_of_inode(uint64_t inode);
 int alloc_overlaps(uint64_t base, uint64_t bytes); /* another allocation has a part of these addresses */
-/* Take the allocation that begins at the address, if its kind is one of `kinds` (bits), or one allocation of the context,
- * out of the table. NULL: there is none. */
+/* Take the allocation that begins at the address, if its kind is one of `kinds` (bits), or one allocation of the
+ * context, out of the table. NULL: there is none. */
 struct sim_alloc *alloc_take(uint64_t address, unsigned kinds);
 struct sim_alloc *alloc_take_of_context(const struct sim_context *context);
 

@@ -1,5 +1,7 @@
 /* Access of a device's launches to the memory of other devices. Every two devices can be peers. Copies that the program
- * submits need no access. Source: CUDA programming guide, "Peer-to-Peer Memory Access" and "Virtual Memory Management". */
+ * submits need no access.
+ *
+ * Source: CUDA programming guide, "Peer-to-Peer Memory Access" and "Virtual Memory Management". */
 #include "base/exports.h"
 #include "context/context.h"
 #include "memory/alloc.h"

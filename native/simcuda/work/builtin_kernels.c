@@ -1,4 +1,4 @@
-/* Built-in functions of the simulated device, as in ../ptx/builtins.cu, on host memory: fill, axpy, matmul, spin,
+/* Built-in functions of the simulated device, as in native/ptx/builtins.cu, on host memory: fill, axpy, matmul, spin,
  * stamp, work, wait_flag and set_flag.
  *
  * Each function has a part that checks and pins its memory and computes its simulated time. Most functions have a part

@@ -26,8 +26,13 @@ void transfer_begin(struct transfer *transfer, struct sim_stream *stream, int de
 void transfer_bytes(struct transfer *transfer, enum copy_direction direction, uint64_t bytes, double bandwidth);
 void transfer_spend(struct transfer *transfer, uint64_t ns); /* without the link */
 
-void execute(struct sim_stream *stream, struct sim_command *command);
+/* device_time.c: the stream takes no part in time slices until its next command. */
 void execute_leave_device(struct sim_stream *stream);
+
+/* execute.c: any command, by the functions below. */
+void execute(struct sim_stream *stream, struct sim_command *command);
+
+/* execute_launch.c, execute_copy.c */
 void execute_launch(struct sim_stream *stream, struct sim_command *command);
 void execute_copy(struct sim_stream *stream, struct sim_command *command);
 void execute_set(struct sim_stream *stream, struct sim_command *command);

@@ -1,4 +1,4 @@
-/* Copies and sets, which become commands of rows. */
+/* Calls that copy and set memory. Each call becomes commands that work on rows of bytes. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Handles of memory and events for other processes. Ordinary memory has one; unified, stream-ordered and mapped memory
- * have none. Interprocess events have one. */
+/* Handles of memory and events for other processes. Ordinary memory and interprocess events have handles; unified,
+ * stream-ordered and mapped memory have none. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

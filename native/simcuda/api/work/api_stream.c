@@ -1,4 +1,4 @@
-/* Streams as the program uses them, and commands that wait for values in memory or write them. */
+/* Calls that create, query and end streams, and commands that wait for values in memory or write such values. */
 #include "base/exports.h"
 #include "context/context.h"
 #include "memory/alloc.h"
