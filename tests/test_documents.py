@@ -16,7 +16,7 @@ import pytest
 import yaml
 from IPython.core.inputtransformer2 import TransformerManager
 
-from .native.test_layering import FOLDERS as SHIM_FOLDERS
+from .native.test_layering import TREES
 from .support.markdown_blocks import DOCS, ROOT
 
 MARKDOWN = [*sorted(ROOT.glob("*.md")), *(path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts)]
@@ -123,7 +123,9 @@ def test_the_design_names_every_folder() -> None:
     rows = re.findall(r"^\| (`.*?`) \|", (DOCS / "explanation" / "design.md").read_text(), re.M)
     named = {name for row in rows for name in re.findall(r"`([^`]+/)`", row)}
     sources = [path for part in PARTS for kind in ("*/*.py", "*/*.c", "*/*.md") for path in (ROOT / part).glob(kind)]
-    paths = sorted({name_of(path.parent) for path in sources} | {f"native/shim/{folder}" for folder in SHIM_FOLDERS})
+    paths = sorted(
+        {name_of(path.parent) for path in sources} | {f"native/shim/{folder}" for folder in TREES["shim"].folders}
+    )
     assert [path for path in paths if not any(f"/{path}/".endswith(f"/{name}") for name in named)] == []
 
 
