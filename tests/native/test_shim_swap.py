@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire.page import OUT
+
 from .conftest import CudaClient, NativeHost, StartedClient
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 
@@ -210,6 +212,25 @@ def test_an_allocation_that_waits_for_the_next_turn_has_no_resident_memory(crowd
     assert client.result() == 0
     assert (report.allocated, report.resident) == (size, size)
     assert report.restored == 1  # ends the time that the coordinator allows for a restore
+
+
+def test_no_other_client_finds_waiting_bytes_after_a_turn(crowded: Crowded) -> None:
+    """The page shows the end of a turn only without the bytes of an allocation that goes on waiting."""
+    client, process, other = crowded
+    report = process.page.report
+    assert other.run("cuda.alloc(cuda.info()[0])[0]") == 0
+    client.start("cuda.alloc(150 << 20)[0]")
+    for epoch in range(1, 20):
+        process.wait_until_entered(epoch)
+        wait_until(lambda: report.unmet_bytes and report.resident == 150 * MIB)
+        process.close_gate(epoch)
+        while process.phase != OUT:
+            pass
+        assert report.resident == 0
+        wait_until(lambda: report.unmet_bytes == 0)
+        process.open(epoch + 1)
+    other.run("cuda.free(taken[1])")
+    assert client.result() == 0
 
 
 def test_an_allocation_that_waits_does_not_use_up_the_limit_of_evicted_memory(crowded: Crowded) -> None:

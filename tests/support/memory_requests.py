@@ -21,7 +21,7 @@ ANSWER_TIMEOUT_SECONDS = 15.0  # without a coordinator that answers
 class MemoryRequests:
     """Requests of one process for room, one allocation at a time.
 
-    The bytes count as resident from the start, except between turns if the host has no limit for evicted memory.
+    The bytes count as resident from the start, but those that wait are absent between turns.
     """
 
     def __init__(self, agent: SimulatedProcess) -> None:
@@ -47,6 +47,14 @@ class MemoryRequests:
     @property
     def is_waiting(self) -> bool:
         return self.missing_bytes > 0 and self._agent.alive
+
+    def report_residency(self, is_in_turn: bool) -> None:
+        """Count the bytes that wait as resident in turns only, or always if the host limits evicted memory."""
+        report, is_limited = self._agent.page.report, self._agent.page.control.evicted_limit != UNKNOWN
+        waits = self._is_at_gate or self.request_number
+        absent = self.missing_bytes if waits and not is_in_turn and not is_limited else 0
+        report.resident += self.absent_bytes - absent
+        self.absent_bytes = absent
 
     @property
     def reserved_bytes(self) -> int:
@@ -94,13 +102,10 @@ class MemoryRequests:
             self.request_number, self._first_request, self._refused = 0, 0, False
         if self._is_at_gate == passes:
             self._is_at_gate = not passes
-            if passes and self.absent_bytes:
-                agent.page.report.restored += 1
+            report = agent.page.report
+            if passes and report.resident == report.allocated:  # otherwise the restore of the rest reports the end
+                report.restored += 1
                 agent.link.ring()
-            is_limited = agent.page.control.evicted_limit != UNKNOWN
-            agent.page.report.resident += self.absent_bytes
-            self.absent_bytes = 0 if passes or is_limited else self.missing_bytes
-            agent.page.report.resident -= self.absent_bytes
             agent.change_waiting(1 if self._is_at_gate else -1)
         if passes:
             self.waiting_since = agent.clock.now

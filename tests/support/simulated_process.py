@@ -89,6 +89,10 @@ class SimulatedProcess(Process, EventOwner):
             self.program.evict()
         self.host.on_stepped(self)
 
+    def _write_report(self) -> None:
+        self.program.memory_requests.report_residency(self._out.report.phase != OUT)
+        super()._write_report()
+
     def change_waiting(self, change: int) -> None:
         """Change the number of threads that wait at the gate."""
         self.waiting += change

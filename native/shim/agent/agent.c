@@ -149,6 +149,7 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t words[GPUSHARE_TURN_WORDS + 1], *page = (uint64_t *)&report->turn;
     memcpy(words, &out->report, sizeof words);
+    account_set_in_turn(out->report.phase != GPUSHARE_OUT);
     for (int i = 0; i <= GPUSHARE_TURN_WORDS; i++)
         PAGE_STORE(page[i], words[i]);
     PAGE_STORE(report->idle, out->idle);

@@ -9,6 +9,8 @@
 
 pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t own, own_unmovable, own_on_host, own_leaving;
+static uint64_t own_waiting; /* bytes of allocations that wait for room */
+static bool is_in_turn;
 static int64_t own_evicted; /* below 0 for the moment in which a release overtakes the entry of the eviction */
 static uint32_t own_slot;
 static bool is_pinned;
@@ -21,9 +23,17 @@ static uint64_t client_sum(void) {
     return sum;
 }
 
+/* Between turns, bytes that wait for room are nowhere, so no other client can get their room. Where the host has a limit
+ * for evicted memory, they count as resident, because the coordinator counts other bytes as evicted. */
+static uint64_t absent_bytes(void) {
+    bool is_limited = PAGE_LOAD(the_page()->control.evicted_limit) != UINT64_MAX;
+    return is_in_turn || is_limited ? 0 : own_waiting;
+}
+
 /* Unified memory has no query of where it is: everything that was not evicted counts, as an upper bound. */
 static uint64_t resident_bytes(void) {
-    return own_evicted <= 0 ? own : (uint64_t)own_evicted < own ? own - (uint64_t)own_evicted : 0;
+    uint64_t elsewhere = absent_bytes() + (own_evicted <= 0 ? 0 : (uint64_t)own_evicted);
+    return elsewhere < own ? own - elsewhere : 0;
 }
 
 static void publish(void) {
@@ -106,6 +116,23 @@ void account_note_evicted(int64_t bytes) {
     pthread_mutex_lock(&account_lock);
     own_evicted += bytes;
     publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_note_waiting(int64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_waiting += (uint64_t)bytes;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_set_in_turn(bool in_turn) {
+    if (in_turn == is_in_turn) /* only the agent changes it */
+        return;
+    pthread_mutex_lock(&account_lock);
+    is_in_turn = in_turn;
+    if (own_waiting)
+        publish();
     pthread_mutex_unlock(&account_lock);
 }
 
@@ -240,6 +267,7 @@ void account_after_fork(void) {
     pthread_mutex_init(&account_lock, NULL);
     own = own_unmovable = own_on_host = own_leaving = 0;
     own_evicted = 0;
+    own_waiting = 0;
     own_slot = 0;
-    is_pinned = false;
+    is_in_turn = is_pinned = false;
 }

@@ -87,6 +87,7 @@ bool account_reserve(uint64_t bytes, bool unmovable); /* false: a limit forbids 
 bool account_would_fit(uint64_t bytes);
 void account_mark_unmovable(int64_t bytes); /* of what is reserved already; negative: no longer */
 void account_pin(void);                     /* all memory of the process is unmovable from now on */
+void account_note_waiting(int64_t bytes);   /* an allocation waits for room; negative: no longer */
 void account_note_evicted(int64_t bytes);   /* off the device; negative: back */
 void account_note_on_host(int64_t bytes);   /* unified memory that gets host pages; negative: loses them */
 void account_note_leaving(int64_t bytes, uint64_t leaving); /* the same, and the bytes whose host pages are to come */
@@ -97,6 +98,7 @@ void account_release_entries(const struct entry_sums *ended);
 void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free);
 uint32_t account_own_slot(void);
 /* The agent calls these. */
+void account_set_in_turn(bool in_turn); /* before the page shows it */
 void account_attach_client_page(struct gpushare_client *client, int file);
 void account_update_slot(void);                                            /* the page may have another slot */
 void account_publish_turn(const struct gpushare_turn *turn, uint64_t now); /* in the slot, for siblings */

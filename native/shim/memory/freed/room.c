@@ -15,7 +15,7 @@ bool room_release_freed(void) {
 /* The coordinator makes room for clients that have their turns. */
 static CUresult wait_for_room(struct shortage *shortage) {
     if (!is_running())
-        return shortage_next_turn(shortage, 0);
+        return shortage_next_turn(shortage);
     if (room_release_freed())
         return CUDA_SUCCESS;
     return shortage_wait(shortage, min_u64(CONTEXT_BYTES, shim.devices[0].memory / 8));

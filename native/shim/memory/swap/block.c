@@ -1,4 +1,5 @@
 /* Blocks of the mode "swap": physical memory that is evicted and restored, and its mappings. */
+#include "channel/channel.h"
 #include "memory/swap/blocks.h"
 
 #include <stdlib.h>
@@ -84,21 +85,32 @@ static bool is_ordinary(const CUmemAllocationProp *properties) {
     return !properties->handle_types && !properties->rdma && !properties->compression;
 }
 
+/* The gate has restored all other memory, so the restore of this turn has ended. */
+static CUresult wait_for_next_turn(struct shortage *room) {
+    CUresult result = shortage_next_turn(room);
+    if (result == CUDA_SUCCESS) {
+        PAGE_ADD(the_page()->report.restored, 1);
+        outbox_post(OUTBOX_CHANGED);
+    }
+    return result;
+}
+
 /* Only a client that has its turn takes room on the device. Memory that the driver may refuse for other reasons waits for
  * the turn, so that the program gets the refusal. */
 static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
     struct shortage room = {0};
     CUresult result = CUDA_SUCCESS;
     uint64_t wanted = (charged_bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
+    account_note_waiting((int64_t)charged_bytes);
     if (!is_running() && !is_ordinary(&block->properties)) {
-        result = shortage_next_turn(&room, charged_bytes);
+        result = wait_for_next_turn(&room);
         room = (struct shortage){0};
     }
     while (result == CUDA_SUCCESS) {
         if (!is_running()) {
             if (!room.began)
                 break; /* it is made with the next turn */
-            result = shortage_next_turn(&room, charged_bytes);
+            result = wait_for_next_turn(&room);
             continue;
         }
         result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
@@ -109,6 +121,7 @@ static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
             result = shortage_wait(&room, wanted);
     }
     shortage_end(&room);
+    account_note_waiting(-(int64_t)charged_bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         refusal_log(
             wanted,

@@ -1,7 +1,6 @@
 /* Requests for room on a full device: the page has one at a time, which the coordinator answers by evicting other
  * clients' memory, or by refusing. */
 #include "channel/channel.h"
-#include "memory/account/account.h"
 #include "memory/transfers/transfers.h"
 
 #define SHORTAGE_RETRY_NS (100 * NS_PER_MS) /* another thread may have taken the room that was made */
@@ -35,23 +34,12 @@ static bool is_answered(const struct shortage *shortage) {
 }
 
 /* Wait at the gate, so that all memory of the program is on the device at the next try. Memory that has no room even
- * then, after a refusal, never has room. Meanwhile the memory of the allocation is nowhere, so no other client can get
- * its room. Where the host has a limit for evicted memory, the memory stays resident in the account, because it must not
- * use up that limit. */
-CUresult shortage_next_turn(struct shortage *shortage, uint64_t charged_bytes) {
-    struct gpushare_page *page = the_page();
-    uint64_t absent = PAGE_LOAD(page->control.evicted_limit) == UINT64_MAX ? charged_bytes : 0;
+ * then, after a refusal, never has room. */
+CUresult shortage_next_turn(struct shortage *shortage) {
     shortage_end(shortage);
-    account_note_evicted((int64_t)absent);
     pthread_mutex_unlock(&residency_lock);
     CUresult result = the_gate->wait_for_turn();
     pthread_mutex_lock(&residency_lock);
-    account_note_evicted(-(int64_t)absent);
-    /* The gate has restored all other memory. */
-    if (absent && result == CUDA_SUCCESS) {
-        PAGE_ADD(page->report.restored, 1);
-        outbox_post(OUTBOX_CHANGED);
-    }
     *shortage = (struct shortage){.began = now_ns(), .waited_ns = shortage->waited_ns};
     return result;
 }

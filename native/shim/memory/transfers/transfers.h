@@ -33,11 +33,9 @@ void memory_set_gate(const struct gate_functions *gate); /* once, before the shi
 /* Request room from the other clients; residency_lock is released meanwhile. CUDA_SUCCESS: the caller tries again.
  * Anything else is the result for the program. */
 CUresult shortage_wait(struct shortage *shortage, uint64_t bytes);
-/* The turn has ended before there was room; returns likewise. `charged_bytes`: those that the account has of the memory
- * that waits. */
-CUresult shortage_next_turn(struct shortage *shortage, uint64_t charged_bytes);
-void shortage_end(struct shortage *shortage); /* there is room, or the need has gone */
-void shortage_begin_for_turn(uint64_t bytes); /* the first call of the turn needs room */
+CUresult shortage_next_turn(struct shortage *shortage); /* the turn has ended before there was room; returns likewise */
+void shortage_end(struct shortage *shortage);           /* there is room, or the need has gone */
+void shortage_begin_for_turn(uint64_t bytes);           /* the first call of the turn needs room */
 bool shortage_is_refused_for_turn(void);
 void shortage_end_for_turn(void);
 void shortage_after_fork(void);
