@@ -286,6 +286,8 @@ def test_an_allocation_that_waits_for_room_can_be_interrupted(crowded: Crowded) 
     wait_until(lambda: process.page.report.unmet_bytes == 0)
     assert process.page.report.unmet_bytes == process.page.report.allocated == 0
     assert client.run("cuda.alloc(50 << 20)[0]") == 0
+    process.drain(1)
+    assert process.page.report.resident == 50 * MIB
 
 
 def test_threads_that_need_room_at_the_same_time_request_it_in_turn(crowded: Crowded) -> None:

@@ -51,8 +51,7 @@ class MemoryRequests:
     def report_residency(self, is_in_turn: bool) -> None:
         """Count the bytes that wait as resident in turns only, or always if the host limits evicted memory."""
         report, is_limited = self._agent.page.report, self._agent.page.control.evicted_limit != UNKNOWN
-        waits = self._is_at_gate or self.request_number
-        absent = self.missing_bytes if waits and not is_in_turn and not is_limited else 0
+        absent = 0 if is_in_turn or is_limited else self.missing_bytes
         report.resident += self.absent_bytes - absent
         self.absent_bytes = absent
 

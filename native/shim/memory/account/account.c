@@ -131,8 +131,7 @@ void account_set_in_turn(bool in_turn) {
         return;
     pthread_mutex_lock(&account_lock);
     is_in_turn = in_turn;
-    if (own_waiting)
-        publish();
+    publish();
     pthread_mutex_unlock(&account_lock);
 }
 

@@ -122,6 +122,8 @@ static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
     }
     shortage_end(&room);
     account_note_waiting(-(int64_t)charged_bytes);
+    if (block->handle && !is_running())
+        agent_wake(); /* the turn has ended meanwhile, and the memory may have to leave */
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         refusal_log(
             wanted,
