@@ -6,6 +6,7 @@ For this reason only exclusive tests have three attempts, each with new fixtures
 Under pytest-xdist, every test holds a lock of the run, and an `exclusive` test holds that lock exclusively.
 A test that waits for the lock holds a second lock meanwhile.
 Therefore a sequence of other tests cannot starve an `exclusive` test.
+An exclusive test keeps the lock for a next exclusive test, which then needs no wait for tests of other workers.
 The locks end with their process, and child processes do not inherit them.
 """
 
@@ -22,6 +23,7 @@ import pytest
 
 EXTRA_ATTEMPTS = 2  # after a failed attempt
 LOCK_FOLDER_VARIABLE = "GPUSHARE_TEST_LOCKS"  # pytest-xdist's controller sets it for its workers
+kept_locks: list[int] = []  # at most one: the descriptor of the lock that an exclusive test keeps for the next one
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,15 +47,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # The outermost hook, so that the wait does not count for the test's time limit.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     folder = os.environ.get(LOCK_FOLDER_VARIABLE)
     if not folder:
         return (yield)
-    with Path(folder, "running").open("a+b") as running:
-        with Path(folder, "next").open("a+b") as waiting:
-            fcntl.lockf(waiting, fcntl.LOCK_EX)
-            fcntl.lockf(running, fcntl.LOCK_EX if is_exclusive(item) else fcntl.LOCK_SH)
+    running = (
+        kept_locks.pop() if kept_locks else lock_run(folder, fcntl.LOCK_EX if is_exclusive(item) else fcntl.LOCK_SH)
+    )
+    try:
         return (yield)
+    finally:
+        if is_exclusive(item) and nextitem and is_exclusive(nextitem):
+            kept_locks.append(running)
+        else:
+            os.close(running)
+
+
+def lock_run(folder: str, kind: int) -> int:
+    """Return a descriptor of the run's lock file once the file is locked."""
+    running = os.open(Path(folder, "running"), os.O_RDWR | os.O_CREAT)
+    with Path(folder, "next").open("a+b") as waiting:
+        fcntl.lockf(waiting, fcntl.LOCK_EX)
+        fcntl.lockf(running, kind)
+    return running
 
 
 def is_exclusive(item: pytest.Item) -> bool:
