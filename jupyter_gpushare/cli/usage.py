@@ -17,6 +17,7 @@ from . import without_coordinator
 
 FIGURES = ("gpu_seconds", "busy_seconds", "wait_seconds", "waits", "turns", "evicted_bytes", "restored_bytes")
 COLUMNS = ("user", "tenant", "device", "device_name", *FIGURES)
+Row = Mapping[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,34 +66,45 @@ def main(args: argparse.Namespace) -> int:
 
 
 def render(usage: Mapping[str, Any]) -> Any:
-    """Return a table for a terminal by descending GPU time, with a sum for several rows."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
+    """Return a table for each device, and one for all devices if there are several, by descending GPU time."""
+    from rich.console import Group
 
-    rows: list[dict[str, Any]] = sorted(usage["rows"], key=lambda row: -row["gpu_seconds"])
+    rows = sorted(usage["rows"], key=lambda row: -row["gpu_seconds"])
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(usage["since"]))
-    table = Table(title=f"Since {since}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    has_tenants = any(row["tenant"] for row in rows)
-    for column in ("user", *(["tenant"] if has_tenants else []), "device", *_COLUMN_TITLES):
-        table.add_column(column, overflow="fold", justify="left" if column in COLUMNS else "right")
+    if not rows:
+        return f"No use of a GPU that you may see is recorded since {since}."
+    devices: dict[str, list[Row]] = {}
     for row in rows:
-        names = [
-            row["user"],
-            *([row["tenant"] or ""] if has_tenants else []),
-            f"{row['device_name']}\n{row['device']}".strip(),
-        ]
-        table.add_row(*map(escape, names), *_cells([row]))
-    if len(rows) > 1:
-        table.add_section()
-        table.add_row("all", *([""] if has_tenants else []), "", *_cells(rows))
-    return table if rows else f"No use of a GPU that you may see is recorded since {since}."
+        devices.setdefault(f"{row['device_name']} {row['device']}".strip(), []).append(row)
+    sums = {"All devices": rows} if len(devices) > 1 else {}
+    return Group(f"Since {since}", *(_table(*group) for group in (*devices.items(), *sums.items())))
 
 
 _COLUMN_TITLES = ("GPU time", "worked", "waited", "waits", "turns", "moved out", "moved back")
 
 
-def _cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(title: str, rows: Sequence[Row]) -> Any:
+    """Return a table with a line for each user and tenant of `rows`, and a sum for several lines."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    users: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        users.setdefault((row["user"], row["tenant"] or ""), []).append(row)
+    names = ("user", "tenant") if any(tenant for _, tenant in users) else ("user",)
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in (*names, *_COLUMN_TITLES):
+        table.add_column(column, overflow="fold", justify="left" if column in names else "right")
+    for user, parts in users.items():
+        table.add_row(*map(escape, user[: len(names)]), *_cells(parts))
+    if len(users) > 1:
+        table.add_section()
+        table.add_row("all", *[""] * (len(names) - 1), *_cells(rows))
+    return table
+
+
+def _cells(rows: Sequence[Row]) -> list[str]:
     sums = {name: sum(row[name] for row in rows) for name in FIGURES}
     return [
         *(units.format_duration(sums[name]) for name in FIGURES if name.endswith("_seconds")),

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from jupyter_gpushare import units
+from jupyter_gpushare.cli import usage as usage_command
 from jupyter_gpushare.coordinator.storage.state_database import StateDatabase, first_hour
 from jupyter_gpushare.coordinator.storage.usage_record import HOUR_SECONDS, UsageKey, UsageOwner, UsageTotals
 from jupyter_gpushare.wire import messages
@@ -216,7 +218,7 @@ def test_usage_command_prints_a_table(coordinator: CoordinatorProcess, processes
     use(coordinator, processes)
     row = usage(coordinator)
     table = command("usage", "--socket", coordinator.path, "--since", "1h")
-    for words in (row["user"], UUID, "Simulated GPU", "3 MiB", "moved out"):
+    for words in (row["user"], f"Simulated GPU {UUID}", "3 MiB", "moved out"):
         assert words in table.stdout, table
     output = json.loads(command("usage", "--socket", coordinator.path, "--json").stdout)
     assert output["rows"] == [row] and output["complete"] is True
@@ -227,3 +229,26 @@ def test_usage_command_prints_a_table(coordinator: CoordinatorProcess, processes
     assert "--since 'soon' is neither a duration nor a date" in wrong.stderr
     away = command("usage", "--socket", coordinator.path + "x")
     assert away.returncode == 1 and "no coordinator answers" in away.stderr
+
+
+def test_usage_tables_of_several_devices_fit_into_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each device has a table under its whole name and identifier, and the last table has the sums."""
+    devices = [f"GPU-{digit * 8}-1234-5678-9abc-def012345678" for digit in "67"]
+    use = [("ada", devices[0], 3), ("ada", devices[1], 1), ("bob", devices[1], 2)]
+    rows = [
+        {"user": user, "tenant": None, "device": device, "device_name": "NVIDIA A100-SXM4-80GB"}
+        | dict.fromkeys(usage_command.FIGURES, 0)
+        | {"gpu_seconds": count * 3600.0, "turns": count}
+        for user, device, count in use
+    ]
+    Console(width=80).print(usage_command.render({"since": 0.0, "rows": rows}))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip() and "──" not in line]
+    titles = [["NVIDIA", "A100-SXM4-80GB", device] for device in devices]
+    begins = [lines.index(title) for title in [*titles, ["All", "devices"]]]
+    tables = [lines[begin + 1 : end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+    sums = [{line[0]: line[1:3] for line in table if line[0] in ("ada", "bob", "all")} for table in tables]
+    assert sums == [
+        {"ada": ["3", "h"]},
+        {"ada": ["1", "h"], "bob": ["2", "h"], "all": ["3", "h"]},
+        {"ada": ["4", "h"], "bob": ["2", "h"], "all": ["6", "h"]},
+    ]
