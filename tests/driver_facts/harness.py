@@ -3,6 +3,8 @@
 `DRIVER=sim|gpu` selects the driver (default: sim).
 A test marked `@on_driver` gets a `Cuda`: a device with a context and the built-in functions loaded.
 Each test has a new Python process, because a process cannot initialise CUDA twice or survive a fatal device error.
+Each process writes the calls with a status or a number, and a failed assertion, to the file `observed` of the test.
+The file becomes a figure of the test in the report of `GPUSHARE_TEST_FIGURES` (`conftest.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -40,6 +43,8 @@ MIB = 1 << 20
 MS = 1_000_000  # nanoseconds
 NON_BLOCKING = 1  # a stream
 CANNOT_RUN = 77  # exit status of a test that this machine cannot run
+OBSERVED = "DRIVER_FACT_OBSERVED"  # environment variable with the path of the file of observations
+LAST_OBSERVATIONS = 12  # in the message of a failed test
 
 
 @cache
@@ -68,7 +73,31 @@ def environment(state: Path, **more: str) -> dict[str, str]:
         made["GPUSHARE_SIM_STATE"] = str(state)
         made |= sanitizers.preload()
     # Loading a function at its first launch would be a forbidden call inside a capture.
-    return made | {"CUDA_MODULE_LOADING": "EAGER"} | more
+    return made | {"CUDA_MODULE_LOADING": "EAGER", OBSERVED: str(state.parent / "observed")} | more
+
+
+def observations(folder: Path) -> list[str]:
+    """Return what the processes of a test in this folder have observed, in order."""
+    file = folder / "observed"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def newest_observations(folder: Path) -> str:
+    """Return the last observations as one line, the newest first, for the message of a failed test."""
+    return "; ".join(observations(folder)[: -LAST_OBSERVATIONS - 1 : -1])
+
+
+def observe(text: str) -> None:
+    """Append a line to the observations of the test, unless this process has just observed the same."""
+    global _last_observation
+    path = os.environ.get(OBSERVED)
+    if path and text != _last_observation:
+        _last_observation = text
+        with Path(path).open("a") as file:
+            file.write(text + "\n")
+
+
+_last_observation = ""
 
 
 # The folder becomes the package `tests`, even if another package has this name.
@@ -100,7 +129,8 @@ def on_driver(**variables: str) -> Callable[[Callable[..., Any]], Callable[[Path
                 process.kill()
             if IS_GPU and process.returncode == CANNOT_RUN:
                 pytest.skip("this machine cannot run the test")
-            assert process.returncode == 0, f"{test.__name__}: exit status {process.returncode}\n{output}"
+            message = f"exit status {process.returncode}: {newest_observations(tmp_path)}\n{output}"
+            assert process.returncode == 0, message
 
         run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
         run.test = test  # type: ignore[attr-defined]
@@ -163,6 +193,9 @@ class Cuda:
 
         def call(*arguments: Any) -> Any:
             result, *values = function(*arguments)
+            numbers = [int(value) for value in values if isinstance(value, int | self.driver.cuuint64_t)]
+            if int(result) or numbers:
+                observe(" ".join([f"{name}: {int(result)}", *map(str, numbers)]))
             if int(result):
                 raise CudaError(name, int(result))
             return values[0] if len(values) == 1 else values or None
@@ -171,7 +204,9 @@ class Cuda:
 
     def code(self, name: str, *arguments: Any) -> int:
         """Return the status of a call, 0 for success."""
-        return int(getattr(self.driver, name)(*arguments)[0])
+        status = int(getattr(self.driver, name)(*arguments)[0])
+        observe(f"{name}: {status}")
+        return status
 
     def launch(self, name: str, *arguments: Any, stream: Any = 0) -> None:
         """Launch a built-in function. Addresses and numbers may be ints, floats are `float`."""
@@ -191,7 +226,9 @@ class Cuda:
         return bytes(data)
 
     def read_f32(self, address: Any, index: int) -> float:
-        return ctypes.c_float.from_buffer_copy(self.read(address, 4, 4 * index)).value
+        value = ctypes.c_float.from_buffer_copy(self.read(address, 4, 4 * index)).value
+        observe(f"number {index}: {value}")
+        return value
 
     def host_flag(self) -> tuple[ctypes.c_uint32, int]:
         """Return a word in pinned host memory that device and host share, and its device address."""
@@ -211,4 +248,10 @@ def main() -> None:
     """Run MODULE FUNCTION ARGUMENTS… in the new process (see `start`)."""
     module, name, *arguments = sys.argv[2:]
     test = getattr(importlib.import_module(module), name)
-    getattr(test, "test", test)(Cuda(), *arguments)
+    try:
+        getattr(test, "test", test)(Cuda(), *arguments)
+    except Exception as error:
+        for frame in traceback.extract_tb(error.__traceback__)[1:]:
+            observe(f"{Path(frame.filename).name}:{frame.lineno}: {frame.line}")
+        observe(repr(error))
+        raise

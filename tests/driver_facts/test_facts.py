@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from ..support.polling import wait_until
-from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, running_process
+from .harness import MIB, MS, NON_BLOCKING, Cuda, environment, newest_observations, on_driver, running_process
 from .vmm import free_bytes, mapped
 
 HELD = 256 * MIB
@@ -321,7 +321,7 @@ def run(test: Callable[..., Any], tmp_path: Path, *arguments: str) -> None:
     state = tmp_path / "state"
     with running_process(test, environment(state), str(state), *arguments) as process:
         process.wait(timeout=60)
-        assert process.returncode == 0
+        assert process.returncode == 0, newest_observations(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["ordinary", "mapped"])

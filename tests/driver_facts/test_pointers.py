@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from .harness import MIB, Cuda, on_driver
+from .harness import MIB, Cuda, observe, on_driver
 from .vmm import GRANULE, map_at, mapped, properties, reserve
 
 CONTEXT, MEMORY_TYPE, DEVICE_POINTER, SYNC_MEMOPS, BUFFER_ID, IS_MANAGED = 1, 2, 3, 6, 7, 8
@@ -13,11 +13,10 @@ RANGE_START, RANGE_SIZE, MAPPING_SIZE = 11, 12, 18
 
 def get_one(attribute: int, address: int) -> int:
     """Return the status of cuPointerGetAttribute."""
-    return int(
-        ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute(
-            ctypes.byref(ctypes.c_uint64()), attribute, ctypes.c_uint64(address)
-        )
-    )
+    query = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute
+    status = int(query(ctypes.byref(ctypes.c_uint64()), attribute, ctypes.c_uint64(address)))
+    observe(f"cuPointerGetAttribute {attribute}: {status}")
+    return status
 
 
 def get_all(attributes: list[int], address: int) -> tuple[int, list[int]]:
@@ -26,7 +25,9 @@ def get_all(attributes: list[int], address: int) -> tuple[int, list[int]]:
     places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
     kinds = (ctypes.c_int * len(values))(*attributes)
     status = ctypes.CDLL("libcuda.so.1").cuPointerGetAttributes(len(values), kinds, places, ctypes.c_uint64(address))
-    return int(status), [value.value for value in values]
+    found = [value.value for value in values]
+    observe(f"cuPointerGetAttributes {attributes}: {status} {found}")
+    return int(status), found
 
 
 @on_driver()

@@ -3,6 +3,7 @@
 `report.json` has the results and figures of the tests, and `failures.txt` has the errors and output of failed tests.
 Both files grow after each test, so that a run which is stopped early leaves the results of the tests before.
 A test adds a figure with the fixture `record_property`.
+The table leaves out the figure `observed` of the driver facts, which is long; the reason of a failure has its end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+OBSERVED = "observed"  # the figure that only `report.json` has
 
 
 class Row(NamedTuple):
@@ -94,19 +97,21 @@ def _reason(report: pytest.TestReport) -> str:
     if isinstance(report.longrepr, tuple):  # of a skipped test: file, line, reason
         return report.longrepr[2].removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
-    return str(crash.message if crash else report.longrepr).splitlines()[0][:200]
+    return str(crash.message if crash else report.longrepr).splitlines()[0][:400]
 
 
 def format_rows(rows: list[Row]) -> Iterator[str]:
     """Yield a line for each test with figures or without success, and one for the other tests of each part."""
     for part in dict.fromkeys(row.part for row in rows):
         own = [row for row in rows if row.part == part]
-        plain = [row for row in own if row.outcome == "passed" and not row.figures]
+        plain = [row for row in own if row.outcome == "passed" and not row.figures.keys() - {OBSERVED}]
         yield f"{part}: {sum(row.seconds for row in own):.0f} s, {len(plain)} tests passed without figures"
         for row in own:
             if row not in plain:
                 yield f"  {row.outcome:7} {row.seconds:5.1f} s  {row.test}  {row.reason}".rstrip()
             for name, value in row.figures.items():
+                if name == OBSERVED:
+                    continue
                 text = f"{value:,.6g}" if isinstance(value, float) else str(value)
                 yield f"  {'':17} {name} = {textwrap.shorten(text, 100)}"
 
