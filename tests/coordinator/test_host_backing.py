@@ -127,6 +127,28 @@ def test_host_memory_of_the_program_takes_the_backing(host: Host) -> None:
     assert (host.max_evicted("a"), host.unbacked("a")) == ([512], 388)
 
 
+def test_unmade_memory_gets_host_memory_of_its_own(host: Host) -> None:
+    """The host holds nothing of unmade memory, which leaves the devices only after it has been there."""
+    host.add_cgroup("/pod")
+    handle = host.add("a", 100, "/pod")
+    handle.page.report.allocated += 700 * MIB
+    handle.page.report.unmade = 700 * MIB
+    host.sample_host_memory()
+    assert host.max_evicted("a") == [512]
+    host.add("b", 300, "/pod", runs=True)
+    assert host.max_evicted("a", "b") == [512, 0]
+
+
+def test_process_with_unmade_memory_may_evict_it_later(host: Host) -> None:
+    host.add_cgroup("/a")
+    first = host.add("a", 100, "/a")
+    second = host.add("helper", 0, "/a")
+    host.runtimes["a"].processes[second.number] = host.runtimes["helper"].processes.pop(second.number)
+    second.page.report.allocated = second.page.report.unmade = 100 * MIB
+    host.sample_host_memory()
+    assert [handle.page.control.evicted_limit // MIB for handle in (first, second)] == [256, 256]
+
+
 def test_small_changes_of_the_free_memory_have_no_effect(host: Host) -> None:
     host.add_cgroup("/a")
     host.add("a", 900, "/a")
@@ -263,6 +285,14 @@ class TestAllocations:
         handle = host.add("a", 900, "/a")
         host.move("a", 400)
         assert handle.page.control.memory_backing == (1024 + 512) * MIB
+
+    def test_unmade_memory_is_not_on_the_host(self, host: Host) -> None:
+        host.double.set_available(300 * MIB)
+        waiter = host.add("waiter", 0, "/waiter")
+        other = host.add("other", 1000, "/other")
+        waiter.page.report.allocated = waiter.page.report.unmade = 400 * MIB
+        host.sample_host_memory()
+        assert other.page.control.memory_backing == 1024 * MIB + usable_bytes(300 * MIB, 0) - 400 * MIB
 
     def test_cgroup_bounds_its_clients_together(self, host: Host) -> None:
         host.add_cgroup("/pod")

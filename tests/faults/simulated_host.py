@@ -98,7 +98,7 @@ class FaultHost(TurnAudit):
         if self.host_memory is None or not pid % 2:
             return ()
         reports = [agent.page.report for agent in self.agents() if agent.pid % 2]
-        evicted = sum(report.allocated - report.resident for report in reports)
+        evicted = sum(report.allocated - report.resident - report.unmade for report in reports)
         return (MemoryCgroup("/limited", self.host_memory, max(0, self.host_memory - evicted)),)
 
     def on_refused(self, agent: SimulatedProcess, message: dict[str, Any]) -> None:

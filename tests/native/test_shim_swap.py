@@ -116,11 +116,24 @@ def test_memory_of_an_allocation_out_of_turn_waits_for_the_turn(
     assert client.run("code, early = cuda.alloc(50 << 20)\ncode") is None
     assert client.run("code") == 0
     assert device_used(machine) == before
-    assert (process.page.report.allocated, process.page.report.resident) == (50 * MIB, 0)
+    report = process.page.report
+    assert (report.allocated, report.resident, report.unmade) == (50 * MIB, 0, 50 * MIB)
     process.open(1)
     assert client.run("cuda.launch('fill_f32', early, 4.0, 1000) or read(early, 1000)") == [4.0] * 3
-    assert process.page.report.resident == 50 * MIB
-    assert (process.page.report.restored_bytes, process.page.report.restored) == (0, 1)  # it was never evicted
+    assert (report.resident, report.unmade) == (50 * MIB, 0)
+    assert (report.restored_bytes, report.restored) == (0, 1)  # it was never evicted
+    process.page.control.resident_target = 0
+    process.drain(1)
+    wait_until(lambda: (report.resident, report.unmade) == (0, 0))
+
+
+def test_memory_that_is_freed_before_its_first_turn_is_no_longer_unmade(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    client.run("large, small = cuda.alloc(50 << 20)[1], cuda.alloc(1000)[1]")
+    assert process.page.report.unmade == (50 << 20) + 1000
+    assert client.run("cuda.free(large), cuda.free(small)") == [0, 0]
+    assert (process.page.report.allocated, process.page.report.unmade) == (0, 0)
 
 
 def test_the_programs_own_mappings_are_evicted_too(
@@ -205,12 +218,12 @@ def test_an_allocation_that_waits_for_the_next_turn_has_no_resident_memory(crowd
     assert (report.allocated, report.resident) == (size, size)
     process.drain(1)
     wait_until(lambda: (report.unmet_bytes, report.resident) == (0, 0))
-    assert report.allocated == size
+    assert (report.allocated, report.unmade) == (size, size)
     other.run("cuda.free(taken[1])")
     assert report.restored == 0
     process.open(2)
     assert client.result() == 0
-    assert (report.allocated, report.resident) == (size, size)
+    assert (report.allocated, report.resident, report.unmade) == (size, size, 0)
     assert report.restored == 1  # ends the time that the coordinator allows for a restore
 
 
@@ -242,10 +255,24 @@ def test_an_allocation_that_waits_does_not_use_up_the_limit_of_evicted_memory(cr
     wait_until(lambda: report.unmet_bytes)
     process.page.control.resident_target = 0
     process.drain(1)
-    wait_until(lambda: (report.unmet_bytes, report.resident) == (0, 150 * MIB))
+    wait_until(lambda: (report.unmet_bytes, report.resident, report.unmade) == (0, 0, 150 * MIB))
+    assert report.allocated - report.resident - report.unmade == 64 * MIB
     os.kill(client.pid, signal.SIGINT)
     assert client.raw()["error"] == "KeyboardInterrupt"
-    wait_until(lambda: (report.allocated, report.resident) == (64 * MIB, 0))
+    wait_until(lambda: (report.allocated, report.resident, report.unmade) == (64 * MIB, 0, 0))
+
+
+def test_memory_allocated_between_turns_does_not_use_up_the_limit_of_evicted_memory(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    report, control = process.page.report, process.page.control
+    client.begin(process, 1)
+    client.run("cuda.alloc(40 << 20)")
+    process.drain(1)
+    client.run("cuda.alloc(50 << 20)")
+    control.evicted_limit, control.resident_target = 64 * MIB, 0
+    process.doorbell()
+    wait_until(lambda: (report.resident, report.unmade) == (0, 50 * MIB))
 
 
 def test_allocation_fails_if_no_memory_can_be_evicted(crowded: Crowded) -> None:

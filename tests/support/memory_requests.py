@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpushare.agent.link import CONNECTED
 from jupyter_gpushare.agent.rule import OPEN_GATE
-from jupyter_gpushare.wire.page import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,10 +48,11 @@ class MemoryRequests:
         return self.missing_bytes > 0 and self._agent.alive
 
     def report_residency(self, is_in_turn: bool) -> None:
-        """Count the bytes that wait as resident in turns only, or always if the host limits evicted memory."""
-        report, is_limited = self._agent.page.report, self._agent.page.control.evicted_limit != UNKNOWN
-        absent = 0 if is_in_turn or is_limited else self.missing_bytes
+        """Count the bytes that wait as resident in turns only."""
+        report = self._agent.page.report
+        absent = 0 if is_in_turn else self.missing_bytes
         report.resident += self.absent_bytes - absent
+        report.unmade += absent - self.absent_bytes
         self.absent_bytes = absent
 
     @property
@@ -74,6 +74,7 @@ class MemoryRequests:
             self._next_turn()
         elif not agent.is_in_turn:
             report.resident -= self.missing_bytes
+            report.unmade += self.missing_bytes
             self._end()
         elif self.missing_bytes <= agent.host.free_bytes(agent):
             self._end()

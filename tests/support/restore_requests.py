@@ -48,6 +48,7 @@ class RestoreRequests:
         moved = max(0, min(missing, agent.host.free_bytes(agent)) if agent.program.profile.uses_swap else missing)
         if moved:
             report.resident += moved
+            report.unmade -= min(report.unmade - agent.program.memory_requests.absent_bytes, moved)
             self.restored_at = max(now, self.restored_at) + moved / BYTES_PER_SECOND
             self._has_moved = True
         if moved < missing:

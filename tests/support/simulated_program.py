@@ -265,6 +265,7 @@ class SimulatedProgram:
         added = max(0, target - report.allocated)
         report.resident = max(0, min(report.resident + added, target))
         report.allocated = target
+        report.unmade = min(report.unmade, report.allocated - report.resident)
         agent.write_slot()
         if added and self.profile.uses_swap:
             self.memory_requests.wait(added, then)
@@ -274,7 +275,7 @@ class SimulatedProgram:
     def evict(self) -> float:
         """Evict the memory above the resident target, and return the seconds of the transfer."""
         page = self.agent.page
-        report, unbacked = page.report, page.report.allocated - page.control.evicted_limit
+        report, unbacked = page.report, page.report.allocated - page.report.unmade - page.control.evicted_limit
         target = max(page.control.resident_target, self.memory_requests.reserved_bytes, unbacked)
         if target >= report.resident:
             return 0.0

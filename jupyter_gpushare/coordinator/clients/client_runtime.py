@@ -53,7 +53,10 @@ class ClientRuntime:
         """Device memory of all processes, as the processes report it."""
         parts = [handle.memory_use for handle in self.processes.values()]
         return MemoryUse(
-            sum(p.allocated for p in parts), sum(p.resident for p in parts), sum(p.unmovable for p in parts)
+            sum(p.allocated for p in parts),
+            sum(p.resident for p in parts),
+            sum(p.unmovable for p in parts),
+            unmade=sum(p.unmade for p in parts),
         )
 
     @property
@@ -107,22 +110,20 @@ class ClientRuntime:
     def set_max_evicted(self, limit: int | None) -> None:
         """Let the processes have up to `limit` bytes off the devices in all; None: any number.
 
-        The bytes that may still leave are divided in proportion to the resident memory.
+        The bytes that may still leave are divided in proportion to the memory that is on the device, or comes there.
         """
         uses = {handle: handle.memory_use for handle in self.processes.values()}
         left = max(0, (limit or 0) - sum(use.evicted_bytes for use in uses.values()))
-        resident = sum(use.resident for use in uses.values())
+        total = sum(use.resident + use.unmade for use in uses.values())
         for handle, use in uses.items():
-            part = left * use.resident // resident if resident else left // len(uses)
+            part = left * (use.resident + use.unmade) // total if total else left // len(uses)
             handle.set_max_evicted(pages.UNKNOWN if limit is None else min(use.evicted_bytes + part, MAX_BYTES))
 
     def set_prefetch_limit(self, room: int) -> None:
-        """Let the processes prefetch up to `room` bytes in all, in proportion to their evicted memory; 0: nothing."""
-        evicted = {
-            handle: handle.memory_use.allocated - handle.memory_use.resident for handle in self.processes.values()
-        }
-        total = sum(evicted.values())
-        for handle, size in evicted.items():
+        """Let the processes prefetch up to `room` bytes in all, in proportion to their missing memory; 0: nothing."""
+        missing = {handle: handle.memory_use.missing_bytes for handle in self.processes.values()}
+        total = sum(missing.values())
+        for handle, size in missing.items():
             limit = handle.memory_use.resident + room * size // total if room and size else 0
             handle.set_prefetch_limit(min(limit, MAX_BYTES))
 

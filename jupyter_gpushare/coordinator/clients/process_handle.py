@@ -61,7 +61,8 @@ class ProcessHandle:
         report = self.page.report
         allocated = self.allocated
         resident = min(int(report.resident), allocated)
-        return MemoryUse(allocated, resident, min(int(report.unmovable), resident))
+        unmade = min(int(report.unmade), allocated - resident)
+        return MemoryUse(allocated, resident, min(int(report.unmovable), resident), unmade=unmade)
 
     def sample_context_memory(self, driver_bytes: int | None) -> None:
         """Take a sample of the bytes of the process on its devices by the driver's account; None: unknown."""

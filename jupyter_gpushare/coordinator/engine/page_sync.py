@@ -146,12 +146,17 @@ class PageSync:
         unbacked = self._host_backing.of_client(runtime.client_id).unbacked_bytes(use)
         context = runtime.context_memory
         use = MemoryUse(
-            use.allocated + context, use.resident + context, use.unmovable + unbacked + context, unbacked, context
+            use.allocated + context,
+            use.resident + context,
+            use.unmovable + unbacked + context,
+            unbacked,
+            context,
+            use.unmade,
         )
         if (client.memory_use, client.unmet_bytes) != (use, unmet):
             self._dispatch(
                 ev.MemoryReported(
-                    runtime.client_id, use.allocated, use.resident, use.unmovable, unmet, unbacked, context
+                    runtime.client_id, use.allocated, use.resident, use.unmovable, unmet, unbacked, context, use.unmade
                 )
             )
 

@@ -38,7 +38,7 @@ class HostBacking:
         """Return the movable bytes on the devices for which the host has no memory."""
         if self.max_evicted is None:
             return 0
-        return min(use.movable, max(0, use.allocated - self.max_evicted))
+        return min(use.movable, max(0, use.allocated - use.unmade - self.max_evicted))
 
 
 @dataclass
@@ -168,7 +168,8 @@ class _AllocationBound:
     def __init__(self, scheduler: Scheduler, samples: Sequence[_ClientSample]) -> None:
         self._capacity = sum(device.info.memory for device in scheduler.devices.values())
         self._allocated = sum(one.use.allocated for one in samples)
-        self._on_host = max(self._allocated - self._capacity, sum(one.backed_bytes for one in samples))
+        made = self._allocated - sum(one.use.unmade for one in samples)
+        self._on_host = max(made - self._capacity, sum(one.backed_bytes for one in samples))
         self._largest = {uuid: _largest_needs(device) for uuid, device in scheduler.devices.items()}
 
     def of_client(self, one: _ClientSample, free: int | None, room: int | None) -> int | None:
@@ -222,7 +223,7 @@ def _sum_over_devices(client: Client, room: Callable[[Device, Client], int]) -> 
 def _on_host(runtime: ClientRuntime, handle: ProcessHandle) -> int:
     """Return the bytes of a process's memory that have host memory already."""
     if runtime.is_simulated and SIMULATED_MEMORY_IS_ON_HOST:
-        return handle.allocated
+        return handle.allocated - handle.memory_use.unmade
     return min(handle.allocated, handle.host_pinned + handle.host_pageable)
 
 
@@ -237,8 +238,11 @@ def _eviction_order(client: Client) -> tuple[bool, int, float]:
 
 
 def _grant(one: _ClientSample) -> int:
-    """Take the host memory from its cgroups that a client needs to leave its devices; return how much there was."""
-    needed = one.use.movable - (one.backed_bytes - one.use.evicted_bytes)
+    """Take the host memory from its cgroups that a client needs to leave its devices; return how much there was.
+
+    Unmade memory is on the devices in the client's next turn, and has to leave them afterwards.
+    """
+    needed = one.use.movable + one.use.unmade - (one.backed_bytes - one.use.evicted_bytes)
     granted = max(0, min(needed, *(group.room for group in one.groups)))
     for group in one.groups:
         group.room -= granted

@@ -117,7 +117,7 @@ class ColocationRules:
             - sum(grant.client.memory_per_device.movable for grant in [*running, *staying])
         )
         if short > evictable:
-            missing = sum(grant.client.memory_per_device.evicted_bytes for grant in running)
+            missing = sum(grant.client.memory_per_device.missing_bytes for grant in running)
             device.measured_capacity, device.measured_capacity_until = (
                 device.resident + missing - short,
                 now + _CAPACITY_VALID_SECONDS,

@@ -109,11 +109,12 @@ class ProcessEventHandlers:
         client.unmet_bytes = event.unmet_bytes
         before = client.memory_use
         # Evicted memory that the program frees has not come back.
-        has_restored = event.resident > before.resident and event.allocated - event.resident < before.evicted_bytes
+        has_restored = event.resident > before.resident and event.allocated - event.resident < before.missing_bytes
         if client.grant and has_restored:
             client.grant.is_restoring = True
         self._table.set_memory_use(
-            client, MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked, event.context)
+            client,
+            MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked, event.context, event.unmade),
         )
         self._table.mark_dirty(client)
 

@@ -156,6 +156,7 @@ class MemoryReported:
 
     `unbacked`: the part of the unmovable memory that stays only because the host has no memory for it.
     `context`: the part of the unmovable memory that is context memory.
+    `unmade`: the part of the allocated memory for which neither device nor host has memory yet.
     `unmet_bytes`: the bytes that the client asked for and did not get, because the device is full; 0: the client has
     no such request.
     """
@@ -167,6 +168,7 @@ class MemoryReported:
     unmet_bytes: int = 0
     unbacked: int = 0
     context: int = 0
+    unmade: int = 0
 
 
 @dataclass(frozen=True)

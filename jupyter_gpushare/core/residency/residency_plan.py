@@ -43,7 +43,7 @@ def plan_residency(
 
     waiting = [client for client in queue if client not in running]
     if running:
-        missing = sum(memory_use[client].evicted_bytes for client in running)
+        missing = sum(memory_use[client].missing_bytes for client in running)
         # The running clients need their evicted memory, and `unmet_bytes` even if the figures show enough room.
         leave(max(sum(after.values()) + missing - memory, unmet_bytes), [*idle, *reversed(waiting)])
         for client in running:
@@ -59,8 +59,8 @@ def plan_residency(
 
 def free_bytes(device: Device) -> int:
     """Return the bytes of the device without all memory that is there or is restored for running clients."""
-    evicted = sum(grant.client.memory_per_device.evicted_bytes for grant in device.grants)
-    return max(0, device.info.memory - device.resident - evicted)
+    missing = sum(grant.client.memory_per_device.missing_bytes for grant in device.grants)
+    return max(0, device.info.memory - device.resident - missing)
 
 
 def can_make_resident(
@@ -78,7 +78,7 @@ def can_make_resident(
         return False
     evictable = device.resident - others_unmovable - client.memory_per_device.resident
     coming = [grant.client for grant in device.grants] + ([prefetching_client] if prefetching_client else [])
-    evictable += sum(other.memory_per_device.evicted_bytes for other in coming if other is not client)
+    evictable += sum(other.memory_per_device.missing_bytes for other in coming if other is not client)
     return evictable > 0
 
 
@@ -162,9 +162,9 @@ class ResidencyPlanner:
         plan: dict[str, int] = {}
         if device.has_memory_shortage:
             # Only as many clients are examined as are needed to make room, even if there are many clients.
-            missing = sum(client.memory_per_device.evicted_bytes for client in running)
+            missing = sum(client.memory_per_device.missing_bytes for client in running)
             if head and not head.grant:
-                missing += head.memory_per_device.evicted_bytes
+                missing += head.memory_per_device.missing_bytes
             needed = max(device.resident + missing - device.info.memory, 0) + short
             idle = _smallest_sufficient(device.eviction_candidates.idle_oldest_first(), needed)
             left = needed - sum(client.memory_per_device.movable for client in idle)
@@ -208,7 +208,7 @@ class ResidencyPlanner:
         A running client that lacks room has found the device full, whatever the figures of the coordinator are.
         """
         is_full = any(grant.client.unmet_bytes for grant in device.grants)
-        return not head.evicted and head.memory_per_device.evicted_bytes > 0 and not is_full and free_bytes(device) > 0
+        return not head.evicted and head.memory_per_device.missing_bytes > 0 and not is_full and free_bytes(device) > 0
 
 
 def _smallest_sufficient(clients: Generator[Client, None, None], needed: int) -> list[Client]:

@@ -28,6 +28,7 @@ class MemoryUse:
 
     `unbacked` is the part of the unmovable memory that stays only because the host has no memory for it.
     `context` is the context memory, another part of the unmovable memory, which no quota counts.
+    `unmade` is the part of the allocated memory for which neither device nor host has memory yet.
     """
 
     allocated: int = 0
@@ -35,6 +36,7 @@ class MemoryUse:
     unmovable: int = 0
     unbacked: int = 0
     context: int = 0
+    unmade: int = 0
 
     @property
     def movable(self) -> int:
@@ -42,8 +44,14 @@ class MemoryUse:
         return self.resident - self.unmovable
 
     @property
-    def evicted_bytes(self) -> int:
+    def missing_bytes(self) -> int:
+        """Bytes that need room on the device before the client can work."""
         return self.allocated - self.resident
+
+    @property
+    def evicted_bytes(self) -> int:
+        """Bytes that have left the device for the host."""
+        return self.missing_bytes - self.unmade
 
     @property
     def has_resident_allocations(self) -> bool:

@@ -158,6 +158,7 @@ class GrantTable:
             memory_use.unmovable // count,
             memory_use.unbacked // count,
             memory_use.context // count,
+            memory_use.unmade // count,
         )
         for device in client.device_bindings:
             device.allocated += per_device.allocated - client.memory_per_device.allocated

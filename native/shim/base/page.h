@@ -147,6 +147,7 @@ struct gpushare_report {
     uint64_t allocated;     /* bytes of device memory that this process has allocated */
     uint64_t resident;      /* of those, on the device; an estimate under unified memory, see uses_managed_memory */
     uint64_t unmovable;     /* of those, unmovable */
+    uint64_t unmade;        /* allocated bytes that neither the device nor the host has memory for yet */
     uint64_t evicted_bytes; /* copied from device to host so far, and the time that took */
     uint64_t evicted_ns;
     uint64_t restored_bytes; /* and back, with a turn or before it */

@@ -9,6 +9,7 @@
 
 pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t own, own_unmovable, own_on_host, own_leaving;
+static uint64_t own_unmade;  /* bytes of blocks that were never on the device */
 static uint64_t own_waiting; /* bytes of allocations that wait for room */
 static bool is_in_turn;
 static int64_t own_evicted; /* below 0 for the moment in which a release overtakes the entry of the eviction */
@@ -23,16 +24,15 @@ static uint64_t client_sum(void) {
     return sum;
 }
 
-/* Between turns, bytes that wait for room are nowhere, so no other client can get their room. Where the host has a limit
- * for evicted memory, they count as resident, because the coordinator counts other bytes as evicted. */
-static uint64_t absent_bytes(void) {
-    bool is_limited = PAGE_LOAD(the_page()->control.evicted_limit) != UINT64_MAX;
-    return is_in_turn || is_limited ? 0 : own_waiting;
+/* Between turns, no other client can get the room of bytes that wait for room. In a turn, their room is reserved, so they
+ * count as resident. */
+static uint64_t unmade_bytes(void) {
+    return own_unmade + (is_in_turn ? 0 : own_waiting);
 }
 
 /* Unified memory has no query of where it is: everything that was not evicted counts, as an upper bound. */
 static uint64_t resident_bytes(void) {
-    uint64_t elsewhere = absent_bytes() + (own_evicted <= 0 ? 0 : (uint64_t)own_evicted);
+    uint64_t elsewhere = unmade_bytes() + (own_evicted <= 0 ? 0 : (uint64_t)own_evicted);
     return elsewhere < own ? own - elsewhere : 0;
 }
 
@@ -43,6 +43,7 @@ static void publish(void) {
     PAGE_STORE(report->allocated, own);
     PAGE_STORE(report->unmovable, is_pinned ? own : own_unmovable);
     PAGE_STORE(report->resident, resident_bytes());
+    PAGE_STORE(report->unmade, min_u64(unmade_bytes(), own));
 }
 
 static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t backing) {
@@ -115,6 +116,13 @@ void account_pin(void) {
 void account_note_evicted(int64_t bytes) {
     pthread_mutex_lock(&account_lock);
     own_evicted += bytes;
+    publish();
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_note_unmade(int64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    own_unmade += (uint64_t)bytes;
     publish();
     pthread_mutex_unlock(&account_lock);
 }
@@ -266,7 +274,7 @@ void account_after_fork(void) {
     pthread_mutex_init(&account_lock, NULL);
     own = own_unmovable = own_on_host = own_leaving = 0;
     own_evicted = 0;
-    own_waiting = 0;
+    own_unmade = own_waiting = 0;
     own_slot = 0;
     is_in_turn = is_pinned = false;
 }

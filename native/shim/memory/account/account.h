@@ -88,6 +88,7 @@ bool account_would_fit(uint64_t bytes);
 void account_mark_unmovable(int64_t bytes); /* of what is reserved already; negative: no longer */
 void account_pin(void);                     /* all memory of the process is unmovable from now on */
 void account_note_waiting(int64_t bytes);   /* an allocation waits for room; negative: no longer */
+void account_note_unmade(int64_t bytes);    /* a block was never on the device; negative: now it is, or is gone */
 void account_note_evicted(int64_t bytes);   /* off the device; negative: back */
 void account_note_on_host(int64_t bytes);   /* unified memory that gets host pages; negative: loses them */
 void account_note_leaving(int64_t bytes, uint64_t leaving); /* the same, and the bytes whose host pages are to come */

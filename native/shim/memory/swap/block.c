@@ -18,11 +18,19 @@ static void add_missing(int64_t bytes) {
     PAGE_STORE(the_page()->report.missing_bytes, missing);
 }
 
-/* A block counts for the client with the requested bytes, evicted or not; evicted bytes are not resident. */
+/* Bytes of a block that is off its device; negative: no longer. */
+static void note_off_device(const struct block *block, int64_t bytes) {
+    if (block->was_resident)
+        account_note_evicted(bytes);
+    else
+        account_note_unmade(bytes);
+}
+
+/* A block counts for the client with the requested bytes, on the device or not; only there they are resident. */
 void block_charge(struct block *block, int64_t bytes) {
     block->charged_bytes += (uint64_t)bytes;
     if (!block->is_resident)
-        account_note_evicted(bytes);
+        note_off_device(block, bytes);
     if (block->is_unmovable)
         account_mark_unmovable(bytes);
 }
@@ -37,7 +45,8 @@ static void set_resident(struct block *block, bool here) {
     int64_t change = here ? 1 : -1;
     block->is_resident = here;
     add_missing(-change * (int64_t)block->bytes);
-    account_note_evicted(-change * (int64_t)block->charged_bytes);
+    note_off_device(block, -change * (int64_t)block->charged_bytes);
+    block->was_resident = true;
 }
 
 static int device_of(const CUmemAllocationProp *properties) {
@@ -153,7 +162,7 @@ CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uin
     if (swap_blocks)
         swap_blocks->previous = block;
     swap_blocks = block;
-    block->is_resident = block->handle != 0;
+    block->is_resident = block->was_resident = block->handle != 0;
     block_bytes[device_of(properties)] += bytes;
     if (!block->is_resident)
         add_missing((int64_t)bytes);
@@ -172,7 +181,7 @@ void block_destroy(struct block *block) {
     block_bytes[device_of(&block->properties)] -= block->bytes;
     if (!block->is_resident) {
         add_missing(-(int64_t)block->bytes);
-        account_note_evicted(-(int64_t)block->charged_bytes);
+        note_off_device(block, -(int64_t)block->charged_bytes);
     }
     if (block->copy)
         host_buffer_free(block->copy);

@@ -39,6 +39,7 @@ struct block {
     CUmemAllocationProp properties;
     CUmemGenericAllocationHandle handle; /* 0: no physical memory */
     bool is_resident;                    /* mapped, with its contents */
+    bool was_resident;                   /* otherwise no memory has been made for it yet */
     struct host_buffer *copy;            /* NULL: nothing to copy in */
     bool has_failed;                     /* a copy of it that is under way has failed */
     struct mapping *mappings;
