@@ -84,3 +84,20 @@ def test_a_pool_takes_no_more_than_the_device_has(cuda: Cuda) -> None:
     cuda.cuMemFreeAsync(memory, stream)
     cuda.cuStreamSynchronize(stream)
     cuda.cuMemAlloc(32 * MIB)
+
+
+@on_driver()
+def test_the_pool_of_a_location_is_the_pool_of_its_device(cuda: Cuda) -> None:
+    location, pool = properties(cuda).location, new_pool(cuda)
+    pinned, managed = (cuda.driver.CUmemAllocationType(number) for number in (1, 2))
+    default = cuda.cuDeviceGetDefaultMemPool(cuda.device)
+    assert int(cuda.cuMemGetDefaultMemPool(location, pinned)) == int(default)
+    assert int(cuda.cuMemGetMemPool(location, pinned)) == int(default)
+    cuda.cuMemSetMemPool(location, pinned, pool)
+    assert int(cuda.cuMemGetMemPool(location, pinned)) == int(cuda.cuDeviceGetMemPool(cuda.device)) == int(pool)
+    assert int(cuda.cuMemGetDefaultMemPool(location, pinned)) == int(default)
+    host, nowhere = cuda.driver.CUmemLocation(), cuda.driver.CUmemLocation()
+    host.type = cuda.driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+    nowhere.type = cuda.driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_INVALID
+    assert [cuda.code("cuMemGetMemPool", host, kind) for kind in (pinned, managed)] == [801, 801], "not simulated"
+    assert [cuda.code("cuMemGetMemPool", nowhere, kind) for kind in (pinned, managed)] == [1, 801]

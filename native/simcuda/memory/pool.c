@@ -165,6 +165,37 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     return CUDA_SUCCESS;
 }
 
+/* Pools of the host and of unified memory are not simulated. */
+static CUresult check_place(const CUmemLocation *location, int type) {
+    SIM_ENTER();
+    if (!location || (type != CU_MEM_ALLOCATION_PINNED && type != CU_MEM_ALLOCATION_MANAGED))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (location->type != CU_MEM_LOCATION_DEVICE && location->type != CU_MEM_LOCATION_HOST &&
+        location->type != CU_MEM_LOCATION_NUMA && (location->type || type == CU_MEM_ALLOCATION_PINNED))
+        return CUDA_ERROR_INVALID_VALUE;
+    return location->type == CU_MEM_LOCATION_DEVICE && type == CU_MEM_ALLOCATION_PINNED ? CUDA_SUCCESS
+                                                                                        : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+    CUresult result = check_place(location, type);
+    if (result || !pool)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    return cuDeviceGetDefaultMemPool(pool, location->id);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+    CUresult result = check_place(location, type);
+    if (result || !pool)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    return cuDeviceGetMemPool(pool, location->id);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool pool) {
+    CUresult result = check_place(location, type);
+    return result ? result : cuDeviceSetMemPool(location->id, pool);
+}
+
 static CUresult check(CUmemoryPool pool, int attribute, const void *value) {
     SIM_ENTER();
     if (!pool_is_valid(pool) || !value || attribute < 1 || attribute > USED_HIGH)
