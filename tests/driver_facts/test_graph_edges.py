@@ -84,3 +84,24 @@ def test_a_capture_adds_to_a_graph_of_the_program(cuda: Cuda) -> None:
     cuda.cuGraphLaunch(cuda.cuGraphInstantiate(graph, 0), stream)
     cuda.cuStreamSynchronize(stream)
     cuda.cuGraphDestroy(graph)
+
+
+@on_driver()
+def test_a_graph_lists_its_edges_with_their_data(cuda: Cuda) -> None:
+    """cuGraphGetEdges returns the number of edges, or the edges with their data, which is zero for ordinary edges.
+    Places beyond the edges become NULL.
+
+    Source: documentation of cuGraphGetEdges and CUgraphEdgeData. Not yet seen on a GPU.
+    """
+    graph = cuda.cuGraphCreate(0)
+    assert int(cuda.cuGraphGetEdges(graph)[3]) == 0
+    first = cuda.cuGraphAddEmptyNode(graph, None, 0)
+    second = cuda.cuGraphAddEmptyNode(graph, [first], 1)
+    third = cuda.cuGraphAddEmptyNode(graph, [first, second], 2)
+    assert int(cuda.cuGraphGetEdges(graph)[3]) == 3
+    before, after, data, count = cuda.cuGraphGetEdges(graph, 4)
+    expected = {(int(first), int(second)), (int(first), int(third)), (int(second), int(third))}
+    assert int(count) == 3
+    assert {(int(one), int(other)) for one, other in zip(before[:3], after[:3], strict=True)} == expected
+    assert [(edge.from_port, edge.to_port, edge.type) for edge in data[:3]] == [(0, 0, 0)] * 3
+    cuda.cuGraphDestroy(graph)

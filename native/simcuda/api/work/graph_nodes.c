@@ -149,12 +149,21 @@ struct node_params {
     };
 };
 
+/* Edges with data, such as those of programmatic dependent launch, are not simulated. */
+static int are_ordinary(const unsigned char *edges, size_t count) {
+    for (size_t i = 0; edges && i < count * EDGE_DATA_BYTES; i++)
+        if (edges[i])
+            return 0;
+    return 1;
+}
+
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count,
                            void *params) {
     struct node_params *given = params;
-    (void)edges;
     if (!given)
         return CUDA_ERROR_INVALID_VALUE;
+    if (!are_ordinary(edges, count))
+        return CUDA_ERROR_NOT_SUPPORTED;
     switch (given->type) {
     case CU_NODE_KERNEL:
         return cuGraphAddKernelNode_v2(node, graph, after, count, &given->kernel);
@@ -198,6 +207,33 @@ CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *after, voi
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *after, size_t *count) {
     return cuGraphNodeGetDependencies_v2(node, after, NULL, count);
+}
+
+/* All edges are ordinary ones, whose data is zero. */
+CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, void *edges, size_t *count) {
+    size_t found = 0;
+    SIM_ENTER();
+    if (!is_graph(graph) || !count || !from != !to || (edges && !from))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < graph->count; i++) {
+        const struct sim_nodes *after = graph_dependencies(graph->node[i]);
+        for (size_t j = 0; j < after->count; j++, found++)
+            if (from && found < *count) {
+                from[found] = after->node[j];
+                to[found] = graph->node[i];
+            }
+    }
+    for (size_t i = found; from && i < *count; i++)
+        from[i] = to[i] = NULL;
+    if (edges)
+        memset(edges, 0, *count * EDGE_DATA_BYTES);
+    if (!from || *count > found)
+        *count = found;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) {
+    return cuGraphGetEdges_v2(graph, from, to, NULL, count);
 }
 
 static const int types[] = {
