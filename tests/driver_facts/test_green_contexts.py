@@ -8,7 +8,7 @@ from .harness import MIB, NON_BLOCKING, Cuda, on_driver
 from .test_facts import THREAD_LOCAL, in_thread
 
 DEFAULT_STREAM = 1
-IN_USE, INVALID_CONTEXT, NOT_READY, UNSUPPORTED = 216, 201, 600, 900
+IN_USE, INVALID_CONTEXT, INVALID_RESOURCE_TYPE, NOT_READY, UNSUPPORTED = 216, 201, 914, 600, 900
 
 
 def green_context(cuda: Cuda) -> tuple[Any, Any]:
@@ -117,3 +117,24 @@ def test_memory_of_a_green_context_is_that_of_the_primary_context(cuda: Cuda) ->
     cuda.cuGreenCtxDestroy(green)
     assert cuda.read_f32(memory, 15) == 5.0
     cuda.cuMemFree(memory)
+
+
+@on_driver()
+def test_a_green_context_has_its_part_of_the_device(cuda: Cuda) -> None:
+    """cuGreenCtxGetDevResource and cuCtxGetDevResource return the multiprocessors of a green context, and the latter
+    returns those of the whole device for its primary context. A type that does not exist returns 914.
+
+    Source: documentation of cuGreenCtxGetDevResource and cuCtxGetDevResource. Not yet seen on a GPU.
+    """
+    kind = cuda.driver.CUdevResourceType
+    device = cuda.cuDeviceGetDevResource(cuda.device, kind.CU_DEV_RESOURCE_TYPE_SM)
+    green, context = green_context(cuda)
+    found = [
+        cuda.cuGreenCtxGetDevResource(green, kind.CU_DEV_RESOURCE_TYPE_SM),
+        cuda.cuCtxGetDevResource(context, kind.CU_DEV_RESOURCE_TYPE_SM),
+        cuda.cuCtxGetDevResource(cuda.context, kind.CU_DEV_RESOURCE_TYPE_SM),
+    ]
+    part, same, whole = (resource.sm.smCount for resource in found)
+    assert 8 <= part == same < whole == device.sm.smCount
+    invalid = kind.CU_DEV_RESOURCE_TYPE_INVALID
+    assert cuda.code("cuGreenCtxGetDevResource", green, invalid) == INVALID_RESOURCE_TYPE

@@ -18,6 +18,7 @@
 struct sim_green {
     uint32_t magic;
     struct sim_context *context;
+    unsigned multiprocessors;
     struct sim_stream *recorder; /* in which events of all streams are recorded */
 };
 
@@ -70,14 +71,34 @@ static void describe(CUdevResource *resource, unsigned multiprocessors) {
     resource->sm.min_partition = resource->sm.alignment = MIN_PARTITION;
 }
 
+static CUresult report(CUdevResource *resource, int type, unsigned multiprocessors) {
+    if (!resource)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (type != CU_DEV_RESOURCE_SM)
+        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    describe(resource, multiprocessors);
+    return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, int type) {
     int index;
     SIM_ENTER();
     CUresult result = device_of(device, &index);
-    if (result || !resource || type != CU_DEV_RESOURCE_SM)
-        return result ? result : CUDA_ERROR_INVALID_VALUE;
-    describe(resource, (unsigned)sim.params.device[index].multiprocessors);
-    return CUDA_SUCCESS;
+    return result ? result : report(resource, type, (unsigned)sim.params.device[index].multiprocessors);
+}
+
+CUresult cuCtxGetDevResource(CUcontext context, CUdevResource *resource, int type) {
+    SIM_ENTER();
+    if (!context_is_valid(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return report(resource, type,
+                  context->green ? context->green->multiprocessors
+                                 : (unsigned)sim.params.device[context->device].multiprocessors);
+}
+
+CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resource, int type) {
+    SIM_ENTER();
+    return is_green(green) ? report(resource, type, green->multiprocessors) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned *count, const CUdevResource *all,
@@ -120,6 +141,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc description, CUdevi
     if ((result = open_context(green, index)) ||
         (result = stream_open(green->context, CU_STREAM_NON_BLOCKING, 0, &green->recorder)))
         return result;
+    green->multiprocessors = description->multiprocessors;
     green->magic = MAGIC_GREEN;
     *out = green;
     return CUDA_SUCCESS;

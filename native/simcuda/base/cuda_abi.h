@@ -87,6 +87,7 @@ typedef struct {
     X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908, "attempt to terminate a thread-local capture from another thread")  \
     X(CUDA_ERROR_TIMEOUT, 909, "wait operation timed out")                                                             \
     X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910, "the graph update was not performed because it included changes")     \
+    X(CUDA_ERROR_INVALID_RESOURCE_TYPE, 914, "invalid resource type")                                                  \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 enum {
