@@ -45,7 +45,6 @@ struct sim_graph_body {
 };
 struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out of memory */
 void graph_body_release(struct sim_graph_body *body);
-struct sim_graph *graph_of_body(const struct sim_graph_body *body);
 struct sim_graph *graph_copy(const struct sim_graph *graph);
 CUresult graph_prepare(const struct sim_graph_body *body);              /* memory for its allocations */
 void graph_end_launch(const struct sim_graph_body *body, size_t count); /* of the first `count` nodes */

@@ -46,22 +46,6 @@ struct sim_graph *graph_copy(const struct sim_graph *graph) {
     return copy;
 }
 
-struct sim_graph *graph_of_body(const struct sim_graph_body *body) {
-    struct sim_graph *graph = graph_new();
-    for (size_t i = 0; graph && i < body->count; i++) {
-        struct sim_command *node = graph_append(graph);
-        if (!node || copy_node(node, &body->node[i])) {
-            graph_free(graph);
-            return NULL;
-        }
-    }
-    if (graph && references_copy(&graph->user_objects, &body->user_objects)) {
-        graph_free(graph);
-        return NULL;
-    }
-    return graph;
-}
-
 static size_t total(const struct sim_graph *graph) {
     size_t count = 0;
     for (size_t i = 0; i < graph->count; i++)

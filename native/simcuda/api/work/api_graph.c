@@ -185,32 +185,21 @@ CUresult sim_cuGraphUpload(CUstream fallback, CUgraphExec exec, CUstream handle)
     return result;
 }
 
-/* Inside a capture a launch becomes a child graph. */
+/* A capturing stream takes no launch of a graph (microsoft/onnxruntime pull request 32081, measured on an H200). */
 CUresult sim_cuGraphLaunch(CUstream fallback, CUgraphExec exec, CUstream handle) {
     struct sim_stream *stream;
     struct sim_command *command;
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result || !exec_is_valid(exec))
         return result ? result : CUDA_ERROR_INVALID_VALUE;
+    if (atomic_load(&stream->capture))
+        return capture_refuse(stream);
     struct sim_graph_body *body = body_of(exec);
-    int capturing = atomic_load(&stream->capture) != NULL;
-    struct sim_graph *child = capturing ? graph_of_body(body) : NULL;
-    if (capturing && !child)
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    else if (!capturing)
-        result = graph_prepare(body);
-    if (!result && !(result = engine_begin(stream, &command))) {
-        command->kind = capturing ? COMMAND_CHILD : COMMAND_GRAPH;
-        if (capturing)
-            command->child.graph = child;
-        else
-            command->graph.body = body;
-        result = engine_commit(stream);
-        if (!capturing)
-            return result;
-    } else if (child) {
-        graph_free(child);
+    if ((result = graph_prepare(body)) || (result = engine_begin(stream, &command))) {
+        graph_body_release(body);
+        return result;
     }
-    graph_body_release(body);
-    return result;
+    command->kind = COMMAND_GRAPH;
+    command->graph.body = body;
+    return engine_commit(stream);
 }
