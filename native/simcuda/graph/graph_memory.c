@@ -1,5 +1,8 @@
 /* Memory of allocation nodes. The address is fixed when the node is made. Physical memory comes with the first launch
- * or upload and is kept for later ones until it is trimmed. Memory that a graph does not free outlives the graph. */
+ * or upload and is kept for later ones until it is trimmed. Memory that a graph does not free outlives the graph.
+ *
+ * Memory counts as used from its first launch on until it is trimmed or its graph ends. A free does not lower that
+ * figure (graphMemoryFootprint of NVIDIA/cuda-samples, "Freeing the allocations does not shrink the footprint"). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +17,7 @@ struct sim_graph_memory {
     CUdeviceptr address;
     uint64_t bytes, room;
     int device, is_mapped; /* a mapping is a reference too */
+    int is_used;           /* counted as used */
     struct sim_physical *physical;
     struct sim_graph_memory *next;
 };
@@ -51,6 +55,13 @@ CUresult graph_memory_new(int device, uint64_t bytes, struct sim_graph_memory **
     pthread_mutex_unlock(&graphs.lock);
     *out = memory;
     return CUDA_SUCCESS;
+}
+
+/* The lock is held. */
+static void set_used(struct sim_graph_memory *memory, int is_used) {
+    if (is_used != memory->is_used)
+        count(memory->device, CU_GRAPH_MEM_USED, is_used ? memory->room : 0, is_used ? 0 : memory->room);
+    memory->is_used = is_used;
 }
 
 static struct sim_graph_memory *find(CUdeviceptr address, uint64_t bytes) {
@@ -99,6 +110,7 @@ static struct sim_graph_memory *drop(struct sim_graph_memory *memory) {
             *link = memory->next;
             break;
         }
+    set_used(memory, 0);
     if (memory->physical) {
         memory->physical->next = graphs.unused[memory->device];
         graphs.unused[memory->device] = memory->physical;
@@ -160,7 +172,7 @@ void graph_memory_map(struct sim_graph_memory *memory) {
             vmm_whole(memory->address, memory->room, &mappings)->access[memory->device] = CU_MEM_ACCESS_READWRITE;
             memory->is_mapped = 1;
             memory->references++;
-            count(memory->device, CU_GRAPH_MEM_USED, memory->room, 0);
+            set_used(memory, 1);
         }
         alloc_unlock();
     }
@@ -179,7 +191,6 @@ int graph_memory_unmap(struct sim_graph_memory *memory) {
         vmm_unmap(memory->address, memory->room, first, mappings, &none);
         alloc_unlock();
         memory->is_mapped = 0;
-        count(memory->device, CU_GRAPH_MEM_USED, 0, memory->room);
         ended = drop(memory);
     }
     pthread_mutex_unlock(&graphs.lock);
@@ -207,6 +218,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal) {
             memory->physical->next = list;
             list = memory->physical;
             memory->physical = NULL;
+            set_used(memory, 0);
         }
     give_back(device, list);
     pthread_mutex_unlock(&graphs.lock);
