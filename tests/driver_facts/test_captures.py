@@ -6,7 +6,6 @@ from typing import Any
 
 from .harness import MIB, NON_BLOCKING, Cuda, on_driver
 from .test_facts import (
-    CAPTURED_EVENT,
     GLOBAL,
     IMPLICIT,
     INVALIDATED,
@@ -19,6 +18,8 @@ from .test_facts import (
 )
 from .test_memory import location
 from .vmm import GRANULE, create, map_at, mapped
+
+CAPTURED_EVENT = 907
 
 
 @on_driver()
@@ -72,9 +73,11 @@ def test_attributes_of_pools_are_unsafe(cuda: Cuda) -> None:
 
 @on_driver()
 def test_a_query_of_a_captured_event_ends_the_capture(cuda: Cuda) -> None:
-    """cuEventQuery of an event that a capture has recorded returns 907, also in relaxed mode, and the capture is lost.
+    """cuEventQuery and cuEventSynchronize of an event that a capture has recorded return 907, also in relaxed mode, and
+    the capture is lost. (A later call returns another status on an H200 than on the simulated driver.)
 
-    Source: CUDA programming guide, "Prohibited and unhandled operations" and "Invalidation". Seen on an H200.
+    Source: CUDA programming guide, "Prohibited and unhandled operations" and "Invalidation"; documentation of
+    CUDA_ERROR_CAPTURED_EVENT. Seen on an H200.
     """
     event = cuda.cuEventCreate(2)
     exchange_mode(cuda, RELAXED)
@@ -82,6 +85,7 @@ def test_a_query_of_a_captured_event_ends_the_capture(cuda: Cuda) -> None:
         with capturing(cuda, mode=RELAXED) as (stream, end):
             cuda.cuEventRecord(event, stream)
             assert cuda.code(call, event) == CAPTURED_EVENT
+            cuda.code(call, event)  # for the report
             assert end() == INVALIDATED
 
 
@@ -92,36 +96,38 @@ def advise(cuda: Cuda, memory: Any) -> int:
 
 
 @on_driver()
-def test_advice_while_a_blocking_stream_captures(cuda: Cuda) -> None:
-    """cuMemAdvise returns 906 while a blocking stream captures, also in relaxed mode, and the capture is lost.
+def test_advice_while_a_stream_captures(cuda: Cuda) -> None:
+    """cuMemAdvise disturbs no capture of a non-blocking stream. While a blocking stream captures, the advice is either
+    accepted, or is refused with 906 and ends the capture. (So the shim gives no advice then.)
 
-    Source: documentation of cuMemAdvise ("uses standard default stream semantics"); CUDA programming guide, "Prohibited
-    and unhandled operations". Not so on an H200.
+    Source: documentation of cuMemAdvise ("uses standard default stream semantics") and CUDA programming guide,
+    "Prohibited and unhandled operations", by which 906 is right. An H200 did not return 906. Not yet seen on a GPU.
     """
     memory = cuda.cuMemAllocManaged(MIB, 1)
     exchange_mode(cuda, RELAXED)
     with capturing(cuda, mode=RELAXED) as (_, end):
-        assert advise(cuda, memory) == IMPLICIT
-        assert end() == INVALIDATED
+        assert (advise(cuda, memory), end()) in ((0, 0), (IMPLICIT, INVALIDATED))
     with capturing(cuda, flags=NON_BLOCKING, mode=RELAXED) as (_, end):
         assert advise(cuda, memory) == 0
         assert end() == 0
 
 
 @on_driver()
-def test_advice_holds_back_later_work_of_blocking_streams(cuda: Cuda) -> None:
-    """Work of a blocking stream waits for advice that was given before, and the advice waits for earlier work.
+def test_advice_does_not_wait_for_work_of_blocking_streams(cuda: Cuda) -> None:
+    """cuMemAdvise returns while work of a blocking stream is not complete. Later work may wait for the advice, and so
+    for that work. (So the shim gives no advice while blocking streams are busy.)
 
-    Source: documentation of cuMemAdvise ("uses standard default stream semantics"); CUDA programming guide, "Implicit
-    synchronization". Not so on an H200.
+    Source: documentation of cuMemAdvise ("uses standard default stream semantics", by which later work would wait). An
+    H200 has refused the advice, or later work did not wait. Not yet seen on a GPU.
     """
     early, late = cuda.cuStreamCreate(0), cuda.cuStreamCreate(0)
     memory = cuda.cuMemAllocManaged(MIB, 1)
     word, flag = cuda.host_flag()
     cuda.launch("wait_flag", flag, 1, stream=early)
     assert advise(cuda, memory) == 0
+    assert not cuda.is_done(early)
     cuda.launch("spin", 1, stream=late)
-    assert not cuda.is_done(late)
+    cuda.is_done(late)  # for the report
     word.value = 1
     cuda.cuStreamSynchronize(late)
 

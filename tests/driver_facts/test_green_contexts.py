@@ -21,17 +21,25 @@ def green_context(cuda: Cuda) -> tuple[Any, Any]:
 
 
 @on_driver()
-def test_a_green_context_is_current_in_one_thread_only(cuda: Cuda) -> None:
-    """A thread cannot make a green context current that is current in another thread.
+def test_a_green_context_becomes_current_once_no_other_thread_has_it(cuda: Cuda) -> None:
+    """A thread can make a green context current that is current in no other thread. If another thread has the context,
+    the call may be refused with 216. (So the shim makes no green context current.)
 
-    Source: documentation of cuGreenCtxCreate ("can be current to only one thread at a time") and of
-    CUDA_ERROR_CONTEXT_ALREADY_IN_USE. Not so on an H200.
+    Source: documentation of cuGreenCtxCreate ("can be current to only one thread at a time. There is no internal
+    synchronization") and of CUDA_ERROR_CONTEXT_ALREADY_IN_USE. An H200 did not return 216. Not yet seen on a GPU.
     """
     _, context = green_context(cuda)
+
+    def push() -> int:
+        status = cuda.code("cuCtxPushCurrent", context)
+        if not status:
+            cuda.cuCtxPopCurrent()
+        return status
+
     cuda.cuCtxPushCurrent(context)
-    assert in_thread(lambda: cuda.code("cuCtxPushCurrent", context)) == IN_USE
+    assert in_thread(push) in (0, IN_USE)
     cuda.cuCtxPopCurrent()
-    assert in_thread(lambda: cuda.code("cuCtxPushCurrent", context)) == 0
+    assert in_thread(push) == 0
 
 
 @on_driver()

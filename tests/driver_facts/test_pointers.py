@@ -60,15 +60,18 @@ def test_a_reserved_range_is_known_without_memory(cuda: Cuda) -> None:
 
 
 @on_driver()
-def test_unified_memory_has_a_start_and_no_address_range(cuda: Cuda) -> None:
-    """cuMemGetAddressRange fails for unified memory. The attributes have its start and its size.
+def test_unified_memory_has_a_start_and_a_size(cuda: Cuda) -> None:
+    """The attributes of unified memory have its start and its size. cuMemGetAddressRange returns the same, or fails.
+    (The shim then answers for memory that the shim has made unified.)
 
-    Source: openucx/ucx pull request 7485 ("managed memory is not handled by cuMemGetAddressRange"); documentation of
-    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR. Not so on an H200.
+    Source: documentation of CU_POINTER_ATTRIBUTE_RANGE_START_ADDR. The documentation of cuMemGetAddressRange in CUDA 13
+    ("the allocation that contains the input pointer") and openucx/ucx pull request 7485 ("managed memory is not handled
+    by cuMemGetAddressRange") differ. Not yet seen on a GPU: an H200 has refused no range, or has another size.
     """
     address = int(cuda.cuMemAllocManaged(4 * MIB, 1))
-    assert cuda.code("cuMemGetAddressRange", address + MIB) != 0
     assert get_all([RANGE_START, RANGE_SIZE], address + MIB) == (0, [address, 4 * MIB])
+    if cuda.code("cuMemGetAddressRange", address + MIB) == 0:
+        assert [int(value) for value in cuda.cuMemGetAddressRange(address + MIB)] == [address, 4 * MIB]
 
 
 @on_driver()
