@@ -157,6 +157,25 @@ def test_prefetch_uses_free_memory_only(kind: str, machine: NativeHost, coordina
     check(client)
 
 
+def test_memory_returns_where_evicted_memory_does_not_count_as_free(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """The driver keeps evicted unified memory as unused, so that cuMemGetInfo shows too little room for a prefetch."""
+    (machine.root / "keeps").write_text("[device]\nmemory = 256MiB\nkeeps_unused = 1\n")
+    config = {"GPUSHARE_SIM_CONFIG": str(machine.root / "keeps")}
+    client, process = start(machine, coordinator, **config, **MODES["unified"])
+    other = machine.client(GPUSHARE_DISABLE="1", **config)
+    other.run("cuda = Cuda()")
+    code, taken = other.run(f"cuda.alloc({200 * MIB})")
+    assert code == 0, "unused memory is there for other programs"
+    prefetch(process)
+    wait_for_agent(process)
+    assert other.run(f"cuda.free({taken})") == 0
+    process.open(2)
+    check(client)
+    assert process.page.report.resident == WHOLE
+
+
 def test_prefetch_ignores_memory_in_mode_plain(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="plain")
     prefetch(process)

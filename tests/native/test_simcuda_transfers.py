@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, environment, running_process
+from ..driver_facts.harness import (
+    MIB,
+    NON_BLOCKING,
+    Cuda,
+    environment,
+    newest_observations,
+    running_process,
+    start_test,
+)
 from ..driver_facts.test_memory import location, prefetch
 from ..driver_facts.vmm import free_bytes
 from ..support import sanitizers
@@ -31,6 +39,28 @@ populate_bandwidth = 32 GiB/s
 """
 PREFER_DEVICE, ACCESSED_BY = 3, 5
 SLACK = 0.0005  # the model runs up to 50 us ahead of the clock, at every synchronisation
+
+
+def keep_unused(cuda: Cuda) -> None:
+    before = free_bytes(cuda)
+    memory = cuda.cuMemAllocManaged(SIZE, 1)
+    for _ in range(2):
+        prefetch(cuda, memory, SIZE, True)
+        prefetch(cuda, memory, SIZE, False)
+        assert free_bytes(cuda) == before - SIZE
+    plain = cuda.cuMemAlloc(before - SIZE // 2)
+    assert free_bytes(cuda) == 0
+    cuda.cuMemFree(plain)
+    assert free_bytes(cuda) == before - SIZE // 2
+    cuda.cuMemFree(memory)
+    assert free_bytes(cuda) == before
+
+
+def test_a_device_may_keep_the_memory_of_pages_on_the_host(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[device]\nkeeps_unused = 1\n")
+    process = start_test(keep_unused, environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "config")))
+    process.communicate(timeout=90)
+    assert process.returncode == 0, newest_observations(tmp_path)
 
 
 def timed(test: Callable[..., None]) -> Callable[..., None]:

@@ -90,6 +90,8 @@ static int set_device_key(struct sim_device_params *device, const char *key, con
         return sscanf(value, "%2d.%2d", &device->compute_major, &device->compute_minor) == 2 ? 0 : -1;
     if (strcmp(key, "concurrent_managed_access") == 0)
         return set_flag(&device->concurrent_managed_access, value);
+    if (strcmp(key, "keeps_unused") == 0)
+        return set_flag(&device->keeps_unused, value);
     if (strcmp(key, "launch_overhead") == 0) {
         if (parse_quantity(value, 1, &number))
             return -1;

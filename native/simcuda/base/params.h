@@ -25,6 +25,7 @@ struct sim_device_params {
     int multiprocessors;
     int compute_major, compute_minor;
     int concurrent_managed_access; /* 0: unified memory takes room on the device like ordinary memory */
+    int keeps_unused;              /* 1: memory that a prefetch has moved to the host does not count as free */
 };
 
 struct sim_params {

@@ -37,6 +37,7 @@ struct machine_share {
 struct machine_range {
     uint32_t owner;     /* slot + 1; 0: free entry */
     uint64_t resident;  /* bytes on the device */
+    uint64_t unused;    /* bytes that a prefetch has moved to the host, and that nothing else has needed since */
     uint64_t populated; /* order in which ranges got their pages: the smallest is evicted first */
 };
 
@@ -110,6 +111,8 @@ uint64_t machine_resident(struct machine *machine, int device, int range);
 uint64_t machine_populate(struct machine *machine, int device, int range, uint64_t bytes, uint64_t *evicted);
 /* Take `bytes` of the range off the device. */
 void machine_depopulate(struct machine *machine, int device, int range, uint64_t bytes);
+/* The same after a prefetch to the host: if the device keeps unused memory, the bytes do not count as free. */
+void machine_leave_unused(struct machine *machine, int device, int range, uint64_t bytes);
 
 /* machine_alloc.c: bytes charged to a slot become those of a file. -1: the table is full. */
 int machine_shared_open(struct machine *machine, int device, int slot, uint64_t inode, uint64_t bytes);

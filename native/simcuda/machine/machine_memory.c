@@ -33,6 +33,22 @@ static uint64_t room(const struct machine_device *device, uint64_t capacity) {
     return device->used < capacity ? capacity - device->used : 0;
 }
 
+/* Return the unused bytes of all ranges, after taking back the bytes that do not fit beside the used ones. The device is
+ * locked. Source: open-gpu-kernel-modules 595.45.04, uvm_va_block.c, block_clear_resident_processor, and uvm_pmm_gpu.c,
+ * which evicts unused chunks first. */
+static uint64_t unused(struct machine_device *device, uint64_t capacity) {
+    uint64_t sum = 0, free = room(device, capacity);
+    for (uint32_t i = 0; i < device->range_end; i++) {
+        struct machine_range *range = &device->range[i];
+        if (!range->owner)
+            continue;
+        if (range->unused > free - sum)
+            range->unused = free - sum;
+        sum += range->unused;
+    }
+    return sum;
+}
+
 static int try_charge(struct machine *machine, int device_index, int slot, uint64_t bytes, uint64_t *evicted) {
     struct machine_device *device = &machine->device[device_index];
     uint64_t capacity = machine->params.device[device_index].memory;
@@ -47,6 +63,7 @@ static int try_charge(struct machine *machine, int device_index, int slot, uint6
             *evicted += evict(device, bytes - free, -1);
         device->share[slot].plain += bytes;
         device->used += bytes;
+        unused(device, capacity);
     }
     machine_unlock_device(machine, device_index);
     return fits ? 0 : -1;
@@ -70,8 +87,8 @@ void machine_discharge(struct machine *machine, int device_index, int slot, uint
 void machine_used(struct machine *machine, int device, uint64_t *used, uint64_t *total) {
     machine_reap(machine, 1);
     machine_lock_device(machine, device);
-    *used = machine->device[device].used;
     *total = machine->params.device[device].memory;
+    *used = machine->device[device].used + unused(&machine->device[device], *total);
     machine_unlock_device(machine, device);
 }
 
@@ -85,7 +102,7 @@ int machine_range_open(struct machine *machine, int device_index, int slot) {
     if (found < 0 && device->range_end < MACHINE_RANGES)
         found = (int)device->range_end++;
     if (found >= 0) {
-        device->range[found].resident = 0;
+        device->range[found].resident = device->range[found].unused = 0;
         device->range[found].populated = 0;
         device->range[found].owner = (uint32_t)slot + 1;
     }
@@ -121,8 +138,10 @@ uint64_t machine_populate(struct machine *machine, int device_index, int range, 
     uint64_t part = bytes < free ? bytes : free;
     if (part) {
         device->range[range].resident += part;
+        device->range[range].unused -= part < device->range[range].unused ? part : device->range[range].unused;
         device->range[range].populated = ++device->populations;
         device->used += part;
+        unused(device, capacity);
     }
     machine_unlock_device(machine, device_index);
     return part;
@@ -135,6 +154,15 @@ void machine_depopulate(struct machine *machine, int device_index, int range, ui
     uint64_t part = bytes < entry->resident ? bytes : entry->resident;
     entry->resident -= part;
     device->used -= part;
+    machine_unlock_device(machine, device_index);
+}
+
+void machine_leave_unused(struct machine *machine, int device_index, int range, uint64_t bytes) {
+    machine_depopulate(machine, device_index, range, bytes);
+    if (!machine->params.device[device_index].keeps_unused)
+        return;
+    machine_lock_device(machine, device_index);
+    machine->device[device_index].range[range].unused += bytes;
     machine_unlock_device(machine, device_index);
 }
 

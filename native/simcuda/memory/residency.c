@@ -131,7 +131,7 @@ uint64_t residency_drop(struct sim_alloc *alloc, uint64_t offset, uint64_t bytes
         move_to_host(alloc, block);
     }
     alloc->local_resident -= dropped;
-    machine_depopulate(sim.machine, alloc->device, alloc->range, dropped);
+    machine_leave_unused(sim.machine, alloc->device, alloc->range, dropped);
     pthread_mutex_unlock(&alloc->lock);
     return dropped;
 }
