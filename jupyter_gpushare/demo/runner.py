@@ -33,12 +33,6 @@ async def run(device: str, output: str, quantum: float) -> int:
         environment = _environment(Path(directory), device, memory)
         os.environ.update(environment)
         argv = program.argv("jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum))
-        argv += [
-            "--policy",
-            "fcfs",
-            "--sharing",
-            "exclusive",
-        ]  # simple turns, which a reader can follow in the timeline
         argv += ["--simulate"] if device == "sim" else ["--device-memory", f"{memory >> 20}MiB"]
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
         coordinator = await AsyncClient.connect(socket)
