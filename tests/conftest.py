@@ -20,14 +20,6 @@ from .support import build_wheel, exclusive, memory_cgroup, sanitizers, tier
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
-# Turns of a fixed length, first come, first served, one client at a time, which most tests need.
-BASELINE = """
-c.GpuShare.policy = "fcfs"
-c.GpuShare.sharing = "exclusive"
-c.GpuShare.idle_release = 0.25
-c.GpuShare.time_quantum = 30.0
-"""
-
 
 @pytest.fixture(scope="session", autouse=True)
 def own_host() -> Iterator[Path]:
@@ -47,8 +39,6 @@ def own_host() -> Iterator[Path]:
         patch.setenv("JUPYTER_CONFIG_PATH", str(root / "config"))
         (root / "run").mkdir(mode=0o700)
         (root / "config").mkdir()
-        for name in ("jupyter_gpushare_config.py", "jupyter_server_config.py"):
-            (root / "config" / name).write_text(BASELINE)
         yield root
         for path in root.rglob("*.sock"):
             _end_listener(path)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ..system.system_host import GpuProgram, SystemHost, wait_until
+from ..system.system_host import MOST, GpuProgram, SystemHost, wait_until
 from . import measurements
 from .measurements import pause
 
@@ -63,7 +63,7 @@ def test_coordinator_killed_at_random_moments_loses_no_client(host: SystemHost, 
             "clients lost": CLIENT_COUNT - sum(program.process.poll() is None for program in programs.values()),
             "wrong results": 0,
             "overlapping turns, s": overlap,
-            "launches checked": len(host.executions(*programs.values())),
+            "launches checked": len(host.launches(*programs.values())),
             "recovery p50, s": round(measurements.percentile(recoveries, 0.5), 3),
             "recovery p99, s": round(measurements.percentile(recoveries, 0.99), 3),
             "recovery max, s": round(max(recoveries), 3),
@@ -78,10 +78,11 @@ def test_coordinator_killed_at_random_moments_loses_no_client(host: SystemHost, 
 
 
 def busy_clients(host: SystemHost) -> dict[str, GpuProgram]:
+    """Start clients of which no two fit together, so they take turns."""
     names = [f"client{number}" for number in range(CLIENT_COUNT)]
     programs = {name: host.program(name, cuda=False) for name in names}
     for program in programs.values():
-        program.start("cuda = Cuda()")
+        program.start(f"cuda = Cuda(); {host.allocation(MOST)}")
         program.start_busy()
     for program in programs.values():
         program.result()
@@ -91,7 +92,7 @@ def busy_clients(host: SystemHost) -> dict[str, GpuProgram]:
 
 def longest_idle(host: SystemHost, programs: list[GpuProgram], kills: list[float]) -> float:
     """Return the longest time without work after a kill in seconds."""
-    busy = measurements.merge_intervals((e.begin_ns / 1e9, e.end_ns / 1e9) for e in host.executions(*programs))
+    busy = measurements.merge_intervals((e.begin_ns / 1e9, e.end_ns / 1e9) for e in host.launches(*programs))
     gaps = [(end, begin) for (_, end), (begin, _) in itertools.pairwise(busy)]
     return max(
         (begin - end for end, begin in gaps if any(end - 1e-3 < kill + 2.5 and begin > kill for kill in kills)),

@@ -29,8 +29,11 @@ STOP_QUANTA = (1.5, 6.0)  # bounds of the duration of a stop, in quanta
 
 @pytest.mark.timeout(measurements.TIMEOUT_SECONDS)
 def test_processes_killed_and_stopped_at_random_moments_block_no_client(host: SystemHost, rng: random.Random) -> None:
-    """The device is idle for long only while a client with a turn is stopped, and at the end no resource is left."""
-    host.start_coordinator("--time-quantum", str(QUANTUM))
+    """The device is idle for long only while a client with a turn is stopped, and at the end no resource is left.
+
+    No clients are colocated, so that the idle time of the device is that of one client.
+    """
+    host.start_coordinator("--sharing", "exclusive", "--time-quantum", str(QUANTUM))
     before = descriptors(host)
     with kernel_starter() as start:
         targets = [*(BusyProgram(host, name) for name in ("a", "b", "c", "pair", "pair")), BusyKernel(host, start)]

@@ -41,8 +41,11 @@ class CoordinatorProcess:
         self.log = folder / "log"
         self._process: subprocess.Popen[bytes] | zygote.Forked | None = None
 
-    def start(self, *options: str, quantum: float = QUANTUM, exit_after: float = 0) -> CoordinatorProcess:
-        argv = self.argv(*options, quantum=quantum, exit_after=exit_after)
+    def start(
+        self, *options: str, quantum: float = QUANTUM, sharing: str = "exclusive", exit_after: float = 0
+    ) -> CoordinatorProcess:
+        """Start a coordinator whose turns are first come, first served, so that a test knows which client runs."""
+        argv = self.argv(*options, quantum=quantum, sharing=sharing, exit_after=exit_after)
         with self.log.open("ab") as log:
             if self.by_command_line:
                 self._process = subprocess.Popen(
@@ -54,9 +57,12 @@ class CoordinatorProcess:
         assert self._process.poll() is None, self.log.read_text()
         return self
 
-    def argv(self, *options: str, quantum: float = QUANTUM, exit_after: float = 0) -> list[str]:
+    def argv(
+        self, *options: str, quantum: float = QUANTUM, sharing: str = "exclusive", exit_after: float = 0
+    ) -> list[str]:
         own = ["--socket", self.path, "--exit-after", str(exit_after), "--time-quantum", str(quantum)]
-        return [sys.executable, "-m", "jupyter_gpushare", "coordinator", *own, *options]
+        turns = ["--policy", "fcfs", "--sharing", sharing, "--idle-release", "0.25"]
+        return [sys.executable, "-m", "jupyter_gpushare", "coordinator", *own, *turns, *options]
 
     @property
     def pid(self) -> int:

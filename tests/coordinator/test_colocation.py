@@ -14,7 +14,7 @@ def test_new_memory_of_a_running_client_counts_for_a_newcomer(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     """The coordinator samples the memory once a second, and the newcomer comes sooner."""
-    idle_coordinator.start("--GpuShare.sharing=packed", quantum=20)
+    idle_coordinator.start(quantum=20, sharing="packed")
     a, b = processes("a"), processes("b")
     a.run_turn()
     a.allocate(MOST)

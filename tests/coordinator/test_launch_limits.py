@@ -23,7 +23,7 @@ ME = str(os.getuid())
 def test_colocated_clients_have_launch_limits_with_reasons(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    coordinator = idle_coordinator.start("--GpuShare.sharing=packed", quantum=20)
+    coordinator = idle_coordinator.start(quantum=20, sharing="packed")
     for name, share in (("a", 0.305), ("b", 0.5)):
         coordinator.request(
             messages.Register(client=name, token="secret", label=f"{name}.ipynb", quota=f"share={share}")

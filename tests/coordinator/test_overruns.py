@@ -64,7 +64,7 @@ def test_overrun_interrupts_the_kernel_once(
 @pytest.mark.nightly  # the core's tests have the rule, and tests/system/test_overruns.py its effect
 def test_overrun_is_joined_and_reported(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     coordinator = idle_coordinator
-    coordinator.start("--GpuShare.overrun=join", "--GpuShare.overrun_patience=1", "--GpuShare.sharing=exclusive")
+    coordinator.start("--GpuShare.overrun=join", "--GpuShare.overrun_patience=1")
     stuck, waits = overrun(coordinator, processes)
     assert notes(coordinator, "stuck")[0].endswith("if this lasts, clients whose memory fits will run at the same time")
     waits.wait_phase(IN)

@@ -73,7 +73,7 @@ def test_a_joiner_keeps_the_turn_that_its_first_client_has_left(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
     """The coordinator reads the end of the turn before it reads that the joiner has entered."""
-    coordinator = idle_coordinator.start("--sharing", "packed", quantum=60.0)
+    coordinator = idle_coordinator.start(quantum=60.0, sharing="packed")
     first, joiner = processes("first"), processes("joiner")
     first.run_turn()
     before = joiner.page.permit_bytes()

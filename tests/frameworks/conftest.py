@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ..driver_facts.harness import ROOT, simulated_driver
-from ..native import simlog
 from ..system.system_host import MIB, GpuProgram, SystemHost, system_host
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -77,17 +76,13 @@ class FrameworkHost(SystemHost):
         program.busy()
         return program
 
-    def launches_overlap(self, *programs: GpuProgram) -> float:
-        """Return for how many seconds launches overlap; evictions may overlap with other clients' launches."""
-        return simlog.overlap_seconds(self.launches(program) for program in programs)
-
-    def launches(self, program: GpuProgram) -> list[simlog.Execution]:
-        return [execution for execution in self.executions(program) if execution.kind == "launch"]
-
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrameworkHost]:
-    """Return a host with a coordinator whose turns are short, and longer than the transfer of the device's memory."""
+    """Return a host with a coordinator whose turns are short, and longer than the transfer of the device's memory.
+
+    The rival's memory is small, so the programs would be colocated by default.
+    """
     with system_host(monkeypatch, FrameworkHost) as new_host:
-        new_host.start_coordinator("--time-quantum", "1")
+        new_host.start_coordinator("--sharing", "exclusive", "--time-quantum", "1")
         yield new_host

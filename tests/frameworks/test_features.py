@@ -37,7 +37,7 @@ def test_every_feature_works(host: FrameworkHost, mode: str, allocator: str, com
     assert_all_work(program)
     if rival:
         assert host.took_turns_since(began, program, rival)
-        assert host.launches_overlap(program, rival) == 0
+        assert host.overlap(*([program] for program in (program, rival))) == 0
         rival.stop()
 
 

@@ -21,7 +21,6 @@ TENSORS = "tensors = turns.Tensors(12, 64 << 20)"  # 768 MiB
 @pytest.fixture
 def default_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrameworkHost]:
     with system_host(monkeypatch, FrameworkHost) as new_host:
-        (new_host.folder / "config" / "jupyter_gpushare_config.py").unlink()
         new_host.start_coordinator()
         yield new_host
 
@@ -46,7 +45,7 @@ def test_both_programs_work_with_more_than_the_device_has(
         assert (found["wrong"], found["failure"]) == ([], "")
     clients = default_host.clients()
     assert all(clients[name]["allocated"] >= 768 * MIB for name in ("one", "other"))
-    assert default_host.launches_overlap(*programs) == 0
+    assert default_host.overlap(*([program] for program in programs)) == 0
 
 
 @pytest.mark.timeout(600)

@@ -43,7 +43,8 @@ pytestmark = pytest.mark.usefixtures("own_device")
 
 @pytest.fixture
 def one(coordinator: Any, start: Any) -> Any:
-    """Start a notebook that has used the device."""
+    """Start a notebook that has used the device, under a policy without turns for short cells."""
+    coordinator.set(policy="fcfs", sharing="exclusive")
     notebook = start(env={"JPY_SESSION_NAME": "one.ipynb"})
     assert notebook.run(SETUP).status == "ok"
     return notebook

@@ -49,6 +49,7 @@ async def test_overrun_is_interrupted_by_the_server_of_the_kernel(
 ) -> None:
     """The sleep ends at once with the stop button's exception, and the turn ends with the work on the GPU."""
     options = ["--GpuShare.overrun=interrupt", "--GpuShare.overrun_patience=0", "--GpuShare.time_quantum=0.1"]
+    options += ["--GpuShare.sharing=exclusive"]
     await ensure_coordinator_async(coordinator.path, [*default_coordinator_argv(simulate=True), *options])
     stuck, execute = await notebook()
     other, execute_other = await notebook()

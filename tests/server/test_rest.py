@@ -55,7 +55,7 @@ async def test_usage_is_served(api: Any, refused: Any, coordinator: Any) -> None
 
 async def test_settings_are_read_and_changed(api: Any) -> None:
     settings = await api("GET", "config")
-    assert settings["time_quantum"] == 30
+    assert settings["time_quantum"] == "auto"
     jsonschema.validate(settings, settings["schema"])
     assert (await api("PATCH", "config", body={"time_quantum": 10}))["time_quantum"] == 10
     assert (await api("GET", "status"))["config"]["time_quantum"] == 10

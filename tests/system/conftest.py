@@ -26,7 +26,6 @@ def host(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 @pytest.fixture
 def default_settings_host(host: SystemHost) -> SystemHost:
     """Return a host with a coordinator that has the shipped defaults."""
-    (host.folder / "config" / "jupyter_gpushare_config.py").unlink()
     host.start_coordinator()
     return host
 
@@ -40,8 +39,11 @@ def short_quantum_host(host: SystemHost) -> SystemHost:
 
 @pytest.fixture
 def long_quantum_host(host: SystemHost) -> SystemHost:
-    """Return a host with a coordinator whose turns end for other reasons than their quantum."""
-    host.start_coordinator("--time-quantum", "20")
+    """Return a host with a coordinator whose turns end for other reasons than their quantum.
+
+    The policy is `fcfs`, because `interactive` ends the turn of a long cell for a short one.
+    """
+    host.start_coordinator("--policy", "fcfs", "--time-quantum", "20")
     return host
 
 

@@ -21,7 +21,6 @@ from jupyter_gpushare.launch import kernel_env
 from jupyter_gpushare.wire import address, messages
 from jupyter_gpushare.wire.client import Client, Unreachable
 
-from ..conftest import BASELINE
 from ..driver_facts.harness import PTX
 from ..native import simlog
 from ..support import zygote
@@ -32,6 +31,7 @@ from ..support.polling import wait_until
 HERE = Path(__file__).resolve().parent
 AnyHost = TypeVar("AnyHost", bound="SystemHost")
 MIB = 1 << 20
+MOST = 0.6  # of the device's memory: clients with so much memory do not fit together, so they take turns
 FAILING_COORDINATOR_ARGV = ["false"]  # replaces the command that starts a coordinator
 
 
@@ -107,7 +107,6 @@ class SystemHost:
         for name in ("run", "simlog", "share/kernels"):
             (folder / name).mkdir(mode=0o700, parents=True)
         (folder / "config").mkdir()
-        (folder / "config" / "jupyter_gpushare_config.py").write_text(BASELINE)
         kernels = folder / "share" / "kernels"
         (kernels / "python3-gpushare").symlink_to(kernel_env.PACKAGE / "kernelspec" / "python3-gpushare")
 
@@ -213,11 +212,18 @@ class SystemHost:
         )
 
     def program(
-        self, client: str, quota: str = "", cuda: bool = True, shim: Path | None = None, **more: str
+        self,
+        client: str,
+        quota: str = "",
+        cuda: bool = True,
+        part: float = 0.0,
+        shim: Path | None = None,
+        **more: str,
     ) -> GpuProgram:
         """Start a program of a client in the provisioner's environment. Programs of the same name are one client.
 
-        The program starts no coordinator. With `cuda`, it initialises the device. `shim` is another shim for it.
+        The program starts no coordinator. With `cuda`, it initialises the device, and allocates the fraction `part`
+        of the device's memory. `shim` is another shim for it.
         """
         env = self.client_environment(client, quota, **more)
         if shim:
@@ -225,7 +231,13 @@ class SystemHost:
         program = self._keep(GpuProgram([sys.executable, str(HERE / "gpu_program.py")], env))
         if cuda:
             program.run("cuda = Cuda()")
+            if part:
+                program.run(self.allocation(part))
         return program
+
+    def allocation(self, part: float) -> str:
+        """Return the statement by which a program or a notebook allocates this fraction of the device's memory."""
+        return f"check(cuda.alloc({int(self.memory * part)})[0])"
 
     def run(self, *options: str, **more: str) -> GpuProgram:
         """Start a program under `jupyter gpushare run OPTIONS`."""
@@ -244,18 +256,22 @@ class SystemHost:
         logs = (self._logs.setdefault(pid, simlog.Log(self.simlog / f"{pid}.simlog")) for pid in pids)
         return sorted(execution for log in logs for execution in log.read())
 
+    def launches(self, *programs: GpuProgram | int) -> list[simlog.Execution]:
+        """Return the launches, without copies and prefetches, by which the shim moves memory beside other work."""
+        return [execution for execution in self.executions(*programs) if execution.kind == "launch"]
+
     def worked_since(self, moment: int, *programs: GpuProgram | int) -> bool:
         """Return whether each of the programs has begun work after that time."""
-        return all(any(e.begin_ns > moment for e in self.executions(program)) for program in programs)
+        return all(any(e.begin_ns > moment for e in self.launches(program)) for program in programs)
 
     def took_turns_since(self, moment: int, *programs: GpuProgram | int) -> bool:
         """Return whether each program has begun work after that time, and the turn has changed a few times since."""
-        since = [[e for e in self.executions(program) if e.begin_ns > moment] for program in programs]
+        since = [[e for e in self.launches(program) if e.begin_ns > moment] for program in programs]
         return all(since) and len(turn_intervals(*since)) >= 4
 
     def overlap(self, *clients: Sequence[GpuProgram | int]) -> float:
-        """Return for how many seconds the device worked for several clients at once."""
-        return simlog.overlap_seconds(self.executions(*programs) for programs in clients)
+        """Return for how many seconds the device had launches of several clients at once."""
+        return simlog.overlap_seconds(self.launches(*programs) for programs in clients)
 
     def log_text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""

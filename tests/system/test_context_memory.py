@@ -23,7 +23,6 @@ def large_context_host(host: SystemHost, monkeypatch: pytest.MonkeyPatch) -> Sys
         f"[device]\nmemory = 1 GiB\ncontext_memory = {CONTEXT_MIB} MiB\nmodule_memory = {MODULE_MIB} MiB\n"
     )
     monkeypatch.setenv("GPUSHARE_SIM_CONFIG", str(config))
-    (host.folder / "config" / "jupyter_gpushare_config.py").write_text("")
     host.start_coordinator(GPUSHARE_SIM_CONFIG=str(config))
     return host
 

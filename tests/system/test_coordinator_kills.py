@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpushare.wire import messages
 
 from .resource_counts import mapped_memfds
-from .system_host import GpuProgram, SystemHost, stop_all, turn_intervals, wait_until
+from .system_host import MOST, GpuProgram, SystemHost, stop_all, turn_intervals, wait_until
 from .test_handoff import in_mid_turn
 
 
@@ -23,8 +23,8 @@ def run_by_permit(host: SystemHost, *programs: GpuProgram) -> bool:
 
 @pytest.mark.parametrize("moment", ["running", "draining", "no turn"])
 def test_turns_continue_after_the_coordinator_is_killed(short_quantum_host: SystemHost, moment: str) -> None:
-    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
-    short_quantum_host.request(messages.SetQuota(client="one", changes={"memory": "100MiB", "share": 0.25}))
+    one, other = (short_quantum_host.program(name, part=MOST) for name in ("one", "other"))
+    short_quantum_host.request(messages.SetQuota(client="one", changes={"memory": "200MiB", "share": 0.25}))
     if moment == "no turn":
         short_quantum_host.kill_coordinator()
         killed = time.monotonic_ns()
@@ -50,11 +50,11 @@ def test_turns_continue_after_the_coordinator_is_killed(short_quantum_host: Syst
     adopted = time.monotonic_ns()
     clients = short_quantum_host.clients()
     assert {client["label"] for client in clients.values()} == {"one", "other"}
-    assert clients["one"]["quota"]["memory"] == 100 << 20
+    assert clients["one"]["quota"]["memory"] == 200 << 20
     assert clients["one"]["quota"]["share"] == 0.25
     assert clients["other"]["quota"]["memory"] is None
     wait_until(lambda: run_by_permit(short_quantum_host, one, other))
-    assert all(client["allocated"] == 4096 for client in clients.values())
+    assert all(client["allocated"] > MOST * short_quantum_host.memory for client in clients.values())
     wait_until(lambda: short_quantum_host.took_turns_since(adopted, one, other))
     stop_all(one, other)
     assert short_quantum_host.overlap([one], [other]) == 0
@@ -65,8 +65,8 @@ def test_the_last_permit_stands_until_the_rule_without_a_coordinator(short_quant
 
     The turn ends at its deadline all the same, and the next client follows by its permit.
     """
-    short_quantum_host.request(messages.Config(changes={"time_quantum": 7.0}))
-    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
+    short_quantum_host.request(messages.Config(changes={"policy": "fcfs", "time_quantum": 7.0}))
+    one, other = (short_quantum_host.program(name, part=MOST) for name in ("one", "other"))
     one.busy()
     other.start_busy()
     wait_until(lambda: in_mid_turn(short_quantum_host, "one", "other"))
@@ -92,7 +92,7 @@ def test_resumed_coordinator_finds_later_turns(short_quantum_host: SystemHost) -
     The grants in the state of the stopped coordinator are void from then on.
     """
     short_quantum_host.request(messages.Config(changes={"time_quantum": 0.8}))
-    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
+    one, other = (short_quantum_host.program(name, part=MOST) for name in ("one", "other"))
     one.busy()
     other.start_busy()
     wait_until(lambda: in_mid_turn(short_quantum_host, "one", "other"))
@@ -103,7 +103,7 @@ def test_resumed_coordinator_finds_later_turns(short_quantum_host: SystemHost) -
     wait_until(lambda: short_quantum_host.worked_since(stopped, other))
     assert short_quantum_host.page(other)["turn_epoch"] > 0, "the client must enter by its permit"
     wait_until(lambda: short_quantum_host.took_turns_since(stopped, one, other), 15)
-    rows = turn_intervals(short_quantum_host.executions(one), short_quantum_host.executions(other))
+    rows = turn_intervals(short_quantum_host.launches(one), short_quantum_host.launches(other))
     (first, *_), (second, _, ended), *_ = (row for row in rows if row[2] > stopped)
     assert (first, second) == (0, 1)
     assert (ended - stopped) / 1e9 > 5

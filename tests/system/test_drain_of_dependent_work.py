@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .system_host import GpuProgram, SystemHost, turn_intervals, wait_until
+from .system_host import MOST, GpuProgram, SystemHost, turn_intervals, wait_until
 
 
 def with_flags(host: SystemHost, *programs: GpuProgram) -> None:
@@ -29,8 +29,8 @@ def test_ranks_that_wait_for_each_other_at_every_step(
     Wherever a turn ends, one rank is likely to be in a step for which the other rank waits at the gate.
     """
     short_quantum_host.request(messages.Config(changes={"time_quantum": 0.03}))
-    pair = [short_quantum_host.program("pair"), short_quantum_host.program("pair")]
-    other = short_quantum_host.program("other")
+    pair = [short_quantum_host.program("pair", part=part) for part in (MOST, 0.0)]
+    other = short_quantum_host.program("other", part=MOST)
     with_flags(short_quantum_host, *pair)
     other.busy()
     for rank, program in enumerate(pair):
@@ -52,7 +52,7 @@ def test_ranks_that_wait_for_each_other_at_every_step(
         program.result(15)
     other.stop()
     assert short_quantum_host.overlap(pair, [other]) == 0
-    assert len(turn_intervals(short_quantum_host.executions(*pair), short_quantum_host.executions(other))) >= 5
+    assert len(turn_intervals(short_quantum_host.launches(*pair), short_quantum_host.launches(other))) >= 5
 
 
 def test_a_callback_that_needs_the_lock_of_a_thread_at_the_gate(short_quantum_host: SystemHost) -> None:
@@ -60,7 +60,7 @@ def test_a_callback_that_needs_the_lock_of_a_thread_at_the_gate(short_quantum_ho
 
     Then neither a host callback nor the turn can end before that call has returned.
     """
-    program, other = short_quantum_host.program("keeps the lock"), short_quantum_host.program("other")
+    program, other = (short_quantum_host.program(name, part=MOST) for name in ("keeps the lock", "other"))
     other.busy()
     program.run(
         "import ctypes\n"
@@ -82,5 +82,5 @@ def test_a_callback_that_needs_the_lock_of_a_thread_at_the_gate(short_quantum_ho
     )
     assert program.run("work(300)", 60) == 300
     other.stop()
-    assert len(turn_intervals(short_quantum_host.executions(program), short_quantum_host.executions(other))) >= 5
+    assert len(turn_intervals(short_quantum_host.launches(program), short_quantum_host.launches(other))) >= 5
     assert short_quantum_host.overlap([program], [other]) == 0

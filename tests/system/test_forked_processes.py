@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from .system_host import SystemHost, stop_all, wait_until
+from .system_host import MOST, SystemHost, stop_all, wait_until
 
 FORK = """
 child = os.fork()
@@ -33,7 +33,7 @@ status = os.waitpid(child, 0)[1]
     ids=["nothing", "subprocess", "multiprocessing", "CUDA"],
 )
 def test_forked_child_without_cuda_leaves_the_parent_working(short_quantum_host: SystemHost, does: str) -> None:
-    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
+    one, other = (short_quantum_host.program(name, part=MOST) for name in ("one", "other"))
     one.busy()
     other.busy()
     one.run("check(cuda.spin(1))")
@@ -50,7 +50,7 @@ def test_forked_child_without_cuda_leaves_the_parent_working(short_quantum_host:
 
 def test_a_child_that_outlives_its_parent_keeps_neither_turn_nor_connection(long_quantum_host: SystemHost) -> None:
     """The next client runs when the parent is killed."""
-    one, other = long_quantum_host.program("one"), long_quantum_host.program("other")
+    one, other = (long_quantum_host.program(name, part=MOST) for name in ("one", "other"))
     one.busy()
     other.start_busy()
     wait_until(lambda: long_quantum_host.phase("other") == "waiting")
@@ -66,7 +66,7 @@ def test_a_child_that_outlives_its_parent_keeps_neither_turn_nor_connection(long
 
 def test_spawned_workers_share_their_parent_s_turn(short_quantum_host: SystemHost) -> None:
     """Workers, such as data loaders that use the device, are processes of the same client."""
-    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
+    one, other = (short_quantum_host.program(name, part=MOST) for name in ("one", "other"))
     other.busy()
     one.busy()
     one.run(
@@ -76,7 +76,7 @@ def test_spawned_workers_share_their_parent_s_turn(short_quantum_host: SystemHos
     one.run("worker.stdin.write(json.dumps('cuda = Cuda(); busy = Busy(cuda)') + chr(10)); worker.stdin.flush()")
     worker = one.run("worker.pid")
     wait_until(lambda: len(short_quantum_host.clients()["one"]["processes"]) == 2)
-    wait_until(lambda: len(short_quantum_host.executions(worker)) > 20)
+    wait_until(lambda: len(short_quantum_host.launches(worker)) > 20)
     one.run("worker.kill(); worker.wait()")
     wait_until(lambda: len(short_quantum_host.clients()["one"]["processes"]) == 1)
     stop_all(one, other)

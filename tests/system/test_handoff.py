@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.wire import messages
 
-from .system_host import SystemHost, stop_all, wait_until
+from .system_host import MOST, SystemHost, stop_all, wait_until
 
 
 def in_mid_turn(host: SystemHost, runs: str, waits: str) -> bool:
@@ -23,7 +23,7 @@ def in_mid_turn(host: SystemHost, runs: str, waits: str) -> bool:
 @pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGSTOP])
 def test_handoff_needs_no_coordinator(short_quantum_host: SystemHost, death: signal.Signals) -> None:
     short_quantum_host.request(messages.Config(changes={"time_quantum": 0.8}))
-    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
+    one, other = (short_quantum_host.program(name, part=MOST) for name in ("one", "other"))
     one.busy()
     other.start_busy()
     wait_until(lambda: in_mid_turn(short_quantum_host, "one", "other"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .system_host import SystemHost, start_all_busy, stop_all, turn_intervals, wait_until
+from .system_host import MOST, SystemHost, start_all_busy, stop_all, turn_intervals, wait_until
 
 
 def test_deep_queue_drains_in_time_under_contention(short_quantum_host: SystemHost) -> None:
     """Two programs never wait for the device, so the driver queues a thousand launches of each: 2 s of work."""
-    programs = [short_quantum_host.program("one"), short_quantum_host.program("other")]
+    programs = [short_quantum_host.program(name, part=MOST) for name in ("one", "other")]
     start_all_busy(*programs, sync_every=10**9)
 
     def drains() -> list[int]:
@@ -22,4 +22,4 @@ def test_deep_queue_drains_in_time_under_contention(short_quantum_host: SystemHo
     assert all(client["gpu_busy_seconds"] > 0 and client["drain"]["max_ms"] > 0 for client in clients.values())
     stop_all(*programs)
     assert short_quantum_host.overlap([programs[0]], [programs[1]]) == 0
-    assert len(turn_intervals(*(short_quantum_host.executions(program) for program in programs))) >= 10
+    assert len(turn_intervals(*(short_quantum_host.launches(program) for program in programs))) >= 10

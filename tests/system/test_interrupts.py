@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpushare.cli import inspection
 
 from .notebook_client import Notebook
-from .system_host import HERE, GpuProgram, SystemHost, wait_until
+from .system_host import HERE, MOST, GpuProgram, SystemHost, wait_until
 
 MAX_SECONDS = 5.0  # for an interrupt; the other client's turn takes 20 s
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
@@ -18,7 +18,7 @@ WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 def occupy_device(host: SystemHost) -> GpuProgram:
     """Start a client that has the device from now on."""
-    program = host.program("other")
+    program = host.program("other", part=MOST)
     program.busy()
     return program
 
@@ -41,6 +41,7 @@ def test_stop_button_interrupts_a_waiting_cell(
     other = occupy_device(long_quantum_host)
     notebook = start(long_quantum_host.launcher_spec() if launcher else "python3-gpushare", setup=False)
     notebook.run(f"import sys; sys.path.insert(0, {str(HERE)!r}); from gpu_program import *; cuda = Cuda()")
+    notebook.run(long_quantum_host.allocation(MOST))
     label = next(c["label"] for c in long_quantum_host.clients().values() if c["label"] != "other")
     for _ in range(3):
         request = notebook.start(WORK)

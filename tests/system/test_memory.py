@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from ..native import simlog
 from ..support import tier
 from .notebook_client import Notebook
 from .system_host import MIB, WAIT, GpuProgram, SystemHost
@@ -47,17 +46,12 @@ def test_more_in_use_than_the_device_has(short_quantum_host: SystemHost) -> None
     take_turns(programs, 200 * MIB, 3)
     assert sum(client["allocated"] for client in short_quantum_host.clients().values()) == 600 * MIB
     assert short_quantum_host.status()["devices"][0]["memory_used"] <= 256 * MIB
-    assert launch_overlap_seconds(short_quantum_host, programs) == 0
+    assert short_quantum_host.overlap(*([program] for program in programs)) == 0
     for program in programs:
         moved = [
             e.bytes for e in short_quantum_host.executions(program) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)
         ]
         assert sum(moved) >= 200 * MIB
-
-
-def launch_overlap_seconds(host: SystemHost, programs: list[GpuProgram]) -> float:
-    """Return for how many seconds launches overlap. Evictions may overlap with other clients' launches."""
-    return simlog.overlap_seconds([e for e in host.executions(program) if e.kind == "launch"] for program in programs)
 
 
 def take_turns(programs: list[GpuProgram], size: int, rounds: int, seconds: float = 3 * WAIT) -> None:
@@ -92,7 +86,7 @@ def test_swap_more_than_the_device_has(short_quantum_host: SystemHost, pinned: s
     take_turns(programs, 120 * MIB, 3)
     assert short_quantum_host.status()["devices"][0]["memory_used"] <= 256 * MIB
     assert not [e for e in short_quantum_host.executions(*programs) if e.kind in (PREFETCH_TO_DEVICE, PREFETCH_TO_HOST)]
-    assert launch_overlap_seconds(short_quantum_host, programs) == 0
+    assert short_quantum_host.overlap(*([program] for program in programs)) == 0
 
 
 def test_swap_without_a_coordinator(host: SystemHost) -> None:

@@ -48,12 +48,6 @@ def wrong(arrays, step, number, rounds):
 """
 
 
-@pytest.fixture
-def default_settings_host(host: SystemHost) -> SystemHost:
-    (host.folder / "config" / "jupyter_gpushare_config.py").write_text("")
-    return host
-
-
 def begin(host: SystemHost, *modes: str) -> list[GpuProgram]:
     programs = [
         host.program(f"{mode}-{number}", GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_MEMORY=str(host.memory))
@@ -83,13 +77,9 @@ def work(host: SystemHost, programs: Sequence[GpuProgram], step: int, rounds: in
     Paged memory is never short of room, so the coordinator takes up to a second to separate such clients.
     """
     wait_until(lambda: sum(client["phase"] == "running" for client in host.clients().values()) < 2)
-    before = {program: len(launches(host, program)) for program in programs}
+    before = {program: len(host.launches(program)) for program in programs}
     at_once(programs, *[f"for _ in range({rounds}): work(arrays, {step // 4})"] * len(programs))
-    assert simlog.overlap_seconds(launches(host, program)[before[program] :] for program in programs) == 0
-
-
-def launches(host: SystemHost, program: GpuProgram) -> list[simlog.Execution]:
-    return [execution for execution in host.executions(program) if execution.kind == "launch"]
+    assert simlog.overlap_seconds(host.launches(program)[before[program] :] for program in programs) == 0
 
 
 def data_is_right(programs: Sequence[GpuProgram], step: int, rounds: int) -> None:
@@ -104,11 +94,11 @@ def outgrow(host: SystemHost, programs: Sequence[GpuProgram], total: int, step: 
 
 
 @pytest.mark.nightly
-def test_outgrown_swap_clients_take_turns(default_settings_host: SystemHost) -> None:
+def test_outgrown_swap_clients_take_turns(host: SystemHost) -> None:
     """Each client grows to 768 MiB of 1 GiB, in steps of 16 MiB."""
-    default_settings_host.memory = 1 << 30
-    default_settings_host.start_coordinator()
-    outgrow(default_settings_host, begin(default_settings_host, "swap", "swap"), 768 * MIB, 16 * MIB)
+    host.memory = 1 << 30
+    host.start_coordinator()
+    outgrow(host, begin(host, "swap", "swap"), 768 * MIB, 16 * MIB)
 
 
 SHORT_CASES = [("swap swap swap", "auto"), ("swap unified", "packed"), ("unified swap", "exclusive")]
@@ -118,30 +108,28 @@ ALL_CASES = itertools.product(["swap swap swap", "swap unified", "unified swap"]
 @pytest.mark.parametrize(
     ("modes", "sharing"), [*SHORT_CASES, *tier.nightly(one for one in ALL_CASES if one not in SHORT_CASES)]
 )
-def test_outgrown_clients_of_other_modes_take_turns(
-    default_settings_host: SystemHost, modes: str, sharing: str
-) -> None:
+def test_outgrown_clients_of_other_modes_take_turns(host: SystemHost, modes: str, sharing: str) -> None:
     """Each client grows to 192 MiB of 256 MiB."""
-    default_settings_host.start_coordinator("--sharing", sharing)
-    outgrow(default_settings_host, begin(default_settings_host, *modes.split()), 192 * MIB, 4 * MIB)
+    host.start_coordinator("--sharing", sharing)
+    outgrow(host, begin(host, *modes.split()), 192 * MIB, 4 * MIB)
 
 
-def test_impossible_allocation_is_refused_at_once(default_settings_host: SystemHost) -> None:
+def test_impossible_allocation_is_refused_at_once(host: SystemHost) -> None:
     """Memory of mode plain stays on the device."""
-    default_settings_host.start_coordinator()
-    plain, idle, program = begin(default_settings_host, "plain", "swap", "swap")
+    host.start_coordinator()
+    plain, idle, program = begin(host, "plain", "swap", "swap")
     assert plain.run("cuda.alloc(140 << 20)[0]") == 0
     idle.run("arrays = grow(40 << 20, 4 << 20, 0)", MAX_SECONDS)
-    default_settings_host.request(messages.Release(client="swap-1"))
+    host.request(messages.Release(client="swap-1"))
     # The client must not run, because a shortage separates running clients.
-    wait_until(lambda: default_settings_host.clients()["swap-1"]["phase"] == "idle")
-    default_settings_host.request(messages.Hold(client="swap-2", seconds=60.0))
+    wait_until(lambda: host.clients()["swap-1"]["phase"] == "idle")
+    host.request(messages.Hold(client="swap-2", seconds=60.0))
     assert program.run("cuda.spin(1)") == 0
     assert program.run("cuda.alloc(245 << 20)[0]") == OUT_OF_MEMORY  # more than any client of this mode can have
     assert program.run("cuda.alloc(120 << 20)[0]") == OUT_OF_MEMORY
     assert program.run("cuda.alloc(100 << 20)[0]") == OUT_OF_MEMORY  # contexts take 16 MiB each
-    wait_until(lambda: default_settings_host.clients()["swap-1"]["resident"] == 0)
+    wait_until(lambda: host.clients()["swap-1"]["resident"] == 0)
     assert program.run("cuda.alloc(60 << 20)[0]") == 0
     plain.end()
-    default_settings_host.request(messages.Release(client="swap-2"))
+    host.request(messages.Release(client="swap-2"))
     assert idle.run(f"wrong(arrays, {4 * MIB}, 0, 0)", MAX_SECONDS) == 0

@@ -17,7 +17,7 @@ from jupyter_gpushare.wire import address, messages
 
 from .notebook_client import SETUP, Notebook
 from .resource_counts import descriptors, mapped_page_count
-from .system_host import SystemHost, last_end, turn_intervals, wait_until
+from .system_host import MOST, SystemHost, last_end, turn_intervals, wait_until
 
 Start = Callable[..., Notebook]
 
@@ -25,14 +25,16 @@ Start = Callable[..., Notebook]
 def test_cell_end_hands_the_device_off(long_quantum_host: SystemHost, start: Start) -> None:
     """The handoff comes after the linger of 50 ms, and not by the quantum or the idle release."""
     one, other = start(), start()
+    for notebook in (one, other):
+        notebook.run(long_quantum_host.allocation(MOST))
     long_quantum_host.request(messages.Config(changes={"idle_release": 10.0}))
     for first, second in ((one, other), (other, one)) * 2:
         request = first.start("work(0.4)")
         wait_until(lambda: long_quantum_host.phase(first.client_id) == "running")  # noqa: B023 - called before the next round
         second.run("work(0.01)")
         assert first.finish(request)["status"] == "ok"
-        end = last_end(long_quantum_host.executions(first.pid))
-        begin = next(e.begin_ns for e in long_quantum_host.executions(second.pid) if e.begin_ns > end)
+        end = last_end(long_quantum_host.launches(first.pid))
+        begin = next(e.begin_ns for e in long_quantum_host.launches(second.pid) if e.begin_ns > end)
         assert (begin - end) / 1e9 < 0.3
     assert long_quantum_host.overlap([one.pid], [other.pid]) == 0
     for notebook in (one, other):
@@ -51,7 +53,7 @@ def _check_history(host: SystemHost, notebook: Notebook) -> None:
         for first, second in itertools.pairwise(states)
         if first["what"] in ("running", "draining")
     ]
-    for execution in host.executions(notebook.pid):
+    for execution in host.launches(notebook.pid):
         middle = (execution.begin_ns + execution.end_ns) / 2e9
         assert any(begin <= middle <= end for begin, end in turns), (middle, states)
 
@@ -95,6 +97,8 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
     The waiting kernel tries to enter every 20 ms, and enters at the first try after the killed kernel has ended.
     """
     one, other = start(), start()
+    for notebook in (one, other):
+        notebook.run(long_quantum_host.allocation(MOST))
     one.start("while True: work(0.02)")
     wait_until(lambda: long_quantum_host.phase(one.client_id) == "running")
     request = other.start("work(0.01)")
@@ -118,7 +122,7 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
     assert other.finish(request)["status"] == "ok"
     assert tries() <= before + 1, "one try may have begun before the end"
     assert long_quantum_host.page(other.pid)["turn_epoch"] > 0, "the kernel must enter by its permit"
-    begin = next(e.begin_ns for e in long_quantum_host.executions(other.pid) if e.begin_ns > killed)
+    begin = next(e.begin_ns for e in long_quantum_host.launches(other.pid) if e.begin_ns > killed)
     assert (begin - ended) / 1e9 < 1
     long_quantum_host.coordinator.send_signal(signal.SIGCONT)
     assert long_quantum_host.overlap([one.pid], [other.pid]) == 0
@@ -131,12 +135,12 @@ def test_kernels_restart_a_killed_coordinator(
     argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--simulate", "--time-quantum", "0.1"]
     monkeypatch.setenv("GPUSHARE_COORDINATOR_ARGV", json.dumps(argv))
     one, other = start(), start()
-    short_quantum_host.request(messages.SetQuota(client=one.client_id, changes={"memory": "100MiB"}))
+    for notebook in (one, other):
+        notebook.run(short_quantum_host.allocation(MOST))
+    short_quantum_host.request(messages.SetQuota(client=one.client_id, changes={"memory": "200MiB"}))
     requests = [(notebook, notebook.start("for _ in range(1500): work(0.002, 0.002)")) for notebook in (one, other)]
     wait_until(
-        lambda: (
-            len(turn_intervals(short_quantum_host.executions(one.pid), short_quantum_host.executions(other.pid))) >= 4
-        )
+        lambda: len(turn_intervals(short_quantum_host.launches(one.pid), short_quantum_host.launches(other.pid))) >= 4
     )
     short_quantum_host.kill_coordinator()
     killed = time.monotonic_ns()
@@ -146,7 +150,7 @@ def test_kernels_restart_a_killed_coordinator(
     )
     wait_until(lambda: address.is_accepting(short_quantum_host.socket))
     wait_until(lambda: set(short_quantum_host.clients()) == {one.client_id, other.client_id})
-    assert short_quantum_host.clients()[one.client_id]["quota"]["memory"] == 100 << 20
+    assert short_quantum_host.clients()[one.client_id]["quota"]["memory"] == 200 << 20
     wait_until(lambda: sorted(client["cells"] for client in short_quantum_host.clients().values()) == [1, 1])
     for notebook, request in requests:
         assert notebook.finish(request, 40)["status"] == "ok"

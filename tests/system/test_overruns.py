@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..native import simlog
 from .system_host import GpuProgram, SystemHost, wait_until
 from .test_drain_of_dependent_work import with_flags
 
@@ -32,13 +31,9 @@ def test_overrun_is_joined(host: SystemHost) -> None:
     assert stuck.result() == 0
     assert large.result() is None, "the device has room for it now"
     other.stop()
-    launched = {
-        program: [one for one in host.executions(program) if one.kind == "launch"]  # evictions may overlap
-        for program in (stuck, other, third, large)
-    }
 
     def overlap(one: GpuProgram, another: GpuProgram) -> float:
-        return simlog.overlap_seconds([launched[one], launched[another]])
+        return host.overlap([one], [another])
 
     assert overlap(stuck, other) > 0
     assert [overlap(large, one) for one in (stuck, other, third)] == [0, 0, 0]

@@ -11,7 +11,7 @@ import time
 
 from jupyter_gpushare.wire.page import MAY, OUT
 
-from .system_host import GpuProgram, SystemHost, start_all_busy, stop_all, wait_until
+from .system_host import MOST, GpuProgram, SystemHost, start_all_busy, stop_all, wait_until
 
 PERMIT_CHECK_SECONDS = 0.05  # time that a permit may stay unused
 
@@ -19,12 +19,12 @@ PERMIT_CHECK_SECONDS = 0.05  # time that a permit may stay unused
 def wait_for_work(host: SystemHost, program: GpuProgram) -> None:
     """Wait for work of the program that begins from now on."""
     moment = time.monotonic_ns()
-    wait_until(lambda: any(e.begin_ns > moment for e in host.executions(program)))
+    wait_until(lambda: any(e.begin_ns > moment for e in host.launches(program)))
 
 
 def test_stopped_next_program_is_skipped(short_quantum_host: SystemHost) -> None:
     """The stop is as by Ctrl-Z or a debugger. The permit is withdrawn, so the program does not enter afterwards."""
-    programs = [short_quantum_host.program(name) for name in ("one", "two", "three")]
+    programs = [short_quantum_host.program(name, part=MOST) for name in ("one", "two", "three")]
     one, two, three = programs
     start_all_busy(*programs)
     free = []
@@ -34,7 +34,7 @@ def test_stopped_next_program_is_skipped(short_quantum_host: SystemHost) -> None
         for program in (three, one, three, one):
             wait_for_work(short_quantum_host, program)
         # The same client may run before and after, if the next client in the queue is slow to come to the gate.
-        pairs = itertools.pairwise(short_quantum_host.executions(one, three))
+        pairs = itertools.pairwise(short_quantum_host.launches(one, three))
         gaps = [(after.begin_ns - before.end_ns) / 1e9 for before, after in pairs if after.begin_ns > stopped]
         free.append(next((seconds for seconds in gaps if seconds >= PERMIT_CHECK_SECONDS), max(gaps)))
         page = short_quantum_host.page(two)

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.wire.page import IN
 
-from .system_host import SystemHost, stop_all, turn_intervals, wait_until
+from .system_host import MOST, SystemHost, stop_all, turn_intervals, wait_until
 
 MIN_TURNS = 20
 
@@ -17,13 +17,11 @@ MIN_TURNS = 20
     ids=["training", "many short launches", "long launches on a stream"],
 )
 def test_turns_never_overlap(short_quantum_host: SystemHost, how: dict[str, object]) -> None:
-    one, other = short_quantum_host.program("one"), short_quantum_host.program("other")
+    one, other = (short_quantum_host.program(name, part=MOST) for name in ("one", "other"))
     one.busy(**how)
     other.busy(launch=0.002)
     wait_until(
-        lambda: (
-            len(turn_intervals(short_quantum_host.executions(one), short_quantum_host.executions(other))) >= MIN_TURNS
-        )
+        lambda: len(turn_intervals(short_quantum_host.launches(one), short_quantum_host.launches(other))) >= MIN_TURNS
     )
     stop_all(one, other)
     assert short_quantum_host.overlap([one], [other]) == 0
@@ -32,7 +30,7 @@ def test_turns_never_overlap(short_quantum_host: SystemHost, how: dict[str, obje
 
 def test_a_second_process_joins_the_turn_of_the_first_one(long_quantum_host: SystemHost) -> None:
     """Turns take 20 s here, so the second process cannot have waited for a turn of its own."""
-    first, other = long_quantum_host.program("pair"), long_quantum_host.program("other")
+    first, other = (long_quantum_host.program(name, part=MOST) for name in ("pair", "other"))
     first.busy()
     other.start_busy()
     wait_until(lambda: long_quantum_host.phase("other") == "waiting")
@@ -43,7 +41,7 @@ def test_a_second_process_joins_the_turn_of_the_first_one(long_quantum_host: Sys
     assert [page["turn_phase"] for page in pages] == [IN, IN]
     assert pages[0]["turn_turn"] == pages[1]["turn_turn"]
     assert long_quantum_host.clients()["pair"]["turn_count"] == 1
-    assert long_quantum_host.executions(other) == []
+    assert long_quantum_host.launches(other) == []
     stop_all(first, second)
     other.result()
     other.stop()

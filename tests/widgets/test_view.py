@@ -45,6 +45,7 @@ def notebook(coordinator: Any, start: Any) -> Any:
 
 
 def test_view_updates_while_cells_run(coordinator: Any, notebook: Any, start: Any, page: Any, tmp_path: Any) -> None:
+    coordinator.set(policy="fcfs", sharing="exclusive")
     other = start(env={"JPY_SESSION_NAME": "two <b>.ipynb"})
     for one in (notebook, other):
         assert one.run(WORK).status == "ok"
