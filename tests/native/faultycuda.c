@@ -39,13 +39,41 @@ static int fails(const char *name) {
     return code;
 }
 
+/* 1: the next caller of `held_function` will be held. 2: a caller is held. */
+static _Atomic int held;
+static const char *_Atomic held_function;
+
+/* Set and return the state of the hold, or only return it if the argument is below 0. */
+EXPORT int faulty_hold(int wanted) {
+    return wanted < 0 ? atomic_load(&held) : (atomic_store(&held, wanted), wanted);
+}
+
+/* Hold the next caller of the function. */
+EXPORT void faulty_hold_in(const char *name) {
+    static char copy[64];
+    strncpy(copy, name, sizeof copy - 1);
+    atomic_store(&held_function, copy);
+    atomic_store(&held, 1);
+}
+
+/* Hold the next caller for about a second at most, because the test may wait for the caller. */
+static void hold_caller(const char *name) {
+    int next = 1;
+    const char *function = atomic_load(&held_function);
+    bool is_next = function && strcmp(name, function) == 0 && atomic_compare_exchange_strong(&held, &next, 2);
+    for (int i = 0; i < 1000 && is_next && atomic_load(&held) == 2; i++)
+        usleep(1000);
+}
+
 #define FAULTY(name, parameters, arguments)                                                                            \
     int real_##name parameters;                                                                                        \
     EXPORT _Atomic unsigned calls_of_##name;                                                                           \
     EXPORT int name parameters {                                                                                       \
         int code = fails(#name);                                                                                       \
         calls_of_##name++;                                                                                             \
-        return code ? code : real_##name arguments;                                                                    \
+        code = code ? code : real_##name arguments;                                                                    \
+        hold_caller(#name);                                                                                            \
+        return code;                                                                                                   \
     }
 
 FAULTY(cuMemCreate, (uint64_t *handle, size_t bytes, const void *properties, unsigned long long flags),
@@ -82,32 +110,6 @@ FAULTY(cuLaunchKernel,
         hold_caller(#name);                                                                                            \
         return code;                                                                                                   \
     }
-
-/* 1: the next caller of `held_function` will be held. 2: a caller is held. */
-static _Atomic int held;
-static const char *_Atomic held_function;
-
-/* Set and return the state of the hold, or only return it if the argument is below 0. */
-EXPORT int faulty_hold(int wanted) {
-    return wanted < 0 ? atomic_load(&held) : (atomic_store(&held, wanted), wanted);
-}
-
-/* Hold the next caller of the function. */
-EXPORT void faulty_hold_in(const char *name) {
-    static char copy[64];
-    strncpy(copy, name, sizeof copy - 1);
-    atomic_store(&held_function, copy);
-    atomic_store(&held, 1);
-}
-
-/* Hold the next caller for about a second at most, because the test may wait for the caller. */
-static void hold_caller(const char *name) {
-    int next = 1;
-    const char *function = atomic_load(&held_function);
-    bool is_next = function && strcmp(name, function) == 0 && atomic_compare_exchange_strong(&held, &next, 2);
-    for (int i = 0; i < 1000 && is_next && atomic_load(&held) == 2; i++)
-        usleep(1000);
-}
 
 HELD(cuStreamIsCapturing, (void *stream, int *status), (stream, status))
 HELD(cuMemPoolDestroy, (void *pool), (pool))

@@ -8,6 +8,7 @@ from jupyter_gpushare.wire.page import LEAVING
 
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
+from .test_shim_transfer_failures import faulty_driver
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -127,3 +128,23 @@ def test_unknown_memory_mode_is_logged(machine: NativeHost, coordinator: Scripte
     client.join(coordinator)
     assert "GPUSHARE_MEMORY_MODE=tape is unknown: allowed are unified, swap, plain" in machine.log_text()
     assert client.run("cuda.attribute(8, cuda.alloc(1 << 20)[1])") == [0, 0]
+
+
+@pytest.mark.exclusive
+def test_memory_that_is_made_while_the_turn_ends_leaves_at_once(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    client, process = machine.new_client(
+        coordinator, GPUSHARE_MEMORY_MODE="swap", LD_LIBRARY_PATH=str(faulty_driver().parent)
+    )
+    """Without the wake-up, the agent finds the memory only when it polls, a second after its last poll."""
+    report = process.page.report
+    client.begin(process, 1)
+    process.page.control.resident_target = 0
+    client.run("cuda.library.faulty_hold_in(b'cuMemCreate')")
+    client.run("thread = in_thread(lambda: cuda.make_current() or cuda.alloc(20 << 20))")
+    client.run("while cuda.library.faulty_hold(-1) == 1: pass")
+    process.drain(1)
+    assert report.resident == 0
+    client.run("cuda.library.faulty_hold(0); thread.join()")
+    wait_until(lambda: (report.resident, report.evicted_bytes) == (0, 20 * MIB), 0.5)
