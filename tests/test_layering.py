@@ -33,6 +33,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "coordinator": {"", "core", "wire", "config", "settings", "metrics"},
     "simulation": {"core", "agent", "wire"},
     "widgets": {"wire", "kernel", "settings"},
+    "launcher": {"config", "launch"},
+    "provisioner": {"config", "launch", "launcher"},
+    "server": {"config", "launch", "launcher", "metrics", "provisioner", "settings", "wire"},
+    "demo": {"kernel", "launch", "wire"},
+    "bench": {"agent", "config", "launch", "simulation", "wire"},
 }
 OFF_LIMITS = {"core", "coordinator", "cli"}
 FOR_ALL = "units"  # imports no other part
@@ -164,6 +169,8 @@ def test_kernel_side_uses_the_library_of_python_3_8() -> None:
             ["jupyter_gpushare.coordinator.engine.coordinator"],
         ),
         ("cli", "def run():\n    from ..coordinator.app import main", []),
+        ("server.errors", "from ..bench import harness", ["jupyter_gpushare.bench.harness"]),
+        ("provisioner", "from .demo import runner", ["jupyter_gpushare.demo.runner"]),
         ("widgets.view", "from ..kernel import session\nfrom .. import launch", ["jupyter_gpushare.launch"]),
     ],
 )

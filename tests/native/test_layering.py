@@ -136,7 +136,7 @@ def reach(found: Calls, file: str) -> set[str]:
 
 def includes(path: Path) -> list[str]:
     """Return the included files of the same tree. An include of another tree begins with its path up to `native`."""
-    return re.findall(r'^#include "(?!(?:\.\./)+shim/)([^"]+)"', path.read_text(), re.MULTILINE)
+    return re.findall(r'^\s*#\s*include\s+"(?!(?:\.\./)+shim/)([^"]+)"', path.read_text(), re.MULTILINE)
 
 
 @each_tree
@@ -166,6 +166,17 @@ def test_calls_go_to_the_same_or_a_lower_folder(tree: Tree) -> None:
 @each_tree
 def test_no_files_call_each_other_in_a_circle(tree: Tree) -> None:
     assert circles(calls(tree)) == set()
+
+
+@each_tree
+def test_no_files_include_each_other_in_a_circle(tree: Tree) -> None:
+    files = [path for path in tree.root.rglob("*") if path.suffix in (".c", ".h")]
+    found = {str(path.relative_to(tree.root)): {name: ["#include"] for name in includes(path)} for path in files}
+    assert "base/state.c" in found
+    assert (
+        circles({file: {name: how for name, how in there.items() if name in found} for file, there in found.items()})
+        == set()
+    )
 
 
 @each_folder
