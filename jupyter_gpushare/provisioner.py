@@ -29,7 +29,7 @@ class GpuShareProvisioner(LocalProvisioner):
     The client has the kernel's id, and keeps its id, token and quota when the kernel restarts.
     The provisioner keeps no connection between calls, because the blocking kernel manager runs each call in another
     event loop.
-    The coordinator notices the end of a kernel by the end of its connections.
+    The coordinator detects the end of a kernel by the end of the kernel's connections.
     `cleanup` only confirms the end, because jupyter_client may skip `cleanup`.
     """
 

@@ -151,7 +151,7 @@ def register_client(
 
 
 def unregister_client(identity: Identity, *, socket: str = "", timeout: float = 1.0) -> None:
-    """Unregister a client that has ended, and ignore failures, because the coordinator notices the end by itself."""
+    """Unregister a client that has ended, and ignore failures, because the coordinator detects the end by itself."""
     from ..wire import client, messages
 
     with suppress(client.CoordinatorError, address.BadAddress), client.Client(socket, timeout) as coordinator:

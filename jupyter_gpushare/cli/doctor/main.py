@@ -125,8 +125,8 @@ def _driver(simulate: bool) -> Iterator[Finding]:
         yield Finding(
             "warning",
             subject,
-            f"CUDA {number} is newer than CUDA {_cuda_number(known)}, up to which this package knows the driver's "
-            "functions; programs for a newer CUDA may pass the gate",
+            f"CUDA {number} is newer than CUDA {_cuda_number(known)}, the newest version whose functions this "
+            "package intercepts; programs for a newer CUDA may pass the gate",
             "update jupyter-gpushare",
         )
     for index in range(count.value):

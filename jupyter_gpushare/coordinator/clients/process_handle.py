@@ -81,7 +81,7 @@ class ProcessHandle:
 
     @property
     def is_resident_exact(self) -> bool:
-        """Return whether the process knows how much of its memory is on the device."""
+        """Return whether the process reports exactly how much of its memory is on the device."""
         report = self.page.report
         return pages.is_resident_exact(int(report.memory_mode), int(report.uses_managed_memory))
 

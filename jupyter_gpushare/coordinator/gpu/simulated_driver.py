@@ -16,7 +16,10 @@ log = logging.getLogger(__name__)
 
 
 def devices() -> list[DeviceInfo]:
-    """Return the devices of the simulated driver, without its start; none, with a log record, if it is not built."""
+    """Return the simulated devices without starting the driver.
+
+    If the driver is not built, log the reason and return an empty list.
+    """
     descriptions = _call("simcuda_describe")
     return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in descriptions]
 

@@ -135,7 +135,7 @@ class Connection:
         self._on_closed(self)
 
     def mute(self) -> None:
-        """Stop reading and writing. The other end notices that only when this process ends."""
+        """Stop reading and writing. The other end detects the end of the connection only when this process ends."""
         if self._pause_timer:
             self._pause_timer.cancel()
         self._loop.remove_reader(self._fileno)

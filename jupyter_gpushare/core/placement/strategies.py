@@ -1,4 +1,4 @@
-"""Interface of the strategies that choose among the devices that a client may have, and two of them: spread and pack.
+"""Interface of placement strategies, and the strategies spread and pack.
 
 A strategy keeps the devices of one pool in its order, so that the first device that fits is the answer. The cost is
 logarithmic in the number of devices, unless many devices do not fit. `first_fit` keeps a gang within the smallest

@@ -1,5 +1,5 @@
 /* The log: lines in a file, which is opened for each line so that no descriptor stays open, and at most one line on
- * the program's standard error. */
+ * the program's standard error. Sizes in the lines are as people write them (`size_text`). */
 #include "base/base.h"
 
 #include <errno.h>

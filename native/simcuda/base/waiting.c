@@ -1,4 +1,4 @@
-/* The clock, and waiting for a time or for a word of the process. */
+/* The clock, and waits for a time or for a change of a word in memory. */
 #define _GNU_SOURCE
 #include "base/waiting.h"
 

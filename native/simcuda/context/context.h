@@ -21,7 +21,7 @@ void stream_let_go(struct sim_stream *stream);
 
 /* thread.c */
 struct sim_thread_more *thread_more(void); /* NULL: out of memory */
-/* A context enters the calling thread's stack, or leaves the stack. */
+/* Count the entries of a context in the calling thread's stack. A green context is in the stack of one thread only. */
 CUresult context_hold(struct sim_context *context);
 void context_let_go(struct sim_context *context);
 struct sim_stream *stream_own(struct sim_context *context);

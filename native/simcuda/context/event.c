@@ -1,4 +1,4 @@
-/* Events: their memory, also in a file that other processes may open, and the end of their records. */
+/* Memory of events, which may be a file that other processes open, and completion of event records. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-/* Device memory that several processes may have: it counts once, and is free when the last of them has released it. */
+/* Device memory that processes share: counted once, and freed when the last process releases it. */
 #include <string.h>
 
 #include "machine/machine.h"

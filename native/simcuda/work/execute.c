@@ -1,5 +1,4 @@
-/* Execution of one command, by kind; here: host functions, waits for and writes of values, and the nodes of graphs, one
- * after the other. */
+/* Execution of one command: host functions, waits for values, writes of values, and the nodes of a graph in sequence. */
 #include "base/waiting.h"
 #include "context/context.h"
 #include "memory/alloc.h"
@@ -63,7 +62,7 @@ static void free_memory(CUdeviceptr address) {
     }
 }
 
-/* A node of a graph is a command, or does what only a graph does. */
+/* Execute a node of a graph, which is a command or an operation that exists only in graphs. */
 static void execute_node(struct sim_stream *stream, const struct sim_command *node) {
     struct sim_event *event = node->event.event;
     struct sim_command command;

@@ -1,5 +1,5 @@
-/* Events: records, waits, queries, elapsed time. A record is a command; its generation identifies the record that a
- * wait is for. */
+/* Events: records, waits, queries, elapsed time. A record is a command. A wait refers to a record by the
+ * generation of the record. */
 #include "base/exports.h"
 #include "context/context.h"
 #include "graph/graph.h"
@@ -55,7 +55,7 @@ CUresult sim_cuEventRecord(CUstream fallback, CUevent event, CUstream handle) {
     return event_submit(event, stream);
 }
 
-/* "External": a separate node, by which work outside the graph and inside synchronise. */
+/* Capture an "external" record or wait as a node of its own, which synchronises work outside the graph with work in it. */
 static CUresult capture_node(struct sim_stream *stream, uint32_t kind, struct sim_event *event) {
     struct sim_command *command;
     CUresult result = engine_begin(stream, &command);

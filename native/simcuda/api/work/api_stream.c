@@ -28,7 +28,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-/* A query of a capturing stream is refused, and so is one of the legacy stream while a blocking stream captures. */
+/* Refuse a query of a capturing stream, and a query of the legacy stream while a blocking stream captures. */
 static CUresult check_query(CUstream fallback, CUstream handle, struct sim_stream **out) {
     CUresult result = stream_resolve(handle, fallback, out);
     if (result)
