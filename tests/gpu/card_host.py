@@ -80,12 +80,13 @@ class CardHost(SystemHost):
     def slow_down_restores(self) -> None:
         """Let a restore of a working set take some tenths of a second on a simulated device, as on a card."""
         if self.is_simulated:
-            (self.folder / "device").write_text("[device]\nh2d_bandwidth = 400MiB/s\n")
+            (self.folder / "device").write_text("[device]\nh2d_bandwidth = 100MiB/s\n")
 
     def begin(self, mode: str) -> None:
         """Start a coordinator for clients of this memory mode."""
         cap = ("--device-memory", str(self.room)) if mode == "unified" else ()
-        self.start_coordinator("--time-quantum", QUANTUM, *cap)
+        turns = ("--policy", "fcfs", "--sharing", "exclusive", "--idle-release", "0.25", "--time-quantum", QUANTUM)
+        self.start_coordinator(*turns, *cap)
 
     def card_program(self, client: str, mode: str = "", cuda: bool = True) -> GpuProgram:
         """Start a program of a client that can `hold` memory, or without the shim if `client` is empty."""
