@@ -138,6 +138,7 @@ class ClientRegistry:
         idle = handle.suspended_by_policy and not runtime.had_process
         runtime.had_process = True
         turn = page_events.turn_at_join(handle, self._state.now)
+        self._page_sync.read_memory(runtime)  # before the scheduler decides what fits beside the process's turn
         self._dispatch(ev.ProcessJoined(runtime.client_id, handle.number, handle.devices, turn))
         runtime.write_permit(handle)
         if earlier:  # only now, because the check of a quota needs the client's devices

@@ -38,7 +38,7 @@ class PageReader:
             elif isinstance(event, ev.TurnLeft):
                 self._read_joiner_pages(process.client)
             elif isinstance(event, ev.GateWaitStarted):
-                self._read_running_memory(process.client)
+                self._read_memory_on_devices(process.client)
             self._dispatch(event)
         if handle.has_new_request():
             self._page_sync.handle_memory_shortage([handle])
@@ -67,12 +67,13 @@ class PageReader:
             joiner for joiner in next_clients if joiner.pending_permit and joiner.pending_permit.joins_turn
         )
 
-    def _read_running_memory(self, client: Client) -> None:
-        """Read the memory of the clients that have the devices of a client that begins to wait.
+    def _read_memory_on_devices(self, client: Client) -> None:
+        """Read the memory of a client that begins to wait, and of the clients that have its devices.
 
         The scheduler colocates clients whose memory fits together, so it must know what they have allocated by now.
         """
-        for identity in {grant.client.id for device in client.device_bindings for grant in device.grants}:
+        running = {grant.client.id for device in client.device_bindings for grant in device.grants}
+        for identity in {client.id, *running}:
             self._page_sync.read_memory(self._state.runtimes[identity])
 
     def _read_pages(self, clients: Iterable[Client]) -> None:
