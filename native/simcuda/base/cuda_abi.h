@@ -211,6 +211,13 @@ typedef struct {
 } CUDA_HOST_NODE_PARAMS;
 
 typedef struct {
+    CUdeviceptr dst;
+    size_t pitch;
+    unsigned value, element;
+    size_t width, height; /* width in elements */
+} CUDA_MEMSET_NODE_PARAMS;
+
+typedef struct {
     int result;
     CUgraphNode node, from;
 } CUgraphExecUpdateResultInfo;

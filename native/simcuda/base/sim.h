@@ -68,9 +68,10 @@ struct sim_command {
         struct {
             void *dst;
             const void *src;
-            size_t width, height, dst_pitch, src_pitch;
-            int kind, is_host_only; /* enum sim_log_kind */
-            void *staging;          /* freed afterwards */
+            size_t width, height, depth, dst_pitch, src_pitch;
+            size_t dst_layer, src_layer; /* bytes from one layer to the next */
+            int kind, is_host_only;      /* enum sim_log_kind */
+            void *staging;               /* freed afterwards */
         } copy;
         struct {
             void *dst;

@@ -9,9 +9,7 @@
 #include "memory/alloc.h"
 #include "work/execute.h"
 
-static void copy_rows(struct sim_command *command) {
-    char *dst = command->copy.dst;
-    const char *src = command->copy.src;
+static void copy_rows(const struct sim_command *command, char *dst, const char *src) {
     if (command->copy.height == 1 ||
         (command->copy.width == command->copy.dst_pitch && command->copy.width == command->copy.src_pitch)) {
         memmove(dst, src, command->copy.width * command->copy.height);
@@ -19,6 +17,16 @@ static void copy_rows(struct sim_command *command) {
     }
     for (size_t row = 0; row < command->copy.height; row++)
         memmove(dst + row * command->copy.dst_pitch, src + row * command->copy.src_pitch, command->copy.width);
+}
+
+static void copy_layers(const struct sim_command *command) {
+    for (size_t z = 0; z < command->copy.depth; z++)
+        copy_rows(command, (char *)command->copy.dst + z * command->copy.dst_layer,
+                  (const char *)command->copy.src + z * command->copy.src_layer);
+}
+
+static uint64_t copied(const struct sim_command *command) {
+    return command->copy.width * command->copy.height * command->copy.depth;
 }
 
 static uint64_t extent(size_t width, size_t height, size_t pitch) {
@@ -39,7 +47,7 @@ static int is_pinned(const struct sim_alloc *alloc) {
 static void spend_copy(struct sim_stream *stream, const struct sim_command *command, uint64_t now, int pinned,
                        const struct sim_movement *m) {
     const struct sim_device_params *device = &sim.params.device[stream->context->device];
-    uint64_t bytes = command->copy.width * command->copy.height;
+    uint64_t bytes = copied(command);
     struct transfer t;
     transfer_begin(&t, stream, stream->context->device, now);
     transfer_bytes(&t, COPY_TO_HOST, m->evicted, device->d2h);
@@ -56,8 +64,10 @@ static void spend_copy(struct sim_stream *stream, const struct sim_command *comm
 }
 
 void execute_copy(struct sim_stream *stream, struct sim_command *command) {
-    uint64_t dst_bytes = extent(command->copy.width, command->copy.height, command->copy.dst_pitch);
-    uint64_t src_bytes = extent(command->copy.width, command->copy.height, command->copy.src_pitch);
+    uint64_t dst_bytes = (command->copy.depth - 1) * command->copy.dst_layer +
+                         extent(command->copy.width, command->copy.height, command->copy.dst_pitch);
+    uint64_t src_bytes = (command->copy.depth - 1) * command->copy.src_layer +
+                         extent(command->copy.width, command->copy.height, command->copy.src_pitch);
     int kind = command->copy.kind;
     uint64_t begin = sim_now();
     struct sim_alloc *dst = alloc_pin_range((uint64_t)command->copy.dst, dst_bytes);
@@ -70,15 +80,14 @@ void execute_copy(struct sim_stream *stream, struct sim_command *command) {
             bring(src, (uint64_t)command->copy.src, src_bytes, &m);
         if (kind != LOG_DEVICE_TO_HOST)
             bring(dst, (uint64_t)command->copy.dst, dst_bytes, &m);
-        copy_rows(command);
+        copy_layers(command);
         spend_copy(stream, command, begin, is_pinned(kind == LOG_HOST_TO_DEVICE ? src : dst), &m);
     }
     alloc_unpin(dst);
     alloc_unpin(src);
     free(command->copy.staging);
     command->copy.staging = NULL;
-    simlog_write((enum sim_log_kind)kind, begin, sim_now(), stream->context->device, stream->id,
-                 command->copy.width * command->copy.height);
+    simlog_write((enum sim_log_kind)kind, begin, sim_now(), stream->context->device, stream->id, copied(command));
 }
 
 static void set_row(char *row, const struct sim_command *command) {

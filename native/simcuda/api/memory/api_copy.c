@@ -18,6 +18,7 @@ struct transfer {
     uint64_t dst, src;
     int dst_side, src_side;
     size_t width, height, dst_pitch, src_pitch;
+    size_t depth, dst_layer, src_layer; /* the last two in bytes */
 };
 
 static uint64_t extent(size_t width, size_t height, size_t pitch) {
@@ -41,15 +42,45 @@ static CUresult find_memory(uint64_t address, uint64_t bytes, int side, int *is_
     return CUDA_SUCCESS;
 }
 
-static CUresult transfer(struct sim_stream *stream, const struct transfer *t, int synchronous) {
-    if (!t->width || !t->height)
-        return CUDA_SUCCESS;
-    int dst_host, src_host, dst_pageable, src_pageable;
-    uint64_t src_bytes = extent(t->width, t->height, t->src_pitch);
-    CUresult result =
-        find_memory(t->dst, extent(t->width, t->height, t->dst_pitch), t->dst_side, &dst_host, &dst_pageable);
-    if (result || (result = find_memory(t->src, src_bytes, t->src_side, &src_host, &src_pageable)))
+static uint64_t source_bytes(const struct transfer *t) {
+    return (t->depth - 1) * t->src_layer + extent(t->width, t->height, t->src_pitch);
+}
+
+/* Make the command of a transfer that is not empty. */
+static CUresult make_command(const struct transfer *t, struct sim_command *command, int *dst_pageable,
+                             int *src_pageable) {
+    int dst_host, src_host;
+    uint64_t dst_bytes = (t->depth - 1) * t->dst_layer + extent(t->width, t->height, t->dst_pitch);
+    CUresult result = find_memory(t->dst, dst_bytes, t->dst_side, &dst_host, dst_pageable);
+    if (result || (result = find_memory(t->src, source_bytes(t), t->src_side, &src_host, src_pageable)))
         return result;
+    command->kind = COMMAND_COPY;
+    command->copy.dst = (void *)t->dst;
+    command->copy.src = (const void *)t->src;
+    command->copy.width = t->width;
+    command->copy.height = t->height;
+    command->copy.depth = t->depth;
+    command->copy.dst_pitch = t->dst_pitch;
+    command->copy.src_pitch = t->src_pitch;
+    command->copy.dst_layer = t->dst_layer;
+    command->copy.src_layer = t->src_layer;
+    command->copy.kind = dst_host ? LOG_DEVICE_TO_HOST : src_host ? LOG_HOST_TO_DEVICE : LOG_DEVICE_TO_DEVICE;
+    command->copy.staging = NULL;
+    command->copy.is_host_only = dst_host && src_host;
+    return CUDA_SUCCESS;
+}
+
+static int is_empty(const struct transfer *t) {
+    return !t->width || !t->height || !t->depth;
+}
+
+static CUresult transfer(struct sim_stream *stream, const struct transfer *t, int synchronous) {
+    int dst_pageable, src_pageable;
+    struct sim_command made = {0};
+    CUresult result = is_empty(t) ? CUDA_SUCCESS : make_command(t, &made, &dst_pageable, &src_pageable);
+    if (result || is_empty(t))
+        return result;
+    uint64_t src_bytes = source_bytes(t);
     int capturing = atomic_load(&stream->capture) != NULL;
     if (synchronous && capturing)
         return capture_refuse(stream);
@@ -61,16 +92,11 @@ static CUresult transfer(struct sim_stream *stream, const struct transfer *t, in
         free(staging);
         return result;
     }
-    command->kind = COMMAND_COPY;
-    command->copy.dst = (void *)t->dst;
-    command->copy.src = staging ? staging : (const void *)t->src;
-    command->copy.width = t->width;
-    command->copy.height = t->height;
-    command->copy.dst_pitch = t->dst_pitch;
-    command->copy.src_pitch = t->src_pitch;
-    command->copy.kind = dst_host ? LOG_DEVICE_TO_HOST : src_host ? LOG_HOST_TO_DEVICE : LOG_DEVICE_TO_DEVICE;
+    command->kind = made.kind;
+    command->copy = made.copy;
     command->copy.staging = staging;
-    command->copy.is_host_only = dst_host && src_host;
+    if (staging)
+        command->copy.src = staging;
     uint64_t position = atomic_load(&stream->tail) + 1;
     engine_commit(stream);
     if (capturing || (!synchronous && !dst_pageable && (!src_pageable || staging)))
@@ -85,7 +111,7 @@ static CUresult linear(CUstream fallback, CUstream handle, uint64_t dst, int dst
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
         return result;
-    struct transfer t = {dst, src, dst_side, src_side, bytes, 1, bytes, bytes};
+    struct transfer t = {dst, src, dst_side, src_side, bytes, 1, bytes, bytes, 1, 0, 0};
     return transfer(stream, &t, synchronous);
 }
 
@@ -136,33 +162,48 @@ static CUresult locate(int type, const void *host, CUdeviceptr device, CUarray a
     return CUDA_SUCCESS;
 }
 
-/* Copy layer by layer. */
-static CUresult copy_3d(CUstream fallback, CUstream handle, const CUDA_MEMCPY3D *c, int synchronous) {
-    struct sim_stream *stream;
+static CUresult describe_3d(const CUDA_MEMCPY3D *c, struct transfer *t) {
     struct sim_memory_2d dst, src;
-    CUresult result = stream_resolve(handle, fallback, &stream);
-    if (result)
-        return result;
-    if ((result = locate(c->dst_type, c->dst_host, c->dst_device, c->dst_array, c->dst_pitch, c->dst_height, c->width,
-                         &dst)) ||
-        (result = locate(c->src_type, c->src_host, c->src_device, c->src_array, c->src_pitch, c->src_height, c->width,
-                         &src)))
+    CUresult result =
+        locate(c->dst_type, c->dst_host, c->dst_device, c->dst_array, c->dst_pitch, c->dst_height, c->width, &dst);
+    if (result || (result = locate(c->src_type, c->src_host, c->src_device, c->src_array, c->src_pitch, c->src_height,
+                                   c->width, &src)))
         return result;
     if (c->dst_x + c->width > dst.width || c->src_x + c->width > src.width ||
         (c->depth > 1 && (src.rows < c->src_y + c->height || dst.rows < c->dst_y + c->height)))
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t z = 0; z < c->depth && !result; z++) {
-        struct transfer t = {dst.address + ((c->dst_z + z) * dst.rows + c->dst_y) * dst.pitch + c->dst_x,
-                             src.address + ((c->src_z + z) * src.rows + c->src_y) * src.pitch + c->src_x,
-                             side_of(c->dst_type),
-                             side_of(c->src_type),
-                             c->width,
-                             c->height,
-                             dst.pitch,
-                             src.pitch};
-        result = transfer(stream, &t, synchronous);
-    }
-    return result;
+    *t = (struct transfer){
+        .dst = dst.address + (c->dst_z * dst.rows + c->dst_y) * dst.pitch + c->dst_x,
+        .src = src.address + (c->src_z * src.rows + c->src_y) * src.pitch + c->src_x,
+        .dst_side = side_of(c->dst_type),
+        .src_side = side_of(c->src_type),
+        .width = c->width,
+        .height = c->height,
+        .dst_pitch = dst.pitch,
+        .src_pitch = src.pitch,
+        .depth = c->depth,
+        .dst_layer = dst.rows * dst.pitch,
+        .src_layer = src.rows * src.pitch,
+    };
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_3d(CUstream fallback, CUstream handle, const CUDA_MEMCPY3D *c, int synchronous) {
+    struct sim_stream *stream;
+    struct transfer t;
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result || (result = describe_3d(c, &t)))
+        return result;
+    return transfer(stream, &t, synchronous);
+}
+
+CUresult copy_command(const CUDA_MEMCPY3D *copy, struct sim_command *command) {
+    int dst_pageable, src_pageable;
+    struct transfer t;
+    CUresult result = copy ? describe_3d(copy, &t) : CUDA_ERROR_INVALID_VALUE;
+    if (result || is_empty(&t))
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    return make_command(&t, command, &dst_pageable, &src_pageable);
 }
 
 static CUresult copy_2d(CUstream fallback, CUstream stream, const CUDA_MEMCPY2D *c, int synchronous) {
@@ -210,14 +251,8 @@ CUresult sim_cuMemcpy3DAsync_v2(CUstream fallback, const CUDA_MEMCPY3D *copy, CU
     return copy ? copy_3d(fallback, stream, copy, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Sets return before the work is done, also without "Async", as the real driver does for device memory. */
-static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element,
-                    size_t width, size_t height) {
-    struct sim_stream *stream;
-    struct sim_command *command;
-    CUresult result = stream_resolve(handle, fallback, &stream);
-    if (result)
-        return result;
+static CUresult make_set(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element, size_t width, size_t height,
+                         struct sim_command *command) {
     if (dst % element || (height > 1 && pitch < width * element) || width > 1ull << 46 || height > 1ull << 46)
         return CUDA_ERROR_INVALID_VALUE;
     if (!width || !height)
@@ -226,8 +261,6 @@ static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t 
     if (!alloc && !graph_memory_covers(dst, extent(width * element, height, pitch)))
         return CUDA_ERROR_INVALID_VALUE;
     alloc_unpin(alloc);
-    if ((result = engine_begin(stream, &command)))
-        return result;
     command->kind = COMMAND_SET;
     command->set.dst = (void *)dst;
     command->set.width = width;
@@ -235,6 +268,28 @@ static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t 
     command->set.pitch = pitch;
     command->set.value = value;
     command->set.element = element;
+    return CUDA_SUCCESS;
+}
+
+CUresult set_command(const CUDA_MEMSET_NODE_PARAMS *params, struct sim_command *command) {
+    if (!params || !params->width || !params->height ||
+        (params->element != 1 && params->element != 2 && params->element != 4))
+        return CUDA_ERROR_INVALID_VALUE;
+    return make_set(params->dst, params->pitch, params->value, params->element, params->width, params->height, command);
+}
+
+/* Sets return before the work is done, also without "Async", as the real driver does for device memory. */
+static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element,
+                    size_t width, size_t height) {
+    struct sim_stream *stream;
+    struct sim_command *command, made = {0};
+    CUresult result = stream_resolve(handle, fallback, &stream);
+    if (result || (result = make_set(dst, pitch, value, element, width, height, &made)) || !width || !height)
+        return result;
+    if ((result = engine_begin(stream, &command)))
+        return result;
+    command->kind = made.kind;
+    command->set = made.set;
     return engine_commit(stream);
 }
 

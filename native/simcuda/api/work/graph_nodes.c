@@ -1,20 +1,18 @@
-/* Nodes added to a graph by hand, and queries of nodes. A node is behind all its dependencies, because those must
+/* Nodes added to a graph by hand. A node is behind all its dependencies, because those must
  * exist when it is added. */
 #include <string.h>
 
 #include "base/exports.h"
+#include "context/context.h"
 #include "graph/graph.h"
+#include "api/memory/memory.h"
 #include "api/work/work.h"
 
 #define EDGE_DATA_BYTES 8 /* of CUgraphEdgeData, whose zero means an ordinary edge */
 
-static int is_graph(CUgraph graph) {
-    return sim_is_object(graph) && graph->magic == MAGIC_GRAPH;
-}
-
 static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, uint32_t kind) {
     SIM_ENTER();
-    if (!out || !is_graph(graph))
+    if (!out || !graph_is_valid(graph))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_command *node = graph_append(graph);
     if (!node)
@@ -68,9 +66,9 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
                                   CUgraph child) {
-    struct sim_graph *copy = is_graph(child) ? graph_copy(child) : NULL;
+    struct sim_graph *copy = graph_is_valid(child) ? graph_copy(child) : NULL;
     if (!copy)
-        return is_graph(child) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+        return graph_is_valid(child) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
     CUresult result = add(node, graph, after, count, COMMAND_CHILD);
     if (result)
         graph_free(copy);
@@ -135,11 +133,67 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
     return result;
 }
 
+/* A node runs in the context of the stream of the launch, as all work of a graph here. */
+static CUresult add_command(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, CUcontext context,
+                            const struct sim_command *command) {
+    if (!context_is_valid(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = add(node, graph, after, count, command->kind);
+    if (!result)
+        **node = *command;
+    return result;
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                              const CUDA_MEMCPY3D *copy, CUcontext context) {
+    struct sim_command command = {0};
+    SIM_ENTER();
+    CUresult result = copy_command(copy, &command);
+    return result ? result : add_command(node, graph, after, count, context, &command);
+}
+
+CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                              const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context) {
+    struct sim_command command = {0};
+    SIM_ENTER();
+    CUresult result = set_command(params, &command);
+    return result ? result : add_command(node, graph, after, count, context, &command);
+}
+
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *copy) {
+    struct sim_command command = {0};
+    SIM_ENTER();
+    CUresult result =
+        sim_is_object(node) && node->kind == COMMAND_COPY ? copy_command(copy, &command) : CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *node = command;
+    return result;
+}
+
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params) {
+    struct sim_command command = {0};
+    SIM_ENTER();
+    CUresult result =
+        sim_is_object(node) && node->kind == COMMAND_SET ? set_command(params, &command) : CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *node = command;
+    return result;
+}
+
 /* As CUgraphNodeParams. */
 struct node_params {
     int type, reserved[3];
     union {
         CUDA_KERNEL_NODE_PARAMS kernel;
+        struct {
+            int flags, reserved;
+            CUcontext context;
+            CUDA_MEMCPY3D params;
+        } copy;
+        struct {
+            CUDA_MEMSET_NODE_PARAMS params;
+            CUcontext context;
+        } set;
         CUDA_HOST_NODE_PARAMS host;
         CUgraph child;
         CUevent event;
@@ -167,6 +221,12 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     switch (given->type) {
     case CU_NODE_KERNEL:
         return cuGraphAddKernelNode_v2(node, graph, after, count, &given->kernel);
+    case CU_NODE_MEMCPY:
+        if (given->copy.flags || given->copy.reserved)
+            return CUDA_ERROR_INVALID_VALUE;
+        return cuGraphAddMemcpyNode(node, graph, after, count, &given->copy.params, given->copy.context);
+    case CU_NODE_MEMSET:
+        return cuGraphAddMemsetNode(node, graph, after, count, &given->set.params, given->set.context);
     case CU_NODE_HOST:
         return cuGraphAddHostNode(node, graph, after, count, &given->host);
     case CU_NODE_GRAPH:
@@ -188,124 +248,4 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, void *params) {
     return cuGraphAddNode_v2(node, graph, after, NULL, count, params);
-}
-
-/* Captured nodes depend on the node that was captured before, in whatever stream, because nodes run one by one. */
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *after, void *edges, size_t *count) {
-    SIM_ENTER();
-    if (!sim_is_object(node) || !count || (edges && !after))
-        return CUDA_ERROR_INVALID_VALUE;
-    const struct sim_nodes *nodes = graph_dependencies(node);
-    for (size_t i = 0; after && i < *count; i++)
-        after[i] = i < nodes->count ? nodes->node[i] : NULL;
-    if (edges)
-        memset(edges, 0, *count * EDGE_DATA_BYTES);
-    if (!after || *count > nodes->count)
-        *count = nodes->count;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *after, size_t *count) {
-    return cuGraphNodeGetDependencies_v2(node, after, NULL, count);
-}
-
-/* All edges are ordinary ones, whose data is zero. */
-CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, void *edges, size_t *count) {
-    size_t found = 0;
-    SIM_ENTER();
-    if (!is_graph(graph) || !count || !from != !to || (edges && !from))
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < graph->count; i++) {
-        const struct sim_nodes *after = graph_dependencies(graph->node[i]);
-        for (size_t j = 0; j < after->count; j++, found++)
-            if (from && found < *count) {
-                from[found] = after->node[j];
-                to[found] = graph->node[i];
-            }
-    }
-    for (size_t i = found; from && i < *count; i++)
-        from[i] = to[i] = NULL;
-    if (edges)
-        memset(edges, 0, *count * EDGE_DATA_BYTES);
-    if (!from || *count > found)
-        *count = found;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) {
-    return cuGraphGetEdges_v2(graph, from, to, NULL, count);
-}
-
-static const int types[] = {
-    [COMMAND_LAUNCH] = CU_NODE_KERNEL,
-    [COMMAND_COPY] = CU_NODE_MEMCPY,
-    [COMMAND_SET] = CU_NODE_MEMSET,
-    [COMMAND_HOST] = CU_NODE_HOST,
-    [COMMAND_WAIT_VALUE] = CU_NODE_BATCH_MEM_OP,
-    [COMMAND_WRITE_VALUE] = CU_NODE_BATCH_MEM_OP,
-    [COMMAND_EMPTY] = CU_NODE_EMPTY,
-    [COMMAND_CHILD] = CU_NODE_GRAPH,
-    [COMMAND_RECORD_NODE] = CU_NODE_EVENT_RECORD,
-    [COMMAND_WAIT_NODE] = CU_NODE_WAIT_EVENT,
-    [COMMAND_ALLOC_NODE] = CU_NODE_MEM_ALLOC,
-    [COMMAND_FREE_NODE] = CU_NODE_MEM_FREE,
-};
-
-CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
-    SIM_ENTER();
-    if (!sim_is_object(node) || !type)
-        return CUDA_ERROR_INVALID_VALUE;
-    *type = types[node->kind];
-    return CUDA_SUCCESS;
-}
-
-/* The arguments are not returned, because they are kept in another form. */
-CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
-    SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_LAUNCH || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    memset(params, 0, sizeof *params);
-    params->function = node->launch.function;
-    memcpy(params->grid, node->launch.grid, sizeof params->grid);
-    memcpy(params->block, node->launch.block, sizeof params->block);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
-    CUDA_KERNEL_NODE_PARAMS all;
-    CUresult result = params ? cuGraphKernelNodeGetParams_v2(node, &all) : CUDA_ERROR_INVALID_VALUE;
-    if (!result)
-        memcpy(params, &all, offsetof(CUDA_KERNEL_NODE_PARAMS, kernel));
-    return result;
-}
-
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
-    SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_CHILD || !graph)
-        return CUDA_ERROR_INVALID_VALUE;
-    *graph = node->child.graph;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
-    int device;
-    SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_ALLOC_NODE || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    memset(params, 0, sizeof *params);
-    params->address = graph_memory_address(node->memory.memory, &params->bytes, &device);
-    params->pool.type = CU_MEM_ALLOCATION_PINNED;
-    params->pool.location.type = CU_MEM_LOCATION_DEVICE;
-    params->pool.location.id = ordinal_of(device);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
-    uint64_t bytes;
-    int device;
-    SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_FREE_NODE || !address)
-        return CUDA_ERROR_INVALID_VALUE;
-    *address = graph_memory_address(node->memory.memory, &bytes, &device);
-    return CUDA_SUCCESS;
 }
