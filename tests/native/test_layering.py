@@ -188,12 +188,18 @@ def test_includes_are_of_the_same_or_a_lower_folder(tree: Tree, folder: str) -> 
     assert wrong == []
 
 
-def test_an_offence_is_found() -> None:
-    found = {"base/log.c": {"gate/gate.c": ["gate_start"]}, "gate/gate.c": {"base/log.c": ["log_message"]}}
-    shim = TREES["shim"]
-    assert upward(shim, found) == ["base/log.c uses gate_start of gate/gate.c"]
-    assert upward(shim, {"memory/swap/block.c": {"memory/modes.c": ["memory_mode_by_name"]}}) != []
-    assert upward(shim, {"memory/modes.c": {"memory/swap/mode_swap.c": ["mode_swap"]}}) == []
+@each_tree
+def test_an_offence_is_found(tree: Tree) -> None:
+    low, high = f"{tree.folders[0]}/low.c", f"{tree.folders[-1]}/high.c"
+    assert upward(tree, {low: {high: ["start"]}, high: {low: ["log"]}}) == [f"{low} uses start of {high}"]
+    inner = next(folder for folder in tree.folders if folder.rpartition("/")[0] in tree.folders)
+    inside, outside = f"{inner}/inside.c", f"{inner.rpartition('/')[0]}/outside.c"
+    assert upward(tree, {inside: {outside: ["f"]}}) == [f"{inside} uses f of {outside}"]
+    assert upward(tree, {outside: {inside: ["f"]}}) == []
+
+
+def test_a_circle_is_found() -> None:
+    found = {"a": {"b": ["f"]}, "b": {"a": ["g"]}}
     assert circles(found) == {frozenset(found)}
     assert circles({"a": {"b": ["f"]}, "b": {"c": ["g"]}, "c": {}}) == set()
 

@@ -1,5 +1,5 @@
-/* Processes on the simulated machine, for programs that are not on it: the machine file is only read, without its
- * locks. */
+/* List of the processes with memory on the simulated devices, for programs that do not use the devices themselves. The
+ * function reads the shared file without its locks, so that no process of the devices waits for the function. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

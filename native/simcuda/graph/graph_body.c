@@ -1,4 +1,5 @@
-/* Copies of graphs, and what a launch of a graph executes: its nodes and those of its child graphs in one row. */
+/* Copies of graphs, and bodies. A body is the list of nodes that a launch executes: the nodes of an executable graph, with
+ * the nodes of each child graph in the place of the child. */
 #include <stdlib.h>
 
 #include "base/sim.h"

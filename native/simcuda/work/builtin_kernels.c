@@ -1,8 +1,9 @@
 /* Built-in functions of the simulated device, as in native/ptx/builtins.cu, on host memory: fill, axpy, matmul, spin,
  * stamp, work, wait_flag and set_flag.
  *
- * Each function has a part that checks and pins its memory and computes its simulated time. Most functions have a part
- * that does the work, once for any grid, because any grid covers all elements. */
+ * Each function has up to three parts. `prepare` checks and pins the function's memory and computes its simulated time.
+ * `run` does the work, once for any grid, because any grid covers all elements. `finish`, if there is one, follows the
+ * simulated time: `work` writes its time of end there. */
 #include "base/waiting.h"
 #include "memory/alloc.h"
 #include "work/builtin_kernels.h"
