@@ -230,12 +230,13 @@ def test_a_process_is_idle_only_in_a_contended_turn(client: CudaClient, process:
     wait_until(lambda: report.idle)
     process.wait_for_doorbell()
     assert process.is_silent(0.2)
-    client.run("cuda.spin(200)")  # the device works for longer than the limit: the process is not idle meanwhile
     begin = time.monotonic()
+    client.start("cuda.spin(400)")  # the device works for longer than the limit: the process is not idle meanwhile
     wait_until(lambda: not report.idle)  # the turn of a client with several processes goes on while one is idle
+    client.result()
     process.wait_for_doorbell()
     wait_until(lambda: report.idle)
-    assert time.monotonic() - begin > 0.15
+    assert time.monotonic() - begin > 0.4
 
 
 def test_waits_of_streams_for_a_word_pass_the_gate_and_are_drained(
