@@ -1,8 +1,8 @@
 /* The functions that the demo, the tests and the benchmarks launch, on a GPU and on the simulated driver alike.
  *
  * builtins.ptx is made from this file by `nvcc -ptx`, with the version and target lowered afterwards (see README.md here),
- * so that every driver from CUDA 9 on can load it. The simulated driver knows them by name and parameter sizes
- * (native/simcuda/work/builtin_kernels.c): change both together. Each function may be launched with any grid.
+ * so that every driver from CUDA 9 on can load it. The simulated driver identifies the functions by name and parameter
+ * sizes (native/simcuda/work/builtin_kernels.c): change both together. Each function may be launched with any grid.
  */
 typedef unsigned long long u64;
 typedef unsigned int u32;

@@ -311,7 +311,7 @@ class SimulatedHost:
         return [process for process in self.processes.values() if process.client == client]
 
     def wake(self, process: SimulatedProcess) -> None:
-        """Let the process notice that something has happened."""
+        """Let the process detect that something has happened."""
         self._woken.append(process)
         self._step_woken()
 

@@ -47,7 +47,7 @@ def queueing(started: StartedClient) -> StartedClient:
 def test_short_launches_pass_freely(queueing: StartedClient) -> None:
     client, process = queueing
     set_budget(process, 5)
-    client.run("queue(8, 0.2)")  # until the shim knows the duration
+    client.run("queue(8, 0.2)")  # until the shim has measured the duration
     waits = process.page.report.throttle_waits
     assert seconds(client, "queue(200, 0.2)") < 200 / RATE / 2
     assert process.page.report.throttle_waits == waits

@@ -24,7 +24,7 @@ MAX_WORDS = 30  # in a sentence; CONTRIBUTING.md asks for 25, and a counter of w
 RULES = {
     "subject": "a sentence or clause begins with who, whose, whom, whether or what",
     "person": "somebody, nobody, whoever and the like name nothing",
-    "speech": "programs send, report, return and log; they do not tell or hear",
+    "speech": "programs send, report, return and log; they do not tell, hear, know, want, think, say or notice",
     "of": "a docstring begins with “Of”",
     "imperative": "the docstring of a function does not begin with an imperative verb (VERBS has those that are known)",
     "noun": "the docstring of a module or class does not begin with a noun phrase",
@@ -54,7 +54,13 @@ SUBJECT_AFTER = re.compile(r"; (who|whose|whom|whether|what) ", re.I)
 QUESTION_AFTER = re.compile(r"[^:.]+: (who|whose|whom|whether|what|how|where|when|which|why) ")
 PARTICIPLE = re.compile(r"\w+(?<!e)ed (by|when|at|once|to|with|for|from|before|after|if|as|in|on|until)\b")
 PERSON = re.compile(r"\b((?:some|no|every|any)body|(?:some|every|any)one|no one|who(?:so)?ever|whomever)\b", re.I)
-SPEECH = re.compile(r"\b(tell|tells|told|telling|hear|hears|heard|hearing)\b(?!\()", re.I)
+# Programs do not tell or hear, and no named program knows, wants, thinks, says or notices.
+SPEECH = re.compile(
+    r"\b(tell|tells|told|telling|hear|hears|heard|hearing)\b(?!\()|"
+    r"\b(?:agent|client|coordinator|driver|gate|kernel|process|program|scheduler|server|shim)(?:s|es)? "
+    r"(?:know|want|think|say|notice)s?\b",
+    re.I,
+)
 PRONOUN = re.compile(
     r"(?:(?:also|and|but|even|here|now|only|otherwise|so|then|there|thus),? )?"
     r"(?:it|they|he|she|its|their|his|them|the (?:latter|former)|\w+ of (?:it|them)|those (?:that|who|with|of))\b",

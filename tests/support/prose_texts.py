@@ -182,6 +182,7 @@ def message(text: str, first: int, last: int | None, source: str, *, is_shown: b
     yield from paragraphs(numbered, kind="message")
 
 
+JSX_TEXT = re.compile(r"<[A-Za-z][\w.]*(?:\s[^<>]*)?>\s*([^<>{}=;]*[A-Za-z]{2}[^<>{}=;]*?)\s*</")
 TOKENS = re.compile(
     r"(?P<block>/\*.*?\*/)|(?P<line>//[^\n]*)|(?P<string>\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"
     r"|(?P<regex>(?<=[(,=:\[!&|?{};])\s*/(?![/*>])(?:\\.|\[(?:\\.|[^\]\n])*\]|[^/\n\\])+/)",
@@ -211,6 +212,9 @@ def of_c(source: str, path: str) -> Iterator[Text]:
             last, is_shown = number + text.count("\n"), source[: token.start()].rstrip().endswith(".__(")
             yield from message(text.replace("\\n", "\n"), number, last, source, is_shown=is_shown)
     yield from joined(comments)
+    for found in JSX_TEXT.finditer(source) if path.endswith(".tsx") else ():
+        number = source.count("\n", 0, found.start(1)) + 1
+        yield from message(found[1], number, number + found[1].count("\n"), source, is_shown=True)
 
 
 def of_data(source: str, path: str) -> Iterator[Text]:

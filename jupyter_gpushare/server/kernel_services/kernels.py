@@ -133,7 +133,7 @@ def _find_in_snapshot(kernel_id: str, pid: int, status: Mapping[str, Any] | None
 class KernelEvents:
     """Listener to jupyter_server's events about starts, ends and interrupts of kernels.
 
-    The shim notices SIGINT by itself, but a kernel with `interrupt_mode: message` gets no SIGINT.
+    The shim detects SIGINT by itself, but a kernel with `interrupt_mode: message` gets no SIGINT.
     For such a kernel, the listener requests the coordinator to end the kernel's waiting calls.
     """
 
