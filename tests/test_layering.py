@@ -46,7 +46,7 @@ FOR_ALL = "units"  # imports no other part
 EXCEPTIONS = {("cli", "coordinator"), ("__main__", "cli")}
 
 # The core gets events with their times and returns commands. The core does no input and output.
-CORE_FORBIDDEN = {"asyncio", "socket", "time", "os", "random", "threading"}
+CORE_FORBIDDEN = {"asyncio", "importlib", "socket", "time", "os", "random", "threading"}
 
 # Modules in kernels may use the standard library of any Python >= 3.8, and inside functions the packages of a kernel.
 KERNEL_MAY_USE = {"IPython", "ipykernel"}

@@ -64,6 +64,24 @@ describe('findOffences', () => {
     expect(offences).toEqual(['tokens.ts imports actions/dialog.tsx.']);
   });
 
+  it.each(['..', '../index', '../index.js'])(
+    'returns an import of the index as %s',
+    name => {
+      const offences = find({
+        'base/trans.ts': `import '${name}';`,
+        'index.ts': ''
+      });
+      expect(offences).toEqual(['base/trans.ts imports index.ts.']);
+    }
+  );
+
+  it('returns an import of a file that is no source, such as a support of tests', () => {
+    const offences = find({ 'base/trans.ts': "import '../testing/given';" });
+    expect(offences).toEqual([
+      'base/trans.ts imports ../testing/given, which is none of the sources.'
+    ]);
+  });
+
   it('returns a circle of files in one folder', () => {
     const offences = find({
       'panel/a.ts': "import './b';",

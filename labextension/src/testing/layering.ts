@@ -34,29 +34,51 @@ const MAX_FILES = 12;
  */
 export function findOffences(sources: ReadonlyMap<string, string>): string[] {
   const imports = new Map<string, string[]>();
+  const unknown: string[] = [];
   for (const [file, text] of sources) {
-    imports.set(file, importsOf(file, text, sources));
+    imports.set(file, []);
+    for (const name of importsInSrc(file, text)) {
+      const target = resolve(file, name, sources);
+      if (target) {
+        imports.get(file)?.push(target);
+      } else {
+        unknown.push(`${file} imports ${name}, which is none of the sources.`);
+      }
+    }
   }
   return [
     ...fullFolders(sources),
+    ...unknown,
     ...upwardImports(imports),
     ...circles(imports)
   ];
 }
 
-/** Return the files of `src` that a file imports. */
-function importsOf(
+/** Return the names of a file's imports that lie in `src`. */
+function importsInSrc(file: string, text: string): string[] {
+  return ts
+    .preProcessFile(text)
+    .importedFiles.map(({ fileName }) => fileName)
+    .filter(name => name.startsWith('.') && !join(file, name).startsWith('..'));
+}
+
+/** Return the path in `src` that an import of `file` names. */
+function join(file: string, name: string): string {
+  return path.posix.join(path.posix.dirname(file), name);
+}
+
+/** Return the source that an import of `file` names. */
+function resolve(
   file: string,
-  text: string,
+  name: string,
   sources: ReadonlyMap<string, string>
-): string[] {
-  return ts.preProcessFile(text).importedFiles.flatMap(({ fileName }) => {
-    const target = path.posix.join(path.posix.dirname(file), fileName);
-    const found = [`${target}.ts`, `${target}.tsx`].find(name =>
-      sources.has(name)
-    );
-    return fileName.startsWith('.') && found ? [found] : [];
-  });
+): string | undefined {
+  const target = join(file, name).replace(/\.js$/, '');
+  return [
+    `${target}.ts`,
+    `${target}.tsx`,
+    path.posix.join(target, 'index.ts')
+  ].find(source => sources.has(source));
 }
 
 /** Return the folder of a file; for a file directly in `src`, its own name. */
