@@ -72,8 +72,8 @@ class PageReader:
 
         The scheduler colocates clients whose memory fits together, so it must know what they have allocated by now.
         """
-        running = {grant.client.id for device in client.device_bindings for grant in device.grants}
-        for identity in {client.id, *running}:
+        running = (grant.client.id for device in client.device_bindings for grant in device.grants)
+        for identity in dict.fromkeys([client.id, *running]):  # in an order that a replay repeats
             self._page_sync.read_memory(self._state.runtimes[identity])
 
     def _read_pages(self, clients: Iterable[Client]) -> None:
