@@ -44,7 +44,7 @@ class CoordinatorProcess:
     def start(
         self, *options: str, quantum: float = QUANTUM, sharing: str = "exclusive", exit_after: float = 0
     ) -> CoordinatorProcess:
-        """Start a coordinator whose turns are first come, first served, so that a test knows which client runs."""
+        """Start a coordinator whose turns are first come, first served, so that the order of turns is fixed."""
         argv = self.argv(*options, quantum=quantum, sharing=sharing, exit_after=exit_after)
         with self.log.open("ab") as log:
             if self.by_command_line:

@@ -23,7 +23,7 @@ SIZE = 8 << 30  # bytes of a device in the report of a fake process
 
 @pytest.fixture
 def two(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> CoordinatorProcess:
-    """Provide a coordinator that knows two devices from the hello of a process."""
+    """Provide a coordinator that has two devices by the hello of a process."""
     idle_coordinator.start(quantum=60)
     processes("first", A, B).disconnect()
     idle_coordinator.request(messages.Unregister(client="first"))

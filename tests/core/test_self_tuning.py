@@ -55,7 +55,7 @@ class Day:
 
     @property
     def regret(self) -> float:
-        """Excess cost over the best fixed setting, which only this test can know."""
+        """Excess cost over the best fixed setting, which only this test can compute."""
         return self.lost_tuned / min(self.lost.values()) - 1
 
 

@@ -105,7 +105,7 @@ def test_graph_launch_counts_the_launches_in_the_graph(client: CudaClient, proce
     )
     assert client.run("instantiate()") == 0
     assert client.run_at_the_gate(process, 2, "cuda.cuGraphLaunch(exec_, one)") == 0
-    client.run("cuda.cuGraphLaunch(c_void_p(0xDEAD), one)")  # a graph that the shim does not know
+    client.run("cuda.cuGraphLaunch(c_void_p(0xDEAD), one)")  # a graph without an entry in the shim
     process.close_gate(2)
     wait_until(lambda: (report.launches, report.blocks) == (4 + 3 + 1, 6 * (6 + 1 + 2 + 3) + 1))
 

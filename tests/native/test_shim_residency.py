@@ -70,7 +70,7 @@ def test_memory_that_was_never_used_is_not_moved(client: CudaClient, process: Pr
 
 
 def test_a_preallocation_is_left_to_the_driver(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
-    """The shim does not know how much of it the program has touched, and a prefetch would create the other pages."""
+    """No call reports how much of a preallocation is touched, and a prefetch would create the other pages."""
     client, process = machine.new_client(coordinator, GPUSHARE_SIM_MEMORY="4GiB")
     process.open(1)
     client.run(f"large = cuda.alloc({GIB + MIB})[1]; small = cuda.alloc({ARRAY})[1]")

@@ -87,7 +87,7 @@ def test_a_function_that_becomes_long_is_limited_again(queueing: StartedClient) 
 
 
 def test_more_functions_than_the_shim_can_record(queueing: StartedClient) -> None:
-    """The function of each module is another function; the shim still knows the functions in use."""
+    """The function of each module is another function. The shim keeps the records of the functions in use."""
     client, process = queueing
     set_budget(process, 5)
     client.run(

@@ -17,7 +17,7 @@ def descriptors(host: SystemHost) -> Counter[str]:
 def descriptors_of(coordinator: int) -> Counter[str]:
     """Return the number of descriptors that a coordinator has open for clients, by kind.
 
-    The count may include a connection whose end the coordinator has not noticed yet.
+    The count may include a connection whose end the coordinator has not detected yet.
     The count leaves out lock files open for reading, which show waiting clients of other coordinators.
     """
     folder = f"/proc/{coordinator}/fd"

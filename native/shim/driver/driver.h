@@ -150,7 +150,7 @@ bool primary_context_has_ended(CUdevice device);
 
 uint32_t bypassing_libraries(void); /* bits GPUSHARE_LIBRARY_… of those loaded so far, which the page gets too */
 
-/* --- unhooked.c: entry points that the program has looked up and that the shim does not know --- */
+/* --- unhooked.c: entry points that the program has looked up and that are not in the shim's tables --- */
 
 #define MAX_UNHOOKED 32 /* names */
 #define MAX_UNHOOKED_BYTES 64

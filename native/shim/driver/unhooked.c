@@ -1,5 +1,5 @@
-/* Entry points of the driver that the program has looked up and the shim does not know, for diagnostics (`jupyter
- * gpushare doctor --pid`). Up to MAX_UNHOOKED names are kept, and each kept name is logged once. */
+/* Entry points of the driver that the program has looked up and that are not in the shim's tables, for diagnostics
+ * (`jupyter gpushare doctor --pid`). Up to MAX_UNHOOKED names are kept, and each kept name is logged once. */
 #include "driver/driver.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static bool record_name(const char *name) {
 
 void note_unhooked(const char *name) {
     if (is_driver_name(name) && !is_listed(name) && record_name(name))
-        log_message(LOG_DEBUG, "pass %s unhooked: an entry point that this shim does not know", name);
+        log_message(LOG_DEBUG, "pass %s unhooked: an entry point that is not in the tables of this shim", name);
 }
 
 void note_newer_version(const char *name, int version) {

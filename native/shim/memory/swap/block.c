@@ -18,7 +18,7 @@ static void add_missing(int64_t bytes) {
     PAGE_STORE(the_page()->report.missing_bytes, missing);
 }
 
-/* Bytes of a block that is off its device; negative: no longer. */
+/* Count bytes of a block that is off its device as evicted, or as unmade if they were never there; negative: no longer. */
 static void note_off_device(const struct block *block, int64_t bytes) {
     if (block->was_resident)
         account_note_evicted(bytes);
