@@ -91,6 +91,20 @@ def test_a_joiner_keeps_the_turn_that_its_first_client_has_left(
     assert (joiner.phase, joiner.permit.epoch) == (IN, epoch)
 
 
+def test_turn_ends_with_a_cell_whose_end_overtakes_its_doorbell(
+    long_quantum_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    """The end of a cell and the doorbell come through two connections, so the doorbell may be the later one."""
+    kernel, a = processes.kernel("a"), processes("a")
+    kernel.cell("start", "1")
+    a.start_waiting()
+    a.disable_doorbell()
+    wait_until(lambda: a.is_working)
+    a.finish()
+    kernel.cell("end", "1")
+    wait_until(lambda: (long_quantum_coordinator.client("a") or {})["phase"] == "idle")
+
+
 @pytest.mark.parametrize("end", ["cell", "kernel"])
 def test_turn_ends_with_the_cell_or_the_kernel(
     long_quantum_coordinator: CoordinatorProcess, processes: ProcessFactory, end: str

@@ -148,6 +148,8 @@ class ProtocolSessions:
         if cell.state == "end":
             requests.pop(cell.request, None)
             self._quotas.end_cell(connection, session.runtime, cell.request)
+            for handle in list(session.runtime.processes.values()):
+                self._page_reader.read(handle)  # the scheduler must get first the turn that the cell's work has entered
             self._dispatch(ev.CellEnded(session.runtime.client_id, cell.request))
         elif len(requests) < MAX_CELLS:
             requests[cell.request] = cell.cell_id
