@@ -33,7 +33,7 @@ async def in_thread(function: Any, *arguments: Any) -> Any:
 
 
 async def test_turns_queues_and_quotas(
-    received: list[dict[str, Any]], api: Any, coordinator: Any, wait_until: Any
+    received: list[dict[str, Any]], api: Any, extension: Any, coordinator: Any, wait_until: Any
 ) -> None:
     def find(transition: str, client: str) -> dict[str, Any] | None:
         """Return the first such event; a client of a busy host is queued for a moment before each turn."""
@@ -41,7 +41,8 @@ async def test_turns_queues_and_quotas(
 
     await coordinator.start(KERNEL, "other")
     await api("GET", "status")
-    await wait_until(lambda: coordinator.pid, "a coordinator")
+    # The server reports no change that is older than the first snapshot of its subscription.
+    await wait_until(lambda: extension.supervisor.status, "the first snapshot")
     await api("PATCH", "clients", KERNEL, "quota", body={"memory": "1GiB"})
     changed = await wait_until(lambda: received and received[0], "the quota's event")
     assert (changed["transition"], changed["client"], changed["quota"]["memory"]) == ("quota_changed", KERNEL, 1 << 30)
