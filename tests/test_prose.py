@@ -47,6 +47,8 @@ CASES = [
     ("a.mjs", "it('{}', () => 1);\n", "speech", "tells the user", "shows a message"),
     ("a.c", "/* {} */\n", "speech", "The agent knows the turn.", "The agent reads the turn."),
     ("a.md", "{}\n", "speech", "Programs want a turn.", "Programs request a turn."),
+    ("a.md", "{}\n", "speech", "A kernel does not know the turn.", "A kernel does not read the turn."),
+    ("a.md", "{}\n", "speech", "The server then noticed the end.", "The server then recorded the end."),
     ("a.py", "# {}\n", "speech", "The client hears of it.", "The client receives it, see file.tell()."),
     ("a.py", FUNCTION, "of", "Of a client that waits.", "Return the client that waits."),
     ("a.py", CLASS, "of", "Of one client.", "Counters of one client."),

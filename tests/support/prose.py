@@ -58,7 +58,8 @@ PERSON = re.compile(r"\b((?:some|no|every|any)body|(?:some|every|any)one|no one|
 SPEECH = re.compile(
     r"\b(tell|tells|told|telling|hear|hears|heard|hearing)\b(?!\()|"
     r"\b(?:agent|client|coordinator|driver|gate|kernel|process|program|scheduler|server|shim)(?:s|es)? "
-    r"(?:know|want|think|say|notice)s?\b",
+    r"(?:(?:do|did|can|could|may|might|must|should|will|would)(?:es)? (?:not )?|cannot |already |never |then |now )*"
+    r"(?:know|known|knew|want|wanted|think|thought|say|said|notice|noticed)s?\b",
     re.I,
 )
 PRONOUN = re.compile(

@@ -1,6 +1,6 @@
 /* Details for diagnostics (`jupyter gpushare doctor --pid`): requests in the page, and the answer. The answer lists the
- * memory mode, the allocations by kind, and the entry points that the program has looked up and the shim does not
- * know. */
+ * memory mode, the allocations by kind, and the entry points that the program has looked up although the
+ * shim has no entry for them. */
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
 #include "memory/memory.h"
