@@ -60,7 +60,10 @@ class Import(NamedTuple):
 
 
 def imports_of(source: str, module: str, is_package: bool = False) -> Iterator[Import]:
-    """Yield every import of `source`; relative imports are relative to the dotted name `module`."""
+    """Yield every import of `source`; relative imports are relative to the dotted name `module`.
+
+    A use of `__import__` counts as an import of `importlib`.
+    """
     tree = ast.parse(source)
     lazy = {
         child
@@ -76,6 +79,8 @@ def imports_of(source: str, module: str, is_package: bool = False) -> Iterator[I
             base = package[: len(package) - node.level + 1] if node.level else []
             prefix = [*base, *(node.module.split(".") if node.module else [])]
             yield from (Import(".".join([*prefix, alias.name]), node not in lazy) for alias in node.names)
+        elif isinstance(node, ast.Name) and node.id == "__import__":
+            yield Import("importlib", node not in lazy)
 
 
 def offences(source: str, module: str, is_package: bool = False) -> list[str]:
@@ -148,6 +153,7 @@ def test_kernel_side_uses_the_library_of_python_3_8() -> None:
     [
         ("agent.rule", "from ..core.interface import events", ["jupyter_gpushare.core.interface.events"]),
         ("core.scheduler", "def f():\n    from os import path", ["os.path"]),
+        ("core.scheduler", "clock = __import__('time').monotonic", ["importlib"]),
         ("core.scheduler", "from .. import __version__", ["jupyter_gpushare.__version__"]),
         ("core.queueing.policies.fcfs", "from ...state.model import Client\nfrom .base import Policy\nimport math", []),
         (

@@ -139,6 +139,12 @@ def includes(path: Path) -> list[str]:
     return re.findall(r'^\s*#\s*include\s+"(?!(?:\.\./)+shim/)([^"]+)"', path.read_text(), re.MULTILINE)
 
 
+def include_graph(root: Path) -> Calls:
+    """Return the files of the tree that each file of the tree includes."""
+    files = {str(path.relative_to(root)): path for path in root.rglob("*") if path.suffix in (".c", ".h")}
+    return {file: {name: ["#include"] for name in includes(path) if name in files} for file, path in files.items()}
+
+
 @each_tree
 def test_every_folder_has_its_place(tree: Tree) -> None:
     assert {str(path.parent.relative_to(tree.root)) for path in tree.root.rglob("*.[ch]")} == set(tree.folders)
@@ -170,13 +176,9 @@ def test_no_files_call_each_other_in_a_circle(tree: Tree) -> None:
 
 @each_tree
 def test_no_files_include_each_other_in_a_circle(tree: Tree) -> None:
-    files = [path for path in tree.root.rglob("*") if path.suffix in (".c", ".h")]
-    found = {str(path.relative_to(tree.root)): {name: ["#include"] for name in includes(path)} for path in files}
+    found = include_graph(tree.root)
     assert "base/state.c" in found
-    assert (
-        circles({file: {name: how for name, how in there.items() if name in found} for file, there in found.items()})
-        == set()
-    )
+    assert circles(found) == set()
 
 
 @each_folder
@@ -202,6 +204,20 @@ def test_a_circle_is_found() -> None:
     found = {"a": {"b": ["f"]}, "b": {"a": ["g"]}}
     assert circles(found) == {frozenset(found)}
     assert circles({"a": {"b": ["f"]}, "b": {"c": ["g"]}, "c": {}}) == set()
+
+
+def test_a_circle_of_includes_is_found(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "a.h").write_text('#ifdef A\n#  include "base/b.h"\n#endif\n')
+    (tmp_path / "base" / "b.h").write_text('# include "../shim/base/base.h"\n #include "base/a.h"\n')
+    (tmp_path / "c.c").write_text('#include "base/a.h"\n#include <stdio.h>\n')
+    found = include_graph(tmp_path)
+    assert {file: set(names) for file, names in found.items()} == {
+        "base/a.h": {"base/b.h"},
+        "base/b.h": {"base/a.h"},
+        "c.c": {"base/a.h"},
+    }
+    assert circles(found) == {frozenset({"base/a.h", "base/b.h"})}
 
 
 def test_a_call_is_seen_in_the_objects() -> None:
