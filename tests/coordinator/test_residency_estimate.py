@@ -104,13 +104,19 @@ def test_host_memory_of_evicted_memory_is_summed_by_client(
     assert [process["host_pinned"] for process in client["processes"]] == [GIB, 7]
 
 
+def test_unmade_memory_is_summed_by_client(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    for resident, unmade in ((GIB, 2 * GIB), (0, 5)):
+        set_memory(processes("a"), SWAP, 4 * GIB, resident).report.unmade = unmade
+    assert (coordinator.client("a") or {})["unmade"] == 2 * GIB + 5
+
+
 def test_invalid_reports_are_clamped(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     liar, honest = processes("liar"), set_memory(processes("honest"), UNIFIED, GIB)
     honest.run_turn()
     report: Any = liar.report
-    report.resident = report.host_pinned = report.host_pageable = (1 << 64) - 1
+    report.resident = report.unmade = report.host_pinned = report.host_pageable = (1 << 64) - 1
     report.memory_mode = 77
-    assert resident(coordinator, "liar") == (0, True)
+    assert (resident(coordinator, "liar"), (coordinator.client("liar") or {})["unmade"]) == ((0, True), 0)
     report.allocated = (1 << 64) - 1
     assert resident(coordinator, "liar") == (7 * GIB, True)
     assert resident(coordinator, "honest") == (GIB, True)

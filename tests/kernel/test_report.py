@@ -127,6 +127,14 @@ def test_html_has_a_memory_bar_without_scripts_and_style_sheets() -> None:
     assert "<script" not in page and "<style" not in page and "http" not in page
 
 
+def test_unmade_memory_has_not_moved_out() -> None:
+    def page(unmade: int) -> str:
+        return Report(snapshot(client("a", unmade=unmade)), "a")._repr_html_()
+
+    assert "moved out: 512 MiB" in page(0) and "moved out: 256 MiB" in page(1 << 28)
+    assert "moved out" not in page(1 << 29)
+
+
 def test_context_memory_is_shown_where_it_is_known() -> None:
     def report(context: int) -> Report:
         own = client("a", resident_by_device={"GPU-0": 1 << 30}, devices=["GPU-0"], context_memory=context)

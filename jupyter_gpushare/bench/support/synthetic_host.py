@@ -137,6 +137,7 @@ class SyntheticHost:
             "is_preemptible_guest": False,
             "notes": [],
             "allocated": allocated,
+            "unmade": 0,
             "resident": resident,
             "resident_is_estimate": False,
             "resident_by_device": {self._uuids[device]: resident},

@@ -191,6 +191,7 @@ def _client(
         },
         "limits": launch_limits.limits_field(client, runtime),
         "allocated": runtime.allocated,
+        "unmade": runtime.memory_use.unmade,
         **residency.as_json(),
         **memory_fields.memory_fields(client, backing),
         "gpu_seconds": round(client.gpu_seconds_at(now), 3),

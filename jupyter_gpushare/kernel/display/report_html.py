@@ -49,7 +49,8 @@ def _memory(report: ReportData, client: dict[str, Any]) -> str:
     limit = client.get("quota", {}).get("memory") or sum(one.get("memory_total") or 0 for one in devices)
     if not limit:
         return escape(line)
-    resident, evicted = client["resident"], max(0, client["allocated"] - client["resident"])
+    resident = client["resident"]
+    evicted = max(0, client["allocated"] - resident - client.get("unmade", 0))
     parts = [
         Part(resident / limit, COLOURS["own"], f"on the device: {format_size(resident)}"),
         Part(evicted / limit, "rgba(47,127,209,.5)", f"moved out: {format_size(evicted)}"),

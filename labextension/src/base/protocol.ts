@@ -140,6 +140,8 @@ export interface IClient {
   /** Seconds for which a hold keeps the devices; null without a hold. */
   readonly hold_seconds_left: number | null;
   readonly allocated: number;
+  /** Part of `allocated` for which neither device nor host has memory yet. */
+  readonly unmade: number;
   readonly resident: number;
   /**
    * True if `resident` is estimated, because the driver reports no place of

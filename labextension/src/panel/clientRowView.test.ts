@@ -157,6 +157,17 @@ describe('the memory of a device', () => {
     expect(view.resident.map(({ bytes }) => bytes / GIB)).toEqual([1]);
     expect(view.evicted.map(({ bytes }) => bytes / GIB)).toEqual([0.75]);
   });
+
+  it('has unmade memory neither on the device nor as moved out', () => {
+    const view = (unmade: number) =>
+      memoryView(device(), [client({ unmade })], () => undefined);
+    expect(view(GIB).evicted.map(({ bytes }) => bytes / GIB)).toEqual([0.5]);
+    expect(view(GIB).text).toContain('512 MiB moved out');
+    expect(row({ unmade: GIB }).memory).toBe('3 GiB, 512 MiB moved out');
+    expect(row({ unmade: 1.5 * GIB }).memory).toBe('3 GiB');
+    expect(view(1.5 * GIB).evicted).toEqual([]);
+    expect(view(1.5 * GIB).text).not.toContain('moved out');
+  });
 });
 
 describe('the session of a client', () => {

@@ -5,7 +5,7 @@ import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize } from '../base/units';
 import { isProgram, type IClientLabel } from '../sharing/clientLabels';
-import { stateLine, formatQuota } from '../sharing/clientState';
+import { evictedBytesOf, formatQuota, stateLine } from '../sharing/clientState';
 import { disabledReason } from '../actions/targets';
 
 /** Content of a client's row in the panel. */
@@ -87,8 +87,8 @@ function memoryText(client: IClient): string {
 
 function allocatedText(client: IClient): string {
   const allocated = formatSize(client.allocated);
-  const evictedBytes = client.allocated - client.resident;
-  if (evictedBytes <= 0) {
+  const evictedBytes = evictedBytesOf(client);
+  if (evictedBytes === 0) {
     return allocated;
   }
   return client.resident_is_estimate

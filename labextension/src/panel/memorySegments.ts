@@ -4,6 +4,7 @@ import type { IClient, IDevice } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize } from '../base/units';
 import type { IClientLabel } from '../sharing/clientLabels';
+import { evictedBytesOf } from '../sharing/clientState';
 
 export interface ISegment {
   readonly key: string;
@@ -51,7 +52,8 @@ export function memoryView(
     const label = labelOf(client.id) ?? null;
     const name = label?.name ?? client.id;
     const residentBytes = residentOn(client, device.uuid);
-    const evictedBytes = evictedFrom(client);
+    // In equal parts, because the device of evicted memory is unknown.
+    const evictedBytes = evictedBytesOf(client) / client.devices.length;
     residentSum += residentBytes;
     evictedSum += evictedBytes;
     if (residentBytes > 0) {
@@ -99,15 +101,6 @@ function residentOn(client: IClient, uuid: string): number {
   return (
     client.resident_by_device[uuid] ?? client.resident / client.devices.length
   );
-}
-
-/**
- * Return the evicted bytes of a client, in equal parts for its devices, because
- * the device of evicted memory is unknown.
- */
-function evictedFrom(client: IClient): number {
-  const evictedBytes = client.allocated - client.resident;
-  return Math.max(0, evictedBytes) / client.devices.length;
 }
 
 /** Smallest length of a segment in its interval, about 3 pixels. */

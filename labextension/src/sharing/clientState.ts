@@ -1,4 +1,4 @@
-/** Texts and times of a client's state, turns and quota. */
+/** Texts and figures of a client's state, turns, memory and quota. */
 
 import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
@@ -9,6 +9,11 @@ export interface INext {
   readonly kind: 'wait' | 'turn' | 'hold' | 'evicts' | 'suspends';
   /** Remaining seconds at this moment. */
   readonly left: number;
+}
+
+/** Return the bytes of a client that have left its devices for the host. */
+export function evictedBytesOf(client: IClient): number {
+  return Math.max(0, client.allocated - client.resident - client.unmade);
 }
 
 /** Return the part of `state_text` that fits a status bar. */

@@ -81,6 +81,7 @@ export function client(changes: Partial<IClient> = {}): IClient {
     evicted_by_policy: false,
     hold_seconds_left: null,
     allocated: 3 * GIB,
+    unmade: 0,
     resident: 1.5 * GIB,
     resident_is_estimate: false,
     resident_by_device: {},
