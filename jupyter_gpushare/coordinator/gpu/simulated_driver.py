@@ -16,17 +16,27 @@ log = logging.getLogger(__name__)
 
 
 def devices() -> list[DeviceInfo]:
-    """Return the simulated devices without starting the driver.
+    """Return the simulated devices, with the MIG slices in place of their devices, without starting the driver.
 
     If the driver is not built, log the reason and return an empty list.
     """
     descriptions = _call("simcuda_describe")
-    return [DeviceInfo(d["uuid"], d["name"], int(d["memory"]), simulated=True) for d in descriptions]
+    return [
+        DeviceInfo(
+            one["uuid"],
+            one["name"],
+            int(one["memory"]),
+            simulated=True,
+            parent=descriptions[one["parent"]]["uuid"] if one["parent"] >= 0 else "",
+        )
+        for one in descriptions
+        if not one["slices"]
+    ]
 
 
 def processes() -> dict[str, dict[int, int | None]]:
     """Return the processes on each simulated device, with their memory in bytes."""
-    uuids = [info.uuid for info in devices()]
+    uuids = [one["uuid"] for one in _call("simcuda_describe")]
     found: dict[str, dict[int, int | None]] = {}
     for process in _call("simcuda_processes"):
         found.setdefault(uuids[process["index"]], {})[process["pid"]] = process["memory"]

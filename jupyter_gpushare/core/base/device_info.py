@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One GPU. `memory` is the size in bytes that the scheduler assumes."""
+    """One GPU, or one MIG slice. `memory` is the size in bytes that the scheduler assumes."""
 
     uuid: str
     name: str = ""
     memory: int = 0
     simulated: bool = False
     is_unverified: bool = False  # only a user's process has reported the device, so placement offers it to no client
+    parent: str = ""  # UUID of the GPU that a MIG slice is a part of; empty: a whole GPU
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-/* Contexts, which the functions for green contexts make too. */
+/* Contexts, which the functions for green contexts make too, and the devices that the program sees. */
 #ifndef SIMCUDA_API_API_H
 #define SIMCUDA_API_API_H
 
@@ -8,5 +8,9 @@
 CUresult context_retain(int device, struct sim_context **out); /* the device's primary context */
 CUresult context_release(int device, int reset);
 CUresult context_new(int device, unsigned flags, struct sim_context **out);
+
+/* visible_devices.c */
+void find_visible_devices(void); /* of CUDA_VISIBLE_DEVICES */
+int whole_device(int index);     /* the device of a MIG slice; any other device itself */
 
 #endif

@@ -1,10 +1,11 @@
-/* Initialisation, the version, names of errors, devices (CUDA_VISIBLE_DEVICES), and their description as JSON. */
+/* Initialisation, the version, names of errors, and queries of devices. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "api/api.h"
 #include "base/exports.h"
 #include "base/simlog.h"
 #include "machine/machine.h"
@@ -13,51 +14,6 @@
 static void mark_forked(void) {
     int ready = SIM_READY;
     atomic_compare_exchange_strong(&sim.state, &ready, SIM_FORKED);
-}
-
-static void uuid_text(const unsigned char uuid[16], char text[48]) {
-    int n = snprintf(text, 48, "GPU-");
-    for (int i = 0; i < 16; i++)
-        n += snprintf(text + n, 48 - (size_t)n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
-}
-
-/* Find the device of one entry of CUDA_VISIBLE_DEVICES: an index, or the beginning of a UUID. -1: no such device. */
-static int find_device(const char *entry) {
-    char *end;
-    long index = strtol(entry, &end, 10);
-    if (end != entry && !*end)
-        return index >= 0 && index < sim.params.devices ? (int)index : -1;
-    for (int i = 0; i < sim.params.devices; i++) {
-        unsigned char uuid[16];
-        char text[48];
-        sim_params_uuid(&sim.params, i, uuid);
-        uuid_text(uuid, text);
-        if (strlen(entry) > 4 && strncasecmp(entry, text, strlen(entry)) == 0)
-            return i;
-    }
-    return -1;
-}
-
-/* As in the real driver, the list ends at the first entry that names no device. */
-static void find_visible(void) {
-    const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    sim.visible_count = 0;
-    if (!list) {
-        for (int i = 0; i < sim.params.devices; i++)
-            sim.visible[sim.visible_count++] = i;
-        return;
-    }
-    char copy[1024], *rest = copy, *entry;
-    snprintf(copy, sizeof copy, "%s", list);
-    while ((entry = strsep(&rest, ","))) {
-        while (*entry == ' ')
-            entry++;
-        entry[strcspn(entry, " ")] = 0;
-        int index = find_device(entry);
-        if (index < 0 || sim.visible_count == SIM_MAX_DEVICES)
-            return;
-        sim.visible[sim.visible_count++] = index;
-    }
 }
 
 static CUresult start(void) {
@@ -72,7 +28,7 @@ static CUresult start(void) {
         fprintf(stderr, "simulated GPU: %s\n", problem);
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    find_visible();
+    find_visible_devices();
     if (sim.params.log[0] && simlog_open(sim.params.log, problem, sizeof problem))
         fprintf(stderr, "simulated GPU: %s\n", problem);
     pthread_atfork(NULL, NULL, mark_forked);
@@ -176,8 +132,14 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     return result;
 }
 
+/* The UUID of the whole device, also for a MIG slice. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-    return cuDeviceGetUuid_v2(uuid, device);
+    int index;
+    SIM_ENTER();
+    CUresult result = device_of(device, &index);
+    if (!result)
+        sim_params_uuid(&sim.params, whole_device(index), uuid->bytes);
+    return result;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
@@ -193,7 +155,7 @@ CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
     int index;
     SIM_ENTER();
     CUresult result = device_of(device, &index);
-    if (!result && snprintf(id, (size_t)size, "0000:%02x:00.0", index + 1) >= size)
+    if (!result && snprintf(id, (size_t)size, "0000:%02x:00.0", whole_device(index) + 1) >= size)
         result = CUDA_ERROR_INVALID_VALUE;
     return result;
 }
@@ -202,41 +164,9 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
     SIM_ENTER();
     for (int i = 0; i < sim.visible_count; i++) {
         char own[16];
-        snprintf(own, sizeof own, "0000:%02x:00.0", sim.visible[i] + 1);
+        snprintf(own, sizeof own, "0000:%02x:00.0", whole_device(sim.visible[i]) + 1);
         if (strcasecmp(own, id) == 0)
             return *device = i, CUDA_SUCCESS;
     }
     return CUDA_ERROR_INVALID_DEVICE;
-}
-
-int simcuda_describe(char *json, size_t size) {
-    struct sim_params params;
-    char problem[512];
-    if (!json)
-        size = 0;
-    if (sim_params_load(&params, problem, sizeof problem)) {
-        for (char *c = problem; *c; c++)
-            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
-                *c = '\'';
-        snprintf(json, size, "{\"error\": \"%s\"}", problem);
-        return -1;
-    }
-    int n = snprintf(json, size, "[");
-    for (int i = 0; i < params.devices; i++) {
-        unsigned char uuid[16];
-        char text[48], name[sizeof params.device[i].name];
-        sim_params_uuid(&params, i, uuid);
-        uuid_text(uuid, text);
-        memcpy(name, params.device[i].name, sizeof name);
-        for (char *c = name; *c; c++)
-            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
-                *c = '\'';
-        size_t used = (size_t)n < size ? (size_t)n : size;
-        n += snprintf(json ? json + used : NULL, size - used,
-                      "%s{\"index\": %d, \"uuid\": \"%s\", \"name\": \"%s\", \"memory\": %llu, \"simulated\": true}",
-                      i ? ", " : "", i, text, name, (unsigned long long)params.device[i].memory);
-    }
-    size_t used = (size_t)n < size ? (size_t)n : size;
-    n += snprintf(json ? json + used : NULL, size - used, "]");
-    return n;
 }

@@ -1,5 +1,6 @@
 /* Device attributes, queries and settings of contexts, and the profiler. Numbers are those of the public
  * interface. */
+#include "api/api.h"
 #include "base/exports.h"
 #include "context/context.h"
 
@@ -56,7 +57,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     if (attribute == 16)
         *value = params->multiprocessors;
     else if (attribute == 33)
-        *value = index + 1; /* PCI bus */
+        *value = whole_device(index) + 1; /* PCI bus */
     else if (attribute == 75)
         *value = params->compute_major;
     else if (attribute == 76)

@@ -16,9 +16,10 @@
 #undef PLAIN
 #undef STREAM
 
-/* Describe the devices as JSON: [{"index", "uuid", "name", "memory", "simulated"}]. The call initialises nothing,
- * starts no thread and uses no shared state. Return the length needed as snprintf does, or -1 with {"error": text}
- * if the parameters cannot be read. */
+/* Describe the devices and their MIG slices as JSON: [{"index", "uuid", "name", "memory", "simulated", "parent",
+ * "slices"}], where "parent" is the index of a slice's device, else -1. The call initialises nothing, starts no thread
+ * and uses no shared state. Return the length needed as snprintf does, or -1 with {"error": text} if the parameters
+ * cannot be read. */
 SIM_EXPORT int simcuda_describe(char *json, size_t size);
 
 /* Describe which processes have memory on the devices, as JSON: [{"index", "pid", "memory"}], memory in bytes.

@@ -30,6 +30,7 @@ static const struct sim_device_params default_device = {
     .compute_major = 8,
     .compute_minor = 0,
     .concurrent_managed_access = 1,
+    .parent = -1,
 };
 
 static const struct {
@@ -151,6 +152,60 @@ static int set_global_key(struct sim_params *params, const char *key, const char
     return -1;
 }
 
+/* A MIG slice has the parameters of its device, unless its section has others. Return the slice, or NULL if no device
+ * comes before the slice, or there is no room. */
+static struct sim_device_params *add_slice(struct sim_params *params, int index) {
+    if (index < 1 || index >= SIM_MAX_DEVICES)
+        return NULL;
+    const struct sim_device_params *before = &params->device[index - 1];
+    int parent = before->parent < 0 ? index - 1 : before->parent;
+    struct sim_device_params *slice = &params->device[index];
+    *slice = params->device[parent];
+    snprintf(slice->name, sizeof slice->name, "%.90s MIG", params->device[parent].name);
+    slice->parent = parent;
+    slice->slices = 0;
+    params->device[parent].slices++;
+    return slice;
+}
+
+/* Return the index of the first device in MIG mode whose slices have more memory than the device, or -1. */
+static int find_overfull(const struct sim_params *params) {
+    uint64_t left = 0;
+    for (int i = 0; i < params->devices; i++) {
+        const struct sim_device_params *device = &params->device[i];
+        if (device->parent < 0)
+            left = device->memory;
+        else if (device->memory > left)
+            return device->parent;
+        else
+            left -= device->memory;
+    }
+    return -1;
+}
+
+/* Keep the first `count` devices with their slices, or repeat the last device. -1: there is no room. */
+static int set_device_count(struct sim_params *params, int count) {
+    int last = 0, found = 0;
+    for (int i = 0; i < params->devices; i++)
+        if (params->device[i].parent < 0) {
+            if (found++ == count)
+                return params->devices = i, 0;
+            last = i;
+        }
+    int entries = params->devices - last;
+    for (; found < count; found++, params->devices += entries) {
+        if (params->devices + entries > SIM_MAX_DEVICES)
+            return -1;
+        for (int i = 0; i < entries; i++) {
+            struct sim_device_params *copy = &params->device[params->devices + i];
+            *copy = params->device[last + i];
+            if (copy->parent >= 0)
+                copy->parent = params->devices;
+        }
+    }
+    return 0;
+}
+
 static char *strip(char *text) {
     while (isspace((unsigned char)*text))
         text++;
@@ -178,6 +233,10 @@ static int read_file(struct sim_params *params, const char *path, char *problem,
             failed = ++section >= SIM_MAX_DEVICES;
             if (!failed)
                 params->device[section] = default_device;
+            continue;
+        }
+        if (strcmp(text, "[slice]") == 0) {
+            failed = !add_slice(params, ++section);
             continue;
         }
         char *equals = strchr(text, '=');
@@ -228,9 +287,11 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
             snprintf(problem, size, "GPUSHARE_SIM_DEVICES=%s: a number from 0 to %d is needed", text, SIM_MAX_DEVICES);
             return -1;
         }
-        for (int i = params->devices; i < count; i++)
-            params->device[i] = params->device[params->devices - 1];
-        params->devices = (int)count;
+        if (set_device_count(params, (int)count)) {
+            snprintf(problem, size, "GPUSHARE_SIM_DEVICES=%s: at most %d devices and MIG slices are allowed", text,
+                     SIM_MAX_DEVICES);
+            return -1;
+        }
     }
     if ((text = getenv("GPUSHARE_SIM_MEMORY")) && *text) {
         double bytes;
@@ -238,8 +299,15 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
             snprintf(problem, size, "GPUSHARE_SIM_MEMORY=%s: a size of at least 4 MiB is needed", text);
             return -1;
         }
-        for (int i = 0; i < SIM_MAX_DEVICES; i++)
-            params->device[i].memory = (uint64_t)bytes;
+        for (int i = 0; i < params->devices; i++)
+            if (params->device[i].parent < 0)
+                params->device[i].memory = (uint64_t)bytes;
+    }
+    int overfull = find_overfull(params);
+    if (overfull >= 0) {
+        snprintf(problem, size, "the MIG slices of %s have more memory than the device: give each [slice] its memory",
+                 params->device[overfull].name);
+        return -1;
     }
     return 0;
 }

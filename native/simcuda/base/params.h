@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAX_DEVICES 16
+#define SIM_MAX_DEVICES 16 /* MIG slices included */
 #define SIM_PATH 256
-#define SIM_LAYOUT 3 /* of the shared file; part of its default name, so that versions use different files */
+#define SIM_LAYOUT 4 /* of the shared file; part of its default name, so that versions use different files */
 
 struct sim_device_params {
     char name[96];
@@ -26,6 +26,8 @@ struct sim_device_params {
     int compute_major, compute_minor;
     int concurrent_managed_access; /* 0: unified memory takes room on the device like ordinary memory */
     int keeps_unused;              /* 1: memory that a prefetch has moved to the host does not count as free */
+    int parent;                    /* of a MIG slice: the index of its device; -1: no slice */
+    int slices;                    /* of a device in MIG mode: the number of its slices, which come after it */
 };
 
 struct sim_params {

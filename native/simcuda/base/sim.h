@@ -238,7 +238,7 @@ struct sim_state {
     struct machine *machine;
     int slot;
     struct sim_params params;
-    int visible[SIM_MAX_DEVICES], visible_count; /* CUDA_VISIBLE_DEVICES */
+    int visible[SIM_MAX_DEVICES], visible_count; /* visible_devices.c */
     struct sim_context *contexts;
     struct {
         struct sim_context *context;
