@@ -102,9 +102,13 @@ export class Notebook {
    *
    * The first cell takes `millions` of numbers of device memory. The second
    * cell works until `finish` is called. `more` has the sources of further
-   * cells. With `sources`, the notebook has only these cells.
+   * cells. With `sources`, the notebook has only these cells. `kernel` is the
+   * name of a kernelspec.
    */
-  static async create(path, { millions = 10, more = [], sources } = {}) {
+  static async create(
+    path,
+    { millions = 10, more = [], sources, kernel = 'python3-gpushare' } = {}
+  ) {
     const notebook = new Notebook(path);
     const cells = sources ?? [
       SETUP.replace('MILLIONS', millions),
@@ -118,11 +122,7 @@ export class Notebook {
         nbformat: 4,
         nbformat_minor: 5,
         metadata: {
-          kernelspec: {
-            name: 'python3-gpushare',
-            display_name: 'Python 3 (shared GPU)',
-            language: 'python'
-          }
+          kernelspec: { name: kernel, display_name: kernel, language: 'python' }
         },
         cells: cells.map(source => ({
           id: randomUUID().slice(0, 8),

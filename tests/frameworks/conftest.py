@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -43,6 +44,21 @@ def problem() -> str:
 def unshared_path() -> str:
     """Return the LD_LIBRARY_PATH of a program without the shim."""
     return f"{STAND_INS}:{simulated_driver().parent}"
+
+
+def write_kernelspec(kernels: Path, mode: str) -> str:
+    """Write a kernelspec for the Python with PyTorch in a memory mode to the folder `kernels`, and return its name."""
+    folder = kernels / "torch"
+    folder.mkdir()
+    spec = {
+        "argv": [str(PYTHON), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "PyTorch",
+        "language": "python",
+        "env": {"LD_LIBRARY_PATH": str(STAND_INS), "GPUSHARE_MEMORY_MODE": mode},
+        "metadata": {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": {}}},
+    }
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    return folder.name
 
 
 @pytest.fixture(autouse=True)

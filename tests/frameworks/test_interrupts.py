@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ import pytest
 from ..system.notebook_client import Notebook, kernel_starter
 from ..system.system_host import GpuProgram, wait_until
 from ..system.test_interrupts import is_at_gate
-from .conftest import MODES, PYTHON, STAND_INS, FrameworkHost
+from .conftest import MODES, FrameworkHost, write_kernelspec
 
 MAX_SECONDS = 10.0  # for an interrupt on a busy machine
 SETUP = "import torch; there = torch.arange(1024).cuda(); torch.cuda.synchronize()"
@@ -54,27 +53,12 @@ def start() -> Iterator[Callable[..., Notebook]]:
         yield start_kernel
 
 
-def kernelspec(host: FrameworkHost, mode: str) -> str:
-    """Return the name of a kernelspec for the Python with PyTorch."""
-    folder = host.folder / "share" / "kernels" / "torch"
-    folder.mkdir()
-    spec = {
-        "argv": [str(PYTHON), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "display_name": "PyTorch",
-        "language": "python",
-        "env": {"LD_LIBRARY_PATH": str(STAND_INS), "GPUSHARE_MEMORY_MODE": mode},
-        "metadata": {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": {}}},
-    }
-    (folder / "kernel.json").write_text(json.dumps(spec))
-    return folder.name
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", MODES[1:])
 def test_a_stopped_cell_shows_keyboard_interrupt_and_nothing_else(
     long_turns: FrameworkHost, start: Callable[..., Notebook], mode: str
 ) -> None:
-    notebook = start(kernelspec(long_turns, mode), setup=False)
+    notebook = start(write_kernelspec(long_turns.folder / "share" / "kernels", mode), setup=False)
     notebook.run(SETUP, 100)
     notebook.run(CAPTURE)
     other = occupy_device(long_turns)
