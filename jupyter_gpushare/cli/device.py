@@ -12,7 +12,11 @@ from . import without_coordinator
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("device", metavar="UUID", help="UUID of the device, as 'status' shows it")
+    parser.add_argument(
+        "device",
+        metavar="UUID",
+        help="UUID of the device, as 'status' shows it; that of a GPU means all its MIG slices",
+    )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument(
         "--fail", metavar="REASON", help="take the device out of use for new clients, and show its clients the reason"

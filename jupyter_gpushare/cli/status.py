@@ -127,6 +127,7 @@ def render(status: dict[str, Any]) -> Any:
         devices.add_row(
             escape(
                 f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
+                + (f"\nMIG slice of {device['parent']}" if device.get("parent") else "")
                 + (f"\nFAILED: {device['failed']}" if device.get("failed") else "")
                 + _foreign_lines(device.get("foreign_processes", []))
                 + "".join(f"\nlocked by {_owner(one)}" for one in device.get("locked_by", []))

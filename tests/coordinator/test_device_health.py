@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.coordinator.gpu.device_health import DeviceHealth
+from jupyter_gpushare.coordinator.gpu.nvml import NvmlDevice
 
-from .fake_nvml import FakeNvml
+from .fake_nvml import ANY_INSTANCE, FakeNvml
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def nvml() -> FakeNvml:
 
 @pytest.fixture
 def health(nvml: FakeNvml) -> DeviceHealth:
-    health = DeviceHealth(nvml, {"a": "a", "b": "b"})
+    health = DeviceHealth(nvml, {uuid: NvmlDevice(uuid, uuid, uuid) for uuid in ("a", "b")})
     assert health.poll() == [], "errors before the first poll count"
     return health
 
@@ -49,6 +50,32 @@ def test_hardware_errors_count_and_program_errors_do_not(
     nvml.events = [("a", xid), ("other", 79)]
     assert health.poll() == changes
     assert health.poll() == []
+
+
+XID = "Xid 79: fallen off the bus"
+
+
+@pytest.mark.parametrize(
+    ("event", "failed"),
+    [
+        (("gpu", 79), ["one", "two"]),
+        (("gpu", 79, 2, 0), ["two"]),
+        (("gpu", 79, 2, ANY_INSTANCE), ["two"]),
+        (("gpu", 79, 2, 1), []),
+        (("whole", 79), ["whole"]),
+    ],
+)
+def test_an_event_of_a_gpu_concerns_its_slices(event: tuple[object, ...], failed: list[str]) -> None:
+    nvml = FakeNvml("whole", "gpu", slices={"gpu": ("one", "two")})
+    devices = {
+        "whole": NvmlDevice("whole", "whole", "whole"),
+        "one": NvmlDevice("one", "gpu", "gpu", (1, 0)),
+        "two": NvmlDevice("two", "gpu", "gpu", (2, 0)),
+    }
+    health = DeviceHealth(nvml, devices)
+    assert nvml.registered == ["whole", "gpu"]
+    nvml.events = [event]
+    assert health.poll() == [(uuid, XID) for uuid in failed]
 
 
 def test_without_nvml_everything_is_healthy() -> None:

@@ -76,7 +76,7 @@ def test_nvml_overrides_the_estimate_except_on_simulated_devices() -> None:
 
 
 def test_nvml_returns_percent_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "MIG-1", without=("MIG-1",)))
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("GPU-0", "GPU-1", slices={"GPU-1": ("MIG-1",)}))
     nvml = Nvml()
     assert [found.uuid for found in nvml.devices()] == ["GPU-0", "MIG-1"]
     devices = ("GPU-0", "MIG-1", "GPU-other")

@@ -102,6 +102,7 @@ class SystemHost:
         self.coordinator: zygote.Forked | None = None
         self.devices = 1
         self.memory = memory
+        self.config: Path | None = None  # parameter file of the simulated devices, instead of `devices` and `memory`
         self._programs: list[GpuProgram] = []
         self._logs: dict[int, simlog.Log] = {}
         for name in ("run", "simlog", "share/kernels"):
@@ -124,6 +125,9 @@ class SystemHost:
             "GPUSHARE_SIM_MEMORY": str(self.memory),
             "GPUSHARE_SIM_DEVICES": str(self.devices),
         }
+        if self.config:
+            del simulated["GPUSHARE_SIM_MEMORY"], simulated["GPUSHARE_SIM_DEVICES"]
+            simulated["GPUSHARE_SIM_CONFIG"] = str(self.config)
         return {
             **clean,
             "GPUSHARE_SOCKET": self.socket,

@@ -89,6 +89,7 @@ class SyntheticHost:
         return {
             "uuid": self._uuids[number],
             "name": "Simulated GPU",
+            "parent": None,
             "simulated": True,
             "memory_total": 80 * _GIB,
             "memory_used": 60 * _GIB,

@@ -73,6 +73,7 @@ def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[
     return [
         lambda: _simulation(is_simulated and not simulate),
         lambda: _driver(simulate or is_simulated),
+        lambda: _slices(devices),
         lambda: _shim(socket),
         lambda: _coordinator(socket, status),
         lambda: clients.overruns(status) if status else iter(()),
@@ -166,6 +167,17 @@ def _device(driver: Any, index: int) -> Finding:
         + ("swap" if supported[_VIRTUAL_MEMORY_MANAGEMENT] else "plain"),
         "choose the mode by the setting memory_mode (docs/explanation/memory.md)",
     )
+
+
+def _slices(devices: list[dict[str, Any]]) -> Iterator[Finding]:
+    slices = [device for device in devices if device.get("parent")]
+    if slices:
+        gpus = len({device["parent"] for device in slices})
+        message = (
+            f"the coordinator has {len(slices)} MIG slice{'s' if len(slices) > 1 else ''} of {gpus} "
+            f"GPU{'s' if gpus > 1 else ''}; a process sees one slice, so the check of the driver is about one device"
+        )
+        yield Finding("ok", "MIG", message)
 
 
 def _shim(socket: str) -> Iterator[Finding]:

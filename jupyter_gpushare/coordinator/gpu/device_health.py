@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
+
+from .nvml import NvmlDevice
+
+_ANY_INSTANCE = 0xFFFFFFFF  # of an event that concerns no instance alone (nvmlEventData_t)
 
 # Errors of the hardware or its firmware, after which the device needs an administrator. Source: NVIDIA, "XID Errors".
 # Other numbers, such as 13, 31 and 43, are faults of a program.
@@ -24,15 +29,15 @@ HARDWARE_XIDS = {
 class DeviceHealth:
     """Health of each device at the last poll. No method raises; without NVML all devices are healthy."""
 
-    def __init__(self, nvml: Any, handles: dict[str, Any]) -> None:
-        """Register for events. `nvml` is the initialised module `pynvml`, or None; `handles` are by UUID."""
+    def __init__(self, nvml: Any, devices: Mapping[str, NvmlDevice]) -> None:
+        """Register for events. `nvml` is the initialised module `pynvml`, or None; `devices` are by UUID."""
         self._nvml = nvml
-        self._handles = handles
+        self._devices = devices
         self._reported: dict[str, str] = {}
         self._permanent_failures: dict[str, str] = {}  # failures until a reset of the device
         self._error_counts: dict[str, int] = {}  # uncorrectable memory errors at the first poll
         self._events: Any = None
-        if nvml is not None and handles:
+        if nvml is not None and devices:
             self._register_events()
 
     def poll(self) -> list[tuple[str, str]]:
@@ -41,7 +46,7 @@ class DeviceHealth:
             return []
         self._read_events()
         changes = []
-        for uuid in self._handles:
+        for uuid in self._devices:
             reason = self._permanent_failures.get(uuid) or self._problem(uuid)
             if reason != self._reported.get(uuid, ""):
                 self._reported[uuid] = reason
@@ -49,7 +54,7 @@ class DeviceHealth:
         return changes
 
     def _problem(self, uuid: str) -> str:
-        nvml, handle = self._nvml, self._handles[uuid]
+        nvml, handle = self._nvml, self._devices[uuid].handle
         try:
             nvml.nvmlDeviceGetMemoryInfo(handle)
         except nvml.NVMLError as error:
@@ -73,9 +78,10 @@ class DeviceHealth:
         except nvml.NVMLError as error:
             logging.getLogger(__name__).info("cannot receive hardware errors of devices: %s", error)
             return
-        for handle in self._handles.values():
+        # Events of slices come from their GPU. Source: internal/rm/health.go of NVIDIA/k8s-device-plugin.
+        for gpu in {device.gpu_uuid: device.gpu for device in self._devices.values()}.values():
             try:
-                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+                nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, self._events)
             except nvml.NVMLError as error:
                 logging.getLogger(__name__).info("cannot receive hardware errors of one device: %s", error)
 
@@ -91,6 +97,15 @@ class DeviceHealth:
                 uuid = nvml.nvmlDeviceGetUUID(event.device)
             except nvml.NVMLError:
                 continue
-            uuid = uuid.decode() if isinstance(uuid, bytes) else uuid
-            if description and uuid in self._handles:
-                self._permanent_failures[uuid] = f"Xid {int(event.eventData)}: {description}"
+            gpu_uuid = uuid.decode() if isinstance(uuid, bytes) else uuid
+            for uuid, device in self._devices.items() if description else ():
+                if device.gpu_uuid == gpu_uuid and _concerns(event, device):
+                    self._permanent_failures[uuid] = f"Xid {int(event.eventData)}: {description}"
+
+
+def _concerns(event: Any, device: NvmlDevice) -> bool:
+    """Return whether an event of a GPU concerns the GPU or this slice: an event without instances concerns all."""
+    of_event = (event.gpuInstanceId, event.computeInstanceId)
+    return device.instances is None or all(
+        number in (_ANY_INSTANCE, own) for number, own in zip(of_event, device.instances, strict=True)
+    )

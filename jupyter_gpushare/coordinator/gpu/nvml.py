@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...core.base.device_info import DeviceInfo
@@ -18,7 +19,17 @@ class DeviceSample(NamedTuple):
     processes: dict[int, int | None] | None = None
 
 
+class NvmlDevice(NamedTuple):
+    """Device by NVML's handle. A MIG slice has the handle and the UUID of its GPU, and the numbers of its instances."""
+
+    handle: Any
+    gpu: Any
+    gpu_uuid: str
+    instances: tuple[int, int] | None = None  # GPU instance and compute instance
+
+
 _NO_SAMPLE = DeviceSample()
+_SAME_GPU = 0  # distance of two slices of one GPU (NVML_TOPOLOGY_INTERNAL)
 
 
 class Nvml:
@@ -26,7 +37,7 @@ class Nvml:
 
     def __init__(self) -> None:
         self._nvml: Any = None
-        self._handles: dict[str, Any] = {}
+        self._devices: dict[str, NvmlDevice] = {}
         self._samples: dict[str, DeviceSample] = {}
         try:
             import pynvml
@@ -37,32 +48,69 @@ class Nvml:
             log.info("waiting for processes to report devices, because NVML is not available: %s", error)
 
     def devices(self) -> list[DeviceInfo]:
-        """Return all whole GPUs. A GPU that cannot be read is left out and logged."""
-        found = []
+        """Return all GPUs, with its slices in place of a GPU in MIG mode, because a process can use only the slices.
+
+        A GPU that cannot be read is left out and logged.
+        """
+        found: list[DeviceInfo] = []
         for index in range(self._nvml.nvmlDeviceGetCount() if self._nvml else 0):
             try:
-                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
-                uuid, name = (
-                    _text(self._nvml.nvmlDeviceGetUUID(handle)),
-                    _text(self._nvml.nvmlDeviceGetName(handle)),
-                )
-                found.append(DeviceInfo(uuid, name, int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)))
-                self._handles[uuid] = handle
+                gpu = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = _text(self._nvml.nvmlDeviceGetUUID(gpu))
+                devices = [NvmlDevice(gpu, gpu, uuid)]
+                if self._is_in_mig_mode(gpu):
+                    devices = list(self._slices(gpu, uuid))
+                    if not devices:
+                        log.warning("leaving out GPU %d (%s), which is in MIG mode and has no slice", index, uuid)
+                found += [self._describe(device) for device in devices]
             except self._nvml.NVMLError as error:
                 log.warning("leaving out GPU %d, which NVML cannot read: %s", index, error)
         return found
 
+    def _is_in_mig_mode(self, gpu: Any) -> bool:
+        try:
+            current, _ = self._nvml.nvmlDeviceGetMigMode(gpu)
+        except self._nvml.NVMLError:  # the GPU or its driver does not support the mode
+            return False
+        return bool(current == self._nvml.NVML_DEVICE_MIG_ENABLE)
+
+    def _slices(self, gpu: Any, gpu_uuid: str) -> Iterator[NvmlDevice]:
+        nvml = self._nvml
+        # An index without a slice has either error. Source: pkg/nvlib/device/device.go of NVIDIA/go-nvlib.
+        absent = (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INVALID_ARGUMENT)
+        for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+            try:
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
+                instances = nvml.nvmlDeviceGetGpuInstanceId(handle), nvml.nvmlDeviceGetComputeInstanceId(handle)
+            except nvml.NVMLError as error:
+                if error.value not in absent:
+                    log.warning("leaving out MIG slice %d of %s, which NVML cannot read: %s", index, gpu_uuid, error)
+                continue
+            yield NvmlDevice(handle, gpu, gpu_uuid, instances)
+
+    def _describe(self, device: NvmlDevice) -> DeviceInfo:
+        uuid, name = (
+            _text(self._nvml.nvmlDeviceGetUUID(device.handle)),
+            _text(self._nvml.nvmlDeviceGetName(device.handle)),
+        )
+        memory = int(self._nvml.nvmlDeviceGetMemoryInfo(device.handle).total)
+        self._devices[uuid] = device
+        return DeviceInfo(uuid, name, memory, parent=device.gpu_uuid if device.instances else "")
+
     @property
-    def handles(self) -> tuple[Any, dict[str, Any]]:
-        """Library `pynvml`, or None, and its handle of each device by UUID."""
-        return self._nvml, self._handles
+    def handles(self) -> tuple[Any, dict[str, NvmlDevice]]:
+        """Library `pynvml`, or None, and its devices by UUID."""
+        return self._nvml, self._devices
 
     def distance(self, one: str, other: str) -> int | None:
-        """Return the distance of two devices as nvmlGpuTopologyLevel_t, or None if unknown."""
-        if one not in self._handles or other not in self._handles:
+        """Return the distance of two devices, or of the GPUs of slices, as nvmlGpuTopologyLevel_t; None if unknown."""
+        if one not in self._devices or other not in self._devices:
             return None
+        first, second = self._devices[one], self._devices[other]
+        if first.gpu_uuid == second.gpu_uuid:
+            return _SAME_GPU
         try:
-            return int(self._nvml.nvmlDeviceGetTopologyCommonAncestor(self._handles[one], self._handles[other]))
+            return int(self._nvml.nvmlDeviceGetTopologyCommonAncestor(first.gpu, second.gpu))
         except self._nvml.NVMLError:
             return None
 
@@ -70,7 +118,7 @@ class Nvml:
         """Take a sample of each device, for the three methods below. May hang with the driver."""
         self._samples = {
             uuid: DeviceSample(self._memory_used(uuid), self._utilisation(uuid), self._processes(uuid))
-            for uuid in self._handles
+            for uuid in self._devices
         }
 
     def discard_samples(self) -> None:
@@ -91,19 +139,19 @@ class Nvml:
 
     def _memory_used(self, uuid: str) -> int | None:
         try:
-            return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(self._devices[uuid].handle).used)
         except self._nvml.NVMLError:
             return None
 
     def _utilisation(self, uuid: str) -> float | None:
         try:
-            return min(1.0, float(self._nvml.nvmlDeviceGetUtilizationRates(self._handles[uuid]).gpu) / 100)
-        except self._nvml.NVMLError:  # MIG slices have none
+            return min(1.0, float(self._nvml.nvmlDeviceGetUtilizationRates(self._devices[uuid].handle).gpu) / 100)
+        except self._nvml.NVMLError:  # a GPU in MIG mode and its slices have none
             return None
 
     def _processes(self, uuid: str) -> dict[int, int | None] | None:
         try:
-            processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
+            processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._devices[uuid].handle)
             return {process.pid: process.usedGpuMemory for process in processes}
         except self._nvml.NVMLError:
             return None

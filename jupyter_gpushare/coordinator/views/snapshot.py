@@ -109,6 +109,7 @@ def _device(
     return {
         "uuid": info.uuid,
         "name": info.name,
+        "parent": info.parent or None,
         "simulated": info.simulated,
         "memory_total": info.memory,
         "memory_used": sum(one.by_device[info.uuid] for one in on_device) if measured is None else measured,

@@ -34,7 +34,7 @@ class PlacementAdapter:
     # --- devices
 
     def on_device_found(self, info: DeviceInfo) -> None:
-        self.placement.add_device(info.uuid, info.name, info.memory, info.is_unverified)
+        self.placement.add_device(info.uuid, info.name, info.memory, info.is_unverified, info.parent)
 
     def on_device_failed(self, uuid: str, reason: str, now: float) -> None:
         """Mark the device as failed, and notify its clients. Raises IllegalEvent for an unknown device."""

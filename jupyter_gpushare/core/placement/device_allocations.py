@@ -21,6 +21,7 @@ class DeviceAllocations:
     name: str
     memory: int
     order: int
+    parent: str = ""  # UUID of the GPU of a MIG slice; empty: a whole GPU
     cell_paths: tuple[str, ...] = ("", "", "")
     failure: str = ""  # the reason why no client may use it; empty: it works
     clients: dict[str, PlacementRequest] = field(default_factory=dict)
@@ -72,6 +73,8 @@ class DeviceAllocations:
         """Return the reason against the request here, apart from lack of memory."""
         if self.failure:
             return f"has failed ({self.failure})"
+        if not self.suits_count(request):
+            return "is a MIG slice, of which a client can use only one"
         if request.anti_affinity and self.anti_affinities[request.anti_affinity]:
             return f"has a client with anti_affinity={request.anti_affinity}"
         if len(self.clients) != self.exclusions[request.exclusion]:
@@ -80,6 +83,10 @@ class DeviceAllocations:
             labels = sorted(label for label, count in self.exclusions.items() if count and label)
             return f"is kept for clients with exclusion={labels[0]}"
         return self.missing_share(request.share)
+
+    def suits_count(self, request: PlacementRequest) -> bool:
+        """Return whether the device can be one of so many: a process sees one MIG slice and then no other device."""
+        return request.gpus == 1 or not self.parent
 
     def missing_share(self, share: float, replaced_share: float = 0.0) -> str:
         left = 1 - self.guaranteed_share + replaced_share

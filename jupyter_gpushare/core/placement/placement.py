@@ -83,14 +83,14 @@ class Placement:
             self._set_cell_paths(device)
         self._search.reconfigure(self._strategy(settings), settings.oversubscription)
 
-    def add_device(self, uuid: str, name: str, memory: int, is_unverified: bool = False) -> None:
-        """Add a device, or update it. An unverified device is offered to no client.
+    def add_device(self, uuid: str, name: str, memory: int, is_unverified: bool = False, parent: str = "") -> None:
+        """Add a device, or update it. An unverified device is offered to no client. `parent`: the GPU of a MIG slice.
 
         Otherwise a process could keep clients from the GPU by inventing a device.
         """
         device = self.allocations.get(uuid)
         if device is None:
-            device = self.allocations[uuid] = DeviceAllocations(uuid, name, memory, len(self.allocations))
+            device = self.allocations[uuid] = DeviceAllocations(uuid, name, memory, len(self.allocations), parent)
             if not is_unverified:
                 self.schedulable_devices[uuid] = device
             if self.settings.topology is None and self.tenants.guarantees():

@@ -118,11 +118,8 @@ class PlacementSearch:
 
     def find(self, request: PlacementRequest, tenant: str, has_cells: bool) -> tuple[str, ...]:
         """Return devices for the request. Raises Refused, with the reason against each device, and TooManyDevices."""
-        if request.gpus > len(self.schedulable_devices):
-            names = ", ".join(sorted(device.name or device.uuid for device in self.schedulable_devices.values()))
-            raise TooManyDevices(
-                f"gpus={request.gpus} is more than there are here: {len(self.schedulable_devices)} ({names})"
-            )
+        if request.gpus > 1:
+            self._check_count(request)
         own = has_cells and self.guarantees is not None and request.service != "offline"
         query = PlacementQuery(request, tenant, own, self._named_devices(request), self.size_of(request))
         if self.guarantees:
@@ -143,6 +140,13 @@ class PlacementSearch:
                 if found:
                     return tuple(sorted(device.uuid for device in found))
         raise self._refusal(query)
+
+    def _check_count(self, request: PlacementRequest) -> None:
+        suitable = [device for device in self.schedulable_devices.values() if device.suits_count(request)]
+        if request.gpus > len(suitable):
+            names = ", ".join(sorted(device.name or device.uuid for device in suitable)) or "none"
+            without = " without MIG slices" if len(suitable) < len(self.schedulable_devices) else ""
+            raise TooManyDevices(f"gpus={request.gpus} is more than there are here{without}: {len(suitable)} ({names})")
 
     def _find_with(
         self, query: PlacementQuery, fits: Callable[[DeviceAllocations], bool], room: bool

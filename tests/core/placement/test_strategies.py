@@ -144,6 +144,18 @@ def test_several_can_be_named_to_choose_from() -> None:
         place_client(placement, "d", devices=("1", "2"), gpus=3)
 
 
+def test_a_client_gets_one_slice_at_most() -> None:
+    placement = make_placement(2)
+    for number in range(2):
+        placement.add_device(f"s{number}", "Slice", MEMORY, parent="gpu")
+    assert place_client(placement, "one", devices=("Slice",)) == ("s0",)
+    assert place_client(placement, "two", gpus=2) == ("d0", "d1")
+    with pytest.raises(TooManyDevices, match=r"gpus=3 .* without MIG slices: 2 \(Device 0, Device 1\)"):
+        place_client(placement, "three", gpus=3)
+    with pytest.raises(Refused, match=r"device 2 \(Slice\) is a MIG slice, of which a client can use only one"):
+        place_client(placement, "mixed", devices=("d0", "s0"), gpus=2)
+
+
 def test_unknown_device_is_refused_with_the_available_ones() -> None:
     with pytest.raises(Refused, match=r"device='H100' does not exist: .* device 0 \(Device 0\); device 1 \(Device 1\)"):
         place_client(make_placement(2), "a", devices=("H100",))

@@ -40,10 +40,15 @@ class AdminHandlers:
 
     def _set_device_failure(self, connection: Connection, request: messages.Device) -> Any:
         require_admin(connection, "take devices out of use")
-        before = self._apply_device_failure(request.device, request.failed)
-        self._audit.record(connection, "device", request.device, before, request.failed)
-        log.info("%s set device %s to: %s", connection, request.device, request.failed or "works")
-        return {"clients": list(self._state.scheduler.placement_adapter.placement.clients_on(request.device))}
+        devices, placement = self._state.scheduler.devices, self._state.scheduler.placement_adapter.placement
+        slices = [uuid for uuid, device in devices.items() if device.info.parent == request.device]
+        clients: dict[str, None] = {}
+        for uuid in slices or [request.device]:
+            before = self._apply_device_failure(uuid, request.failed)
+            self._audit.record(connection, "device", uuid, before, request.failed)
+            log.info("%s set device %s to: %s", connection, uuid, request.failed or "works")
+            clients |= dict.fromkeys(placement.clients_on(uuid))
+        return {"clients": list(clients)}
 
     def _change_settings(self, connection: Connection, request: messages.Config) -> Any:
         if request.changes:
