@@ -97,6 +97,50 @@ def test_users_are_equal_with_any_number_of_clients(host: SimulatedHost, many: i
     assert list(got.values()) == pytest.approx([0.5 / many] * many, abs=0.03)
 
 
+@pytest.mark.parametrize(
+    "shares", [(0.8, 0.2), (0.8, 0.0), (0.5, 0.3, 0.2), (0.6, 0.2), (0.5, 0.0, 0.0), (0.1, 0.1), (1.0, 0.0)]
+)
+def test_shares_are_floors_in_each_minute(host: SimulatedHost, shares: tuple[float, ...]) -> None:
+    """Time that no share guarantees is divided equally; a device that is guaranteed whole leaves `max_wait` only."""
+    for number, share in enumerate(shares):
+        host.start_client(f"c{number}", share=share)
+    host.run(30)
+    for _ in range(4):
+        assert all(got >= share - 0.05 for got, share in zip(host.fractions(60).values(), shares, strict=True))
+    left = (1 - sum(shares)) / len(shares)
+    expected = {f"c{number}": share + left for number, share in enumerate(shares)}
+    assert host.fractions(300) == pytest.approx(expected, abs=0.03)
+
+
+def test_user_has_the_guaranteed_shares_of_its_clients_and_an_equal_part_of_the_rest(host: SimulatedHost) -> None:
+    host.start_client("guaranteed", user="one", share=0.4)
+    for number in range(3):
+        host.start_client(f"c{number}", user="other")
+    host.run(30)
+    got = host.fractions(60 * QUANTUM_SECONDS)
+    assert got.pop("guaranteed") == pytest.approx(0.4 + 0.3, abs=0.03)
+    assert list(got.values()) == pytest.approx([0.1] * 3, abs=0.03)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_short_cells_go_first_beside_a_large_share(host: SimulatedHost, share: float) -> None:
+    host.start_client("guaranteed", share=0.8)
+    short = host.start_client("short", share=share, busy=False)
+    host.run(30)
+    waits = thinking(host, short, 0.3, 10.0)
+    host.run(300)
+    assert len(waits) > 20
+    assert max(waits) <= MIN_QUANTUM_SECONDS + 1e-6
+
+
+def test_cut_work_gets_no_more_than_its_share(host: SimulatedHost) -> None:
+    host.start_client("guaranteed", share=0.8)
+    cut = host.start_client("cut", share=0.2, busy=False)
+    thinking(host, cut, 0.25, 0.0)
+    host.run(30)
+    assert host.fractions(300)["guaranteed"] >= 0.78
+
+
 def test_old_usage_decays(host: SimulatedHost) -> None:
     """An hour of computing in the morning counts for nothing in the afternoon."""
     morning = host.start_client("morning")

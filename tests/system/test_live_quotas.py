@@ -33,10 +33,11 @@ def device_shares(host: SystemHost, *programs: GpuProgram, seconds: float) -> li
 
 
 @pytest.mark.exclusive
+@pytest.mark.parametrize("policy", ["interactive", *tier.nightly(["fair"])])
 @pytest.mark.parametrize("sharing", ["auto", *tier.nightly(["exclusive"])])
-def test_live_share_changes_apply(host: SystemHost, sharing: str) -> None:
-    """The shares change under the policy `fair` while both programs are busy, in turns and colocated."""
-    host.start_coordinator("--policy", "fair", "--time-quantum", "0.5", "--sharing", sharing)
+def test_live_share_changes_apply(host: SystemHost, policy: str, sharing: str) -> None:
+    """The shares change while both programs are busy, in turns and colocated."""
+    host.start_coordinator("--policy", policy, "--time-quantum", "0.5", "--sharing", sharing)
     more, less = host.program("more"), host.program("less")
     more.busy(sync_every=100)  # queues work ahead, so that only the share limits the program
     less.start_busy(sync_every=100)

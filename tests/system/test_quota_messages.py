@@ -29,8 +29,9 @@ def test_a_quota_without_a_memory_limit_is_the_memory_of_the_device(
 
 def test_ignored_share_has_a_note(default_settings_host: SystemHost, start: Callable[..., Notebook]) -> None:
     notebook = start()
+    assert default_settings_host.command("config", "policy", "fcfs").returncode == 0
     answer = output_of(notebook, "%gpushare share=0.5")
-    assert f"Note: share 0.5 counts in placement and {IN_COLOCATION}, not in turns: the policy interactive" in answer
+    assert f"Note: share 0.5 counts in placement and {IN_COLOCATION}, not in turns: the policy fcfs" in answer
     typed = default_settings_host.command("quota", notebook.client_id, "share=0.4").stdout
     assert f"note: share 0.4 counts in placement and {IN_COLOCATION}, not in turns" in typed
     assert any("not in turns" in note for note in default_settings_host.clients()[notebook.client_id]["notes"])
@@ -42,9 +43,10 @@ def test_ignored_share_has_a_note(default_settings_host: SystemHost, start: Call
     answer = output_of(notebook, "%gpushare quota")
     assert "share 0.3 counts in placement, not in turns" in answer and IN_COLOCATION not in answer
 
-    assert default_settings_host.command("config", "policy", "fair").returncode == 0
-    assert "not in turns" not in output_of(notebook, "%gpushare share=0.5")
-    assert default_settings_host.clients()[notebook.client_id]["notes"] == []
+    for policy in ("interactive", "fair"):
+        assert default_settings_host.command("config", "policy", policy).returncode == 0
+        assert "not in turns" not in output_of(notebook, "%gpushare share=0.5")
+        assert default_settings_host.clients()[notebook.client_id]["notes"] == []
     assert default_settings_host.command("config", "policy", "best_effort").returncode == 0
     assert "share 0.5 counts in placement, not in turns: the policy best_effort" in output_of(
         notebook, "%gpushare quota"

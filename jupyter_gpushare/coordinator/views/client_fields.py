@@ -11,7 +11,7 @@ from ...core import Scheduler
 from ...core.colocation.colocation_rules import admits_others
 from ...core.handlers.idle_policy import IdleForecast
 from ...core.interface.settings import EXCLUSIVE, INTERRUPT, JOIN
-from ...core.queueing.policies.fair import Fair
+from ...core.queueing.policies.virtual_clocks import VirtualClocks
 from ...core.state.model import IDLE, RUNNING, SUSPENDED, WAITING, Client, Grant
 from ...core.views.wait_forecast import is_holding
 from ...units import format_size
@@ -163,12 +163,12 @@ def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
     """Return a note for the client's user if turns ignore the share, with the decisions in which the share counts."""
     settings, policy = scheduler.settings, scheduler.turns.table.policy
     policy_share = policy.share(client)
-    if not client.quota.share or (policy_share and isinstance(policy, Fair)):
+    if not client.quota.share or (policy_share and isinstance(policy, VirtualClocks)):
         return []
     colocated = " and among colocated clients" if policy_share and settings.sharing != EXCLUSIVE else ""
     return [
         f"share {client.quota.share:g} counts in placement{colocated}, not in turns: "
-        f"the policy {settings.policy} ignores shares there (the policy fair does not)"
+        f"the policy {settings.policy} ignores shares there (the policies interactive and fair do not)"
     ]
 
 

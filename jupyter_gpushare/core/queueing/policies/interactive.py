@@ -17,7 +17,9 @@ A client with a smaller sum preempts a turn after the turn has paid for its swit
 the time that the preempting work has had already, up to a quantum. So new work starts at once, while two long cells
 take turns of a quantum.
 
-A user's clients that contend for the same device divide the user's part of it: five notebooks get no more than one.
+A client's `share` is a floor: the client gets that fraction of the time while it contends. The time that no share
+guarantees is divided equally among users, and a user's clients that contend for the same device divide the user's part
+of it: five notebooks get no more than one.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from .base import Policy
 from .virtual_clocks import VirtualClocks
 
 MAX_WORK_SECONDS = 600.0  # all work that has had more counts as equally long
+_MIN_WEIGHT = 1e-3  # of a client without a share, where shares guarantee the whole device
 
 
 @dataclass
@@ -58,7 +61,11 @@ class Interactive(VirtualClocks):
         self._user_work: dict[tuple[str, str], _UserWork] = {}  # by device and user
 
     def weight(self, client: Client) -> float:
-        """Return 1 if all users have equally many contenders, and less for a client of a user with more of them."""
+        """Return the client's part of the time, as a multiple of the mean part of a contender.
+
+        The client gets its guaranteed `share`, and a part of the time that no share guarantees. All users with
+        contenders get equal parts of that time, and divide them among their contenders.
+        """
         contention = max(
             (device.contention for device in client.device_bindings),
             key=lambda contention: contention.count,
@@ -66,7 +73,10 @@ class Interactive(VirtualClocks):
         )
         if contention is None or not contention.count:
             return 1.0
-        return contention.count / len(contention.user_counts) / max(1, contention.count_of_user(client.user))
+        guaranteed = self.share(client) / max(1.0, contention.shares)
+        left = max(0.0, 1.0 - contention.shares)
+        equal = left / len(contention.user_counts) / max(1, contention.count_of_user(client.user))
+        return max(contention.count * (guaranteed + equal), _MIN_WEIGHT)
 
     def key(self, client: Client) -> float:
         return self.clock(client) + min(self._work_of(client).seconds, MAX_WORK_SECONDS)
