@@ -19,7 +19,8 @@ QUOTA = {
             "share",
             "fraction",
             0.0,
-            "Fraction of the device's time that is guaranteed to the client while it has work, except under the policies 'fcfs' and 'best_effort'.",
+            "Fraction of the device's time that is guaranteed to the client while it has work, except under the "
+            "policies 'fcfs' and 'best_effort'.",
             range=(0.0, 1.0),
             live=True,
         ),

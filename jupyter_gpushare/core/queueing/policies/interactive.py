@@ -17,9 +17,9 @@ A client with a smaller sum preempts a turn after the turn has paid for its swit
 the time that the preempting work has had already, up to a quantum. So new work starts at once, while two long cells
 take turns of a quantum.
 
-A client's `share` is a floor: the client gets that fraction of the time while it contends. The time that no share
-guarantees is divided equally among users, and a user's clients that contend for the same device divide the user's part
-of it: five notebooks get no more than one.
+A client's `share` is a floor: the client gets that fraction of the time while it contends. Users get equal parts of the
+time that no share guarantees. A user's clients that contend for the same device divide the user's part of it: five
+notebooks get no more than one.
 """
 
 from __future__ import annotations
