@@ -20,6 +20,7 @@
 
 #define SIM_DRIVER_VERSION 13000
 
+typedef uint64_t CUgraphConditionalHandle;
 typedef struct CUuserObject_st *CUuserObject;
 typedef void *CUlogsCallbackHandle;
 typedef struct {
@@ -162,7 +163,10 @@ enum {
     CU_NODE_MEM_ALLOC = 10,
     CU_NODE_MEM_FREE,
     CU_NODE_BATCH_MEM_OP,
+    CU_NODE_CONDITIONAL,
 };
+enum { CU_COND_IF, CU_COND_WHILE, CU_COND_SWITCH };
+#define CU_COND_ASSIGN_DEFAULT 1u
 enum {
     CU_UPDATE_SUCCESS,
     CU_UPDATE_ERROR,
@@ -216,6 +220,14 @@ typedef struct {
     unsigned value, element;
     size_t width, height; /* width in elements */
 } CUDA_MEMSET_NODE_PARAMS;
+
+typedef struct {
+    CUgraphConditionalHandle handle;
+    int type;
+    unsigned size;
+    CUgraph *graphs; /* out: the bodies */
+    CUcontext context;
+} CUDA_CONDITIONAL_NODE_PARAMS;
 
 typedef struct {
     int result;

@@ -29,6 +29,7 @@ enum {
     MAGIC_ARRAY,
     MAGIC_POOL,
     MAGIC_GREEN,
+    MAGIC_CONDITION,
     MAGIC_USER_OBJECT /* the last one, which handles.c relies on */
 };
 enum { SIM_FRESH, SIM_READY, SIM_FORKED, SIM_ENDED };
@@ -53,6 +54,7 @@ enum sim_command_kind {
     COMMAND_WAIT_NODE,
     COMMAND_ALLOC_NODE,
     COMMAND_FREE_NODE,
+    COMMAND_CONDITIONAL,
 };
 
 /* One unit of work in a stream or a graph. */
@@ -107,6 +109,9 @@ struct sim_command {
         struct {
             struct sim_graph_memory *memory;
         } memory;
+        struct {
+            struct sim_conditional *part;
+        } conditional;
         struct {
             CUdeviceptr address;
         } free;

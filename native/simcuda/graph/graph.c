@@ -33,6 +33,12 @@ void graph_drop_node(struct sim_command *node) {
         graph_memory_drop(node->memory.memory);
     else if (node->kind == COMMAND_CHILD && node->child.graph)
         graph_free(node->child.graph);
+    else if (node->kind == COMMAND_CONDITIONAL) {
+        for (unsigned i = 0; i < node->conditional.part->size; i++)
+            if (node->conditional.part->graph[i])
+                graph_free(node->conditional.part->graph[i]);
+        conditional_free(node->conditional.part);
+    }
 }
 
 void graph_free(struct sim_graph *graph) {
@@ -42,6 +48,7 @@ void graph_free(struct sim_graph *graph) {
         free(graph->node[i]);
     }
     references_drop(&graph->user_objects);
+    conditions_drop(graph);
     free(graph->node);
     free(graph->tip.node);
     object_put(graph, MAGIC_GRAPH);

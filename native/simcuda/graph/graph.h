@@ -17,6 +17,7 @@ struct sim_graph {
     size_t count, room;
     struct sim_nodes tip; /* the nodes on which the next captured node depends */
     struct sim_reference *user_objects;
+    struct sim_condition *conditions; /* of the handles that the program has created for the graph */
 };
 
 /* graph.c */
@@ -48,6 +49,27 @@ void graph_body_release(struct sim_graph_body *body);
 struct sim_graph *graph_copy(const struct sim_graph *graph);
 CUresult graph_prepare(const struct sim_graph_body *body);              /* memory for its allocations */
 void graph_end_launch(const struct sim_graph_body *body, size_t count); /* of the first `count` nodes */
+
+/* conditional.c: conditional nodes */
+struct sim_conditional {
+    struct sim_condition *condition;
+    unsigned type, size;
+    struct sim_graph **graph;     /* of a node: its bodies */
+    struct sim_graph_body **body; /* of a node in a body: what each of them executes */
+};
+CUresult condition_new(struct sim_graph *graph, struct sim_context *context, uint32_t value, uint32_t flags,
+                       CUgraphConditionalHandle *out);
+void conditions_drop(struct sim_graph *graph);
+int condition_set(CUgraphConditionalHandle handle, uint32_t value); /* 0: no such condition */
+/* These two give no bodies yet, and the last does not free them. */
+CUresult conditional_new(const CUDA_CONDITIONAL_NODE_PARAMS *params, struct sim_conditional **out);
+CUresult conditional_copy(const struct sim_conditional *other, struct sim_conditional **out);
+void conditional_free(struct sim_conditional *conditional);
+int conditionals_are_valid(const struct sim_graph *graph); /* their bodies have only nodes that are allowed there */
+int graph_has_conditional(const struct sim_graph *graph);
+void conditionals_begin_launch(const struct sim_graph_body *body); /* gives conditions their default values */
+/* Return the body to execute by the present value; NULL: none. */
+const struct sim_graph_body *conditional_choose(const struct sim_conditional *conditional);
 
 /* graph_memory.c: the memory of allocation nodes */
 CUresult graph_memory_new(int device, uint64_t bytes, struct sim_graph_memory **out);

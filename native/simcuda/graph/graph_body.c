@@ -54,14 +54,43 @@ static size_t total(const struct sim_graph *graph) {
     return count;
 }
 
-static void fill(struct sim_graph_body *body, const struct sim_graph *graph) {
+static void drop(struct sim_command *node) {
+    if (node->kind == COMMAND_CONDITIONAL)
+        for (unsigned i = 0; i < node->conditional.part->size; i++)
+            if (node->conditional.part->body[i])
+                graph_body_release(node->conditional.part->body[i]);
+    graph_drop_node(node);
+}
+
+/* Give a conditional node in a body the bodies of the original. -1: out of memory. */
+static int copy_bodies(struct sim_command *copy, const struct sim_conditional *original) {
+    if (conditional_copy(original, &copy->conditional.part))
+        return -1;
+    for (unsigned i = 0; i < original->size; i++)
+        if (!(copy->conditional.part->body[i] = graph_body(original->graph[i]))) {
+            drop(copy);
+            return -1;
+        }
+    return 0;
+}
+
+/* Return 0, or -1 without memory; the nodes until then are in the body. */
+static int fill(struct sim_graph_body *body, const struct sim_graph *graph) {
     references_copy(&body->user_objects, &graph->user_objects);
     for (size_t i = 0; i < graph->count; i++) {
-        if (graph->node[i]->kind == COMMAND_CHILD)
-            fill(body, graph->node[i]->child.graph);
-        else
-            copy_node(&body->node[body->count++], graph->node[i]);
+        const struct sim_command *node = graph->node[i];
+        if (node->kind == COMMAND_CHILD) {
+            if (fill(body, node->child.graph))
+                return -1;
+            continue;
+        }
+        struct sim_command *copy = &body->node[body->count];
+        copy_node(copy, node);
+        if (node->kind == COMMAND_CONDITIONAL && copy_bodies(copy, node->conditional.part))
+            return -1;
+        body->count++;
     }
+    return 0;
 }
 
 struct sim_graph_body *graph_body(const struct sim_graph *graph) {
@@ -71,7 +100,10 @@ struct sim_graph_body *graph_body(const struct sim_graph *graph) {
         return NULL;
     }
     atomic_store(&body->references, 1);
-    fill(body, graph);
+    if (fill(body, graph)) {
+        graph_body_release(body);
+        return NULL;
+    }
     return body;
 }
 
@@ -79,7 +111,7 @@ void graph_body_release(struct sim_graph_body *body) {
     if (atomic_fetch_sub(&body->references, 1) != 1)
         return;
     for (size_t i = 0; i < body->count; i++)
-        graph_drop_node(&body->node[i]);
+        drop(&body->node[i]);
     references_drop(&body->user_objects);
     free(body->node);
     free(body);

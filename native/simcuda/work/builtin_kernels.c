@@ -1,10 +1,12 @@
-/* Built-in functions of the simulated device, as in native/ptx/builtins.cu, on host memory: fill, axpy, matmul, spin,
- * stamp, work, wait_flag and set_flag.
+/* Built-in functions of the simulated device, on host memory: fill, axpy, matmul, spin, stamp, work, wait_flag and
+ * set_flag, as in native/ptx/builtins.cu; and count_down, which a program has in PTX of its own.
  *
  * Each function has up to three parts. `prepare` checks and pins the function's memory and computes its simulated time.
  * `run` does the work, once for any grid, because any grid covers all elements. `finish`, if there is one, follows the
  * simulated time: `work` writes its time of end there. */
 #include "base/waiting.h"
+#include "context/context.h"
+#include "graph/graph.h"
 #include "memory/alloc.h"
 #include "work/builtin_kernels.h"
 
@@ -161,6 +163,18 @@ static void set_flag_run(struct sim_execution *e) {
     __atomic_store_n((uint32_t *)e->params[0], (uint32_t)e->params[1], __ATOMIC_RELEASE);
 }
 
+/* count_down(u64 condition, u32 *counter): decrements the counter, and sets the condition of a graph to it, as
+ * cudaGraphSetConditional does in a program's own function */
+static CUresult count_down_prepare(struct sim_execution *e) {
+    return touch(e, e->params[1], 1, 4);
+}
+
+static void count_down_run(struct sim_execution *e) {
+    uint32_t left = --*(uint32_t *)e->params[1];
+    if (!condition_set(e->params[0], left))
+        context_fail(e->context, CUDA_ERROR_LAUNCH_FAILED);
+}
+
 static const struct sim_builtin builtins[] = {
     {"fill_f32", 3, {8, 4, 8}, fill_prepare, fill_run, NULL},
     {"axpy_f32", 4, {8, 8, 4, 8}, axpy_prepare, axpy_run, NULL},
@@ -170,6 +184,7 @@ static const struct sim_builtin builtins[] = {
     {"work_f32", 4, {8, 8, 8, 8}, work_prepare, work_run, work_finish},
     {"wait_flag", 2, {8, 4}, flag_prepare, wait_flag_run, NULL},
     {"set_flag", 2, {8, 4}, flag_prepare, set_flag_run, NULL},
+    {"count_down", 2, {8, 8}, count_down_prepare, count_down_run, NULL},
 };
 
 const struct sim_builtin *builtin_find(const char *name) {

@@ -62,6 +62,8 @@ static void free_memory(CUdeviceptr address) {
     }
 }
 
+static void execute_conditional(struct sim_stream *stream, const struct sim_conditional *conditional);
+
 /* Execute a node of a graph, which is a command or an operation that exists only in graphs. */
 static void execute_node(struct sim_stream *stream, const struct sim_command *node) {
     struct sim_event *event = node->event.event;
@@ -84,15 +86,33 @@ static void execute_node(struct sim_stream *stream, const struct sim_command *no
     case COMMAND_FREE_NODE:
         graph_memory_unmap(node->memory.memory);
         break;
+    case COMMAND_CONDITIONAL:
+        execute_conditional(stream, node->conditional.part);
+        break;
     default:
         command = *node;
         execute(stream, &command);
     }
 }
 
-static void execute_graph(struct sim_stream *stream, struct sim_graph_body *body) {
+static void execute_nodes(struct sim_stream *stream, const struct sim_graph_body *body) {
     for (size_t i = 0; i < body->count; i++)
         execute_node(stream, &body->node[i]);
+}
+
+/* A launch that fails sets no condition, so an error ends a loop. */
+static void execute_conditional(struct sim_stream *stream, const struct sim_conditional *conditional) {
+    const struct sim_graph_body *body;
+    while ((body = conditional_choose(conditional)) && !atomic_load(&stream->context->error)) {
+        execute_nodes(stream, body);
+        if (conditional->type != CU_COND_WHILE)
+            break;
+    }
+}
+
+static void execute_graph(struct sim_stream *stream, struct sim_graph_body *body) {
+    conditionals_begin_launch(body);
+    execute_nodes(stream, body);
     graph_end_launch(body, body->count);
     graph_body_release(body);
 }

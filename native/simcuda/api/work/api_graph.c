@@ -55,7 +55,7 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
 
 CUresult cuGraphClone(CUgraph *out, CUgraph graph) {
     SIM_ENTER();
-    if (!out || !graph_is_valid(graph))
+    if (!out || !graph_is_valid(graph) || graph_has_conditional(graph))
         return CUDA_ERROR_INVALID_VALUE;
     *out = graph_copy(graph);
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -63,7 +63,7 @@ CUresult cuGraphClone(CUgraph *out, CUgraph graph) {
 
 static CUresult instantiate(CUgraphExec *out, CUgraph graph, unsigned long long flags) {
     SIM_ENTER();
-    if (!out || !graph_is_valid(graph) || flags > CU_INSTANTIATE_FLAGS)
+    if (!out || !graph_is_valid(graph) || flags > CU_INSTANTIATE_FLAGS || !conditionals_are_valid(graph))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_graph_exec *exec = object_get(MAGIC_EXEC, sizeof *exec);
     struct sim_graph_body *body = graph_body(graph);
@@ -128,13 +128,22 @@ CUresult cuGraphExecGetFlags(CUgraphExec exec, uint64_t *flags) {
     return CUDA_SUCCESS;
 }
 
-/* Parameters may change. Kinds and the number of nodes may not, and memory nodes not at all. */
+/* Parameters may change, also in the bodies of conditional nodes. Kinds and the number of nodes may not, and memory
+ * nodes not at all. */
 static int compare(const struct sim_graph_body *old, const struct sim_graph_body *new) {
     if (old->count != new->count)
         return CU_UPDATE_TOPOLOGY_CHANGED;
     for (size_t i = 0; i < old->count; i++) {
         if (old->node[i].kind != new->node[i].kind)
             return CU_UPDATE_NODE_TYPE_CHANGED;
+        if (old->node[i].kind == COMMAND_CONDITIONAL) {
+            const struct sim_conditional *one = old->node[i].conditional.part, *other = new->node[i].conditional.part;
+            int result = one->type != other->type || one->size != other->size ? CU_UPDATE_NOT_SUPPORTED : 0;
+            for (unsigned each = 0; !result && each < one->size; each++)
+                result = compare(one->body[each], other->body[each]);
+            if (result)
+                return result;
+        }
         if (old->node[i].kind == COMMAND_ALLOC_NODE || old->node[i].kind == COMMAND_FREE_NODE)
             return CU_UPDATE_NOT_SUPPORTED;
     }

@@ -66,9 +66,11 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
                                   CUgraph child) {
-    struct sim_graph *copy = graph_is_valid(child) ? graph_copy(child) : NULL;
+    if (!graph_is_valid(child) || graph_has_conditional(child))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_graph *copy = graph_copy(child);
     if (!copy)
-        return graph_is_valid(child) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = add(node, graph, after, count, COMMAND_CHILD);
     if (result)
         graph_free(copy);
@@ -180,6 +182,36 @@ CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PAR
     return result;
 }
 
+static CUresult add_conditional(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                                CUDA_CONDITIONAL_NODE_PARAMS *params) {
+    struct sim_command made = {.kind = COMMAND_CONDITIONAL};
+    SIM_ENTER();
+    CUresult result = conditional_new(params, &made.conditional.part);
+    if (result)
+        return result;
+    struct sim_conditional *part = made.conditional.part;
+    for (unsigned i = 0; i < part->size && !result; i++)
+        if (!(part->graph[i] = graph_new()))
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result || (result = add(node, graph, after, count, COMMAND_CONDITIONAL))) {
+        graph_drop_node(&made);
+        return result;
+    }
+    **node = made;
+    params->graphs = part->graph;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgraph graph, CUcontext context, unsigned value,
+                                        unsigned flags) {
+    SIM_ENTER();
+    if (!context)
+        context = sim_thread.current;
+    if (!out || !graph_is_valid(graph) || flags & ~CU_COND_ASSIGN_DEFAULT)
+        return CUDA_ERROR_INVALID_VALUE;
+    return context_is_valid(context) ? condition_new(graph, context, value, flags, out) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 /* As CUgraphNodeParams. */
 struct node_params {
     int type, reserved[3];
@@ -199,6 +231,7 @@ struct node_params {
         CUevent event;
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         CUdeviceptr free;
+        CUDA_CONDITIONAL_NODE_PARAMS conditional;
         char room[232];
     };
 };
@@ -241,6 +274,8 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
         return cuGraphAddMemAllocNode(node, graph, after, count, &given->alloc);
     case CU_NODE_MEM_FREE:
         return cuGraphAddMemFreeNode(node, graph, after, count, given->free);
+    case CU_NODE_CONDITIONAL:
+        return add_conditional(node, graph, after, count, &given->conditional);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

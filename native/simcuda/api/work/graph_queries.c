@@ -65,6 +65,7 @@ static const int types[] = {
     [COMMAND_WAIT_NODE] = CU_NODE_WAIT_EVENT,
     [COMMAND_ALLOC_NODE] = CU_NODE_MEM_ALLOC,
     [COMMAND_FREE_NODE] = CU_NODE_MEM_FREE,
+    [COMMAND_CONDITIONAL] = CU_NODE_CONDITIONAL,
 };
 
 CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
