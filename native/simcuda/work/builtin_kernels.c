@@ -1,5 +1,5 @@
 /* Built-in functions of the simulated device, on host memory: fill, axpy, matmul, spin, stamp, work, wait_flag and
- * set_flag, as in native/ptx/builtins.cu; and count_down, which a program has in PTX of its own.
+ * set_flag, as in native/ptx/builtins.cu. A program has the function count_down in PTX of its own.
  *
  * Each function has up to three parts. `prepare` checks and pins the function's memory and computes its simulated time.
  * `run` does the work, once for any grid, because any grid covers all elements. `finish`, if there is one, follows the
