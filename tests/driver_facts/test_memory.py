@@ -250,6 +250,18 @@ def test_copies_to_pageable_memory_wait_and_to_pinned_memory_do_not(cuda: Cuda) 
 
 
 @on_driver()
+def test_sets_of_pinned_and_unified_memory_wait_for_their_work(cuda: Cuda) -> None:
+    """cuMemsetD8 of pinned or unified memory returns when the memory is set.
+
+    Source: CUDA driver API, "API synchronization behavior". Not yet seen on a GPU.
+    """
+    for memory in (int(cuda.cuMemHostAlloc(MIB, 0)), int(cuda.cuMemAllocManaged(MIB, 1))):
+        cuda.launch("spin", 20_000_000)
+        cuda.cuMemsetD8(memory, 7, MIB)
+        assert ctypes.string_at(memory, MIB) == bytes([7]) * MIB
+
+
+@on_driver()
 def test_pinned_memory_takes_none_of_the_device(cuda: Cuda) -> None:
     """cuMemHostAlloc and cuMemHostRegister take no device memory, and the device reaches both by the host's address.
 

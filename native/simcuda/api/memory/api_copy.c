@@ -278,9 +278,18 @@ CUresult set_command(const CUDA_MEMSET_NODE_PARAMS *params, struct sim_command *
     return make_set(params->dst, params->pitch, params->value, params->element, params->width, params->height, command);
 }
 
-/* Sets return before the work is done, also without "Async", as the real driver does for device memory. */
+/* CUDA driver API, "API synchronization behavior": a set without "Async" waits for its work only if its target is pinned
+ * host memory or unified memory. */
+static int is_waiting_set(CUdeviceptr dst) {
+    struct sim_alloc *alloc = alloc_pin_range(dst, 1);
+    int is_waiting =
+        alloc && (alloc->kind == ALLOC_MANAGED || alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED);
+    alloc_unpin(alloc);
+    return is_waiting;
+}
+
 static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element,
-                    size_t width, size_t height) {
+                    size_t width, size_t height, int synchronous) {
     struct sim_stream *stream;
     struct sim_command *command, made = {0};
     CUresult result = stream_resolve(handle, fallback, &stream);
@@ -290,24 +299,30 @@ static CUresult set(CUstream fallback, CUstream handle, CUdeviceptr dst, size_t 
         return result;
     command->kind = made.kind;
     command->set = made.set;
-    return engine_commit(stream);
+    int waits = synchronous && !atomic_load(&stream->capture) && is_waiting_set(dst);
+    uint64_t position = atomic_load(&stream->tail) + 1;
+    result = engine_commit(stream);
+    if (result || !waits)
+        return result;
+    engine_wait(stream, position);
+    return atomic_load(&stream->context->error);
 }
 
 #define SET(bits, type, symbol, symbol2d)                                                                              \
     CUresult sim_cuMemsetD##symbol(CUstream fallback, CUdeviceptr dst, type value, size_t count) {                     \
-        return set(fallback, NULL, dst, 0, value, bits / 8, count, 1);                                                 \
+        return set(fallback, NULL, dst, 0, value, bits / 8, count, 1, 1);                                              \
     }                                                                                                                  \
     CUresult sim_cuMemsetD##bits##Async(CUstream fallback, CUdeviceptr dst, type value, size_t count,                  \
                                         CUstream stream) {                                                             \
-        return set(fallback, stream, dst, 0, value, bits / 8, count, 1);                                               \
+        return set(fallback, stream, dst, 0, value, bits / 8, count, 1, 0);                                            \
     }                                                                                                                  \
     CUresult sim_cuMemsetD##symbol2d(CUstream fallback, CUdeviceptr dst, size_t pitch, type value, size_t width,       \
                                      size_t height) {                                                                  \
-        return set(fallback, NULL, dst, pitch, value, bits / 8, width, height);                                        \
+        return set(fallback, NULL, dst, pitch, value, bits / 8, width, height, 1);                                     \
     }                                                                                                                  \
     CUresult sim_cuMemsetD2D##bits##Async(CUstream fallback, CUdeviceptr dst, size_t pitch, type value, size_t width,  \
                                           size_t height, CUstream stream) {                                            \
-        return set(fallback, stream, dst, pitch, value, bits / 8, width, height);                                      \
+        return set(fallback, stream, dst, pitch, value, bits / 8, width, height, 0);                                   \
     }
 
 SET(8, unsigned char, 8_v2, 2D8_v2)
