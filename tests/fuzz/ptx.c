@@ -11,7 +11,7 @@ static void must(int condition) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *text = strndup((const char *)data, size); /* of exact size, so that a read beyond its end is found */
     struct ptx_entry entry;
-    char name[128];
+    char name[SIM_MAX_NAME];
     size_t bytes, seen = 0;
     must(text != NULL);
     ptx_is_text(text);

@@ -280,6 +280,15 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
         snprintf(problem, size, "GPUSHARE_SIM_STRICT_EXIT=%s: 0 or 1 is needed", text);
         return -1;
     }
+    if ((text = getenv("GPUSHARE_SIM_KERNEL_NS")) && *text) {
+        double time;
+        if (parse_quantity(text, 1, &time)) {
+            snprintf(problem, size, "GPUSHARE_SIM_KERNEL_NS=%s: a time in nanoseconds is needed", text);
+            return -1;
+        }
+        params->kernel_ns = (uint64_t)time;
+        params->runs_any = 1;
+    }
     if ((text = getenv("GPUSHARE_SIM_DEVICES")) && *text) {
         char *end;
         long count = strtol(text, &end, 10);

@@ -32,11 +32,13 @@ struct sim_device_params {
 
 struct sim_params {
     int devices;
-    int shared;             /* 1: every user of the machine shares the devices */
-    int strict_exit;        /* 1: abort if another thread uses the driver while the process ends */
-    double time_scale;      /* real time per modelled time */
-    uint64_t slice_ns;      /* time slice between processes that have work */
-    uint64_t recharge_ns;   /* how often a long launch checks whether its pages were evicted */
+    int shared;           /* 1: every user of the machine shares the devices */
+    int strict_exit;      /* 1: abort if another thread uses the driver while the process ends */
+    double time_scale;    /* real time per modelled time */
+    uint64_t slice_ns;    /* time slice between processes that have work */
+    uint64_t recharge_ns; /* how often a long launch checks whether its pages were evicted */
+    int runs_any;         /* 1: a launch of a function that is not built in takes kernel_ns and computes nothing */
+    uint64_t kernel_ns;
     char machine[SIM_PATH]; /* file that holds the state shared by all processes */
     char log[SIM_PATH];     /* directory of the execution log; empty: none */
     struct sim_device_params device[SIM_MAX_DEVICES];

@@ -15,7 +15,8 @@
 
 #define SIM_RING 1024 /* commands a stream holds before submitting blocks */
 #define SIM_MAX_PARAMS 8
-#define SIM_MAX_PEERS 8 /* of a context (CUDA programming guide, "Peer-to-Peer Memory Access") */
+#define SIM_MAX_NAME 1024 /* of a function or variable, with its final zero */
+#define SIM_MAX_PEERS 8   /* of a context (CUDA programming guide, "Peer-to-Peer Memory Access") */
 
 enum {
     MAGIC_CONTEXT = 0x5c0417,
@@ -201,7 +202,7 @@ struct sim_function {
     uint32_t magic, count;
     struct sim_module *module;
     const struct sim_builtin *builtin; /* NULL: code that cannot be simulated */
-    char name[128];
+    char name[SIM_MAX_NAME];
     uint8_t size[SIM_MAX_PARAMS];
     uint16_t offset[SIM_MAX_PARAMS];
     struct sim_function *next;

@@ -1,5 +1,5 @@
-/* Modules and libraries, made from PTX text. The entry points of the text are matched with the built-in functions by
- * name. */
+/* Modules and libraries, made from PTX text or from a cubin. The entry points of PTX text are matched with the built-in
+ * functions by name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -12,12 +12,13 @@
 #include "memory/alloc.h"
 #include "work/builtin_kernels.h"
 #include "work/engine.h"
+#include "module/cubin.h"
 #include "module/ptx.h"
 #include "module/module.h"
 
 struct sim_global {
     struct sim_global *next;
-    char name[128];
+    char name[SIM_MAX_NAME];
     size_t bytes;
     CUdeviceptr address; /* 0: not used yet */
 };
@@ -40,7 +41,7 @@ static struct sim_function *add_function(struct sim_module *module, const struct
     int matches = builtin && entry->count == builtin->param_count;
     for (int i = 0; matches && i < entry->count; i++)
         matches = entry->size[i] == builtin->param_size[i];
-    function->builtin = matches ? builtin : NULL;
+    function->builtin = matches ? builtin : builtin_uncomputed();
     function->count = (uint32_t)(entry->count < SIM_MAX_PARAMS ? entry->count : SIM_MAX_PARAMS);
     for (uint32_t i = 0; i < function->count; i++) {
         function->size[i] = (uint8_t)entry->size[i];
@@ -105,38 +106,66 @@ static void discharge_library(const struct sim_module *library) {
     pthread_mutex_unlock(&sim.lock);
 }
 
+static void add_global(struct sim_module *module, const char *name, size_t bytes) {
+    struct sim_global *global = name[0] && bytes ? calloc(1, sizeof *global) : NULL;
+    if (!global)
+        return;
+    snprintf(global->name, sizeof global->name, "%s", name);
+    global->bytes = bytes;
+    global->next = module->globals;
+    module->globals = global;
+}
+
+static void add_from_ptx(struct sim_module *module, const char *image) {
+    struct ptx_entry entry;
+    for (const char *text = image; (text = ptx_next_entry(text, &entry));)
+        add_function(module, &entry);
+    char name[SIM_MAX_NAME];
+    size_t bytes;
+    for (const char *text = image; (text = ptx_next_global(text, name, &bytes));)
+        add_global(module, name, bytes);
+}
+
+/* The parameters of a kernel in a cubin are unknown, and a launch that is not computed needs none. */
+static void add_from_cubin(struct sim_module *module, const void *image) {
+    struct cubin_symbol symbol;
+    for (size_t index = 0; cubin_next(image, &index, &symbol);) {
+        struct ptx_entry entry = {.count = 0};
+        snprintf(entry.name, sizeof entry.name, "%s", symbol.name);
+        if (symbol.is_entry)
+            add_function(module, &entry);
+        else
+            add_global(module, symbol.name, symbol.bytes);
+    }
+}
+
 static void unload(struct sim_module *module);
+
+static int is_machine_code(const char *image) {
+    static const char *const magics[] = {"\177ELF", "\x50\xed\x55\xba", "\xb1\x43\x62\x46"}; /* cubin, fatbins */
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
+        if (memcmp(image, magics[i], 4) == 0)
+            return 1;
+    return 0;
+}
 
 static CUresult load(struct sim_context *context, const char *image, CUmodule *out) {
     if (!image || !out)
         return CUDA_ERROR_INVALID_VALUE;
-    if (memcmp(image,
-               "\x7f"
-               "ELF",
-               4) == 0 ||
-        memcmp(image, "\x50\xed\x55\xba", 4) == 0 || memcmp(image, "\xb1\x43\x62\x46", 4) == 0)
-        return CUDA_ERROR_NO_BINARY_FOR_GPU; /* machine code: a simulated device has none */
-    if (!ptx_is_text(image))
+    int is_cubin = sim.params.runs_any && cubin_is(image);
+    if (!is_cubin && is_machine_code(image))
+        return CUDA_ERROR_NO_BINARY_FOR_GPU; /* a simulated device cannot compute it */
+    if (!is_cubin && !ptx_is_text(image))
         return CUDA_ERROR_INVALID_PTX;
     struct sim_module *module = object_get(MAGIC_MODULE, sizeof *module);
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memset(module, 0, sizeof *module);
     module->context = context ? context_of_memory(context) : NULL; /* a library has none */
-    struct ptx_entry entry;
-    for (const char *text = image; (text = ptx_next_entry(text, &entry));)
-        add_function(module, &entry);
-    char name[128];
-    size_t bytes;
-    for (const char *text = image; (text = ptx_next_global(text, name, &bytes));) {
-        struct sim_global *global = name[0] && bytes ? calloc(1, sizeof *global) : NULL;
-        if (!global)
-            continue;
-        memcpy(global->name, name, sizeof name);
-        global->bytes = bytes;
-        global->next = module->globals;
-        module->globals = global;
-    }
+    if (is_cubin)
+        add_from_cubin(module, image);
+    else
+        add_from_ptx(module, image);
     CUresult result = !module->context ? charge_library(module) : is_lazy() ? CUDA_SUCCESS : charge_module(module);
     if (result) {
         unload(module);
@@ -200,11 +229,12 @@ static CUresult load_file(struct sim_context *context, const char *path, CUmodul
     FILE *file = path ? fopen(path, "re") : NULL;
     if (!file)
         return CUDA_ERROR_FILE_NOT_FOUND;
-    char *image = NULL;
-    size_t room = 0;
-    ssize_t n = getdelim(&image, &room, 0, file); /* PTX has no zero byte: all of it */
+    long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
+    char *image = size > 8 ? calloc(1, (size_t)size + 1) : NULL; /* PTX text ends with a zero byte */
+    rewind(file);
+    int is_read = image && fread(image, 1, (size_t)size, file) == (size_t)size;
     fclose(file);
-    CUresult result = n > 8 ? load(context, image, out) : CUDA_ERROR_INVALID_IMAGE;
+    CUresult result = is_read ? load(context, image, out) : CUDA_ERROR_INVALID_IMAGE;
     free(image);
     return result;
 }

@@ -34,22 +34,22 @@ static const char *find(const char *text, const char *directive) {
     return text;
 }
 
-static const char *copy_word(const char *text, char word[128]) {
+static const char *copy_word(const char *text, char word[SIM_MAX_NAME]) {
     size_t n = 0;
     for (; is_word(*text); text++)
-        if (n < 127)
+        if (n < SIM_MAX_NAME - 1)
             word[n++] = *text;
     word[n] = 0;
     return text;
 }
 
 /* Parse ".align 4 .b8 name[12]" or ".u64 name": bytes and alignment. Return the end of the declaration. */
-static const char *declaration(const char *text, char name[128], size_t *bytes, size_t *alignment) {
+static const char *declaration(const char *text, char name[SIM_MAX_NAME], size_t *bytes, size_t *alignment) {
     size_t element = 0;
     *alignment = 0;
     name[0] = 0;
     while (*(text = skip(text)) == '.') {
-        char word[128];
+        char word[SIM_MAX_NAME];
         text = copy_word(text + 1, word);
         if (strcmp(word, "align") == 0) {
             char *end;
@@ -89,7 +89,7 @@ const char *ptx_next_entry(const char *text, struct ptx_entry *entry) {
         return text;
     size_t end = 0;
     for (text = skip(text + 1); *text && *text != ')'; text = skip(text + (*text == ','))) {
-        char name[128];
+        char name[SIM_MAX_NAME];
         size_t bytes, alignment;
         const char *next = declaration(text, name, &bytes, &alignment);
         if (next == text)
@@ -110,7 +110,7 @@ const char *ptx_next_entry(const char *text, struct ptx_entry *entry) {
     return text;
 }
 
-const char *ptx_next_global(const char *text, char name[128], size_t *bytes) {
+const char *ptx_next_global(const char *text, char name[SIM_MAX_NAME], size_t *bytes) {
     size_t alignment;
     /* ".ld.global" and the like are instructions: a variable's directive stands after a space or at the beginning of
      * a line */

@@ -10,6 +10,7 @@
 #include "memory/alloc.h"
 #include "work/builtin_kernels.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -186,6 +187,23 @@ static const struct sim_builtin builtins[] = {
     {"set_flag", 2, {8, 4}, flag_prepare, set_flag_run, NULL},
     {"count_down", 2, {8, 8}, count_down_prepare, count_down_run, NULL},
 };
+
+static CUresult uncomputed_prepare(struct sim_execution *e) {
+    static atomic_int is_reported;
+    if (!atomic_exchange(&is_reported, 1))
+        fprintf(stderr,
+                "simulated GPU: functions that are not built in are not computed, so their results are undefined. A"
+                " launch takes %llu ns (GPUSHARE_SIM_KERNEL_NS).\n",
+                (unsigned long long)sim.params.kernel_ns);
+    e->cost_ns += sim.params.kernel_ns;
+    e->is_busy = sim.params.kernel_ns != 0;
+    return CUDA_SUCCESS;
+}
+
+const struct sim_builtin *builtin_uncomputed(void) {
+    static const struct sim_builtin uncomputed = {.prepare = uncomputed_prepare, .run = nothing};
+    return sim.params.runs_any ? &uncomputed : NULL;
+}
 
 const struct sim_builtin *builtin_find(const char *name) {
     for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++)

@@ -32,6 +32,8 @@ struct sim_builtin {
 };
 
 const struct sim_builtin *builtin_find(const char *name);
+/* Return what any other function does: take GPUSHARE_SIM_KERNEL_NS and compute nothing, or NULL without that variable. */
+const struct sim_builtin *builtin_uncomputed(void);
 uint64_t sim_real_time(void);
 
 #endif
