@@ -207,6 +207,7 @@ def test_next_coordinator_keeps_and_reverts_the_cell_quota(
 
 
 def test_ignored_quota_field_is_reported(coordinator: Any, notebook: Any) -> None:
+    coordinator.set(policy="fcfs")
     assert "Note: share 0.3 counts in placement" in notebook.run(FIRST + "1").stdout
     assert notebook.run("%%gpushare class=offline\n1").stdout == ""
 
