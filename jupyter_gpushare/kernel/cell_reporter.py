@@ -14,6 +14,8 @@ import re
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from . import framework_caches
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -70,11 +72,20 @@ def _with_reports(
                 await result
         finally:
             current_request.set(outer)
-            connection.end(request)
+            _end(connection, request)
             if wait_display is not None:
                 wait_display.end(request)
 
     return execute_request
+
+
+def _end(connection: KernelConnection, request: str) -> None:
+    """Report the end of a request. If memory is short, release the frameworks' caches first, before memory moves."""
+    try:
+        if connection.may_release_caches(request):
+            framework_caches.release()
+    finally:
+        connection.end(request)
 
 
 def _install_events(shell: Any, connection: KernelConnection) -> None:
@@ -86,7 +97,7 @@ def _install_events(shell: Any, connection: KernelConnection) -> None:
 
     def ended(result: Any = None) -> None:
         if running:
-            connection.end(running.pop())
+            _end(connection, running.pop())
 
     shell.events.register("pre_run_cell", started)
     shell.events.register("post_run_cell", ended)

@@ -113,6 +113,7 @@ class KernelConnection:
         self._sent_quotas: set[int] = set()
         self._unanswered: dict[int, CellQuota] = {}  # changes without an answer so far
         self._last_ended = ""  # the request that ended last
+        self._memory_is_short = False  # of a device of the client, as the coordinator reports
         self._closed = False
         self._thread = threading.Thread(target=self._maintain, name="gpushare-attach", daemon=True)
         # Debuggers must not stop or trace this thread.
@@ -138,6 +139,10 @@ class KernelConnection:
             self._running.pop(request, None)
             self._last_ended = request
             self._send_changes()
+
+    def may_release_caches(self, request: str) -> bool:
+        """Return whether memory is short and no other request runs than `request`, which ends now."""
+        return self._memory_is_short and self._running.keys() == {request}
 
     def set_quota(self, request: str, changes: Mapping[str, Any]) -> CellQuota:
         """Change the quota until `unset_quota`. Raise Refused or Unreachable if nothing has changed."""
@@ -231,6 +236,7 @@ class KernelConnection:
                 # After a restart, a coordinator takes a kernel with a turn to be working until a request has ended.
                 # So the kernel reports the last end again, which the earlier coordinator may not have received.
                 self._sent_requests, self._sent_quotas = {self._last_ended} - {""}, set()
+                self._memory_is_short = False
                 self._socket = connection
                 self._send_changes()
         except OSError:
@@ -258,6 +264,8 @@ class KernelConnection:
             self._on_answer(answer)
         elif answer.get("type") == "welcome":
             self.state, self.reason, self._start_interval = "attached", "", MIN_START_INTERVAL_SECONDS
+        elif answer.get("type") == "memory_shortage":
+            self._memory_is_short = bool(answer.get("is_short"))
         elif answer.get("type") == "error":
             self.state, self.reason = "refused", str(answer.get("message", ""))
 

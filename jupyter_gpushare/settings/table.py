@@ -225,6 +225,13 @@ _LIVE = (
         "Copies to pinned memory are as fast as the link.",
     ),
     Setting(
+        "release_caches",
+        "switch",
+        True,
+        "Release the cached memory of PyTorch and CuPy in notebooks at the end of each cell while memory is short.",
+        "Memory is short if the clients of a GPU have allocated more than the GPU has.",
+    ),
+    Setting(
         "max_connections",
         "count",
         1024,

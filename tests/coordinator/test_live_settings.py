@@ -99,6 +99,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "default_quota": [({"share": 2}, "share=2 is out of range"), ({"colour": 1}, "allowed are"), (5, "5")],
     "device_memory": [("lots", "examples: 8GiB"), (0, "above 0"), (True, "examples"), (-1, "above 0")],
     "pinned_memory": [("lots", "examples: 8GiB"), ("0", "above 0"), (1.5, "examples")],
+    "release_caches": [("sometimes", "sometimes"), (3, "3")],
     "memory_mode": [("tape", "unified"), (None, "None")],
     "placement": [("best", "spread"), (True, "True")],
     "oversubscription": [(0.5, "1 to 1000"), (math.inf, "inf"), (True, "True")],

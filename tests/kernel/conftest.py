@@ -38,6 +38,10 @@ class Recorder(Listener):
         started = [request for state, request in self.cells if state == "start"]
         return [request for request in started if ("end", request) not in self.cells]
 
+    def report_memory_shortage(self, is_short: bool) -> None:
+        for connection in self._kernels:
+            connection.sendall(encode(messages.MemoryShortage(is_short=is_short)))
+
     def disconnect(self) -> None:
         """End the connections of kernels, which may connect again."""
         self.cells.clear()

@@ -11,7 +11,8 @@ from ...core.interface.commands import Permit
 from ...core.interface.launch_budget import BLOCKS, LaunchBudget
 from ...core.state.model import Client, MemoryUse
 from ...wire import page as pages
-from ...wire.messages import Hello
+from ...wire.client import encode
+from ...wire.messages import Hello, MemoryShortage
 from ..storage.state_database import hash_token
 from ..transport.connection import Connection
 from . import quota_codec
@@ -33,6 +34,7 @@ class ClientRuntime:
         self.processes: dict[int, ProcessHandle] = {}
         self._ended_counters: list[ProcessCounters] = []  # sum of the processes that have ended; at most one entry
         self.kernels: dict[Connection, dict[str, str]] = {}  # cell ids by open request, for each attached connection
+        self._informed_kernels: set[Connection] = set()  # kernels with the report that memory is short
         self.cell_quotas = CellQuotas()
         self._ended_work: dict[str, WorkCounters] = {}  # by device: sum of the processes that have ended
         self.unconnected_since: float | None = None
@@ -63,6 +65,13 @@ class ClientRuntime:
     def context_memory(self) -> int:
         """Context memory of all processes, as far as it is known."""
         return sum(handle.context_memory.bytes for handle in self.processes.values())
+
+    def report_memory_shortage(self, is_short: bool) -> None:
+        """Report a memory shortage, or its end, to each attached kernel that has no such report."""
+        informed = set(self.kernels) if is_short else set()
+        for connection in self.kernels.keys() & (informed ^ self._informed_kernels):
+            connection.send(encode(MemoryShortage(is_short=is_short)))
+        self._informed_kernels = informed
 
     def set_permit(self, permit: Permit) -> None:
         """Write a permit to the page of each process.

@@ -180,6 +180,9 @@ class Coordinator:
             self.dispatcher.dispatch(progress)
         if runtime.may_prefetch:
             self.page_sync.publish_prefetch(runtime)
+        devices = self.state.client(runtime).device_bindings
+        is_short = any(device.has_memory_shortage for device in devices)
+        runtime.report_memory_shortage(is_short and self.state.settings.traits.release_caches)
 
     def _on_client_removing(self, runtime: ClientRuntime) -> None:
         self.usage.remove_client(runtime, self.state.now)

@@ -34,10 +34,19 @@ class Error(Message, tag="error", frozen=True, kw_only=True):
     message: str
 
 
+class MemoryShortage(Message, tag="memory_shortage", frozen=True, kw_only=True):
+    """Report to an attached kernel that the memory of one of its devices is short from now on, or no longer.
+
+    Without a report, memory is not short.
+    """
+
+    is_short: bool
+
+
 class Snapshot(Message, tag="snapshot", frozen=True, kw_only=True):
     """Snapshot for a subscription."""
 
     status: Any
 
 
-Outgoing = Welcome | Join | Reply | Error | Snapshot
+Outgoing = Welcome | Join | Reply | Error | MemoryShortage | Snapshot
