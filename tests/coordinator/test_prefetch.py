@@ -58,6 +58,8 @@ def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, pr
         process.allocate(4 * GIB)
         process.report.resident = resident
     room = 4 * GIB  # of 8 GiB, 2 are used by a and 2 by b
+    first.allocate(5 * GIB)
+    first.report.resident, first.report.unmade = 0, GIB
     first.start_waiting()
     wait_until(lambda: first.control.prefetch_limit == room * 2 // 3)
     assert second.control.prefetch_limit == 2 * GIB + room // 3

@@ -135,10 +135,13 @@ class SimulatedHost:
         unmet_bytes: int = 0,
         unbacked: int = 0,
         context: int = 0,
+        unmade: int = 0,
     ) -> list[cmd.Command]:
         """Report the client's memory, all of which is on the device unless `resident` is given."""
         there = allocated if resident is None else resident
-        return self.handle_event(ev.MemoryReported(client, allocated, there, unmovable, unmet_bytes, unbacked, context))
+        return self.handle_event(
+            ev.MemoryReported(client, allocated, there, unmovable, unmet_bytes, unbacked, context, unmade)
+        )
 
     def report_idle(self, process: SimulatedProcess) -> None:
         self.handle_event(ev.ProcessIdle(process.number))

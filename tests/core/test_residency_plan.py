@@ -297,6 +297,18 @@ def test_prefetch_needs_room(host: SimulatedHost) -> None:
     assert cmd.Prefetch("b", False) in host.commands
 
 
+def test_unmade_memory_is_not_prefetched(host: SimulatedHost) -> None:
+    host.add_device("d")
+    host.add_process("a", busy=True)
+    second = host.add_process("b")
+    host.report_memory("a", GIB // 2)
+    host.report_memory("b", GIB // 4, 0, unmade=GIB // 4)
+    host.wait_at_gate(second)
+    assert not [command for command in host.commands if isinstance(command, cmd.Prefetch)]
+    host.report_memory("b", GIB // 4, 0, unmade=GIB // 8)
+    assert cmd.Prefetch("b", True) in host.commands
+
+
 def test_nothing_is_prefetched_while_a_running_client_lacks_room(host: SimulatedHost) -> None:
     """A context of another program takes memory that no report shows, so the device is full."""
     host.add_device("d")

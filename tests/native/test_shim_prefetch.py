@@ -79,6 +79,19 @@ def test_prefetched_memory_is_resident_at_the_start_of_the_turn(
     assert device_used(machine) == before
 
 
+def test_unmade_memory_is_made_with_the_turn(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    client, process = start(machine, coordinator, **MODES["pageable"])
+    report = process.page.report
+    client.run("new = cuda.alloc(50 << 20)[1]")
+    prefetch(process)
+    wait_until(lambda: report.resident == WHOLE)
+    wait_for_agent(process)
+    assert (report.resident, report.unmade) == (WHOLE, 50 * MIB)
+    process.open(2)
+    check(client)
+    assert report.unmade == 0
+
+
 def test_no_more_than_is_allowed_and_the_rest_with_the_turn(client: CudaClient, process: ProcessConnection) -> None:
     report = process.page.report
     prefetch(process, 60 * MIB)

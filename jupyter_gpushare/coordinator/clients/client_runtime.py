@@ -129,10 +129,10 @@ class ClientRuntime:
             handle.set_max_evicted(pages.UNKNOWN if limit is None else min(use.evicted_bytes + part, MAX_BYTES))
 
     def set_prefetch_limit(self, room: int) -> None:
-        """Let the processes prefetch up to `room` bytes in all, in proportion to their missing memory; 0: nothing."""
-        missing = {handle: handle.memory_use.missing_bytes for handle in self.processes.values()}
-        total = sum(missing.values())
-        for handle, size in missing.items():
+        """Let the processes prefetch up to `room` bytes in all, in proportion to their evicted memory; 0: nothing."""
+        evicted = {handle: handle.memory_use.evicted_bytes for handle in self.processes.values()}
+        total = sum(evicted.values())
+        for handle, size in evicted.items():
             limit = handle.memory_use.resident + room * size // total if room and size else 0
             handle.set_prefetch_limit(min(limit, MAX_BYTES))
 

@@ -208,7 +208,7 @@ class ResidencyPlanner:
         A running client that lacks room has found the device full, whatever the figures of the coordinator are.
         """
         is_full = any(grant.client.unmet_bytes for grant in device.grants)
-        return not head.evicted and head.memory_per_device.missing_bytes > 0 and not is_full and free_bytes(device) > 0
+        return not head.evicted and head.memory_per_device.evicted_bytes > 0 and not is_full and free_bytes(device) > 0
 
 
 def _smallest_sufficient(clients: Generator[Client, None, None], needed: int) -> list[Client]:

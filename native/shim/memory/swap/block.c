@@ -7,14 +7,20 @@
 
 struct block *swap_blocks;
 static uint64_t missing;                  /* bytes of blocks that are not on their devices */
+static uint64_t unmade;                   /* of those, of blocks that were never there */
 static uint64_t block_bytes[MAX_DEVICES]; /* of all blocks, by device */
 
 uint64_t swap_missing_bytes(void) {
     return missing;
 }
 
-static void add_missing(int64_t bytes) {
+uint64_t swap_evicted_bytes(void) {
+    return missing - unmade;
+}
+
+static void add_missing(const struct block *block, int64_t bytes) {
     missing += (uint64_t)bytes;
+    unmade += block->was_resident ? 0 : (uint64_t)bytes;
     PAGE_STORE(the_page()->report.missing_bytes, missing);
 }
 
@@ -44,7 +50,7 @@ void block_pin(struct block *block) {
 static void set_resident(struct block *block, bool here) {
     int64_t change = here ? 1 : -1;
     block->is_resident = here;
-    add_missing(-change * (int64_t)block->bytes);
+    add_missing(block, -change * (int64_t)block->bytes);
     note_off_device(block, -change * (int64_t)block->charged_bytes);
     block->was_resident = true;
 }
@@ -165,7 +171,7 @@ CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uin
     block->is_resident = block->was_resident = block->handle != 0;
     block_bytes[device_of(properties)] += bytes;
     if (!block->is_resident)
-        add_missing((int64_t)bytes);
+        add_missing(block, (int64_t)bytes);
     block_charge(block, (int64_t)min_u64(bytes, charged_bytes));
     *made = block;
     return CUDA_SUCCESS;
@@ -180,7 +186,7 @@ void block_destroy(struct block *block) {
         account_mark_unmovable(-(int64_t)block->charged_bytes);
     block_bytes[device_of(&block->properties)] -= block->bytes;
     if (!block->is_resident) {
-        add_missing(-(int64_t)block->bytes);
+        add_missing(block, -(int64_t)block->bytes);
         note_off_device(block, -(int64_t)block->charged_bytes);
     }
     if (block->copy)
@@ -324,6 +330,6 @@ void block_end_restore(struct block *block) {
 
 void swap_blocks_after_fork(void) {
     swap_blocks = NULL;
-    missing = 0;
+    missing = unmade = 0;
     memset(block_bytes, 0, sizeof block_bytes);
 }

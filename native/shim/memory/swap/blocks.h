@@ -80,6 +80,7 @@ void block_end_restore(struct block *block);                     /* the contents
 void block_evict(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
 bool swap_is_movable(const struct block *block);
 uint64_t swap_missing_bytes(void);
+uint64_t swap_evicted_bytes(void); /* the missing bytes that were on a device before */
 void swap_blocks_after_fork(void);
 
 /* --- allocation.c, slab.c: cuMemAlloc and cuMemFree --- */

@@ -160,13 +160,14 @@ static uint64_t free_bytes_for(const struct block *block) {
     return room;
 }
 
-/* Restore one batch. A thread that passes the gate meanwhile waits for this batch and restores the rest. */
+/* Restore one batch. A thread that passes the gate meanwhile waits for this batch and restores the rest. Unmade memory is
+ * left to the turn, because it needs no copy. */
 static uint64_t restore_batch(uint64_t max_bytes, uint64_t end) {
     uint64_t requested = 0, wanted = 0, charged_bytes = account_resident(), room = 0;
     struct group group = {0};
     CUresult result;
     for (struct block *block = swap_blocks; block && wanted < MAX_PREFETCH_BYTES; block = block->next) {
-        if (block->is_resident || !block->context)
+        if (block->is_resident || !block->was_resident || !block->context)
             continue;
         if (!wanted)
             room = free_bytes_for(block);
@@ -187,7 +188,7 @@ static uint64_t restore_batch(uint64_t max_bytes, uint64_t end) {
 uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
     uint64_t next = NEVER;
     pthread_mutex_lock(&residency_lock);
-    if (max_bytes && swap_missing_bytes() && !is_open(gate_word())) {
+    if (max_bytes && swap_evicted_bytes() && !is_open(gate_word())) {
         uint64_t began = now_ns();
         next = restore_batch(max_bytes, began + MAX_PREFETCH_NS) ? now : now + FREE_MEMORY_POLL_NS;
         transfers_report_restored(finish_copies(), began);
