@@ -224,6 +224,18 @@ def test_client_without_a_restore_gets_no_restore_time() -> None:
     assert len(turns) > 4
 
 
+def test_turn_without_the_wait_for_unmade_memory_has_no_restore() -> None:
+    """A signal interrupts the call that waits with the memory, before the call passes the gate."""
+    host = host_of("d", time_quantum=0.5)
+    host.start_busy("b", "a")
+    host.report_memory("a", 8 * 10**9, 0, unmade=8 * 10**9)
+    host.run_until(lambda: host.running() == "a")
+    host.report_memory("a", 8 * 10**9)
+    assert host.run_until(lambda: host.running() == "b") == pytest.approx(0.5)
+    client = host.scheduler.clients["a"]
+    assert (client.switch_cost.restore, client.restores_memory) == (0, True)
+
+
 def test_reported_restore_extends_a_turn_to_two_quanta_at_most() -> None:
     host = host_of("d", time_quantum=1.0)
     first = host.add_process("a", busy=True)

@@ -196,6 +196,29 @@ def test_all_memory_is_freed_at_the_end(machine: NativeHost, turns: Turns) -> No
     wait_until(lambda: report.host_pageable == 0)
 
 
+def test_evicted_memory_that_another_thread_frees_is_not_restored(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """A call that waits for room finds no memory missing, because another thread frees the evicted memory."""
+    client, process = start(machine, coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_SIM_MEMORY="256MiB")
+    report = process.page.report
+    client.run("[cuda.free(address) for address, _ in arrays]; large = cuda.alloc(150 << 20)[1]")
+    process.page.control.resident_target = 64 * MIB
+    process.drain(1)
+    wait_until(lambda: report.missing_bytes == 86 * MIB)
+    other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
+    other.run("cuda = Cuda()")
+    assert other.run("cuda.alloc(cuda.info()[0])[0]") == 0
+    client.run("results = []; thread = in_thread(lambda: results.append(cuda.make_current() or cuda.spin(0.001)))")
+    process.wait_for_waiting_thread()
+    process.open(2)
+    wait_until(lambda: report.unmet_bytes)
+    client.run("cuda.library.faulty_hold_in(b'cuMemUnmap')")  # the free holds the lock for which the restore waits
+    assert client.run("cuda.free(large)") == 0
+    assert client.run("thread.join() or results") == [0]
+    assert (report.missing_bytes, report.restored_bytes, report.restored) == (0, 0, 0)
+
+
 def test_failed_context_delays_no_other_client(turns: Turns) -> None:
     """The data can never arrive, so the turn begins without it, and the program's own calls return the error."""
     turns.end()

@@ -102,10 +102,6 @@ class MemoryRequests:
             self.request_number, self._first_request, self._refused = 0, 0, False
         if self._is_at_gate == passes:
             self._is_at_gate = not passes
-            report = agent.page.report
-            if passes and report.resident == report.allocated:  # otherwise the restore of the rest reports the end
-                report.restored += 1
-                agent.link.ring()
             agent.change_waiting(1 if self._is_at_gate else -1)
         if passes:
             self.waiting_since = agent.clock.now

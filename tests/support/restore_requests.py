@@ -26,7 +26,7 @@ class RestoreRequests:
         self.restored_at = 0.0  # time at which the restored memory is on the device
         self._request_number = 0  # 0: no request in the page
         self._requested_in = -1  # number of the opening with the last try
-        self._has_moved = False  # since all memory was on the device
+        self._has_restored = False  # evicted memory has come back since all memory was on the device
         self.checked_refusal = 0  # number of the last request with a checked refusal
 
     def __str__(self) -> str:
@@ -47,16 +47,17 @@ class RestoreRequests:
         missing = report.allocated - report.resident - agent.program.memory_requests.absent_bytes
         moved = max(0, min(missing, agent.host.free_bytes(agent)) if agent.program.profile.uses_swap else missing)
         if moved:
+            made = min(report.unmade - agent.program.memory_requests.absent_bytes, moved)
             report.resident += moved
-            report.unmade -= min(report.unmade - agent.program.memory_requests.absent_bytes, moved)
-            self.restored_at = max(now, self.restored_at) + moved / BYTES_PER_SECOND
-            self._has_moved = True
+            report.unmade -= made
+            self.restored_at = max(now, self.restored_at) + (moved - made) / BYTES_PER_SECOND
+            self._has_restored = self._has_restored or moved > made
         if moved < missing:
             return NOT_READY if moved else self._wait_for_room(now, missing)
         self._end_request()
         self.waiting_since = 0.0
-        if self._has_moved:
-            self._has_moved = False
+        if self._has_restored:
+            self._has_restored = False
             report.restored += 1
             agent.link.ring()
         return RESTORED

@@ -108,8 +108,9 @@ class ProcessEventHandlers:
         client = self._registry.client(event.client)
         client.unmet_bytes = event.unmet_bytes
         before = client.memory_use
-        # Evicted memory that the program frees has not come back.
-        has_restored = event.resident > before.resident and event.allocated - event.resident < before.missing_bytes
+        # Evicted memory that the program frees has not come back, and unmade memory has never left.
+        evicted_bytes = event.allocated - event.resident - event.unmade
+        has_restored = event.resident > before.resident and evicted_bytes < before.evicted_bytes
         if client.grant and has_restored:
             client.grant.is_restoring = True
         self._table.set_memory_use(

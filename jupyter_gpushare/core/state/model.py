@@ -83,7 +83,7 @@ class Grant:
     accounted_until: dict[str, float] = field(default_factory=dict)  # by device: the time up to which use is counted
     is_separating: bool = False  # the turn ends because of the clients that are colocated with its client
     restore_seconds: float = 0.0  # seconds since `granted_at` for restoring memory: the quantum begins after them
-    max_restore_seconds: float = 0.0  # the allowance for the restore of the memory that is missing at the beginning
+    max_restore_seconds: float = 0.0  # the allowance for the restore of the memory that is evicted at the beginning
     has_restored: bool = False  # reported by a process; until then, `restore_seconds` is the allowance
     is_restoring: bool = False  # evicted memory has come back since the begin
     closing_since: float | None = None  # when its permit was withdrawn, or when it began to close by itself

@@ -153,9 +153,9 @@ class TurnStarter:
         joined = [grant for uuid in devices for grant in self._table.devices[uuid].grants]
         grant = self._table.add_grant(client, turn, devices, granted_at)
         # Otherwise a short quantum would be over before the memory is back, turn after turn.
-        missing = client.memory_use.missing_bytes if client.restores_memory else 0
+        evicted = client.memory_use.evicted_bytes if client.restores_memory else 0
         grant.restore_seconds = grant.max_restore_seconds = min(
-            max(client.switch_cost.restore, missing / MIN_RESTORE_BYTES_PER_SECOND) if missing else 0.0,
+            max(client.switch_cost.restore, evicted / MIN_RESTORE_BYTES_PER_SECOND) if evicted else 0.0,
             MAX_QUANTUM_SECONDS,
         )
         for other in joined:  # an overrun has had its turn, so it waits for its next turn instead of joining this one

@@ -137,7 +137,7 @@ struct gpushare_report {
     uint32_t waiting;  /* threads that wait at the gate */
     uint32_t idle;     /* not 0: in the turn, with no submission and no GPU work for idle_release_ns */
     uint32_t evicting; /* not 0: the work has finished, and only memory leaves the device */
-    uint32_t restored; /* changes when all memory that calls of a turn have waited for is on the device */
+    uint32_t restored; /* changes when all evicted memory that calls of a turn have waited for is on the device */
     uint64_t launches;
     uint64_t blocks;
     uint64_t copies;

@@ -150,9 +150,8 @@ CUresult residency_restore(uint32_t word) {
     uint64_t restored_before = PAGE_LOAD(page->report.restored_bytes),
              missing_before = PAGE_LOAD(page->report.missing_bytes);
     bool all = shim.mode->restore(word);
-    /* Memory that was allocated between turns is made without a copy. */
-    if (PAGE_LOAD(page->report.restored_bytes) != restored_before ||
-        PAGE_LOAD(page->report.missing_bytes) < missing_before)
+    /* Only a restore copies. Unmade memory may become resident meanwhile, and another thread may free missing memory. */
+    if (PAGE_LOAD(page->report.restored_bytes) != restored_before)
         atomic_store(&was_restored, true);
     if (all) {
         shortage_end_for_turn();

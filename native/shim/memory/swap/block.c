@@ -1,5 +1,4 @@
 /* Blocks of the mode "swap": physical memory that is evicted and restored, and its mappings. */
-#include "channel/channel.h"
 #include "memory/swap/blocks.h"
 
 #include <stdlib.h>
@@ -100,16 +99,6 @@ static bool is_ordinary(const CUmemAllocationProp *properties) {
     return !properties->handle_types && !properties->rdma && !properties->compression;
 }
 
-/* The gate has restored all other memory, so the restore of this turn has ended. */
-static CUresult wait_for_next_turn(struct shortage *room) {
-    CUresult result = shortage_next_turn(room);
-    if (result == CUDA_SUCCESS) {
-        PAGE_ADD(the_page()->report.restored, 1);
-        outbox_post(OUTBOX_CHANGED);
-    }
-    return result;
-}
-
 /* Only a client that has its turn takes room on the device. Memory that the driver may refuse for other reasons waits for
  * the turn, so that the program gets the refusal. */
 static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
@@ -118,14 +107,14 @@ static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
     uint64_t wanted = (charged_bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
     account_note_waiting((int64_t)charged_bytes);
     if (!is_running() && !is_ordinary(&block->properties)) {
-        result = wait_for_next_turn(&room);
+        result = shortage_next_turn(&room);
         room = (struct shortage){0};
     }
     while (result == CUDA_SUCCESS) {
         if (!is_running()) {
             if (!room.began)
                 break; /* it is made with the next turn */
-            result = wait_for_next_turn(&room);
+            result = shortage_next_turn(&room);
             continue;
         }
         result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
