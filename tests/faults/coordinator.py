@@ -31,7 +31,7 @@ class NoNvml(Nvml):
 
     def __init__(self) -> None:
         self._nvml = None
-        self._handles = {}
+        self._devices = {}
 
 
 class NoStateStore:
