@@ -161,7 +161,8 @@ static struct sim_device_params *add_slice(struct sim_params *params, int index)
     int parent = before->parent < 0 ? index - 1 : before->parent;
     struct sim_device_params *slice = &params->device[index];
     *slice = params->device[parent];
-    snprintf(slice->name, sizeof slice->name, "%.90s MIG", params->device[parent].name);
+    char *end = slice->name + strnlen(slice->name, sizeof slice->name - sizeof " MIG");
+    memcpy(end, " MIG", sizeof " MIG");
     slice->parent = parent;
     slice->slices = 0;
     params->device[parent].slices++;
