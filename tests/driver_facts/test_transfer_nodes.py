@@ -101,6 +101,64 @@ def test_a_node_copies_layers_at_each_launch(cuda: Cuda) -> None:
     assert cuda.read(other, len(content)) == bytes(len(content))
 
 
+def linear(cuda: Cuda, target: Any, source: Any, size: int) -> Any:
+    copy = layers(cuda, target, source)
+    copy.WidthInBytes, copy.Height, copy.Depth = size, 1, 1
+    copy.srcPitch = copy.srcHeight = copy.dstPitch = copy.dstHeight = 0
+    return copy
+
+
+@on_driver()
+def test_the_parameters_of_a_copy_node_are_returned(cuda: Cuda) -> None:
+    """cuGraphMemcpyNodeGetParams returns parameters with which another node copies the same.
+
+    Source: documentation of cuGraphMemcpyNodeGetParams. Not yet seen on a GPU.
+    """
+    content = bytes(range(1, ROW * ROWS * LAYERS + 1))
+    source, target, graph = memory(cuda, content), memory(cuda, b""), cuda.cuGraphCreate(0)
+    node = cuda.cuGraphAddMemcpyNode(graph, None, 0, layers(cuda, target, source), cuda.context)
+    found = cuda.cuGraphMemcpyNodeGetParams(node)
+    assert (int(found.srcDevice), int(found.dstDevice)) == (int(source), int(target))
+    assert (found.WidthInBytes, found.Height, found.Depth) == (ROW, ROWS, LAYERS)
+    second = cuda.cuGraphCreate(0)
+    again = cuda.cuGraphAddMemcpyNode(second, None, 0, found, cuda.context)
+    run(cuda, second)
+    assert cuda.read(target, len(expected(content))) == expected(content)
+    other = set_of(cuda, target, 0, 1)
+    assert cuda.code("cuGraphMemcpyNodeGetParams", cuda.cuGraphAddEmptyNode(second, [again], 1)) == INVALID_VALUE
+    assert cuda.code("cuGraphMemsetNodeSetParams", again, other) == INVALID_VALUE
+
+
+@on_driver()
+def test_nodes_of_an_executable_graph_change(cuda: Cuda) -> None:
+    """cuGraphExecMemcpyNodeSetParams and cuGraphExecMemsetNodeSetParams change later launches of an executable graph,
+    and leave the graph alone. A copy of several rows cannot change.
+
+    Source: documentation of these functions. Not yet seen on a GPU.
+    """
+    source, target, graph = memory(cuda, b"before"), memory(cuda, b""), cuda.cuGraphCreate(0)
+    other, stream = memory(cuda, b"after!"), cuda.cuStreamCreate(NON_BLOCKING)
+    copy = cuda.cuGraphAddMemcpyNode(graph, None, 0, linear(cuda, target, source, 8), cuda.context)
+    fill = cuda.cuGraphAddMemsetNode(graph, [copy], 1, set_of(cuda, int(target) + 8, 1, 1), cuda.context)
+    rows = cuda.cuGraphAddMemcpyNode(graph, [fill], 1, layers(cuda, int(target) + 1024, source), cuda.context)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+
+    def launched(made: Any) -> tuple[bytes, int]:
+        cuda.cuGraphLaunch(made, stream)
+        cuda.cuStreamSynchronize(stream)
+        return cuda.read(target, 6), cuda.read(target, 9)[8]
+
+    assert launched(executable) == (b"before", 1)
+    cuda.cuGraphExecMemcpyNodeSetParams(executable, copy, linear(cuda, target, other, 8), cuda.context)
+    cuda.cuGraphExecMemsetNodeSetParams(executable, fill, set_of(cuda, int(target) + 8, 2, 1), cuda.context)
+    assert launched(executable) == (b"after!", 2)
+    assert launched(cuda.cuGraphInstantiate(graph, 0)) == (b"before", 1)
+    name = "cuGraphExecMemcpyNodeSetParams"
+    assert cuda.code(name, executable, rows, linear(cuda, target, other, 8), cuda.context) == INVALID_VALUE
+    assert cuda.code(name, executable, copy, layers(cuda, target, other), cuda.context) == INVALID_VALUE
+    assert cuda.code(name, executable, fill, linear(cuda, target, other, 8), cuda.context) == INVALID_VALUE
+
+
 @on_driver()
 def test_a_captured_copy_of_layers_is_one_node(cuda: Cuda) -> None:
     """cuMemcpy3DAsync in a capture makes one copy node, whatever the number of layers.

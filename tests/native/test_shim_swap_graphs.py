@@ -129,14 +129,18 @@ def test_nodes_are_added_and_changed_while_their_memory_is_away(
     client, process = swap
     client.run("graph = graph_of()\nset = add_set(graph, target, 1, COUNT)")
     evict(process, 1)
-    waiting = "add_copy(graph, target, source, 4, after=[set]).value is not None"
-    assert client.run_at_the_gate(process, 2, waiting) is True
+    client.run_at_the_gate(process, 2, "copy = add_copy(graph, target, source, 4, after=[set])")
     evict(process, 2)
     changed = "cuda.cuGraphMemsetNodeSetParams(set, byref(set_params(target, 7, COUNT)))"
     assert client.run_at_the_gate(process, 3, changed) == 0
     client.run("cuda.cuMemsetD32_v2(c_uint64(source), 6, c_size_t(COUNT)); made = instantiate(graph)")
     launch_after_eviction(client, process, 4)
     assert client.run("words(target, 0, 1, COUNT - 1)") == [6, 7, 7]
+    evict(process, 4)
+    changed = "cuda.cuGraphExecMemcpyNodeSetParams(made, copy, byref(copy_params(target, source, 8)), cuda.context)"
+    assert client.run_at_the_gate(process, 5, changed) == 0
+    launch_after_eviction(client, process, 6)
+    assert client.run("words(target, 0, 1, 2)") == [6, 6, 7]
 
 
 @pytest.mark.parametrize("value", [0, 1])

@@ -9,7 +9,7 @@ import pytest
 
 from ..driver_facts.harness import NON_BLOCKING, Cuda, CudaError, on_driver
 from ..driver_facts.test_conditional_nodes import ASSIGN_DEFAULT, IF, WHILE, add_conditional, add_node, parameters
-from ..driver_facts.test_transfer_nodes import memory, run
+from ..driver_facts.test_transfer_nodes import memory, run, set_of
 from .test_simcuda_graphs import alloc_params
 
 # On a card the function would call cudaGraphSetConditional; the simulated driver reads the parameters only.
@@ -84,3 +84,15 @@ def test_memory_nodes_in_a_body_are_refused(cuda: Cuda) -> None:
     (body,) = add_conditional(cuda, graph, 1, IF)
     cuda.cuGraphAddMemAllocNode(body, None, 0, alloc_params(cuda, 1 << 20))
     assert cuda.code("cuGraphInstantiate", graph, 0) == NOT_ALLOWED
+
+
+@on_driver()
+def test_a_node_in_a_body_of_an_executable_graph_changes(cuda: Cuda) -> None:
+    address, graph, stream = memory(cuda, b""), cuda.cuGraphCreate(0), cuda.cuStreamCreate(NON_BLOCKING)
+    (body,) = add_conditional(cuda, graph, 1, IF)
+    node = cuda.cuGraphAddMemsetNode(body, None, 0, set_of(cuda, address, 1, 1), cuda.context)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphExecMemsetNodeSetParams(executable, node, set_of(cuda, address, 2, 1), cuda.context)
+    cuda.cuGraphLaunch(executable, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read(address, 1) == b"\x02"

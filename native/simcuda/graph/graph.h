@@ -40,12 +40,16 @@ void references_drop(struct sim_reference **list);
 /* graph_body.c: what a launch executes, unchanged by later changes of the executable graph */
 struct sim_graph_body {
     _Atomic uint32_t references;
-    struct sim_command *node; /* with those of child graphs in their places */
+    struct sim_command *node;          /* with those of child graphs in their places */
+    const struct sim_command **origin; /* of each node: its node of the graph */
     size_t count;
     struct sim_reference *user_objects;
 };
 struct sim_graph_body *graph_body(const struct sim_graph *graph); /* NULL: out of memory */
 void graph_body_release(struct sim_graph_body *body);
+/* Return the node of the body that was made from a node of the graph; NULL: none. */
+struct sim_command *graph_body_find(const struct sim_graph_body *body, const struct sim_command *origin);
+struct sim_graph_body *graph_body_copy(const struct sim_graph_body *body); /* NULL: out of memory */
 struct sim_graph *graph_copy(const struct sim_graph *graph);
 CUresult graph_prepare(const struct sim_graph_body *body);              /* memory for its allocations */
 void graph_end_launch(const struct sim_graph_body *body, size_t count); /* of the first `count` nodes */

@@ -66,11 +66,23 @@ static void drop(struct sim_command *node) {
 static int copy_bodies(struct sim_command *copy, const struct sim_conditional *original) {
     if (conditional_copy(original, &copy->conditional.part))
         return -1;
-    for (unsigned i = 0; i < original->size; i++)
-        if (!(copy->conditional.part->body[i] = graph_body(original->graph[i]))) {
+    for (unsigned i = 0; i < original->size; i++) {
+        copy->conditional.part->body[i] =
+            original->graph[i] ? graph_body(original->graph[i]) : graph_body_copy(original->body[i]);
+        if (!copy->conditional.part->body[i]) {
             drop(copy);
             return -1;
         }
+    }
+    return 0;
+}
+
+/* Add a copy of a node to the body. -1: out of memory. */
+static int add(struct sim_graph_body *body, const struct sim_command *node, const struct sim_command *origin) {
+    struct sim_command *copy = &body->node[body->count];
+    if (copy_node(copy, node) || (node->kind == COMMAND_CONDITIONAL && copy_bodies(copy, node->conditional.part)))
+        return -1;
+    body->origin[body->count++] = origin;
     return 0;
 }
 
@@ -79,32 +91,58 @@ static int fill(struct sim_graph_body *body, const struct sim_graph *graph) {
     references_copy(&body->user_objects, &graph->user_objects);
     for (size_t i = 0; i < graph->count; i++) {
         const struct sim_command *node = graph->node[i];
-        if (node->kind == COMMAND_CHILD) {
-            if (fill(body, node->child.graph))
-                return -1;
-            continue;
-        }
-        struct sim_command *copy = &body->node[body->count];
-        copy_node(copy, node);
-        if (node->kind == COMMAND_CONDITIONAL && copy_bodies(copy, node->conditional.part))
+        if (node->kind == COMMAND_CHILD ? fill(body, node->child.graph) : add(body, node, node))
             return -1;
-        body->count++;
     }
     return 0;
 }
 
-struct sim_graph_body *graph_body(const struct sim_graph *graph) {
+/* Return an empty body with room for `count` nodes; NULL: out of memory. */
+static struct sim_graph_body *new_body(size_t count) {
     struct sim_graph_body *body = calloc(1, sizeof *body);
-    if (!body || !(body->node = calloc(total(graph) + 1, sizeof *body->node))) {
-        free(body);
+    if (!body)
         return NULL;
-    }
     atomic_store(&body->references, 1);
-    if (fill(body, graph)) {
+    body->node = calloc(count + 1, sizeof *body->node);
+    body->origin = calloc(count + 1, sizeof *body->origin);
+    if (body->node && body->origin)
+        return body;
+    graph_body_release(body);
+    return NULL;
+}
+
+struct sim_graph_body *graph_body(const struct sim_graph *graph) {
+    struct sim_graph_body *body = new_body(total(graph));
+    if (body && fill(body, graph)) {
         graph_body_release(body);
         return NULL;
     }
     return body;
+}
+
+struct sim_graph_body *graph_body_copy(const struct sim_graph_body *body) {
+    struct sim_graph_body *copy = new_body(body->count);
+    int failed = copy && references_copy(&copy->user_objects, &body->user_objects);
+    for (size_t i = 0; copy && !failed && i < body->count; i++)
+        failed = add(copy, &body->node[i], body->origin[i]);
+    if (failed) {
+        graph_body_release(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+struct sim_command *graph_body_find(const struct sim_graph_body *body, const struct sim_command *origin) {
+    struct sim_command *found = NULL;
+    for (size_t i = 0; i < body->count && !found; i++) {
+        struct sim_command *node = &body->node[i];
+        if (body->origin[i] == origin)
+            found = node;
+        else if (node->kind == COMMAND_CONDITIONAL)
+            for (unsigned each = 0; each < node->conditional.part->size && !found; each++)
+                found = graph_body_find(node->conditional.part->body[each], origin);
+    }
+    return found;
 }
 
 void graph_body_release(struct sim_graph_body *body) {
@@ -114,6 +152,7 @@ void graph_body_release(struct sim_graph_body *body) {
         drop(&body->node[i]);
     references_drop(&body->user_objects);
     free(body->node);
+    free(body->origin);
     free(body);
 }
 

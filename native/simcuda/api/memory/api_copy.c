@@ -206,6 +206,38 @@ CUresult copy_command(const CUDA_MEMCPY3D *copy, struct sim_command *command) {
     return make_command(&t, command, &dst_pageable, &src_pageable);
 }
 
+static int is_host_memory(uint64_t address) {
+    struct sim_alloc *alloc = alloc_pin(address);
+    int is_host = !alloc || alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_REGISTERED;
+    alloc_unpin(alloc);
+    return is_host;
+}
+
+/* An equivalent copy: offsets are part of the addresses, and arrays are memory of the device. */
+void copy_parameters(const struct sim_command *command, CUDA_MEMCPY3D *copy) {
+    uint64_t dst = (uint64_t)command->copy.dst, src = (uint64_t)command->copy.src;
+    size_t dst_pitch = command->copy.dst_pitch, src_pitch = command->copy.src_pitch;
+    *copy = (CUDA_MEMCPY3D){
+        .src_type = is_host_memory(src) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+        .src_pitch = src_pitch,
+        .src_height = src_pitch ? command->copy.src_layer / src_pitch : 0,
+        .dst_type = is_host_memory(dst) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+        .dst_pitch = dst_pitch,
+        .dst_height = dst_pitch ? command->copy.dst_layer / dst_pitch : 0,
+        .width = command->copy.width,
+        .height = command->copy.height,
+        .depth = command->copy.depth,
+    };
+    if (copy->src_type == CU_MEMORYTYPE_HOST)
+        copy->src_host = command->copy.src;
+    else
+        copy->src_device = src;
+    if (copy->dst_type == CU_MEMORYTYPE_HOST)
+        copy->dst_host = command->copy.dst;
+    else
+        copy->dst_device = dst;
+}
+
 static CUresult copy_2d(CUstream fallback, CUstream stream, const CUDA_MEMCPY2D *c, int synchronous) {
     if (!c)
         return CUDA_ERROR_INVALID_VALUE;

@@ -13,6 +13,7 @@ int array_memory(CUarray array, struct sim_memory_2d *out); /* 0: not an array *
 
 /* api_copy.c: the command of a node of a graph */
 CUresult copy_command(const CUDA_MEMCPY3D *copy, struct sim_command *command);
+void copy_parameters(const struct sim_command *command, CUDA_MEMCPY3D *copy); /* of a command that copies */
 CUresult set_command(const CUDA_MEMSET_NODE_PARAMS *params, struct sim_command *command);
 
 /* Return one attribute of an address in a reserved range (api_vmm.c). */

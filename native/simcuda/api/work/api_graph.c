@@ -3,6 +3,7 @@
 #include "context/context.h"
 #include "graph/graph.h"
 #include "work/engine.h"
+#include "api/memory/memory.h"
 
 struct sim_graph_exec {
     uint32_t magic;
@@ -128,6 +129,16 @@ CUresult cuGraphExecGetFlags(CUgraphExec exec, uint64_t *flags) {
     return CUDA_SUCCESS;
 }
 
+/* Copies must be linear, and a set keeps its rows. Source: documentation of cuGraphExecMemcpyNodeSetParams and
+ * cuGraphExecMemsetNodeSetParams. */
+static int are_exchangeable(const struct sim_command *old, const struct sim_command *new) {
+    if (old->kind != new->kind)
+        return 0;
+    if (old->kind == COMMAND_COPY)
+        return old->copy.height == 1 && old->copy.depth == 1 && new->copy.height == 1 && new->copy.depth == 1;
+    return old->set.height == new->set.height && (old->set.height == 1 || old->set.width == new->set.width);
+}
+
 /* Parameters may change, also in the bodies of conditional nodes. Kinds and the number of nodes may not, and memory
  * nodes not at all. */
 static int compare(const struct sim_graph_body *old, const struct sim_graph_body *new) {
@@ -177,6 +188,42 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *node, i
     if (outcome)
         *outcome = info.result;
     return result;
+}
+
+/* Change a node as though it had had this command at instantiation. Launches in flight keep their nodes. */
+static CUresult change_node(CUgraphExec exec, CUgraphNode node, CUcontext context, const struct sim_command *command) {
+    if (!exec_is_valid(exec) || !context_is_valid(context))
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&bodies_lock);
+    const struct sim_command *old = graph_body_find(exec->body, node);
+    CUresult result = old && are_exchangeable(old, command) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    struct sim_graph_body *changed = result ? NULL : graph_body_copy(exec->body), *unused = changed ? exec->body : NULL;
+    if (changed) {
+        *graph_body_find(changed, node) = *command;
+        exec->body = changed;
+    } else if (!result) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&bodies_lock);
+    if (unused)
+        graph_body_release(unused);
+    return result;
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy,
+                                        CUcontext context) {
+    struct sim_command command = {0};
+    SIM_ENTER();
+    CUresult result = copy_command(copy, &command);
+    return result ? result : change_node(exec, node, context, &command);
+}
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params,
+                                        CUcontext context) {
+    struct sim_command command = {0};
+    SIM_ENTER();
+    CUresult result = set_command(params, &command);
+    return result ? result : change_node(exec, node, context, &command);
 }
 
 CUresult sim_cuGraphUpload(CUstream fallback, CUgraphExec exec, CUstream handle) {

@@ -3,6 +3,7 @@
 
 #include "base/exports.h"
 #include "graph/graph.h"
+#include "api/memory/memory.h"
 
 #define EDGE_DATA_BYTES 8 /* of CUgraphEdgeData */
 
@@ -124,6 +125,14 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
     if (!sim_is_object(node) || node->kind != COMMAND_FREE_NODE || !address)
         return CUDA_ERROR_INVALID_VALUE;
     *address = graph_memory_address(node->memory.memory, &bytes, &device);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *copy) {
+    SIM_ENTER();
+    if (!sim_is_object(node) || node->kind != COMMAND_COPY || !copy)
+        return CUDA_ERROR_INVALID_VALUE;
+    copy_parameters(node, copy);
     return CUDA_SUCCESS;
 }
 
