@@ -42,8 +42,9 @@ def occupy_device(host: FrameworkHost) -> GpuProgram:
 
 @pytest.fixture
 def long_turns(host: FrameworkHost) -> FrameworkHost:
+    """Return a host on which a program waits for the other client's turn, although their memory fits together."""
     host.kill_coordinator()
-    host.start_coordinator("--time-quantum", "20")
+    host.start_coordinator("--sharing", "exclusive", "--time-quantum", "20")
     return host
 
 

@@ -21,9 +21,12 @@ LONG = 100.0  # limit of one wait, on a busy machine
 
 @pytest.fixture
 def small_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrameworkHost]:
-    """Return a host with short turns on a small device, which leaves little to move at a change of turns."""
+    """Return a host with short turns on a small device, which leaves little to move at a change of turns.
+
+    In mode `plain` the programs fit together, so they would be colocated by default.
+    """
     with system_host(monkeypatch, lambda folder: FrameworkHost(folder, 128 * MIB)) as new_host:
-        new_host.start_coordinator("--time-quantum", "0.2")
+        new_host.start_coordinator("--sharing", "exclusive", "--time-quantum", "0.2")
         yield new_host
 
 
