@@ -23,6 +23,13 @@ def test_a_launch_reports_once_that_nothing_is_computed(host: FrameworkHost) -> 
     assert len(host.executions(program)) >= 3
 
 
+def test_a_sleep_lasts_for_its_clock_cycles(host: FrameworkHost) -> None:
+    program = host.torch("one")
+    program.run("begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))")
+    program.run("begin.record(); torch.cuda._sleep(50_000_000); end.record(); end.synchronize()")
+    assert program.run("begin.elapsed_time(end)") >= 50  # ms
+
+
 def test_a_training_step_runs_with_products_convolutions_and_normalisations(host: FrameworkHost) -> None:
     """The losses are undefined, but each layer submits work to the device."""
     program = host.torch("one")

@@ -8,10 +8,12 @@
 #include <string.h>
 
 #define DEFAULT_LAUNCH_NS 20000 /* of GPUSHARE_SIM_KERNEL_NS: device time of a launch, beyond the driver's overhead */
+#define SLEEP_NAME "11spin_kernelEl" /* mangled: spin_kernel(long) */
 
 struct kernel {
     const char *name;
     CUkernel function; /* NULL: not loaded yet */
+    int is_sleep;      /* PyTorch's kernel of torch.cuda._sleep, whose parameter is a number of clock cycles */
 };
 
 /* Open addressing, by the address of the function on the host, or of the structure itself: both name a kernel. */
@@ -59,6 +61,7 @@ static struct kernel *kernel_new(const char *name) {
     if (!kernel)
         return NULL;
     kernel->name = name;
+    kernel->is_sleep = strstr(name, SLEEP_NAME) != NULL;
     put(kernel, kernel);
     return kernel;
 }
@@ -106,12 +109,26 @@ CUresult kernel_find(const void *host, CUkernel *out) {
 
 /* --- launches --- */
 
-static CUresult launch(const void *host, dim3 grid, dim3 block, size_t shared, cudaStream_t stream, int cooperative) {
-    CUkernel kernel;
-    CUresult result = kernel_find(host, &kernel);
+/* Find a function, and the device time of a launch with these parameters. A clock cycle lasts for one nanosecond. */
+static CUresult kernel_prepare(const void *host, void **params, CUkernel *out, uint64_t *nanoseconds) {
+    CUresult result = kernel_find(host, out);
     if (result)
         return result;
-    uint64_t nanoseconds = launch_ns();
+    pthread_mutex_lock(&lock);
+    int is_sleep = kernel_get(host)->is_sleep;
+    pthread_mutex_unlock(&lock);
+    int64_t cycles = is_sleep ? *(int64_t *)params[0] : 0;
+    *nanoseconds = !is_sleep ? launch_ns() : cycles > 0 ? (uint64_t)cycles : 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch(const void *host, dim3 grid, dim3 block, void **of_program, size_t shared, cudaStream_t stream,
+                       int cooperative) {
+    CUkernel kernel;
+    uint64_t nanoseconds;
+    CUresult result = kernel_prepare(host, of_program, &kernel, &nanoseconds);
+    if (result)
+        return result;
     void *params[] = {&nanoseconds};
     CUfunction function = (CUfunction)kernel; /* the driver takes either handle */
     if (cooperative)
@@ -123,19 +140,18 @@ static CUresult launch(const void *host, dim3 grid, dim3 block, size_t shared, c
 
 EXPORT cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **params, size_t shared,
                                     cudaStream_t stream) {
-    (void)params;
-    WITH_CONTEXT(launch(host, grid, block, shared, stream, 0));
+    WITH_CONTEXT(launch(host, grid, block, params, shared, stream, 0));
 }
 
 EXPORT cudaError_t cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block, void **params, size_t shared,
                                                cudaStream_t stream) {
-    (void)params;
-    WITH_CONTEXT(launch(host, grid, block, shared, stream, 1));
+    WITH_CONTEXT(launch(host, grid, block, params, shared, stream, 1));
 }
 
-static CUresult launch_with(const cudaLaunchConfig_t *config, const void *host) {
+static CUresult launch_with(const cudaLaunchConfig_t *config, const void *host, void **of_program) {
     CUkernel kernel;
-    CUresult result = kernel_find(host, &kernel);
+    uint64_t nanoseconds;
+    CUresult result = kernel_prepare(host, of_program, &kernel, &nanoseconds);
     if (result)
         return result;
     CUlaunchConfig of_driver = {
@@ -150,14 +166,12 @@ static CUresult launch_with(const cudaLaunchConfig_t *config, const void *host) 
         .attrs = (CUlaunchAttribute *)config->attrs,
         .numAttrs = config->numAttrs,
     };
-    uint64_t nanoseconds = launch_ns();
     void *params[] = {&nanoseconds};
     return driver.cuLaunchKernelEx(&of_driver, (CUfunction)kernel, params, NULL);
 }
 
 EXPORT cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *host, void **params) {
-    (void)params;
-    WITH_CONTEXT(config ? launch_with(config, host) : CUDA_ERROR_INVALID_VALUE);
+    WITH_CONTEXT(config ? launch_with(config, host, params) : CUDA_ERROR_INVALID_VALUE);
 }
 
 struct kernel *kernel_of_library(const char *name) {
@@ -174,7 +188,7 @@ int simcudart_launch(const char *name, cudaStream_t stream) {
         put(name, kernel_new(name));
     pthread_mutex_unlock(&lock);
     cudaError_t error = context_enter();
-    return (int)(error ? error : (cudaError_t)launch(name, (dim3){16, 1, 1}, (dim3){128, 1, 1}, 0, stream, 0));
+    return (int)(error ? error : (cudaError_t)launch(name, (dim3){16, 1, 1}, (dim3){128, 1, 1}, NULL, 0, stream, 0));
 }
 
 /* --- the calls that the compiler puts into programs --- */
