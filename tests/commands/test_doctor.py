@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cli.doctor.clients import bypassing_libraries
+from jupyter_gpushare.cli.doctor.clients import bypassing_libraries, pids_from_nvml
 from jupyter_gpushare.cli.doctor.main import _driver, _shim
 from jupyter_gpushare.launch import kernel_env
 
+from ..coordinator.fake_nvml import FakeNvml
 from ..support.command import run_command
 
 
@@ -104,3 +106,11 @@ def test_a_shim_below_a_path_with_spaces_can_be_preloaded(
     (finding,) = _shim("")
     assert finding.level == "ok", finding
     assert str(shim) in finding.message
+
+
+def test_processes_of_mig_slices_are_those_of_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root may ask NVML for the processes of a GPU in MIG mode."""
+    fake = FakeNvml("GPU-0", "GPU-1", slices={"GPU-1": ("MIG-a", None, "MIG-b")})
+    fake.pids = {"GPU-0": (10,), "MIG-a": (11, 12), "MIG-b": (10,)}
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    assert pids_from_nvml() == {10, 11, 12}

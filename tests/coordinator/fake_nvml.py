@@ -40,6 +40,7 @@ class FakeNvml:
         self.without = (*without, *self.slices, *self.parents)
         self.levels: dict[tuple[str, str], int] = {}
         self.registered: list[str] = []
+        self.pids: dict[str, tuple[int, ...]] = {}  # of the processes on a device
         self.lost: dict[str, int] = {}
         self.ecc = dict.fromkeys(uuids, 3)
         self.events: list[tuple[Any, ...]] = []  # device and Xid, with the instances of a slice
@@ -96,7 +97,9 @@ class FakeNvml:
         return self.levels[min(one, other), max(one, other)]
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> Any:
-        return self._answer(handle, [])
+        if handle in self.slices:
+            raise self.NVMLError(4)  # no permission
+        return self._answer(handle, [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in self.pids.get(handle, ())])
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
         return self._unless_lacking(handle, SimpleNamespace(gpu=37, memory=12))

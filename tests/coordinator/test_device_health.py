@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.coordinator.gpu.device_health import DeviceHealth
-from jupyter_gpushare.coordinator.gpu.nvml import NvmlDevice
+from jupyter_gpushare.nvml_devices import NvmlDevice
 
 from .fake_nvml import ANY_INSTANCE, FakeNvml
 

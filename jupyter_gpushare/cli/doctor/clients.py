@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...nvml_devices import devices_of_gpu
 from ...units import format_size
 from ..inspection import process_name, read_page
 from .finding import Finding
@@ -131,8 +132,8 @@ def pids_from_nvml() -> set[int] | None:
         pynvml.nvmlInit()
         found: set[int] = set()
         for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            found |= {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+            for device in devices_of_gpu(pynvml, index):  # NVML shows the processes of a GPU in MIG mode to root only
+                found |= {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device.handle)}
     except Exception:  # ImportError, or an error of NVML, such as a missing driver or a lost device
         return None
     return found

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from .nvml import NvmlDevice
+from ...nvml_devices import NvmlDevice, text
 
 _ANY_INSTANCE = 0xFFFFFFFF  # of an event that concerns no instance alone (nvmlEventData_t)
 
@@ -94,10 +94,9 @@ class DeviceHealth:
                 return
             description = HARDWARE_XIDS.get(int(event.eventData))
             try:
-                uuid = nvml.nvmlDeviceGetUUID(event.device)
+                gpu_uuid = text(nvml.nvmlDeviceGetUUID(event.device))
             except nvml.NVMLError:
                 continue
-            gpu_uuid = uuid.decode() if isinstance(uuid, bytes) else uuid
             for uuid, device in self._devices.items() if description else ():
                 if device.gpu_uuid == gpu_uuid and _concerns(event, device):
                     self._permanent_failures[uuid] = f"Xid {int(event.eventData)}: {description}"

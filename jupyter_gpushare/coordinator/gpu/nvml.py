@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...core.base.device_info import DeviceInfo
+from ...nvml_devices import NvmlDevice, devices_of_gpu, text
 
 log = logging.getLogger(__name__)
 
@@ -17,15 +17,6 @@ class DeviceSample(NamedTuple):
     memory_used: int | None = None
     utilisation: float | None = None
     processes: dict[int, int | None] | None = None
-
-
-class NvmlDevice(NamedTuple):
-    """Device by NVML's handle. A MIG slice has the handle and the UUID of its GPU, and the numbers of its instances."""
-
-    handle: Any
-    gpu: Any
-    gpu_uuid: str
-    instances: tuple[int, int] | None = None  # GPU instance and compute instance
 
 
 _NO_SAMPLE = DeviceSample()
@@ -48,50 +39,19 @@ class Nvml:
             log.info("waiting for processes to report devices, because NVML is not available: %s", error)
 
     def devices(self) -> list[DeviceInfo]:
-        """Return all GPUs, with its slices in place of a GPU in MIG mode, because a process can use only the slices.
-
-        A GPU that cannot be read is left out and logged.
-        """
+        """Return all GPUs without MIG mode, and all MIG slices. A GPU that cannot be read is left out and logged."""
         found: list[DeviceInfo] = []
         for index in range(self._nvml.nvmlDeviceGetCount() if self._nvml else 0):
             try:
-                gpu = self._nvml.nvmlDeviceGetHandleByIndex(index)
-                uuid = _text(self._nvml.nvmlDeviceGetUUID(gpu))
-                devices = [NvmlDevice(gpu, gpu, uuid)]
-                if self._is_in_mig_mode(gpu):
-                    devices = list(self._slices(gpu, uuid))
-                    if not devices:
-                        log.warning("leaving out GPU %d (%s), which is in MIG mode and has no slice", index, uuid)
-                found += [self._describe(device) for device in devices]
+                found += [self._describe(device) for device in devices_of_gpu(self._nvml, index)]
             except self._nvml.NVMLError as error:
                 log.warning("leaving out GPU %d, which NVML cannot read: %s", index, error)
         return found
 
-    def _is_in_mig_mode(self, gpu: Any) -> bool:
-        try:
-            current, _ = self._nvml.nvmlDeviceGetMigMode(gpu)
-        except self._nvml.NVMLError:  # the GPU or its driver does not support the mode
-            return False
-        return bool(current == self._nvml.NVML_DEVICE_MIG_ENABLE)
-
-    def _slices(self, gpu: Any, gpu_uuid: str) -> Iterator[NvmlDevice]:
-        nvml = self._nvml
-        # An index without a slice has either error. Source: pkg/nvlib/device/device.go of NVIDIA/go-nvlib.
-        absent = (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INVALID_ARGUMENT)
-        for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-            try:
-                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
-                instances = nvml.nvmlDeviceGetGpuInstanceId(handle), nvml.nvmlDeviceGetComputeInstanceId(handle)
-            except nvml.NVMLError as error:
-                if error.value not in absent:
-                    log.warning("leaving out MIG slice %d of %s, which NVML cannot read: %s", index, gpu_uuid, error)
-                continue
-            yield NvmlDevice(handle, gpu, gpu_uuid, instances)
-
     def _describe(self, device: NvmlDevice) -> DeviceInfo:
         uuid, name = (
-            _text(self._nvml.nvmlDeviceGetUUID(device.handle)),
-            _text(self._nvml.nvmlDeviceGetName(device.handle)),
+            text(self._nvml.nvmlDeviceGetUUID(device.handle)),
+            text(self._nvml.nvmlDeviceGetName(device.handle)),
         )
         memory = int(self._nvml.nvmlDeviceGetMemoryInfo(device.handle).total)
         self._devices[uuid] = device
@@ -155,7 +115,3 @@ class Nvml:
             return {process.pid: process.usedGpuMemory for process in processes}
         except self._nvml.NVMLError:
             return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
