@@ -219,10 +219,11 @@ def test_lookup_honours_version_and_default_stream(cuda: Cuda) -> None:
 
 @on_driver()
 def test_absent_parts_of_the_interface(cuda: Cuda) -> None:
-    """There are no multicast objects, as on a device whose attribute is 0, and the driver's log stays empty."""
+    """There are no multicast objects, as on a device whose attribute is 0, no linker, and no messages in the log."""
     attribute = cuda.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED
     assert cuda.cuDeviceGetAttribute(attribute, cuda.device) == 0
     assert cuda.code("cuMulticastCreate", cuda.driver.CUmulticastObjectProp()) == 801
+    assert cuda.code("cuLinkCreate", 0, [], []) == 801
     iterator = cuda.cuLogsCurrent(0)
     assert cuda.code("cuMemFree", 1) != 0
     buffer = bytearray(100)

@@ -1,5 +1,5 @@
-/* Parts of the interface that the simulated devices do not have: multicast objects, and messages in the driver's
- * log. */
+/* Parts of the interface that the simulated devices do not have: multicast objects, the linker of machine code, and
+ * messages in the driver's log. */
 #include <stdio.h>
 
 #include "base/exports.h"
@@ -40,6 +40,37 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device,
 CUresult cuMulticastGetGranularity(size_t *granularity, const void *properties, int option) {
     (void)granularity, (void)properties, (void)option;
     return without_multicast();
+}
+
+static CUresult without_linker(void) {
+    SIM_ENTER();
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuLinkCreate_v2(unsigned count, int *options, void **values, void **state) {
+    (void)count, (void)options, (void)values, (void)state;
+    return without_linker();
+}
+
+CUresult cuLinkAddData_v2(void *state, int type, void *data, size_t bytes, const char *name, unsigned count,
+                          int *options, void **values) {
+    (void)state, (void)type, (void)data, (void)bytes, (void)name, (void)count, (void)options, (void)values;
+    return without_linker();
+}
+
+CUresult cuLinkAddFile_v2(void *state, int type, const char *path, unsigned count, int *options, void **values) {
+    (void)state, (void)type, (void)path, (void)count, (void)options, (void)values;
+    return without_linker();
+}
+
+CUresult cuLinkComplete(void *state, void **cubin, size_t *bytes) {
+    (void)state, (void)cubin, (void)bytes;
+    return without_linker();
+}
+
+CUresult cuLinkDestroy(void *state) {
+    (void)state;
+    return without_linker();
 }
 
 /* No message ever comes, so a handle only has to differ from NULL. */
