@@ -90,6 +90,10 @@ class Process:
     def on_drained(self) -> None:
         """Begin to evict memory, because the submitted work has finished."""
 
+    def missing_bytes(self) -> int:
+        """Return the bytes of memory that must be on the device before a call passes the gate."""
+        return int(self.page.report.missing_bytes)
+
     def is_moving(self) -> bool:
         """Return whether memory that must be evicted before the turn ends is still resident."""
         return False
@@ -230,6 +234,7 @@ class Process:
         given.client_devices = (1 << min(client.device_count, 64)) - 1
         given.own_devices = self._own_bits()
         given.submissions, given.waiting = self.submissions, self.waiting
+        given.missing_bytes = self.missing_bytes()
         polls = self._polls_drain or phase == CLOSING
         given.polled = rules.NOT_POLLED if not polls else rules.QUIET if self.is_quiet() else rules.BUSY
         given.moving = phase == LEAVING and not self._agent.keeps and self.is_moving()

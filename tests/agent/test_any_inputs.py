@@ -26,6 +26,7 @@ def change(process: RuleDriver, random: Random) -> None:
         given.waiting = random.randrange(3)
         given.moving, given.bell, given.client_in = (random.randrange(2) for _ in range(3))
         given.submissions += random.randrange(2)
+        given.missing_bytes = random.choice((0, 50 * MS, random.getrandbits(64)))
         given.idle_release_ns = random.choice((0, 10 * MS))
         process.sibling(random.randrange(3), random.choice((0, 1 << 40, 1 << 42)), random.choice((0, 30, 500)))
         given.client_began = random.choice((0, process.now, process.now - 50 * MS))

@@ -494,6 +494,36 @@ def test_row_20_always_for_the_last_quantum(process: RuleDriver) -> None:
     assert "ENTER" in process.step(after=1)
 
 
+def test_row_20_the_quantum_counts_from_the_end_of_a_restore(process: RuleDriver) -> None:
+    process.lose_link(5000)
+    process.given.missing_bytes = 1000 * MS
+    process.enter(ENTERED_FIRST)
+    process.given.client_began = process.now
+    for _ in range(4):
+        process.step(after=100)
+        assert (process.gate, process.wakes_in) == ("open", 5)
+    process.given.missing_bytes = 0
+    process.step()
+    assert process.wakes_in == 99.85
+    process.given.missing_bytes = 1  # memory that is allocated later
+    process.step()
+    assert process.wakes_in == 99.85
+    assert "CLOSE" in process.step(after=100)
+
+
+def test_row_20_a_restore_that_does_not_end_extends_the_turn_up_to_a_bound(process: RuleDriver) -> None:
+    process.lose_link(5000)
+    process.given.missing_bytes = 300 * MS  # bytes, each for a nanosecond
+    process.enter(ENTERED_FIRST)
+    process.given.client_began = process.now
+    process.step(after=399)
+    assert process.gate == "open"
+    process.advance(1)
+    process.drain_and_leave()
+    process.given.client_in, process.given.missing_bytes = 1, 0
+    assert "ENTER" not in process.step(after=20), "the turn is over for a process that is not in it"
+
+
 def test_row_20_a_sibling_joins_for_what_is_left(process: RuleDriver) -> None:
     process.lose_link(5000)
     process.given.client_in, process.given.client_began = 1, process.now - 99 * MS

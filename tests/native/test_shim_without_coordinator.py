@@ -12,6 +12,7 @@ from jupyter_gpushare.wire.page import IN, OUT
 from . import simlog
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, scripted_coordinator, wait_until
+from .test_shim_transfer_failures import faulty_driver
 
 MS = 1_000_000
 LOOP = """
@@ -27,12 +28,12 @@ thread = in_thread(loop)
 
 
 def clients(
-    machine: NativeHost, coordinator: ScriptedCoordinator, *names: str, quantum: float = 0.2
+    machine: NativeHost, coordinator: ScriptedCoordinator, *names: str, quantum: float = 0.2, **environment: str
 ) -> list[tuple[CudaClient, ProcessConnection]]:
     """Start clients with a quantum (in seconds) and closed gates."""
     started = []
     for name in names:
-        client = machine.client(GPUSHARE_CLIENT=name)
+        client = machine.client(GPUSHARE_CLIENT=name, **environment)
         client.start("cuda = Cuda()")
         process = coordinator.accept()
         process.page.control.quantum_ns = int(quantum * 1e9)
@@ -133,6 +134,29 @@ def test_a_process_leaves_a_coordinator_that_hangs(machine: NativeHost) -> None:
         again = coordinator.accept(8.0)  # the process connects again, and gets no answer
         assert again.phase == OUT
         advances(client, 8.0)
+
+
+def test_quantum_counts_from_the_end_of_the_restore(machine: NativeHost) -> None:
+    quantum = 50 * MS
+    environment = {"GPUSHARE_MEMORY_MODE": "swap", "LD_LIBRARY_PATH": str(faulty_driver().parent)}
+    with scripted_coordinator(machine.socket) as coordinator:
+        ((client, process),) = clients(machine, coordinator, "one", quantum=quantum / 1e9, **environment)
+        client.begin(process, 1)
+        client.run("array = cuda.alloc(512 << 20)[1]")
+        process.page.control.resident_target = 0
+        process.drain(1)
+        wait_until(lambda: process.page.report.resident == 0)
+        process.page.control.heartbeat_ns = time.monotonic_ns() - 6_000 * MS
+        later = coordinator.accept(8.0)  # the process connects again, and gets no answer
+        client.run("cuda.library.faulty_hold_in(b'cuMemcpyHtoDAsync_v2')")
+        client.run(LOOP)
+        wait_until(lambda: client.run("cuda.library.faulty_hold(-1)") == 2, 8.0, "the restore")
+        entered_ns = later.last_turn.entered_ns
+        wait_until(lambda: time.monotonic_ns() > entered_ns + 2 * quantum)
+        released_ns = time.monotonic_ns()
+        client.run("cuda.library.faulty_hold(0)")
+        closed_ns = wait_until(lambda: later.last_turn.closed_ns)
+        assert entered_ns < released_ns < closed_ns
 
 
 def test_launch_budget_ends_with_its_coordinator(machine: NativeHost) -> None:

@@ -37,6 +37,12 @@ class RestoreRequests:
         """True if the coordinator has refused the request in the page."""
         return self._is_in_page() and self._agent.page.control.refused_request_seq == self._request_number
 
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that a restore has to move; the bytes that are on their way to the device do not count."""
+        report = self._agent.page.report
+        return int(report.allocated - report.resident) - self._agent.program.memory_requests.absent_bytes
+
     def restore(self) -> int:
         """Restore as much memory as has room.
 
@@ -44,7 +50,7 @@ class RestoreRequests:
         """
         agent, report = self._agent, self._agent.page.report
         now = agent.clock.now
-        missing = report.allocated - report.resident - agent.program.memory_requests.absent_bytes
+        missing = self.missing_bytes
         moved = max(0, min(missing, agent.host.free_bytes(agent)) if agent.program.profile.uses_swap else missing)
         if moved:
             made = min(report.unmade - agent.program.memory_requests.absent_bytes, moved)

@@ -125,6 +125,10 @@ class SimulatedProcess(Process, EventOwner):
     def on_drained(self) -> None:
         self._moves_until = self.clock.now + self.program.evict()
 
+    def missing_bytes(self) -> int:
+        requests = self.program.restore_requests
+        return max(requests.missing_bytes, int(self.clock.now < requests.restored_at))
+
     def is_moving(self) -> bool:
         return self._moves_until > self.clock.now
 

@@ -128,6 +128,7 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
         .client_devices = all_devices(),
         .own_devices = client_page_own_devices(shim.client),
         .submissions = agent.submissions,
+        .missing_bytes = PAGE_LOAD(the_page()->report.missing_bytes),
         .waiting = atomic_load(&shim.waiting),
         .tried = tried,
         .bell = agent.bell_rang,

@@ -12,6 +12,8 @@
 /* the bell rings this long before a turn ends, because a process takes as long to wake up */
 #define BELL_LEAD_NS (150 * NS_PER_MS / 1000)
 #define MIN_QUANTUM_NS (10 * NS_PER_MS)
+#define MAX_RESTORE_NS (30000 * NS_PER_MS) /* by which a restore extends a turn without a coordinator */
+#define RESTORE_POLL_NS (5 * NS_PER_MS)
 #define MIN_IDLE_POLL_NS (5 * NS_PER_MS) /* between polls for idleness */
 #define STUCK_NS (100 * NS_PER_MS)       /* a drain that takes longer, while a thread waits, may wait for that thread */
 #define STEP_NS (20 * NS_PER_MS)         /* the length of a step, and the time between steps */
@@ -64,7 +66,8 @@ static struct rule rule_of(const struct agent *agent, const struct agent_inputs 
         bool own = agent->report.phase == GPUSHARE_OUT || agent->report.turn == in->client_turn;
         return (struct rule){.turn = in->client_turn,
                              .devices = in->client_devices,
-                             .deadline = (own ? in->client_began : agent->report.entered_ns) + quantum(in),
+                             .deadline =
+                                 (own ? in->client_began : agent->report.entered_ns) + quantum(in) + agent->restore_ns,
                              .without_coordinator = true,
                              .may = true,
                              .relieved = true,
@@ -87,6 +90,20 @@ static bool is_over(const struct rule *rule, uint64_t now) {
 /* Return true if the process may stay in the turn `turn`, in which it is. */
 static bool may_stay(const struct rule *rule, uint64_t turn) {
     return rule->silent || rule->without_coordinator || (rule->may && rule->turn == turn);
+}
+
+/* Allow for a restore with 1 GB/s, which takes a nanosecond for each byte. Memory without room would extend a turn
+ * without a coordinator for ever. */
+static void begin_restore(struct agent *agent, const struct agent_inputs *in) {
+    agent->restoring = in->missing_bytes != 0;
+    agent->restore_ns = min_u64(in->missing_bytes, MAX_RESTORE_NS);
+}
+
+static void poll_restore(struct agent *agent, const struct agent_inputs *in) {
+    if (!agent->restoring || in->missing_bytes)
+        return;
+    agent->restoring = 0;
+    agent->restore_ns = min_u64(in->now - agent->report.entered_ns, agent->restore_ns);
 }
 
 /* --- the gate and the report -------------------------------------------------------------------------------------- */
@@ -189,6 +206,8 @@ static void leave(struct agent *agent, const struct agent_inputs *in, bool witho
     if (without_coordinator) /* the ring of this process is for other processes */
         agent->next_try = agent->bell_ignored_until = in->now + REENTRY_DELAY_NS;
     agent->evicting = 0;
+    agent->restoring = 0;
+    agent->restore_ns = 0;
     agent->reported_waiting = in->waiting != 0;
 }
 
@@ -216,6 +235,7 @@ static void entered(struct agent *agent, const struct agent_inputs *in, const st
         begin_slice(agent, in, out);
         out->acts |= AGENT_CHANGED;
     } else { /* row 2 */
+        begin_restore(agent, in);
         open_gate(agent, rule, out);
     }
 }
@@ -349,6 +369,8 @@ static void while_in(struct agent *agent, const struct agent_inputs *in, const s
     }
     if (!rule->silent && (rule->relieved || AGENT_MUTANT == 6))
         announce_end(agent, now, rule, out);
+    if (agent->restoring && rule->without_coordinator)
+        out->wake_at = min_u64(out->wake_at, now + RESTORE_POLL_NS);
     poll_idleness(agent, in, rule, out);
     if (agent->idle && rule->without_coordinator) {
         close_gate(agent, now, out);
@@ -461,6 +483,7 @@ static void while_leaving(struct agent *agent, const struct agent_inputs *in, co
 }
 
 void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
+    poll_restore(agent, in);
     struct rule rule = rule_of(agent, in);
     *out = (struct agent_outputs){.wake_at = NEVER};
     switch (agent->report.phase) {

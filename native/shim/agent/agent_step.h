@@ -42,6 +42,7 @@ struct agent_inputs {
          * device's lock; 0: none */
         sibling_since;
     uint64_t submissions;      /* calls that this process has submitted so far */
+    uint64_t missing_bytes;    /* of memory that must be on the device before a call passes the gate */
     uint32_t closing_siblings; /* siblings whose gate is closed and whose work has not finished */
     uint32_t client_in;        /* another process is in `client_turn`, by the device's lock */
     uint32_t waiting;          /* threads at the gate */
@@ -87,6 +88,7 @@ struct agent {
     uint64_t submissions;  /* at the last poll */
     uint64_t waited_since; /* since when a thread has waited for a turn that closes; 0: none waits */
     uint64_t closed_at;    /* when the gate closed last, also after a step */
+    uint64_t restore_ns;   /* of the turn: the time of its restore, or while memory is missing, the longest time */
     uint64_t slice_end;
     uint64_t drained_at;
     uint64_t spurious_since, bell_ignored_until;
@@ -102,6 +104,7 @@ struct agent {
     uint32_t helped;           /* the last slice let a sibling leave */
     uint32_t reported_waiting; /* the report shows that a thread waits */
     uint32_t keeps;            /* drained, but turn and memory stay because a sibling still drains */
+    uint32_t restoring;        /* memory that was missing at the start of the turn is missing still */
     uint32_t idle, evicting, bell_rang;
 };
 
