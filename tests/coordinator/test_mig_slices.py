@@ -7,9 +7,12 @@ import sys
 
 import pytest
 
+from jupyter_gpushare.coordinator.gpu import simulated_driver
 from jupyter_gpushare.coordinator.gpu.nvml import Nvml
 from jupyter_gpushare.coordinator.gpu.topology import infer_from_distances
 
+from ..driver_facts import mig
+from ..driver_facts.harness import Cuda, on_driver
 from .fake_nvml import FakeNvml
 
 
@@ -55,3 +58,17 @@ def test_the_distance_of_slices_is_that_of_their_gpus(monkeypatch: pytest.Monkey
     assert infer_from_distances(uuids, nvml.distance) == {
         "node0": {"socket0": {"switch0": ["MIG-a", "MIG-b", "GPU-1"], "switch1": ["MIG-c"]}}
     }
+
+
+@on_driver(GPUSHARE_SIM_CONFIG=str(mig.CONFIG))
+def test_nvml_and_the_simulated_driver_list_the_same_slices(cuda: Cuda) -> None:
+    """The stand-in for NVML is called through pynvml, as NVML is."""
+    mig.load_nvml()
+    nvml = Nvml()
+    found = [(one.uuid, one.name, one.memory, one.parent) for one in nvml.devices()]
+    assert found == [(one.uuid, one.name, one.memory, one.parent) for one in simulated_driver.devices()]
+    assert [bool(parent) for _, _, _, parent in found] == [False, True, True]
+    assert nvml.distance(found[1][0], found[2][0]) == 0
+    assert mig.uuid_text(cuda.device) == found[1][0]
+    nvml.sample()
+    assert [nvml.processes(uuid) for uuid, *_ in found] == [{}, {}, {}]
