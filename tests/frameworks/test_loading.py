@@ -30,6 +30,13 @@ def test_a_sleep_lasts_for_its_clock_cycles(host: FrameworkHost) -> None:
     assert program.run("begin.elapsed_time(end)") >= 50  # ms
 
 
+def test_sorts_and_scans_run(host: FrameworkHost) -> None:
+    """PyTorch's library for them, CUB, refuses a function whose version of PTX is older than its kernels."""
+    program = host.torch("one")
+    program.run("there = torch.zeros(1 << 16, device='cuda')")
+    program.run("torch.sort(there); torch.topk(there, 3); torch.cumsum(there, 0); torch.cuda.synchronize()")
+
+
 def test_a_training_step_runs_with_products_convolutions_and_normalisations(host: FrameworkHost) -> None:
     """The losses are undefined, but each layer submits work to the device."""
     program = host.torch("one")

@@ -13,7 +13,7 @@ CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
         return CUDA_ERROR_INVALID_HANDLE;
     if (!value || attribute < 0 || attribute > 15)
         return CUDA_ERROR_INVALID_VALUE;
-    static const int values[16] = {[0] = 1024, [4] = 32, [5] = 60, [6] = 80, [8] = 49152, [9] = -1};
+    static const int values[16] = {[0] = 1024, [4] = 32, [5] = 80, [6] = 80, [8] = 49152, [9] = -1};
     *value = values[attribute];
     return CUDA_SUCCESS;
 }
