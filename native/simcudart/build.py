@@ -2,6 +2,7 @@
 
 The names of the libraries and their functions come from the framework's own dynamic symbols.
 A function without a body in this folder gets a body that makes one launch, or that returns "not supported".
+The functions of TEXTS return a text.
 
     python native/simcudart/build.py --framework FOLDER --output FOLDER
 
@@ -57,6 +58,7 @@ LIBRARIES = {
     "libnvToolsExt": Library("nvtx", 1),
     "libnvidia-ml": Library("nvml", 3, "libraries/nvml.c"),
 }
+TEXTS = r"(cusparse|nccl|nvrtc)Get(ErrorString|LastError)$"
 LOADED_AT_RUN_TIME = {"libnvidia-ml": "libnvidia-ml.so.1"}
 
 
@@ -103,12 +105,7 @@ def compile_library(name: str, needs: Needs, headers: Path, output: Path) -> Non
         run(*compiler, *flags, *includes, "-c", source, "-o", target)
     defined = set(re.findall(r" [TDW] (\S+)$", run("nm", *objects), re.MULTILINE)) if objects else set()
     needed = needs.functions.get(name, {})
-    rows = [
-        f"COMPUTED({function}, {library.failure})"
-        if re.match(library.computed, function)
-        else f"REFUSED({function}, {library.refusal})"
-        for function in sorted(set(needed) - defined)
-    ]
+    rows = [row(library, function) for function in sorted(set(needed) - defined)]
     (work / "rows.c").write_text("\n".join(['#include "library.h"', *rows, ""]))
     script = version_script(needed, {symbol for symbol in defined if owner(symbol) == name or "simcudart" in symbol})
     (work / "versions").write_text(script)
@@ -121,7 +118,16 @@ def compile_library(name: str, needs: Needs, headers: Path, output: Path) -> Non
         *("-o", target, *objects, work / "rows.c", *links, "-ldl"),
     )
     target.replace(output / file)  # in one step, because running programs have the old file mapped
-    print(f"{file}: {len(needed)} functions, {sum(row.startswith('REFUSED') for row in rows)} of them refused")
+    print(f"{file}: {len(needed)} functions, {sum(text.startswith('REFUSED') for text in rows)} of them refused")
+
+
+def row(library: Library, function: str) -> str:
+    """Return the row of `library.h` that is the body of a function."""
+    if re.match(TEXTS, function):
+        return f"TEXT({function})"
+    if re.match(library.computed, function):
+        return f"COMPUTED({function}, {library.failure})"
+    return f"REFUSED({function}, {library.refusal})"
 
 
 def version_script(needed: dict[str, str], defined: set[str]) -> str:

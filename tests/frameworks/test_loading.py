@@ -37,6 +37,13 @@ def test_sorts_and_scans_run(host: FrameworkHost) -> None:
     program.run("torch.sort(there); torch.topk(there, 3); torch.cumsum(there, 0); torch.cuda.synchronize()")
 
 
+def test_a_kernel_that_pytorch_would_compile_is_an_error_of_python(host: FrameworkHost) -> None:
+    program = host.torch("one")
+    program.start("torch.zeros(9, device='cuda').prod()")
+    assert program.raw()["error"] == "RuntimeError"
+    program.run("torch.cuda.synchronize()")
+
+
 def test_a_training_step_runs_with_products_convolutions_and_normalisations(host: FrameworkHost) -> None:
     """The losses are undefined, but each layer submits work to the device."""
     program = host.torch("one")

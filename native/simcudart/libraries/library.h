@@ -1,5 +1,5 @@
-/* Common parts of the stand-ins for NVIDIA's libraries. build.py writes a row COMPUTED or REFUSED for each function
- * that a framework needs and that has no body here. */
+/* Common parts of the stand-ins for NVIDIA's libraries. build.py writes a row COMPUTED, TEXT or REFUSED for each
+ * function that a framework needs and that has no body here. */
 #ifndef SIMCUDART_LIBRARY_H
 #define SIMCUDART_LIBRARY_H
 
@@ -36,6 +36,12 @@ static inline int library_create(void **out) {
         if (!atomic_flag_test_and_set(&is_reported))                                                                   \
             fprintf(stderr, "simcudart: %s is not simulated and returns %d\n", #name, status);                         \
         return status;                                                                                                 \
+    }
+
+/* A function that returns the text of an error, which the caller prints. */
+#define TEXT(name)                                                                                                     \
+    EXPORT const char *name(void) {                                                                                    \
+        return "not simulated";                                                                                        \
     }
 
 #endif
