@@ -20,6 +20,8 @@ export interface IGrant {
 export interface IDevice {
   readonly uuid: string;
   readonly name: string;
+  /** UUID of the GPU that a MIG slice is a part of; null for a whole GPU. */
+  readonly parent: string | null;
   readonly simulated: boolean;
   readonly memory_total: number;
   readonly memory_used: number;

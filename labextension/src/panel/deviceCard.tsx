@@ -16,7 +16,7 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
   return (
     <li className="gpushare-Device" data-failed={device.failureReason !== ''}>
       <div className="gpushare-Device-head">
-        <h4 className="gpushare-Device-name" title={device.uuid}>
+        <h4 className="gpushare-Device-name" title={device.title}>
           {device.name}
         </h4>
         {device.isSimulated && (

@@ -26,6 +26,8 @@ export interface IClientOnDevice {
 export interface IDeviceView {
   readonly uuid: string;
   readonly name: string;
+  /** UUID, and for a MIG slice also the UUID of its GPU. */
+  readonly title: string;
   readonly isSimulated: boolean;
   /** Reason why the device is out of use; empty if the device is in use. */
   readonly failureReason: string;
@@ -72,6 +74,9 @@ export function deviceView(
   return {
     uuid: device.uuid,
     name: device.name || device.uuid,
+    title: device.parent
+      ? trans.__('%1, a MIG slice of %2', device.uuid, device.parent)
+      : device.uuid,
     isSimulated: device.simulated,
     failureReason: device.failed ?? '',
     utilisation: fraction,

@@ -187,6 +187,17 @@ describe('the side panel', () => {
     expect(text()).not.toContain('no GPU memory');
   });
 
+  it('names the GPU of a MIG slice in the title of the device', async () => {
+    const title = () => find('.gpushare-Device-name')!.getAttribute('title');
+    await shows(busy(), 'Test GPU');
+    expect(title()).toBe('GPU-1');
+    await shows(
+      busy({ name: 'Test GPU MIG 1g.10gb', parent: 'GPU-0' }),
+      'Test GPU MIG 1g.10gb'
+    );
+    expect(title()).toBe('GPU-1, a MIG slice of GPU-0');
+  });
+
   it('shows the client of the memory under the pointer', async () => {
     await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
     const card = find('.gpushare-Memory-card')!;

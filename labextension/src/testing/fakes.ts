@@ -25,6 +25,7 @@ export function device(changes: Partial<IDevice> = {}): IDevice {
   return {
     uuid: 'GPU-1',
     name: 'Test GPU',
+    parent: null,
     simulated: false,
     memory_total: 16 * GIB,
     memory_used: 4 * GIB,
