@@ -41,6 +41,12 @@ def test_every_feature_works(host: FrameworkHost, mode: str, allocator: str, com
         rival.stop()
 
 
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("mode", MODES)
+def test_compiled_training_runs(host: FrameworkHost, mode: str) -> None:
+    host.torch("torch", mode).run("features.compiled_training()", SECONDS)
+
+
 @pytest.mark.parametrize("mode", ["", *tier.nightly(MODES[1:])])
 def test_spawned_loaders_have_their_parent_s_data_and_no_device(host: FrameworkHost, mode: str) -> None:
     program = host.torch("torch", mode)

@@ -192,6 +192,20 @@ def training() -> None:
     assert loss.numel() == 1
 
 
+def compiled_training() -> None:
+    """Run a training by the backends of torch.compile that make no kernels. The losses are undefined."""
+    for backend in "aot_eager", "cudagraphs":
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)).cuda()
+        step = torch.compile(model, backend=backend)
+        optimiser = torch.optim.SGD(model.parameters())
+        for _ in range(5):
+            optimiser.zero_grad()
+            step(torch.zeros(8, 64, device="cuda")).sum().backward()
+            optimiser.step()
+    copy = torch.compile(torch.clone, backend="aot_eager")
+    assert has(copy(contents(MIB, 4).cuda()), 4)
+
+
 FEATURES: list[Callable[[], None]] = [
     caching_allocator,
     memory_figures,
