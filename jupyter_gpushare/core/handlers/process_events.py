@@ -111,8 +111,13 @@ class ProcessEventHandlers:
         # Evicted memory that the program frees has not come back, and unmade memory has never left.
         evicted_bytes = event.allocated - event.resident - event.unmade
         has_restored = event.resident > before.resident and evicted_bytes < before.evicted_bytes
-        if client.grant and has_restored:
-            client.grant.is_restoring = True
+        grant = client.grant
+        if grant and has_restored:
+            grant.is_restoring = True
+        if grant and grant.max_restore_seconds and not (evicted_bytes or grant.is_restoring or grant.has_restored):
+            # The program has freed the memory, so no process will report the end of a restore.
+            grant.restore_seconds = min(grant.restore_seconds, now - grant.granted_at)
+            grant.max_restore_seconds = 0.0
         self._table.set_memory_use(
             client,
             MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked, event.context, event.unmade),
