@@ -62,6 +62,7 @@ def test_a_cubin_has_its_kernels_and_variables(cuda: Cuda) -> None:
         assert cuda.cuFuncGetName(cuda.cuModuleGetFunction(module, name)) == name
     assert [cuda.cuModuleGetGlobal(module, name)[1] for name in (b"table", b"factors")] == [40, 16]
     assert cuda.code("cuModuleGetFunction", module, b"helper") == 500
+    assert cuda.code("cuFuncGetName", 0) == 1
     assert cuda.code("cuModuleGetGlobal", module, b"scratch") == 500
 
 

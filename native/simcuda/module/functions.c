@@ -40,6 +40,8 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction function) {
 
 CUresult cuFuncGetName(const char **name, CUfunction function) {
     SIM_ENTER();
+    if (!name || !function) /* documentation of cuFuncGetName */
+        return CUDA_ERROR_INVALID_VALUE;
     if (!is_valid(function))
         return CUDA_ERROR_INVALID_HANDLE;
     *name = function->name;
