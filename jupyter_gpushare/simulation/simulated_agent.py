@@ -23,6 +23,7 @@ from .reports.report_data import TimelineData
 from .workloads.workload import Workload
 
 NEVER = float("inf")
+_MIN_WORK_SECONDS = 1e-9  # of a phase that goes on: less is lost in the sum with the present time
 _NO_WAKE_NS = (1 << 64) - 1  # value of the rule's `wake_at` for no further step
 _TIME_PASSED = ev.Tick()
 
@@ -279,7 +280,8 @@ class SimulatedAgent(ExecutionModel):
             self.step(client)
         elif client.activity == ON_GPU and not client.is_waiting_at_gate:
             # The whole phase had been submitted, and a colocated client has slowed it down since.
-            self.schedule(self.now + self.remaining_work(client) / client.rate, GATE, client)
+            remaining = max(self.remaining_work(client), _MIN_WORK_SECONDS)
+            self.schedule(self.now + remaining / client.rate, GATE, client)
         else:
             self.step(client, drained=True)
 
