@@ -1,0 +1,71 @@
+"""Tests of short cells beside long work under the shipped settings, with memory that must move at each switch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+
+from jupyter_gpushare.core.interface.settings import Settings
+from jupyter_gpushare.simulation.reports.results import quantile
+from jupyter_gpushare.simulation.simulation import Simulation
+from jupyter_gpushare.simulation.workloads.workload import Cell, Participant
+
+from .workloads import DEVICE, GB, make_workload
+
+MEMORY = 50 * GB  # of each client; the device has 80 GB
+SWITCH_SECONDS = 2 * (2 * MEMORY - DEVICE.memory) / DEVICE.link  # 20 GB leave, and then 20 GB return
+ENDLESS = 1e9  # seconds of GPU work
+
+
+def endless_job(name: str, user: str, arrives: float = 0.0) -> Participant:
+    return Participant(name, [Cell(0.0, (0.0, ENDLESS))], MEMORY, user=user, arrives=arrives, kind="job")
+
+
+def run(seconds: float, *participants: Participant) -> Simulation:
+    simulation = Simulation(make_workload(*participants), Settings())
+    simulation.run(seconds)
+    return simulation
+
+
+def waits_of(cells: Iterable[Cell], seconds: float, *others: Participant) -> list[float]:
+    """Return the waits of the notebook's short cells, in order of their length."""
+    simulation = run(seconds, Participant("notebook", cells, MEMORY, user="ada"), *others)
+    return sorted(simulation.results.waits["short"])
+
+
+@pytest.mark.parametrize("length", [0.02, 0.3, 1.0])
+def test_short_cells_after_long_work_on_an_idle_device_do_not_wait_for_a_newcomer(length: float) -> None:
+    cells = [Cell(0.0, (0.0, 20.0)), *(Cell(5.0, (0.0, length)) for _ in range(50))]
+    waits = waits_of(cells, 900.0, endless_job("newcomer", "bob", arrives=21.0))
+    assert len(waits) == 50
+    assert waits[-1] <= 1.0 + SWITCH_SECONDS
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_cells_that_use_less_than_their_part_do_not_wait_for_endless_jobs(jobs: int) -> None:
+    """The notebook uses half of its part of the device."""
+    draw = Random(jobs)
+    lengths = [draw.uniform(0.1, 1.0) for _ in range(200)]
+    think = 0.55 * (2 * (1 + jobs) - 1)
+    cells = [Cell(draw.uniform(0.5, 1.5) * think, (0.0, length)) for length in lengths]
+    waits = waits_of(cells, 2400.0, *(endless_job(f"job {number}", f"user {number}") for number in range(jobs)))
+    assert len(waits) == 200
+    p99 = quantile(waits, 0.99)
+    assert p99 is not None and p99 <= 1.0 + 2 * SWITCH_SECONDS
+
+
+def test_cutting_endless_work_into_short_cells_gains_nothing() -> None:
+    cells = itertools.repeat(Cell(0.0, (0.0, 0.05)))
+    simulation = run(300.0, Participant("cut", cells, MEMORY, user="ada"), endless_job("whole", "bob"))
+    cut, whole = (client.gpu_seconds for client in simulation.all_clients)
+    assert cut <= 1.1 * (cut + whole) / 2
+
+
+def test_five_notebooks_of_one_user_get_as_much_as_one_of_another() -> None:
+    many = (endless_job(f"one of five {number}", "ada") for number in range(5))
+    simulation = run(1800.0, endless_job("single", "bob"), *many)
+    single, *others = (client.gpu_seconds for client in simulation.all_clients)
+    assert single / (single + sum(others)) == pytest.approx(0.5, abs=0.03)
