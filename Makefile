@@ -33,7 +33,7 @@ help:
 	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make nightly             all tests at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
-	@echo 'make test-frameworks     PyTorch on the simulated device (`make frameworks` downloads 600 MB for it)'
+	@echo 'make test-frameworks     PyTorch and Numba on the simulated device (`make frameworks` downloads 900 MB)'
 	@echo 'make test-gpu            the tests on a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with random input (in `make test`: a short form of both)'
 	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'
@@ -249,6 +249,7 @@ chaos: env
 
 # PyTorch with CUDA, without NVIDIA's libraries: native/simcudart has stand-ins for them.
 FRAMEWORKS := .venv-frameworks
+NUMBA := .venv-numba
 
 $(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt
 	$(call say,'PyTorch in $(FRAMEWORKS)')
@@ -257,12 +258,18 @@ $(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt
 	$(FRAMEWORKS)/bin/python -m pip install --progress-bar off -r $<
 	@touch $@
 
-frameworks: env $(FRAMEWORKS)/.installed
+$(NUMBA)/.installed: tests/frameworks/numba.txt
+	$(call say,'Numba in $(NUMBA)')
+	test -x $(NUMBA)/bin/pip || $(PYTHON) -m venv $(NUMBA)
+	$(NUMBA)/bin/python -m pip install --progress-bar off -r $<
+	@touch $@
+
+frameworks: env $(FRAMEWORKS)/.installed $(NUMBA)/.installed
 	$(call say,'Stand-ins for the libraries of CUDA')
 	$(BIN)/python native/simcudart/build.py --framework $(FRAMEWORKS)/lib/python*/site-packages/torch/lib --output build/simcudart
 
 test-frameworks: frameworks
-	$(call say,'Tests: PyTorch on the simulated device')
+	$(call say,'Tests: PyTorch and Numba on the simulated device')
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS) tests/frameworks
 
 # The parts in their order. Each part has a time limit (tests/gpu/conftest.py), and no failure stops the following parts.
@@ -290,4 +297,4 @@ clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean
-	rm -rf $(VENV) $(FRAMEWORKS) labextension/node_modules labextension/.yarn
+	rm -rf $(VENV) $(FRAMEWORKS) $(NUMBA) labextension/node_modules labextension/.yarn
