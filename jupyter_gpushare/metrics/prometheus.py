@@ -77,7 +77,8 @@ def snapshot_metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
     limits = GaugeMetricFamily("gpushare_limit", "Launch budget of a client", labels=["client", "unit", "reason"])
     for client in status["clients"]:
         for limit in client.get("limits", ()):
-            limits.add_metric([client["id"], limit["unit"], limit["reason"]], limit["rate"])
+            if limit["rate"] is not None:
+                limits.add_metric([client["id"], limit["unit"], limit["reason"]], limit["rate"])
     yield limits
     yield from _device_metrics(status["devices"])
     host = GaugeMetricFamily("gpushare_host_memory_bytes", "Host memory for evicted memory", labels=["kind"])

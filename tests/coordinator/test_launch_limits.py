@@ -7,14 +7,19 @@ import os
 import msgspec
 import pytest
 
+from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.coordinator.views import launch_limits
 from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
+from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.measure.time_limit import TimeLimitBucket
+from jupyter_gpushare.core.state.model import Client
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import TIME
 
 from .conftest import CoordinatorProcess, ProcessFactory
-from .protocol_process import wait_until
+from .protocol_process import lock_as_other_coordinator, wait_until
+from .test_documented_snapshot import check
 
 SHARE = {"rate": 0.305, "unit": "device_seconds", "reason": "share", "colocated_with": ["b"]}
 ME = str(os.getuid())
@@ -47,6 +52,42 @@ def test_colocated_clients_have_launch_limits_with_reasons(
     b.finish()
     coordinator.request(messages.Suspend(client="b"))
     wait_until(lambda: not a.control.budget_rate)
+
+
+def test_client_without_turns_has_the_reason(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    coordinator = idle_coordinator.start(quantum=20)
+    a = processes("a")
+
+    def reasons() -> list[str]:
+        client = coordinator.client("a") or {}
+        check("Client", client)
+        return [limit["reason"] for limit in client["limits"]]
+
+    assert reasons() == []
+    with lock_as_other_coordinator():
+        a.start_waiting()
+        wait_until(lambda: reasons() == ["other_coordinator"])
+        text = (coordinator.client("a") or {})["limit_text"]
+        assert text == "no turn: a client of another coordinator has its device"
+        coordinator.request(messages.Suspend(client="a"))
+        assert reasons() == ["suspended"]
+        assert (coordinator.client("a") or {})["limit_text"] == "no turn: it is suspended"
+    coordinator.request(messages.Resume(client="a"))
+    wait_until(lambda: reasons() == [])
+
+
+def test_waiting_client_that_has_reached_its_time_limit_has_the_reason() -> None:
+    client = Client("a", ME, "", Quota(limit=0.5), 1, 0, time_limit=TimeLimitBucket(0.5, 20, 0.001, 0))
+    client.time_limit.charge(10, 10)  # type: ignore[union-attr]
+    runtime = ClientRuntime("a", "")
+    assert client.ready_at == pytest.approx(20)
+    assert launch_limits.limits_field(client, runtime, 15) == [], "a client that does not wait needs no turn"
+    client.waiting_since = 10
+    (limit,) = launch_limits.limits_field(client, runtime, 15)
+    assert limit == {"rate": None, "unit": None, "reason": "time_limit", "colocated_with": ()}
+    text = "no turn: it has run for as long as the limit of its quota allows so far"
+    assert launch_limits.describe_limits([limit], str) == text
+    assert launch_limits.limits_field(client, runtime, client.ready_at) == []
 
 
 @pytest.mark.parametrize(

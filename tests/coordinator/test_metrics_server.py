@@ -145,7 +145,8 @@ def test_context_memory_of_a_device_is_exported() -> None:
 
 def test_launch_limits_have_client_unit_and_reason() -> None:
     limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share"}
-    status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [limit]}]}
+    no_turn = {"rate": None, "unit": None, "reason": "suspended"}
+    status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [no_turn, limit]}]}
     (sample,) = (
         one for family in prometheus.snapshot_metrics(status) for one in family.samples if one.name == "gpushare_limit"
     )

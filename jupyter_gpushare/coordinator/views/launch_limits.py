@@ -1,4 +1,4 @@
-"""Present limits on the launches of a client, as a field for programs and as a text for users."""
+"""Present limits on the launches and turns of a client, as a field for programs and as a text for users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.interface.launch_budget import ADAPTIVE, BLOCKS, DEVICE_SECONDS, MEASURING, SHARE, SURPLUS
-from ...core.state.model import RUNNING, Client
+from ...core.state.model import RUNNING, WAITING, Client
 from ...units import format_duration
 from ..clients.client_runtime import ClientRuntime
 
@@ -22,11 +22,23 @@ _REASONS = {
     SURPLUS: "its share and idle time, colocated with {}",
     "others_wait": "other clients wait",
 }
+_NO_TURN_REASONS = {
+    "suspended": "it is suspended",
+    "time_limit": "it has run for as long as the limit of its quota allows so far",
+    "other_coordinator": "a client of another coordinator has its device",
+}
 
 
-def limits_field(client: Client, runtime: ClientRuntime) -> list[dict[str, Any]]:
+def limits_field(client: Client, runtime: ClientRuntime, now: float) -> list[dict[str, Any]]:
     """Return the field `limits` of a client in the snapshot."""
     limits = []
+    if client.suspended:
+        limits.append(_limit(None, None, "suspended"))
+    elif client.phase == WAITING:
+        if client.ready_at > now:
+            limits.append(_limit(None, None, "time_limit"))
+        if any(device.taken_by_other_since is not None for device in client.device_bindings):
+            limits.append(_limit(None, None, "other_coordinator"))
     if budget := runtime.budget:
         limits.append(_limit(budget.rate, budget.unit, budget.reason, *budget.colocated_with))
     window = max((handle.page.control.window_ns for handle in runtime.processes.values()), default=0)
@@ -35,14 +47,19 @@ def limits_field(client: Client, runtime: ClientRuntime) -> list[dict[str, Any]]
     return limits
 
 
-def _limit(rate: float, unit: str, reason: str, *colocated_with: str) -> dict[str, Any]:
-    return {"rate": round(rate, 6), "unit": unit, "reason": reason, "colocated_with": colocated_with}
+def _limit(rate: float | None, unit: str | None, reason: str, *colocated_with: str) -> dict[str, Any]:
+    """Return one limit. A limit without a rate lets the client have no turn."""
+    rounded = None if rate is None else round(rate, 6)
+    return {"rate": rounded, "unit": unit, "reason": reason, "colocated_with": colocated_with}
 
 
 def describe_limits(limits: list[dict[str, Any]], name_of: Callable[[str], str]) -> str:
     """Format the limits as a text. `name_of` returns the name of a client that the reader may see."""
-    return "; ".join(
-        f"at most {_AMOUNTS[limit['unit']](limit['rate'])}: "
-        + _REASONS[limit["reason"]].format(", ".join(dict.fromkeys(map(name_of, limit["colocated_with"]))))
-        for limit in limits
-    )
+    return "; ".join(_describe(limit, name_of) for limit in limits)
+
+
+def _describe(limit: dict[str, Any], name_of: Callable[[str], str]) -> str:
+    if limit["rate"] is None:
+        return f"no turn: {_NO_TURN_REASONS[limit['reason']]}"
+    names = ", ".join(dict.fromkeys(map(name_of, limit["colocated_with"])))
+    return f"at most {_AMOUNTS[limit['unit']](limit['rate'])}: {_REASONS[limit['reason']].format(names)}"

@@ -190,7 +190,7 @@ def _client(
             "resident": quota.resident,
             "service": quota.service,
         },
-        "limits": launch_limits.limits_field(client, runtime),
+        "limits": launch_limits.limits_field(client, runtime, now),
         "allocated": runtime.allocated,
         "unmade": runtime.memory_use.unmade,
         **residency.as_json(),
