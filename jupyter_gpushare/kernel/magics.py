@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SUBCOMMANDS = {
     "status": "show the state of this kernel and its device (the default)",
+    "why": "show what limits this kernel now",
     "quota": "show or change the quota of this kernel: %gpushare quota memory=8GiB share=0.5",
     "hold": "keep the GPU for some time, also between cells: %gpushare hold 5min; 0 ends the hold",
     "release": "give up the rest of the turn, and end the hold",
@@ -62,6 +63,7 @@ class GpuShareMagics:
             raise UsageError(f"%gpushare {name} takes no arguments: remove {surplus!r}")
         actions: dict[str, Callable[[], Any]] = {
             "status": self._calls.status,
+            "why": self._why,
             "release": lambda: result_messages.released(self._calls.release()),
             "evict": lambda: result_messages.evicted(self._calls.evict()),
             "suspend": self._suspend,
@@ -70,6 +72,10 @@ class GpuShareMagics:
             "help": help_text,
         }
         return actions[name]()
+
+    def _why(self) -> Any:
+        report = self._calls.status()
+        return result_messages.limits(report.own, report.state) if report.own and not report.problem else report
 
     def _quota(self, text: str) -> str:
         changes = parse_changes(text)

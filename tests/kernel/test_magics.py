@@ -99,10 +99,12 @@ def test_each_sub_command(coordinator: Any, notebook: Any) -> None:
     run("evict", "no memory on the GPU")
     run("suspend", "%gpushare resume", f"jupyter gpushare resume {notebook.manager.kernel_id}")
     run("suspend", "was suspended already")
+    run("why", "This kernel is limited: no turn: it is suspended.\n", "State: suspended · GPU calls wait")
     assert "suspended · GPU calls wait until it is resumed" in shown(notebook)["text/plain"]
     assert "resume it first" in notebook.run("%gpushare hold").stderr
     run("resume", "takes turns again")
     run("resume", "not suspended")
+    run("why", "No limit of launches or turns holds for this kernel now.\nState: idle")
 
 
 def test_help_names_everything(notebook: Any) -> None:
@@ -115,7 +117,7 @@ def test_help_names_everything(notebook: Any) -> None:
 USAGE_ERRORS = [
     (
         "frobnicate",
-        "unknown sub-command 'frobnicate': allowed are status, quota, hold, release, evict, suspend, resume, "
+        "unknown sub-command 'frobnicate': allowed are status, why, quota, hold, release, evict, suspend, resume, "
         "history, help, or a quota: share=, limit=, memory=, resident=, class=",
     ),
     ("statsu", "did you mean 'status'?"),

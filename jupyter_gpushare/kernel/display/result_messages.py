@@ -19,6 +19,13 @@ def quota(now: dict[str, Any], changed: bool) -> str:
     return "\n".join([line, *(f"Note: {note}" for note in now.get("notes", []))])
 
 
+def limits(client: dict[str, Any], state: str) -> str:
+    """Format the state, the limits and the notes of this kernel's client in the snapshot."""
+    text = client.get("limit_text")
+    first = f"This kernel is limited: {text}." if text else "No limit of launches or turns holds for this kernel now."
+    return "\n".join([first, f"State: {state}", *(f"Note: {note}" for note in client.get("notes", []))])
+
+
 def released(result: dict[str, Any]) -> str:
     """Format the result of `ClientApi.release`."""
     if result["turn"]:
