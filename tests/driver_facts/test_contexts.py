@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 from .harness import MIB, PTX, Cuda, on_driver
 from .vmm import free_bytes
 
+INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
 MODULES = 4096  # at most, until a full device has no room for one more
 IMAGE = PTX.read_bytes() + b"\0"
@@ -84,3 +86,13 @@ def test_a_full_device_has_no_room_for_a_library(cuda: Cuda) -> None:
     fill(cuda, 64 * MIB)
     codes = (cuda.code("cuLibraryLoadData", IMAGE, None, None, 0, None, None, 0) for _ in range(MODULES))
     assert next(code for code in codes if code) == OUT_OF_MEMORY
+
+
+@on_driver(CUDA_MODULE_LOADING="LAZY")
+def test_the_loading_mode_is_that_of_the_environment_and_needs_a_place(cuda: Cuda) -> None:
+    """cuModuleGetLoadingMode returns the mode, and CUDA_ERROR_INVALID_VALUE for a null pointer.
+
+    Source: documentation of cuModuleGetLoadingMode, its results. Not yet seen on a GPU.
+    """
+    assert int(cuda.cuModuleGetLoadingMode()) == 2
+    assert ctypes.CDLL("libcuda.so.1").cuModuleGetLoadingMode(None) == INVALID_VALUE

@@ -326,6 +326,8 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule modu
 
 CUresult cuModuleGetLoadingMode(int *mode) {
     SIM_ENTER();
+    if (!mode) /* documentation of cuModuleGetLoadingMode, its results */
+        return CUDA_ERROR_INVALID_VALUE;
     *mode = is_lazy() ? 2 : 1;
     return CUDA_SUCCESS;
 }
