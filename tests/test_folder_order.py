@@ -26,8 +26,8 @@ ORDER = {
         *("rpc.handlers", "rpc", "app"),
     ),
     "simulation": (
-        *("workloads", "entities", "reports", "event_queue", "memory_transfers", "execution", "simulated_agent"),
-        *("fragmentation", "free_capacity", "simulation", "experiment", "scale"),
+        *("clairvoyant", "workloads", "entities", "reports", "event_queue", "memory_transfers", "execution"),
+        *("simulated_agent", "fragmentation", "free_capacity", "simulation", "experiment", "scale"),
     ),
 }
 

@@ -13,12 +13,14 @@ def measure(device: str, rounds: int, policies: Sequence[str] = ()) -> dict[str,
 
     The figures are microseconds per decision, while nearly every client always waits for a device.
     `rounds` is the number of measured decisions.
-    Raises RuntimeError for an unknown policy.
+    Raises RuntimeError for an unknown policy and for the simulator's own.
     """
     try:
         variants = [experiment.parse_variant(name) for name in policies or [experiment.DEFAULT_POLICY]]
     except ValueError as error:
         raise RuntimeError(str(error)) from None
+    if any(one.is_clairvoyant for one in variants):
+        raise RuntimeError("policy 'clairvoyant' exists in the simulator only: allowed are the policies of the setting")
     return {one.name: scale.measure(one, measured=rounds or scale.MEASURED_DECISIONS) for one in variants}
 
 

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         action="append",
         metavar="NAME[:SETTING=VALUE,…]",
-        help="policy to compare, such as fcfs:idle_release=5,cell_linger=60; repeatable (default: the default policy)",
+        help="policy to compare, such as fcfs:idle_release=5,cell_linger=60, or clairvoyant, a yardstick that knows "
+        "the length of each cell; repeatable (default: the default policy)",
     )
     add("--set", action="append", default=[], metavar="SETTING=VALUE", help="setting for all policies; repeatable")
     add("--load", type=number(0.001, 100), default=0.8, help="offered GPU load per device, for notebooks:N (0.8)")

@@ -81,6 +81,7 @@ class SimClient:
     cell_wait: float = 0.0
     cell_gpu: float = 0.0
     cell_cpu: float = 0.0
+    cell_ends_at_gpu: float = 0.0  # `gpu_seconds` at the end of the cell; infinite for an endless cell
     gpu_seconds: float = 0.0  # of all cells
     busy_seconds: float = 0.0  # time of work on the device, at any rate
     wait_seconds: float = 0.0

@@ -64,6 +64,11 @@ class ExecutionModel(MemoryTransfers):
     def remaining_work(self, client: SimClient) -> float:
         return client.remaining_gpu_seconds - (self.now - client.accounted_until) * client.rate
 
+    def remaining_of_cell(self, client: SimClient) -> float:
+        """Return the GPU seconds that are left of the client's cell."""
+        unaccounted = (self.now - client.accounted_until) * client.rate if client.accounted_until >= 0 else 0.0
+        return max(0.0, client.cell_ends_at_gpu - client.gpu_seconds - unaccounted)
+
     def end_wait(self, client: SimClient) -> None:
         if client.waiting_since >= 0:
             waited = self.now - client.waiting_since

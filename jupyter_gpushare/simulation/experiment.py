@@ -11,6 +11,7 @@ from ..core.base.errors import Refused
 from ..core.interface.settings import Settings, parse_setting
 from ..core.placement import PlacementSettings
 from ..core.queueing.policies import policy_of
+from .clairvoyant import Clairvoyant
 from .reports.report_data import TimelineData
 from .reports.results import Results
 from .simulation import Simulation
@@ -21,10 +22,14 @@ DEFAULT_POLICY = Settings().policy
 
 @dataclass(frozen=True)
 class Variant:
-    """Policy with settings; `name` is the user's text, such as "fcfs:idle_release=5"."""
+    """Policy with settings; `name` is the user's text, such as "fcfs:idle_release=5".
+
+    The policy is that of `settings`, or the yardstick.
+    """
 
     name: str
     settings: Settings
+    is_clairvoyant: bool = False
 
 
 def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant:
@@ -37,11 +42,12 @@ def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant
             raise ValueError(f"policy {name!r}: {pair!r} is not of the form setting=value")
         values[key.strip()] = value.strip()
     try:
-        settings = with_settings(Settings(policy=policy), values)
+        is_clairvoyant = policy == Clairvoyant.name
+        settings = with_settings(Settings() if is_clairvoyant else Settings(policy=policy), values)
         policy_of(settings)
     except Refused as error:
         raise ValueError(str(error)) from None
-    return Variant(name, settings)
+    return Variant(name, settings, is_clairvoyant)
 
 
 def with_settings(settings: Settings, values: Mapping[str, str]) -> Settings:
@@ -93,7 +99,7 @@ def compare(
         name = workload.name
         for one in variants:
             first = None if one.name in timelines else timelines.setdefault(one.name, TimelineData(seconds))
-            pooled[one.name] += run(workload, one.settings, seconds, on_progress, first)
+            pooled[one.name] += run(workload, one, seconds, on_progress, first)
     took = time.perf_counter() - began
     events = sum(results.events for results in pooled.values())
     figures = {
@@ -111,7 +117,7 @@ def compare(
 
 def run(
     workload: Workload,
-    settings: Settings,
+    variant: Variant,
     seconds: float,
     on_progress: Callable[[float], None] | None = None,
     timeline: TimelineData | None = None,
@@ -125,6 +131,7 @@ def run(
             on_progress(now - reported)
             reported = now
 
-    results = Simulation(workload, settings, details=timeline).run(seconds, report if on_progress else None)
+    simulation = Simulation(workload, variant.settings, details=timeline, is_clairvoyant=variant.is_clairvoyant)
+    results = simulation.run(seconds, report if on_progress else None)
     report(seconds)
     return results

@@ -17,6 +17,7 @@ from ..core.interface import commands as cmd
 from ..core.interface import events as ev
 from ..core.interface.settings import Settings
 from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
+from .clairvoyant import Clairvoyant
 from .entities import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
 from .execution import ExecutionModel
 from .reports.report_data import TimelineData
@@ -31,10 +32,15 @@ _TIME_PASSED = ev.Tick()
 class SimulatedAgent(ExecutionModel):
     """Scheduler with processes that follow its permits by the agent rule."""
 
-    def __init__(self, workload: Workload, settings: Settings, *, details: TimelineData | None) -> None:
+    def __init__(
+        self, workload: Workload, settings: Settings, *, details: TimelineData | None, is_clairvoyant: bool
+    ) -> None:
         super().__init__(workload.costs, settings, details)
         self.scheduler = Scheduler(settings)
         self.clients: dict[str, SimClient] = {}
+        if is_clairvoyant:
+            policy = Clairvoyant(settings, lambda name: self.remaining_of_cell(self.clients[name]))
+            self.scheduler.turns.table.set_settings(settings, policy)
         self.decisions = 0
         self.switches = 0
         self._next_deadline = NEVER

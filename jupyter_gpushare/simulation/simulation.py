@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 from ..core.base.device_info import DeviceInfo
 from ..core.base.errors import Refused
@@ -38,10 +39,18 @@ class Simulation(SimulatedAgent):
 
     The simulation is deterministic; all random values are in the workload.
     `details` collects the data of pictures.
+    With `is_clairvoyant`, the policy of `settings` gives way to the yardstick `Clairvoyant`.
     """
 
-    def __init__(self, workload: Workload, settings: Settings, *, details: TimelineData | None = None) -> None:
-        super().__init__(workload, settings, details=details)
+    def __init__(
+        self,
+        workload: Workload,
+        settings: Settings,
+        *,
+        details: TimelineData | None = None,
+        is_clairvoyant: bool = False,
+    ) -> None:
+        super().__init__(workload, settings, details=details, is_clairvoyant=is_clairvoyant)
         self._actions = [
             self._on_work_timer,
             self._on_gate_timer,
@@ -215,6 +224,8 @@ class Simulation(SimulatedAgent):
             return
         client.activity = THINKING
         client.phases = iter(cell.phases)
+        gpu_seconds = sum(cell.phases[1::2]) if isinstance(cell.phases, Sequence) else math.inf
+        client.cell_ends_at_gpu = client.gpu_seconds + gpu_seconds
         self.schedule(self.now + cell.think, WORK, client)
 
     def _on_work_timer(self, client: SimClient) -> None:

@@ -63,6 +63,18 @@ def test_table_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(word in text for word in ("fcfs", "short", "medium", "long", "Jain"))
 
 
+def test_table_has_the_ratio_to_the_yardstick(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--jobs", "1", "--policy", "fcfs", "--policy", "clairvoyant"]
+    policies = figures(capsys, *arguments)["policies"]
+    ratio = policies["fcfs"]["mean_bounded_slowdown"] / policies["clairvoyant"]["mean_bounded_slowdown"]
+    assert ratio > 2
+    assert main([*QUICK, *arguments]) == 0
+    table = capsys.readouterr().out.partition("over that of clairvoyant")[2]
+    rows = {words[0]: words[-1] for words in map(str.split, table.splitlines()) if words}
+    assert (rows["fcfs"], rows["clairvoyant"]) == (f"{ratio:.3g}", "1")
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
+
+
 def test_html_report_is_self_contained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     assert main([*QUICK, "--policy", "fcfs", "--policy", "interactive", "--html", str(path)]) == 0
@@ -164,6 +176,7 @@ def test_scale_measures_decisions() -> None:
     assert 0 < output["p50"] <= output["p99"]
 
 
-def test_bench_scale_refuses_an_unknown_policy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "scale", "--policy", "unknown_policy"]) == 1
+@pytest.mark.parametrize("policy", ["unknown_policy", "clairvoyant"])
+def test_bench_scale_refuses_an_unknown_policy(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "scale", "--policy", policy]) == 1
     assert "allowed are" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..entities import SimClient, SimDevice
 
+SLOWDOWN_BOUND_SECONDS = 1.0  # a shorter cell counts as one of this length in the mean bounded slowdown
 SHORT_SECONDS, MEDIUM_SECONDS = 10.0, 60.0  # seconds of GPU time
 LENGTH_CLASSES = ("short", "medium", "long")
 
@@ -18,6 +19,7 @@ class Results:
     def __init__(self) -> None:
         self.waits = {name: array("d") for name in LENGTH_CLASSES}
         self.slowdowns = {name: array("d") for name in LENGTH_CLASSES}
+        self.bounded_slowdowns = 0.0  # the sum over all cells that have ended
         self.unfinished = dict.fromkeys(LENGTH_CLASSES, 0)
         self.longest_wait = 0.0
         self.seconds = 0.0
@@ -42,8 +44,10 @@ class Results:
         name = length_class(client.cell_gpu)
         self.waits[name].append(client.cell_wait)
         exclusive_seconds = client.cell_gpu + client.cell_cpu
+        took = now - client.cell_started_at
+        self.bounded_slowdowns += max(1.0, took / max(exclusive_seconds, SLOWDOWN_BOUND_SECONDS))
         if exclusive_seconds > 0:
-            self.slowdowns[name].append((now - client.cell_started_at) / exclusive_seconds)
+            self.slowdowns[name].append(took / exclusive_seconds)
 
     def finish(self, clients: Iterable[SimClient], devices: Collection[SimDevice], seconds: float) -> None:
         """Add the totals of clients and devices at the end of a simulation that has lasted `seconds`."""
@@ -66,7 +70,7 @@ class Results:
         self.gpu_time_ratios.extend(other.gpu_time_ratios)
         for field in (
             *("seconds", "work", "busy", "device_seconds", "free", "unusable", "switches"),
-            *("bytes_moved", "bytes_faulted", "refused", "events", "decisions"),
+            *("bytes_moved", "bytes_faulted", "refused", "events", "decisions", "bounded_slowdowns"),
         ):
             setattr(self, field, getattr(self, field) + getattr(other, field))
         return self
@@ -74,6 +78,7 @@ class Results:
     def as_json(self) -> dict[str, Any]:
         """Return the figures of docs/explanation/simulator.md: times in seconds, and None without data."""
         cells = {}
+        count = sum(len(waits) for waits in self.waits.values())
         for name in LENGTH_CLASSES:
             waits, slowdowns = sorted(self.waits[name]), sorted(self.slowdowns[name])
             cells[name] = {
@@ -87,6 +92,7 @@ class Results:
             }
         return {
             "cells": cells,
+            "mean_bounded_slowdown": round(self.bounded_slowdowns / count, 6) if count else None,
             "throughput": round(self.work / self.seconds, 6) if self.seconds else None,
             "switches": self.switches,
             "bytes_moved": self.bytes_moved,

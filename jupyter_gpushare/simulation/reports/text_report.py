@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
+from ..clairvoyant import Clairvoyant
 from .results import LENGTH_CLASSES
 
 _CELLS = (("wait_p50", "wait p50"), ("wait_p95", "p95"), ("wait_p99", "p99"))
@@ -45,8 +46,27 @@ def render(figures: dict[str, Any]) -> Group:
             f"{format_number(results['longest_wait'])} s",
             format_percent(results["fragmentation"]),
         )
+    mean = _table("over all finished cells; one that takes under 1 s alone counts as 1 s long")
+    mean.add_column("policy", no_wrap=True)
+    mean.add_column("mean bounded slowdown", justify="right")
+    yardstick = _yardstick(figures)
+    if yardstick:
+        mean.add_column("over that of clairvoyant", justify="right")
+    for policy, results in figures["policies"].items():
+        own = results["mean_bounded_slowdown"]
+        ratio = [format_number(own / yardstick if own else None)] if yardstick else []
+        mean.add_row(names[policy], format_number(own), *ratio)
     legend = [f"{name}: {policy}" for policy, name in names.items() if name != policy]
-    return Group(heading(figures), cells, totals, *legend)
+    return Group(heading(figures), cells, totals, mean, *legend)
+
+
+def _yardstick(figures: dict[str, Any]) -> float | None:
+    """Return the mean bounded slowdown of the first clairvoyant policy, or None without one or without cells."""
+    for policy, results in figures["policies"].items():
+        if policy.partition(":")[0] == Clairvoyant.name:
+            slowdown: float | None = results["mean_bounded_slowdown"]
+            return slowdown
+    return None
 
 
 def _table(caption: str) -> Table:
