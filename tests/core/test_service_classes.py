@@ -51,7 +51,7 @@ def test_offline_clients_run_only_while_no_online_client_waits(policy: str) -> N
 
 @pytest.mark.parametrize(
     ("policy", "parts"),
-    [("fair", (0.7, 0.3)), ("weighted", (0.7, 0.3)), ("best_effort", (0.5, 0.5)), ("interactive", (0.5, 0.5))],
+    [("fair", (0.7, 0.3)), ("weighted", (0.7, 0.3)), ("best_effort", (0.5, 0.5)), ("interactive", (0.7, 0.3))],
 )
 @pytest.mark.parametrize("service", ["online", "offline"])
 def test_within_a_class_the_policy_decides(policy: str, parts: tuple[float, float], service: str) -> None:
