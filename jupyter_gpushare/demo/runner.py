@@ -33,6 +33,8 @@ async def run(device: str, output: str, quantum: float) -> int:
         environment = _environment(Path(directory), device, memory)
         os.environ.update(environment)
         argv = program.argv("jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum))
+        # Notebooks that grow while colocated overlap for up to a second, and the demo is about turns.
+        argv += ["--sharing", "exclusive"]
         argv += ["--simulate"] if device == "sim" else ["--device-memory", f"{memory >> 20}MiB"]
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
         coordinator = await AsyncClient.connect(socket)
