@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,9 +11,14 @@ from ..wire.client import Unreachable
 
 
 class PhaseRecorder:
-    """Recorder of lanes `{label: [(seconds since began, phase)]}` and of the last snapshot of each client."""
+    """Recorder of lanes `{label: [(seconds since began, phase)]}` and of the last snapshot of each client.
 
-    def __init__(self) -> None:
+    `have_all_allocated` is set when `clients` clients have allocated `bytes_each` bytes each.
+    """
+
+    def __init__(self, clients: int, bytes_each: int) -> None:
+        self.have_all_allocated = asyncio.Event()
+        self._clients, self._bytes_each = clients, bytes_each
         self.began = time.monotonic()
         self.lanes: dict[str, list[tuple[float, str]]] = {}
         self.clients: dict[str, dict[str, Any]] = {}
@@ -26,11 +32,15 @@ class PhaseRecorder:
                 self.on_snapshot(status)
         except Unreachable:
             return
+        finally:
+            self.have_all_allocated.set()  # no notebook waits for a snapshot that cannot come
 
     def on_snapshot(self, status: dict[str, Any]) -> None:
         now = time.monotonic() - self.began
         self.devices = status["devices"] or self.devices
         self.peak_allocated = max(self.peak_allocated, sum(client["allocated"] for client in status["clients"]))
+        if sum(client["allocated"] >= self._bytes_each for client in status["clients"]) >= self._clients:
+            self.have_all_allocated.set()
         present = set()
         for client in status["clients"]:
             label = client["label"]

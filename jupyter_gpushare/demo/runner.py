@@ -33,15 +33,11 @@ async def run(device: str, output: str, quantum: float) -> int:
         environment = _environment(Path(directory), device, memory)
         os.environ.update(environment)
         argv = program.argv("jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum))
-        # Notebooks that grow while colocated overlap for up to a second, and the demo is about turns.
-        argv += ["--sharing", "exclusive"]
         argv += ["--simulate"] if device == "sim" else ["--device-memory", f"{memory >> 20}MiB"]
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
         coordinator = await AsyncClient.connect(socket)
         try:
-            return await _run_notebooks(
-                coordinator, device, Path(output), demo_notebooks(int(memory * MEMORY_FRACTION)), quantum
-            )
+            return await _run_notebooks(coordinator, device, Path(output), int(memory * MEMORY_FRACTION), quantum)
         finally:
             await coordinator.request(messages.Stop())
             await coordinator.close()
@@ -59,10 +55,9 @@ def _environment(directory: Path, device: str, memory: int) -> dict[str, str]:
     return environment
 
 
-async def _run_notebooks(
-    coordinator: AsyncClient, device: str, output: Path, todo: list[DemoNotebook], quantum: float
-) -> int:
-    recorder = PhaseRecorder()
+async def _run_notebooks(coordinator: AsyncClient, device: str, output: Path, bytes_each: int, quantum: float) -> int:
+    todo = demo_notebooks(bytes_each)
+    recorder = PhaseRecorder(len(todo), bytes_each)
     following = asyncio.create_task(recorder.record(coordinator.subscribe()))
     print(
         f"Three notebooks on one {'simulated ' if device == 'sim' else ''}device, turns of {quantum:g} s.", flush=True
@@ -85,7 +80,10 @@ async def _run_notebooks(
 
 
 async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, Any]:
-    """Run one notebook cell by cell, and return the report of its last cell."""
+    """Run one notebook cell by cell, and return the report of its last cell.
+
+    The cell after the setup waits for the setup of all notebooks, because notebooks are colocated while they are small.
+    """
     notebook = script.notebook()
     client = NotebookClient(notebook, timeout=300, kernel_name="python3-gpushare")
     environment = {**os.environ, "JPY_SESSION_NAME": script.name}
@@ -95,12 +93,15 @@ async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, A
             try:
                 await client.async_execute_cell(cell, number)
             except CellExecutionError as error:
+                recorder.have_all_allocated.set()
                 raise RuntimeError(f"cell {number + 1}: {error}") from error
             took = time.monotonic() - began
             at = time.monotonic() - recorder.began
             done = f"cell {number + 1} of {len(notebook.cells)} done in {units.format_duration(took)}"
             print(f"{at:6.1f} s  {script.name:<14} {done}", flush=True)
-            if number + 1 < len(notebook.cells):
+            if number == 0:
+                await recorder.have_all_allocated.wait()
+            elif number + 1 < len(notebook.cells):
                 await asyncio.sleep(script.think)
     printed = "".join(output.get("text", "") for output in notebook.cells[-1].outputs)
     line = next((line for line in printed.splitlines() if line.startswith("REPORT ")), None)

@@ -41,7 +41,7 @@ def test_overlap_counts_only_time_of_two_clients() -> None:
 
 
 def test_timeline_shows_the_phases_of_each_client() -> None:
-    recorder = PhaseRecorder()
+    recorder = PhaseRecorder(2, 0)
     recorder.lanes = {"a <b>": [(0.0, "idle"), (5.0, "running")], "c": [(0.0, "waiting"), (8.0, "gone")]}
     assert intervals(recorder.lanes["c"], 10.0) == [(0.0, 8.0, "waiting")]
     lines = timeline(recorder, 10.0, columns=10)
@@ -51,6 +51,6 @@ def test_timeline_shows_the_phases_of_each_client() -> None:
 
 
 def test_the_timeline_of_a_short_run_begins_with_the_run() -> None:
-    recorder = PhaseRecorder()
+    recorder = PhaseRecorder(2, 0)
     recorder.lanes = {"a": [(0.0, "idle"), (2.0, "running")]}
     assert timeline(recorder, 4.0, columns=8)[:2] == ["a ····████", "  0 s  4 s"]

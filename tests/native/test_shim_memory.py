@@ -30,6 +30,21 @@ def test_more_than_the_device_holds(client: CudaClient, process: ProcessConnecti
     assert process.page.report.allocated == 0
 
 
+def test_the_process_rings_when_its_memory_grows_within_a_turn(client: CudaClient, process: ProcessConnection) -> None:
+    """Clients that were colocated while they fitted on the device may not fit any more."""
+    process.page.control.memory_total = GIB
+    assert client.run("cuda.alloc(512 << 20)[0]") == 0
+    assert process.is_silent(), "between turns the periodic reads of the coordinator suffice"
+    client.begin(process, 1)
+    assert process.is_silent()
+    assert client.run("cuda.alloc(63 << 20)[0]") == 0
+    assert process.is_silent()
+    assert client.run("cuda.alloc(1 << 20)[0]") == 0
+    process.wait_for_doorbell()
+    assert client.run("[cuda.free(cuda.alloc(60 << 20)[1]) for _ in range(4)]") == [0] * 4
+    assert process.is_silent(), "memory that is freed and allocated again rings once at most"
+
+
 def test_memory_limit_refuses_with_a_reason(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:

@@ -2,15 +2,19 @@
  *
  * Each process of the client writes its own slot of the client page; the sum over the slots is the client's. A
  * process adds first and sums then: two processes at the same time may both be refused, but never both be admitted. */
+#include "channel/channel.h"
 #include "memory/account/mode.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define GROWTH_PARTS 16 /* the coordinator is rung when memory has grown by this part of the device within a turn */
+
 pthread_mutex_t account_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t own, own_unmovable, own_on_host, own_leaving;
 static uint64_t own_unmade;  /* bytes of blocks that were never on the device */
 static uint64_t own_waiting; /* bytes of allocations that wait for room */
+static uint64_t own_rung;    /* bytes at the begin of the turn, or at the last ring for growth */
 static bool is_in_turn;
 static int64_t own_evicted; /* below 0 for the moment in which a release overtakes the entry of the eviction */
 static uint32_t own_slot;
@@ -70,6 +74,16 @@ static void log_refusal(uint64_t bytes, uint64_t sum, uint64_t limit, uint64_t b
             size_text(bytes).text, size_text(sum).text, size_text(backing).text, advice);
 }
 
+/* account_lock is held. Return whether the coordinator should read the memory before its periodic read, because clients
+ * that were colocated while they fitted on the device may not fit any more. */
+static bool has_grown(void) {
+    uint64_t step = PAGE_LOAD(the_page()->control.memory_total) / GROWTH_PARTS;
+    if (!is_in_turn || !step || own < own_rung + step)
+        return false;
+    own_rung = own;
+    return true;
+}
+
 bool account_reserve(uint64_t bytes, bool unmovable) {
     struct gpushare_control *control = &the_page()->control;
     pthread_mutex_lock(&account_lock);
@@ -84,7 +98,10 @@ bool account_reserve(uint64_t bytes, bool unmovable) {
         own_unmovable += bytes;
         publish();
     }
+    bool rings = has_grown();
     pthread_mutex_unlock(&account_lock);
+    if (rings)
+        outbox_post(OUTBOX_CHANGED);
     if (over_limit || over_backing)
         log_refusal(bytes, sum - bytes, over_limit ? limit : 0, backing);
     return !over_limit && !over_backing;
@@ -139,6 +156,7 @@ void account_set_in_turn(bool in_turn) {
         return;
     pthread_mutex_lock(&account_lock);
     is_in_turn = in_turn;
+    own_rung = own;
     publish();
     pthread_mutex_unlock(&account_lock);
 }
@@ -272,7 +290,7 @@ void account_apparent_memory(uint64_t real_total, uint64_t real_free, uint64_t *
 
 void account_after_fork(void) {
     pthread_mutex_init(&account_lock, NULL);
-    own = own_unmovable = own_on_host = own_leaving = 0;
+    own = own_unmovable = own_on_host = own_leaving = own_rung = 0;
     own_evicted = 0;
     own_unmade = own_waiting = 0;
     own_slot = 0;
