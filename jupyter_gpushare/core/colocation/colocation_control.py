@@ -134,7 +134,7 @@ class ColocationController:
         before, state.members = state.members, members
         state.reported.clear()
         state.packing.set_members([client.id for client in state.peers], now)
-        for client in {*before, *members}:
+        for client in dict.fromkeys((*before, *members)):
             states = (self._device_state(device) for device in client.device_bindings)
             is_colocated = any(len(state.members) > 1 and client in state.members for state in states)
             self._activity(client).set_colocated(is_colocated, now)

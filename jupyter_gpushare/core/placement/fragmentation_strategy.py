@@ -53,7 +53,7 @@ class TypicalRequests:
             weights = _weights(
                 self._counts if len(self._recent) > _MIN_LEARNED_REQUESTS else self._counts + _INITIAL_COUNTS
             )
-            keys = {*weights, *self.weights}
+            keys = dict.fromkeys((*weights, *self.weights))
             if sum(abs(weights.get(key, 0.0) - self.weights.get(key, 0.0)) for key in keys) > 0.2:
                 self.weights = weights
                 self.version += 1

@@ -52,7 +52,7 @@ class GrantTable:
     def mark_dirty(self, client: Client) -> None:
         self.clients_to_review[client.id] = client
         self.permits.mark_dirty(client)
-        for uuid in {*client.devices, *(client.grant.devices if client.grant else ())}:
+        for uuid in dict.fromkeys((*client.devices, *(client.grant.devices if client.grant else ()))):
             self.mark_device_dirty(self.devices[uuid])
 
     def start_work(self, client: Client, now: float) -> None:
