@@ -225,6 +225,18 @@ def test_allowance_for_a_restore_ends_when_the_program_frees_the_memory() -> Non
     assert (client.switch_cost.restore, client.restores_memory) == (0, True)
 
 
+def test_allowance_for_a_restore_ends_when_a_prefetch_has_restored_the_memory() -> None:
+    """A process reports no restore if all of its memory is back at its first call."""
+    host = host_of("d", time_quantum=0.5)
+    host.start_busy("b", "a")
+    host.report_memory("a", 8 * 10**9, 0)
+    host.run_until(lambda: host.running() == "a")
+    host.run(0.1)
+    host.report_memory("a", 8 * 10**9)
+    assert host.run_until(lambda: host.running() == "b") == pytest.approx(0.5)
+    assert host.scheduler.clients["a"].restores_memory
+
+
 def test_client_without_a_restore_gets_no_restore_time() -> None:
     """Unified memory that was never touched is not on the device either."""
     host = host_of("d", time_quantum=0.1)

@@ -114,10 +114,11 @@ class ProcessEventHandlers:
         grant = client.grant
         if grant and has_restored:
             grant.is_restoring = True
-        if grant and grant.max_restore_seconds and not (evicted_bytes or grant.is_restoring or grant.has_restored):
-            # The program has freed the memory, so no process will report the end of a restore.
+        if grant and grant.max_restore_seconds and not (evicted_bytes or grant.has_restored):
+            # The program has freed the memory, or a prefetch has restored it, so no process may report the end.
             grant.restore_seconds = min(grant.restore_seconds, now - grant.granted_at)
-            grant.max_restore_seconds = 0.0
+            if not grant.is_restoring:
+                grant.max_restore_seconds = 0.0
         self._table.set_memory_use(
             client,
             MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked, event.context, event.unmade),
