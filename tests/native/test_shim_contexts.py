@@ -78,7 +78,7 @@ def test_a_context_waits_for_room_in_its_turn(
 def test_a_module_waits_for_room_in_its_turn(
     machine: NativeHost, coordinator: ScriptedCoordinator, config: str, call: str
 ) -> None:
-    client, process = newcomer(machine, coordinator, config)
+    client, process = newcomer(machine, coordinator, config, CUDA_MODULE_LOADING="EAGER")
     assert client.run(CREATE) == 0
     holder = fill_device(machine, coordinator, config, 168)
     client.run(MODULE)
@@ -92,7 +92,7 @@ def test_a_module_waits_for_room_in_its_turn(
 def test_a_lazy_module_waits_for_room_for_its_function(
     machine: NativeHost, coordinator: ScriptedCoordinator, config: str
 ) -> None:
-    client, process = newcomer(machine, coordinator, config, CUDA_MODULE_LOADING="LAZY")
+    client, process = newcomer(machine, coordinator, config)
     client.run(MODULE)
     assert client.run(f"{CREATE}, {LOADS['module']}") == [0, 0]
     holder = fill_device(machine, coordinator, config, 168)
@@ -155,7 +155,7 @@ def test_SIGINT_ends_the_wait_for_a_context(
 def test_a_context_needs_no_turn_where_there_is_room(
     machine: NativeHost, coordinator: ScriptedCoordinator, config: str
 ) -> None:
-    client, process = newcomer(machine, coordinator, config)
+    client, process = newcomer(machine, coordinator, config, CUDA_MODULE_LOADING="EAGER")
     client.run(MODULE)
     assert client.run(f"{CREATE}, {LOADS['module']}, {LOADS['library']}") == [0, 0, 0]
     assert process.page.report.gate_waits == 0

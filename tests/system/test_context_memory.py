@@ -30,6 +30,7 @@ def large_context_host(host: SystemHost, monkeypatch: pytest.MonkeyPatch) -> Sys
 def program(host: SystemHost, client: str, mode: str = "swap") -> GpuProgram:
     made = host.program(client, GPUSHARE_MEMORY_MODE=mode, GPUSHARE_SIM_CONFIG=str(host.folder / "machine.conf"))
     made.run(FILL)
+    assert made.run("cuda.spin()", WAIT) == 0  # which loads the code
     return made
 
 

@@ -48,7 +48,7 @@ static CUresult context_open(int device, unsigned flags, int is_primary, struct 
     if (machine_charge(sim.machine, device, sim.slot, params->context_memory, &evicted))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = context_new(device, flags, out);
-    if (!result && (result = module_charge_context(*out))) {
+    if (!result && (result = module_begin_context(*out))) {
         (*out)->magic = 0;
         close_streams(*out);
         object_put(*out, MAGIC_CONTEXT);
@@ -74,7 +74,7 @@ static void context_close(struct sim_context *context) {
     context_synchronize(context);
     peers_discard(context);
     context->magic = 0;
-    module_unload_context(context);
+    module_end_context(context);
     close_streams(context);
     alloc_free_context(context);
     machine_discharge(sim.machine, context->device, sim.slot, sim.params.device[context->device].context_memory);

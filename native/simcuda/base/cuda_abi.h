@@ -34,6 +34,9 @@ typedef struct {
 #define CU_EVENT_DISABLE_TIMING 0x2
 #define CU_EVENT_INTERPROCESS 0x4
 
+#define CU_MODULE_EAGER_LOADING 1
+#define CU_MODULE_LAZY_LOADING 2
+
 #define CU_LAUNCH_PARAM_END ((void *)0x0)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)0x1)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)0x2)

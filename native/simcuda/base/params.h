@@ -13,7 +13,7 @@ struct sim_device_params {
     char name[96];
     uint64_t memory;         /* bytes */
     uint64_t context_memory; /* bytes that each context takes */
-    uint64_t module_memory;  /* bytes that each loaded module takes */
+    uint64_t module_memory;  /* bytes that a module takes in a context */
     double h2d, d2h;         /* bandwidth of the link: prefetch, eviction, copies of pinned memory; bytes per second */
     double pageable_h2d, pageable_d2h; /* of copies of other host memory */
     double fault;                      /* of migration by page faults */

@@ -210,8 +210,8 @@ struct sim_function {
 
 struct sim_module {
     uint32_t magic;
-    struct sim_context *context; /* NULL: a library, usable in every context */
-    int is_charged;              /* it takes module_memory, a library in each context */
+    struct sim_context *context;      /* NULL: a library, usable in every context */
+    _Atomic(struct sim_code *) codes; /* in contexts; module_code.c */
     struct sim_function *functions;
     struct sim_global *globals;
     struct sim_module *next;

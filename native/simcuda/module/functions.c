@@ -2,12 +2,20 @@
 #include "base/exports.h"
 #include "context/context.h"
 #include "work/builtin_kernels.h"
+#include "module/module.h"
 
 static int is_valid(CUfunction function) {
     return sim_is_object(function) && function->magic == MAGIC_FUNCTION;
 }
 
-CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
+/* Documentation of cuModuleEnumerateFunctions: calls load a function that is not loaded yet. A kernel handle of a
+ * library stands for its function in the current context. */
+static CUresult load(CUfunction function) {
+    SIM_ENTER();
+    return is_valid(function) ? code_load_here(function->module) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult get_attribute(int *value, int attribute, CUfunction function) {
     SIM_ENTER();
     if (!is_valid(function))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -18,6 +26,11 @@ CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
     return CUDA_SUCCESS;
 }
 
+CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
+    CUresult result = load(function);
+    return result ? result : get_attribute(value, attribute, function);
+}
+
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     int ignored;
     (void)value;
@@ -26,8 +39,7 @@ CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
 
 CUresult cuFuncSetCacheConfig(CUfunction function, int config) {
     (void)config;
-    SIM_ENTER();
-    return is_valid(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return load(function);
 }
 
 CUresult cuFuncGetModule(CUmodule *module, CUfunction function) {
@@ -65,38 +77,28 @@ CUresult cuFuncIsLoaded(int *state, CUfunction function) {
     SIM_ENTER();
     if (!is_valid(function))
         return CUDA_ERROR_INVALID_HANDLE;
-    *state = 1;
-    return CUDA_SUCCESS;
+    if (!state) /* documentation of cuFuncIsLoaded, its results */
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_context *context = function->module->context;
+    CUresult result = context ? CUDA_SUCCESS : context_current(&context);
+    if (!result)
+        *state = code_is_loaded(function->module, context);
+    return result;
 }
 
 CUresult cuFuncLoad(CUfunction function) {
-    return cuFuncSetCacheConfig(function, 0);
-}
-
-CUresult cuLibraryGetKernel(CUfunction *function, CUmodule library, const char *name) {
-    return cuModuleGetFunction(function, library, name);
+    return load(function);
 }
 
 CUresult cuLibraryGetKernelCount(unsigned *count, CUmodule library) {
     return cuModuleGetFunctionCount(count, library);
 }
 
-CUresult cuLibraryGetModule(CUmodule *module, CUmodule library) {
-    SIM_ENTER();
-    *module = library;
-    return sim_is_object(library) && library->magic == MAGIC_MODULE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule library, const char *name) {
-    return cuModuleGetGlobal_v2(address, bytes, library, name);
-}
-
 CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel) {
-    SIM_ENTER();
-    if (!is_valid(kernel))
-        return CUDA_ERROR_INVALID_HANDLE;
-    *function = kernel;
-    return CUDA_SUCCESS;
+    CUresult result = load(kernel);
+    if (!result)
+        *function = kernel;
+    return result;
 }
 
 CUresult cuKernelGetLibrary(CUmodule *library, CUfunction kernel) {
@@ -108,12 +110,13 @@ CUresult cuKernelGetName(const char **name, CUfunction kernel) {
 
 CUresult cuKernelGetAttribute(int *value, int attribute, CUfunction kernel, CUdevice device) {
     (void)device;
-    return cuFuncGetAttribute(value, attribute, kernel);
+    return get_attribute(value, attribute, kernel);
 }
 
 CUresult cuKernelSetAttribute(int attribute, int value, CUfunction kernel, CUdevice device) {
-    (void)device;
-    return cuFuncSetAttribute(kernel, attribute, value);
+    int ignored;
+    (void)value, (void)device;
+    return get_attribute(&ignored, attribute, kernel);
 }
 
 CUresult cuKernelGetParamInfo(CUfunction kernel, size_t index, size_t *offset, size_t *size) {
@@ -122,9 +125,9 @@ CUresult cuKernelGetParamInfo(CUfunction kernel, size_t index, size_t *offset, s
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int block_size, size_t shared) {
     (void)shared;
-    SIM_ENTER();
-    if (!is_valid(function))
-        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = load(function);
+    if (result)
+        return result;
     if (!blocks || block_size < 1)
         return CUDA_ERROR_INVALID_VALUE;
     int fit = 2048 / ((block_size + 31) / 32 * 32);
@@ -143,10 +146,8 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction func
     (void)shared_of, (void)shared;
     struct sim_context *context;
     CUresult result = context_current(&context);
-    if (result)
+    if (result || (result = load(function)))
         return result;
-    if (!is_valid(function))
-        return CUDA_ERROR_INVALID_HANDLE;
     *block = limit > 0 && limit < 1024 ? limit : 1024;
     *grid = sim.params.device[context->device].multiprocessors * 2;
     return CUDA_SUCCESS;

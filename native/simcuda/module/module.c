@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/exports.h"
-#include "machine/machine.h"
 #include "context/context.h"
 #include "memory/alloc.h"
 #include "work/builtin_kernels.h"
@@ -23,9 +22,7 @@ struct sim_global {
     CUdeviceptr address; /* 0: not used yet */
 };
 
-static struct sim_module *modules; /* guarded by modules_lock */
-static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned libraries; /* guarded by sim.lock: each takes memory in each context */
+static struct sim_module *modules; /* guarded by sim.lock */
 
 static int module_is_valid(CUmodule module) {
     return sim_is_object(module) && module->magic == MAGIC_MODULE;
@@ -52,58 +49,6 @@ static struct sim_function *add_function(struct sim_module *module, const struct
     module->functions = function;
     function->magic = MAGIC_FUNCTION;
     return function;
-}
-
-/* CUDA programming guide, "Lazy Loading": with CUDA_MODULE_LOADING=LAZY a module takes memory for a function when the
- * program gets the function. Libraries are loaded at once here in either mode. */
-static int is_lazy(void) {
-    const char *mode = getenv("CUDA_MODULE_LOADING");
-    return mode && strcmp(mode, "LAZY") == 0;
-}
-
-static int charge(const struct sim_context *context, uint64_t count) {
-    uint64_t evicted = 0, bytes = count * sim.params.device[context->device].module_memory;
-    return bytes ? machine_charge(sim.machine, context->device, sim.slot, bytes, &evicted) : 0;
-}
-
-static void discharge(const struct sim_context *context, uint64_t count) {
-    uint64_t bytes = count * sim.params.device[context->device].module_memory;
-    if (bytes)
-        machine_discharge(sim.machine, context->device, sim.slot, bytes);
-}
-
-CUresult module_charge_context(struct sim_context *context) {
-    return charge(context, libraries) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-static CUresult charge_module(struct sim_module *module) {
-    if (__atomic_exchange_n(&module->is_charged, 1, __ATOMIC_ACQ_REL) || !module->context ||
-        !charge(module->context, 1))
-        return CUDA_SUCCESS;
-    __atomic_store_n(&module->is_charged, 0, __ATOMIC_RELEASE);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-/* Documentation of cuLibraryLoadData: a library is loaded into all contexts, present and future. */
-static CUresult charge_library(struct sim_module *library) {
-    pthread_mutex_lock(&sim.lock);
-    struct sim_context *context = sim.contexts;
-    while (context && charge(context, 1) == 0)
-        context = context->next;
-    for (struct sim_context *charged = sim.contexts; context && charged != context; charged = charged->next)
-        discharge(charged, 1);
-    library->is_charged = !context;
-    libraries += !context;
-    pthread_mutex_unlock(&sim.lock);
-    return context ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-static void discharge_library(const struct sim_module *library) {
-    pthread_mutex_lock(&sim.lock);
-    for (struct sim_context *context = sim.contexts; context && library->is_charged; context = context->next)
-        discharge(context, 1);
-    libraries -= library->is_charged != 0;
-    pthread_mutex_unlock(&sim.lock);
 }
 
 static void add_global(struct sim_module *module, const char *name, size_t bytes) {
@@ -141,6 +86,16 @@ static void add_from_cubin(struct sim_module *module, const void *image) {
 
 static void unload(struct sim_module *module);
 
+/* Documentation of cuLibraryLoadData: a library is loaded into all contexts, present and future. sim.lock is held. */
+static CUresult load_eagerly(struct sim_module *module) {
+    CUresult result = CUDA_SUCCESS;
+    if (module->context)
+        return code_load(module, module->context);
+    for (struct sim_context *context = sim.contexts; context && !result; context = context->next)
+        result = code_load(module, context);
+    return result;
+}
+
 static int is_machine_code(const char *image) {
     static const char *const magics[] = {"\177ELF", "\x50\xed\x55\xba", "\xb1\x43\x62\x46"}; /* cubin, fatbins */
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
@@ -166,24 +121,23 @@ static CUresult load(struct sim_context *context, const char *image, CUmodule *o
         add_from_cubin(module, image);
     else
         add_from_ptx(module, image);
-    CUresult result = !module->context ? charge_library(module) : is_lazy() ? CUDA_SUCCESS : charge_module(module);
-    if (result) {
-        unload(module);
-        return result;
-    }
     module->magic = MAGIC_MODULE;
-    pthread_mutex_lock(&modules_lock);
-    module->next = modules;
-    modules = module;
-    pthread_mutex_unlock(&modules_lock);
-    *out = module;
-    return CUDA_SUCCESS;
+    pthread_mutex_lock(&sim.lock);
+    CUresult result = code_is_lazy() ? CUDA_SUCCESS : load_eagerly(module);
+    if (!result) {
+        module->next = modules;
+        modules = module;
+        *out = module;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    if (result)
+        unload(module);
+    return result;
 }
 
 static void unload(struct sim_module *module) {
     module->magic = 0;
-    if (module->is_charged && module->context)
-        discharge(module->context, 1);
+    code_unload(module);
     while (module->functions) {
         struct sim_function *next = module->functions->next;
         object_put(module->functions, MAGIC_FUNCTION);
@@ -200,29 +154,37 @@ static void unload(struct sim_module *module) {
 }
 
 static void unlink_and_unload(struct sim_module *module) {
-    pthread_mutex_lock(&modules_lock);
+    pthread_mutex_lock(&sim.lock);
     for (struct sim_module **link = &modules; *link; link = &(*link)->next)
         if (*link == module) {
             *link = module->next;
             break;
         }
-    pthread_mutex_unlock(&modules_lock);
+    pthread_mutex_unlock(&sim.lock);
     unload(module);
 }
 
-void module_unload_context(struct sim_context *context) {
-    pthread_mutex_lock(&modules_lock);
+CUresult module_begin_context(struct sim_context *context) {
+    CUresult result = CUDA_SUCCESS;
+    for (struct sim_module *module = code_is_lazy() ? NULL : modules; module && !result; module = module->next)
+        if (!module->context)
+            result = code_load(module, context);
+    if (result)
+        module_end_context(context);
+    return result;
+}
+
+void module_end_context(struct sim_context *context) {
     for (struct sim_module **link = &modules; *link;) {
         struct sim_module *module = *link;
         if (module->context == context) {
             *link = module->next;
             unload(module);
         } else {
+            code_end_context(module, context);
             link = &module->next;
         }
     }
-    pthread_mutex_unlock(&modules_lock);
-    discharge(context, libraries);
 }
 
 static CUresult load_file(struct sim_context *context, const char *path, CUmodule *out) {
@@ -274,18 +236,29 @@ CUresult cuModuleUnload(CUmodule module) {
     return CUDA_SUCCESS;
 }
 
+static CUresult find_function(CUfunction *out, struct sim_module *module, const char *name) {
+    for (struct sim_function *function = module->functions; function; function = function->next)
+        if (strcmp(function->name, name) == 0)
+            return *out = function, CUDA_SUCCESS;
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+/* CUDA programming guide, "Lazy Loading": a module takes memory when the program gets a function of the module. */
 CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) {
     SIM_ENTER();
     if (!module_is_valid(module))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!out || !name)
         return CUDA_ERROR_INVALID_VALUE;
-    if (charge_module(module))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    for (struct sim_function *function = module->functions; function; function = function->next)
-        if (strcmp(function->name, name) == 0)
-            return *out = function, CUDA_SUCCESS;
-    return CUDA_ERROR_NOT_FOUND;
+    CUresult result = code_load_here(module);
+    return result ? result : find_function(out, module, name);
+}
+
+CUresult cuLibraryGetKernel(CUfunction *out, CUmodule library, const char *name) {
+    SIM_ENTER();
+    if (!module_is_valid(library))
+        return CUDA_ERROR_INVALID_HANDLE;
+    return out && name ? find_function(out, library, name) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule module) {
@@ -328,7 +301,7 @@ CUresult cuModuleGetLoadingMode(int *mode) {
     SIM_ENTER();
     if (!mode) /* documentation of cuModuleGetLoadingMode, its results */
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = is_lazy() ? 2 : 1;
+    *mode = code_is_lazy() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
 }
 
@@ -350,7 +323,22 @@ CUresult cuLibraryUnload(CUmodule library) {
     SIM_ENTER();
     if (!module_is_valid(library))
         return CUDA_ERROR_INVALID_HANDLE;
-    discharge_library(library);
     unlink_and_unload(library);
     return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetModule(CUmodule *module, CUmodule library) {
+    SIM_ENTER();
+    if (!module_is_valid(library))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *module = library;
+    return code_load_here(library);
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule library, const char *name) {
+    SIM_ENTER();
+    if (!module_is_valid(library))
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = code_load_here(library);
+    return result ? result : cuModuleGetGlobal_v2(address, bytes, library, name);
 }

@@ -3,6 +3,7 @@
 #include "context/context.h"
 #include "graph/graph.h"
 #include "work/engine.h"
+#include "module/module.h"
 #include "api/memory/memory.h"
 
 struct sim_graph_exec {
@@ -62,13 +63,28 @@ CUresult cuGraphClone(CUgraph *out, CUgraph graph) {
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Load the code of the nodes into the context in which the nodes run. */
+static CUresult load_code(const struct sim_graph_body *body, struct sim_context *context) {
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < body->count && !result; i++) {
+        const struct sim_command *node = &body->node[i];
+        if (node->kind == COMMAND_LAUNCH)
+            result = code_load_for_launch(node->launch.function, context);
+        else if (node->kind == COMMAND_CONDITIONAL)
+            for (unsigned each = 0; each < node->conditional.part->size && !result; each++)
+                result = load_code(node->conditional.part->body[each], context);
+    }
+    return result;
+}
+
 static CUresult instantiate(CUgraphExec *out, CUgraph graph, unsigned long long flags) {
     SIM_ENTER();
     if (!out || !graph_is_valid(graph) || flags > CU_INSTANTIATE_FLAGS || !conditionals_are_valid(graph))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_graph_exec *exec = object_get(MAGIC_EXEC, sizeof *exec);
     struct sim_graph_body *body = graph_body(graph);
-    if (!exec || !body) {
+    struct sim_context *context = sim_thread.current;
+    if (!exec || !body || (context_is_valid(context) && load_code(body, context))) {
         if (exec)
             object_put(exec, MAGIC_EXEC);
         if (body)
@@ -234,6 +250,7 @@ CUresult sim_cuGraphUpload(CUstream fallback, CUgraphExec exec, CUstream handle)
     if ((result = capture_refuse(stream)))
         return result;
     struct sim_graph_body *body = body_of(exec);
+    result = load_code(body, stream->context);
     for (size_t i = 0; i < body->count && !result; i++)
         if (body->node[i].kind == COMMAND_ALLOC_NODE && !(result = graph_memory_prepare(body->node[i].memory.memory)))
             graph_memory_launched(body->node[i].memory.memory);
@@ -251,7 +268,8 @@ CUresult sim_cuGraphLaunch(CUstream fallback, CUgraphExec exec, CUstream handle)
     if (atomic_load(&stream->capture))
         return capture_refuse(stream);
     struct sim_graph_body *body = body_of(exec);
-    if ((result = graph_prepare(body)) || (result = engine_begin(stream, &command))) {
+    if ((result = load_code(body, stream->context)) || (result = graph_prepare(body)) ||
+        (result = engine_begin(stream, &command))) {
         graph_body_release(body);
         return result;
     }

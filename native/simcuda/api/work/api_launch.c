@@ -6,6 +6,7 @@
 #include "context/context.h"
 #include "work/builtin_kernels.h"
 #include "work/engine.h"
+#include "module/module.h"
 #include "api/work/work.h"
 
 /* Take the parameters from an array of pointers, or from one packed buffer described by `extra`. */
@@ -72,6 +73,8 @@ static CUresult launch(CUstream fallback, CUfunction function, const unsigned gr
     if (__builtin_expect(result, 0))
         return result;
     if (__builtin_expect((result = launch_command(function, grid, block, shared, params, extra, &filled)), 0))
+        return result;
+    if (__builtin_expect((result = code_load_for_launch(function, stream->context)), 0))
         return result;
     if (__builtin_expect((result = engine_begin(stream, &command)), 0))
         return result;
