@@ -73,6 +73,10 @@ class FrameworkHost(SystemHost):
     def __init__(self, folder: Path, memory: int = 1024 * MIB) -> None:
         super().__init__(folder, memory)
 
+    def start_coordinator(self, *options: str, **more: str) -> None:
+        """Start a coordinator that stays without clients, because a framework takes long to start on a busy machine."""
+        super().start_coordinator("--exit-after", "0", *options, **more)
+
     def torch(self, client: str, mode: str = "", quota: str = "", **more: str) -> GpuProgram:
         """Start a PyTorch program of a client in a memory mode, or without the shim if `mode` is empty."""
         if mode:
