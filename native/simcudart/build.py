@@ -4,7 +4,7 @@ The names of the libraries and their functions come from the framework's own dyn
 A function without a body in this folder gets a body that makes one launch, or that returns "not supported".
 The functions of TEXTS return a text.
 
-    python native/simcudart/build.py --framework FOLDER --output FOLDER
+    python native/simcudart/build.py --framework FOLDER [--opened FILE …] --output FOLDER
 
 The headers of the CUDA runtime come from the package nvidia-cuda-runtime of the Python that runs this file.
 """
@@ -58,7 +58,11 @@ LIBRARIES = {
     "libnvToolsExt": Library("nvtx", 1),
     "libnvidia-ml": Library("nvml", 3, "libraries/nvml.c"),
 }
-TEXTS = r"(cusparse|nccl|nvrtc)Get(ErrorString|LastError)$"
+TEXTS = r"(cublas|cublasLt|cusparse|nccl|nvrtc)Get(ErrorName|ErrorString|LastError|StatusName|StatusString)$"
+# Texts in a framework's library that may be names of functions.
+PREFIXED = re.compile(
+    rf"\0((?:{'|'.join(row.prefix for row in LIBRARIES.values())})[A-Z_x]\w+)(?=\0)".encode(), re.ASCII
+)
 LOADED_AT_RUN_TIME = {"libnvidia-ml": "libnvidia-ml.so.1"}
 
 
@@ -77,9 +81,13 @@ def owner(symbol: str) -> str | None:
     return next((name for name, library in LIBRARIES.items() if re.match(library.prefix, symbol)), None)
 
 
-def needs_of(framework: Path) -> Needs:
-    """Read the dynamic sections of all libraries in a folder."""
-    files = dict(LOADED_AT_RUN_TIME)
+def needs_of(framework: Path, opened: list[str]) -> Needs:
+    """Read the dynamic sections of all libraries in a folder.
+
+    The framework opens the files `opened` with dlopen. The names of their functions are texts in its libraries.
+    """
+    lookups = {file.partition(".so")[0]: file for file in opened}
+    files = LOADED_AT_RUN_TIME | lookups
     functions: dict[str, dict[str, str]] = defaultdict(dict)
     for path in sorted(framework.glob("*.so*")):
         for file in re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path)):
@@ -89,6 +97,9 @@ def needs_of(framework: Path) -> Needs:
             function, _, version = symbol.partition("@")
             if name := owner(function):
                 functions[name][function] = version.lstrip("@")
+        for text in PREFIXED.findall(path.read_bytes()) if lookups else []:
+            if (name := owner(symbol := text.decode())) in lookups:
+                functions[name].setdefault(symbol, "")
     return Needs(files, functions)
 
 
@@ -160,11 +171,12 @@ def write_error_names(headers: Path, output: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--framework", type=Path, required=True, help="the folder with the framework's libraries")
+    parser.add_argument("--opened", nargs="*", default=[], help="file names of libraries that it opens with dlopen")
     parser.add_argument("--output", type=Path, required=True, help="the folder for the stand-ins")
     arguments = parser.parse_args()
     output = arguments.output.resolve()
     (output / "build").mkdir(parents=True, exist_ok=True)
-    needs = needs_of(arguments.framework)
+    needs = needs_of(arguments.framework, arguments.opened)
     if "libcudart" not in needs.files:
         print(f"error: no library in {arguments.framework} needs the CUDA runtime", file=sys.stderr)
         return 1

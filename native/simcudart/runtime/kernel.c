@@ -13,6 +13,7 @@
 struct kernel {
     const char *name;
     CUkernel function; /* NULL: not loaded yet */
+    CUkernel opaque;   /* the same without parameters, for launches by the program itself; NULL: not loaded yet */
     int is_sleep;      /* PyTorch's kernel of torch.cuda._sleep, whose parameter is a number of clock cycles */
 };
 
@@ -105,6 +106,31 @@ CUresult kernel_find(const void *host, CUkernel *out) {
     *out = kernel ? kernel->function : NULL;
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+/* A program that launches the function by the driver passes the function's own parameters, which `spin` would take for
+ * its time. The driver launches an unknown function only if GPUSHARE_SIM_KERNEL_NS names the time. */
+static const char opaque_image[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                                   ".visible .entry simcudart_opaque() { ret; }\n";
+
+static CUresult function_of(const void *host, CUfunction *out) {
+    CUlibrary library;
+    pthread_mutex_lock(&lock);
+    struct kernel *kernel = kernel_get(host);
+    CUresult result = kernel ? CUDA_SUCCESS : (CUresult)cudaErrorInvalidDeviceFunction;
+    if (kernel && !kernel->opaque) {
+        result = driver.cuLibraryLoadData(&library, opaque_image, NULL, NULL, 0, NULL, NULL, 0);
+        if (!result)
+            result = driver.cuLibraryGetKernel(&kernel->opaque, library, "simcudart_opaque");
+    }
+    if (!result)
+        result = driver.cuKernelGetFunction(out, kernel->opaque);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+EXPORT cudaError_t cudaGetFuncBySymbol(cudaFunction_t *out, const void *host) {
+    WITH_CONTEXT(out ? function_of(host, (CUfunction *)out) : CUDA_ERROR_INVALID_VALUE);
 }
 
 /* --- launches --- */
