@@ -44,7 +44,7 @@ TREES = {
         SIMCUDA,
         "base/sim.h",
         (
-            *("base", "machine", "context", "memory", "graph", "work", "module"),
+            *("base", "machine", "context", "memory", "graph", "work", "module", "checkpoint"),
             *("api/memory", "api/work", "api"),
         ),
     ),

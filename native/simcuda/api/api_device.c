@@ -8,12 +8,13 @@
 #include "api/api.h"
 #include "base/exports.h"
 #include "base/simlog.h"
+#include "checkpoint/checkpoint.h"
 #include "machine/machine.h"
 
 /* The driver's state does not survive a fork: the child may neither call the driver nor start it again. */
 static void mark_forked(void) {
-    int ready = SIM_READY;
-    atomic_compare_exchange_strong(&sim.state, &ready, SIM_FORKED);
+    if (atomic_load(&sim.state) == SIM_READY || atomic_load(&sim.state) == SIM_LOCKED)
+        atomic_store(&sim.state, SIM_FORKED);
 }
 
 static CUresult start(void) {
@@ -28,22 +29,25 @@ static CUresult start(void) {
         fprintf(stderr, "simulated GPU: %s\n", problem);
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
+    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+        atomic_store(&sim.place[i], i);
     find_visible_devices();
     if (sim.params.log[0] && simlog_open(sim.params.log, problem, sizeof problem))
         fprintf(stderr, "simulated GPU: %s\n", problem);
     pthread_atfork(NULL, NULL, mark_forked);
     /* As with the real driver, an exit handler that is older than cuInit finds the driver gone (openucx/ucx #11275). */
     atexit(sim_end);
+    checkpoint_start();
     return sim.visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
 CUresult cuInit(unsigned flags) {
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
-    int state = atomic_load(&sim.state);
+    uint32_t state = atomic_load(&sim.state);
     if (state == SIM_READY)
         return CUDA_SUCCESS;
-    if (state == SIM_FORKED || state == SIM_ENDED)
+    if (state == SIM_LOCKED || state == SIM_FORKED || state == SIM_ENDED)
         return sim_ready();
     static CUresult refused;
     pthread_mutex_lock(&sim.lock);
@@ -128,7 +132,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     SIM_ENTER();
     CUresult result = device_of(device, &index);
     if (!result)
-        sim_params_uuid(&sim.params, index, uuid->bytes);
+        sim_params_uuid(&sim.params, device_place(index), uuid->bytes);
     return result;
 }
 
@@ -138,7 +142,7 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     SIM_ENTER();
     CUresult result = device_of(device, &index);
     if (!result)
-        sim_params_uuid(&sim.params, whole_device(index), uuid->bytes);
+        sim_params_uuid(&sim.params, device_place(whole_device(index)), uuid->bytes);
     return result;
 }
 
@@ -147,7 +151,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     SIM_ENTER();
     CUresult result = device_of(device, &index);
     if (!result)
-        *bytes = sim.params.device[index].memory;
+        *bytes = sim.machine->params.device[device_place(index)].memory;
     return result;
 }
 
@@ -155,7 +159,7 @@ CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
     int index;
     SIM_ENTER();
     CUresult result = device_of(device, &index);
-    if (!result && snprintf(id, (size_t)size, "0000:%02x:00.0", whole_device(index) + 1) >= size)
+    if (!result && snprintf(id, (size_t)size, "0000:%02x:00.0", device_place(whole_device(index)) + 1) >= size)
         result = CUDA_ERROR_INVALID_VALUE;
     return result;
 }
@@ -164,7 +168,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
     SIM_ENTER();
     for (int i = 0; i < sim.visible_count; i++) {
         char own[16];
-        snprintf(own, sizeof own, "0000:%02x:00.0", whole_device(sim.visible[i]) + 1);
+        snprintf(own, sizeof own, "0000:%02x:00.0", device_place(whole_device(sim.visible[i])) + 1);
         if (strcasecmp(own, id) == 0)
             return *device = i, CUDA_SUCCESS;
     }

@@ -1,30 +1,10 @@
 /* List of the processes with memory on the simulated devices, for programs that do not use the devices themselves. The
  * function reads the shared file without its locks, so that no process of the devices waits for the function. */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/exports.h"
 #include "machine/machine.h"
-
-static const struct machine *map_machine(const char *path) {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return NULL;
-    const struct machine *machine = MAP_FAILED;
-    if (fstat(fd, &st) == 0 && st.st_size == (off_t)sizeof *machine)
-        machine = mmap(NULL, sizeof *machine, PROT_READ, MAP_SHARED, fd, 0);
-    close(fd);
-    if (machine != MAP_FAILED && machine->magic == MACHINE_MAGIC)
-        return machine;
-    if (machine != MAP_FAILED)
-        munmap((void *)machine, sizeof *machine);
-    return NULL;
-}
 
 int simcuda_processes(char *json, size_t size) {
     struct sim_params params;
@@ -33,7 +13,7 @@ int simcuda_processes(char *json, size_t size) {
         size = 0;
     if (sim_params_load(&params, problem, sizeof problem))
         return -1;
-    const struct machine *machine = map_machine(params.machine);
+    const struct machine *machine = machine_attach(params.machine, 0);
     int n = snprintf(json, size, "["), devices = machine ? machine->params.devices : 0;
     for (int i = 0; i < devices && i < SIM_MAX_DEVICES; i++) {
         const struct machine_device *device = &machine->device[i];
@@ -55,7 +35,7 @@ int simcuda_processes(char *json, size_t size) {
         }
     }
     if (machine)
-        munmap((void *)machine, sizeof *machine);
+        machine_detach(machine);
     size_t used = (size_t)n < size ? (size_t)n : size;
     n += snprintf(json ? json + used : NULL, size - used, "]");
     return n;

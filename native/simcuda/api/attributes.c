@@ -57,7 +57,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     if (attribute == 16)
         *value = params->multiprocessors;
     else if (attribute == 33)
-        *value = whole_device(index) + 1; /* PCI bus */
+        *value = device_place(whole_device(index)) + 1; /* PCI bus */
     else if (attribute == 75)
         *value = params->compute_major;
     else if (attribute == 76)

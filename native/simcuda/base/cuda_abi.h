@@ -23,6 +23,27 @@
 typedef uint64_t CUgraphConditionalHandle;
 typedef struct CUuserObject_st *CUuserObject;
 typedef void *CUlogsCallbackHandle;
+
+/* Arguments of the calls that checkpoint a process. The reserved fields are zero. Source: cuda.h of CUDA 13.0. */
+typedef struct {
+    unsigned timeout_ms; /* 0: no timeout */
+    unsigned reserved0;
+    uint64_t reserved1[7];
+} CUcheckpointLockArgs;
+typedef struct {
+    uint64_t reserved[8];
+} CUcheckpointCheckpointArgs;
+typedef struct {
+    CUuuid old_uuid, new_uuid;
+} CUcheckpointGpuPair;
+typedef struct {
+    CUcheckpointGpuPair *pairs;
+    unsigned pair_count;
+    char reserved[52];
+} CUcheckpointRestoreArgs;
+typedef struct {
+    uint64_t reserved[8];
+} CUcheckpointUnlockArgs;
 typedef struct {
     char reserved[64];
 } CUipcEventHandle;
@@ -110,6 +131,7 @@ enum { CU_DEVICE_CPU = -1, CU_DEVICE_INVALID = -2 };
 enum { CU_CAPTURE_GLOBAL, CU_CAPTURE_THREAD_LOCAL, CU_CAPTURE_RELAXED };
 enum { CU_CAPTURE_ADD_DEPENDENCIES, CU_CAPTURE_SET_DEPENDENCIES };
 enum { CU_CAPTURE_NONE, CU_CAPTURE_ACTIVE, CU_CAPTURE_INVALIDATED };
+enum { CU_PROCESS_RUNNING, CU_PROCESS_LOCKED, CU_PROCESS_CHECKPOINTED, CU_PROCESS_FAILED };
 enum { CU_WAIT_GEQ, CU_WAIT_EQ, CU_WAIT_AND, CU_WAIT_NOR };
 
 enum {

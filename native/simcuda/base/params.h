@@ -7,7 +7,7 @@
 
 #define SIM_MAX_DEVICES 16 /* MIG slices included */
 #define SIM_PATH 256
-#define SIM_LAYOUT 4 /* of the shared file; part of its default name, so that versions use different files */
+#define SIM_LAYOUT 5 /* of the shared file; part of its default name, so that versions use different files */
 
 struct sim_device_params {
     char name[96];

@@ -2,7 +2,7 @@
  * is never released to the C library but reused, so that a stale handle is recognised by its `magic` and does not crash
  * the program.
  *
- * Folders, from the lowest: base, machine, context, memory, graph, work, module, api/memory, api/work, api. A file
+ * Folders, from the lowest: base, machine, context, memory, graph, work, module, checkpoint, api/memory, api/work, api. A file
  * calls and includes files of its own folder and of lower folders. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
@@ -33,7 +33,8 @@ enum {
     MAGIC_CONDITION,
     MAGIC_USER_OBJECT /* the last one, which handles.c relies on */
 };
-enum { SIM_FRESH, SIM_READY, SIM_FORKED, SIM_ENDED };
+/* SIM_LOCKED: calls wait until the process is unlocked (checkpoint/service.c). */
+enum { SIM_FRESH, SIM_READY, SIM_LOCKED, SIM_FORKED, SIM_ENDED };
 enum { CLOSING_ALONE = 1, CLOSING_JOINED };
 
 enum sim_command_kind {
@@ -237,13 +238,14 @@ struct sim_thread {
 };
 
 struct sim_state {
-    _Atomic int state;
+    _Atomic uint32_t state; /* futex while SIM_LOCKED */
     _Atomic uint32_t waits; /* threads of the program that wait inside a call */
     pthread_t ending;       /* the thread that ends the process, from SIM_ENDED on */
     pthread_mutex_t lock;   /* initialisation, contexts, modules */
     struct machine *machine;
     int slot;
     struct sim_params params;
+    _Atomic int place[SIM_MAX_DEVICES]; /* by device of the process: the device of the machine on which it lies */
     int visible[SIM_MAX_DEVICES], visible_count; /* visible_devices.c */
     struct sim_context *contexts;
     struct {
@@ -263,9 +265,16 @@ extern __thread struct sim_thread sim_thread __attribute__((tls_model("initial-e
 /* state.c */
 CUresult sim_ready(void); /* the driver is initialised, and this thread may call it */
 void sim_end(void);       /* the process ends */
+/* Begin to hold the calls of the program. -1: the process ends. Let them go on. */
+int sim_lock_calls(void);
+void sim_unlock_calls(void);
 /* Convert an ordinal of the program to the device of the simulated machine, and back. */
 CUresult device_of(CUdevice ordinal, int *index);
 CUdevice ordinal_of(int index);
+/* Convert a device of the process to the device of the machine on which it lies, and back. The two differ after a
+ * restore on another device (checkpoint/device_map.c). */
+int device_place(int index);
+int device_at(int place);
 
 /* handles.c: memory for an object: zeroed when new, as it was left when reused. */
 void *object_get(uint32_t magic, size_t size);

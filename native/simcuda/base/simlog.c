@@ -1,6 +1,7 @@
 /* The log of executions: a file of records, of which one window is mapped at a time. */
 #define _GNU_SOURCE
 #include "base/simlog.h"
+#include "base/sim.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +62,7 @@ void simlog_write(enum sim_log_kind kind, uint64_t begin_ns, uint64_t end_ns, in
         record->end_ns = end_ns;
         record->pid = (uint32_t)getpid();
         record->kind = kind;
-        record->device = (uint32_t)device;
+        record->device = (uint32_t)device_place(device);
         record->stream = (uint32_t)stream;
         record->bytes = bytes;
         record->sequence = execution_log.sequence++;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/sim.h"
+#include "base/waiting.h"
 
 struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .capture_lock = PTHREAD_MUTEX_INITIALIZER, .slot = -1};
 __thread struct sim_thread sim_thread __attribute__((tls_model("initial-exec")));
@@ -19,19 +20,47 @@ static CUresult refuse_after_end(void) {
 }
 
 void sim_end(void) {
-    int ready = SIM_READY;
+    uint32_t state = atomic_load(&sim.state);
     sim.ending = pthread_self();
-    if (!atomic_compare_exchange_strong(&sim.state, &ready, SIM_ENDED) || !sim.params.strict_exit ||
-        !atomic_load(&sim.waits))
+    while ((state == SIM_READY || state == SIM_LOCKED) && !atomic_compare_exchange_weak(&sim.state, &state, SIM_ENDED))
+        ;
+    if (state == SIM_LOCKED)
+        futex_wake(&sim.state);
+    if ((state != SIM_READY && state != SIM_LOCKED) || !sim.params.strict_exit || !atomic_load(&sim.waits))
         return;
     fputs("simulated GPU: the process ends while a thread is inside the driver\n", stderr);
     abort();
 }
 
+int sim_lock_calls(void) {
+    uint32_t ready = SIM_READY;
+    return atomic_compare_exchange_strong(&sim.state, &ready, SIM_LOCKED) ? 0 : -1;
+}
+
+void sim_unlock_calls(void) {
+    uint32_t locked = SIM_LOCKED;
+    atomic_compare_exchange_strong(&sim.state, &locked, SIM_READY);
+    futex_wake(&sim.state);
+}
+
+/* A host function gets its error at once, because the work that a checkpoint completes contains the host function. */
+static CUresult wait_or_refuse(uint32_t state) {
+    while (state == SIM_LOCKED && !sim_thread.in_callback) {
+        futex_wait(&sim.state, SIM_LOCKED, 0);
+        state = atomic_load(&sim.state);
+    }
+    if (state == SIM_ENDED)
+        return refuse_after_end();
+    return state == SIM_READY || state == SIM_LOCKED ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
 CUresult sim_ready(void) {
-    int state = atomic_load_explicit(&sim.state, memory_order_acquire);
-    if (__builtin_expect(state != SIM_READY, 0))
-        return state == SIM_ENDED ? refuse_after_end() : CUDA_ERROR_NOT_INITIALIZED;
+    uint32_t state = atomic_load_explicit(&sim.state, memory_order_acquire);
+    if (__builtin_expect(state != SIM_READY, 0)) {
+        CUresult result = wait_or_refuse(state);
+        if (result)
+            return result;
+    }
     if (__builtin_expect(sim_thread.in_callback, 0))
         return CUDA_ERROR_NOT_PERMITTED; /* host functions must not call the driver */
     return CUDA_SUCCESS;
@@ -49,4 +78,15 @@ CUdevice ordinal_of(int index) {
         if (sim.visible[i] == index)
             return i;
     return 0;
+}
+
+int device_place(int index) {
+    return atomic_load_explicit(&sim.place[index], memory_order_relaxed);
+}
+
+int device_at(int place) {
+    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+        if (device_place(i) == place)
+            return i;
+    return place;
 }

@@ -22,12 +22,24 @@ void sim_sleep_until(uint64_t deadline_ns) {
         ;
 }
 
-void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
+static void wait_on(_Atomic uint32_t *word, int operation, uint32_t seen, uint64_t timeout_ns) {
     struct timespec ts = {.tv_sec = (time_t)(timeout_ns / 1000000000ull),
                           .tv_nsec = (long)(timeout_ns % 1000000000ull)};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, timeout_ns ? &ts : NULL, NULL, 0);
+    syscall(SYS_futex, word, operation, seen, timeout_ns ? &ts : NULL, NULL, 0);
+}
+
+void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
+    wait_on(word, FUTEX_WAIT_PRIVATE, seen, timeout_ns);
+}
+
+void futex_wait_shared(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
+    wait_on(word, FUTEX_WAIT, seen, timeout_ns);
 }
 
 void futex_wake(_Atomic uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void futex_wake_shared(_Atomic uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

@@ -25,10 +25,15 @@ static void context_leave_all(void) {
     sim_thread.depth = 0;
 }
 
+static int is_alive(void) {
+    uint32_t state = atomic_load(&sim.state);
+    return state == SIM_READY || state == SIM_LOCKED;
+}
+
 static void end_thread(void *argument) {
     struct sim_thread_more *more = argument;
     for (size_t i = 0; i < SIM_OWN; i++)
-        if (more->own[i].stream && more->own[i].stream->magic == MAGIC_STREAM && atomic_load(&sim.state) == SIM_READY)
+        if (more->own[i].stream && more->own[i].stream->magic == MAGIC_STREAM && is_alive())
             stream_close(more->own[i].stream, 0);
     context_leave_all();
     sim_thread.more = NULL;

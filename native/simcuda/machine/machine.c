@@ -1,45 +1,17 @@
 /* The machine file: creation, entry, and emptying the slots of processes that have ended. */
 #define _GNU_SOURCE
+#include "base/cuda_abi.h"
 #include "base/waiting.h"
 #include "machine/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Find the start time of a process. -1: it has ended. A zombie has released its memory, so it counts as ended. */
-static int process_birth(int pid, uint64_t *start_time) {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return -1;
-    text[n] = 0;
-    char *after = strrchr(text, ')'), state;
-    unsigned long long start;
-    if (!after || sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                         &state, &start) != 2)
-        return -1;
-    *start_time = start;
-    return state == 'Z' || state == 'X' ? -1 : 0;
-}
-
-int machine_is_gone(const struct machine_process *process) {
-    uint64_t start;
-    if (kill(process->pid, 0) < 0 && errno == ESRCH)
-        return 1;
-    return process_birth(process->pid, &start) || start != process->start_time;
-}
 
 /* The machine is locked. */
 static void empty_slot(struct machine *machine, int slot) {
@@ -56,6 +28,8 @@ static void empty_slot(struct machine *machine, int slot) {
         machine_repair_device(device);
         machine_unlock_device(machine, i);
     }
+    machine->checkpoint[slot].state = CU_PROCESS_RUNNING;
+    machine->checkpoint[slot].thread = 0;
     machine->process[slot].pid = 0;
 }
 
@@ -112,6 +86,8 @@ static int create(const char *path, mode_t mode) {
         struct machine *machine = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (machine != MAP_FAILED) {
             init_lock(&machine->lock);
+            for (int i = 0; i < MACHINE_SLOTS; i++)
+                init_lock(&machine->checkpoint[i].lock);
             for (int i = 0; i < SIM_MAX_DEVICES; i++) {
                 init_lock(&machine->device[i].lock);
                 machine->device[i].holder = -1;
@@ -181,7 +157,7 @@ int machine_enter(struct machine **out, struct sim_params *params, char *problem
     if (!others)
         reset(machine, params);
     if (slot >= 0) {
-        process_birth((int)getpid(), &machine->process[slot].start_time);
+        machine_process_birth((int)getpid(), &machine->process[slot].start_time);
         machine->process[slot].pid = (int32_t)getpid();
         char path[SIM_PATH], log[SIM_PATH];
         memcpy(path, params->machine, sizeof path);
@@ -195,4 +171,24 @@ int machine_enter(struct machine **out, struct sim_params *params, char *problem
     }
     pthread_mutex_unlock(&machine->lock);
     return slot;
+}
+
+struct machine *machine_attach(const char *path, int is_writable) {
+    struct stat st;
+    int fd = open(path, (is_writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return NULL;
+    struct machine *machine = MAP_FAILED;
+    if (fstat(fd, &st) == 0 && st.st_size == (off_t)sizeof *machine)
+        machine = mmap(NULL, sizeof *machine, PROT_READ | (is_writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    close(fd);
+    if (machine != MAP_FAILED && machine->magic == MACHINE_MAGIC)
+        return machine;
+    if (machine != MAP_FAILED)
+        machine_detach(machine);
+    return NULL;
+}
+
+void machine_detach(const struct machine *machine) {
+    munmap((void *)machine, sizeof *machine);
 }

@@ -8,6 +8,7 @@
 #define SIMCUDA_MACHINE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/params.h"
@@ -24,9 +25,30 @@ struct machine_process {
     uint64_t start_time; /* clock ticks after boot, from /proc/PID/stat */
 };
 
+/* A request of a process to another process or to itself (checkpoint/service.c). */
+struct machine_request {
+    struct machine_process sender, target;
+    uint32_t operation, timeout_ms;
+    uint32_t pairs;
+    unsigned char pair[SIM_MAX_DEVICES][2][16]; /* UUIDs: the former device, the new one */
+};
+
+/* Requests to one process: one at a time, by the process that holds the lock. `thread` is written last by a process
+ * that takes the slot. */
+struct machine_checkpoint {
+    pthread_mutex_t lock;
+    _Atomic uint32_t state;               /* CU_PROCESS_STATE_… */
+    _Atomic int32_t thread;               /* that answers; 0: none */
+    _Atomic uint32_t requested, answered; /* futexes: numbers of the last request and of the last answer */
+    struct machine_request request;
+    uint32_t result; /* CUresult */
+};
+
 /* One process on one device. */
 struct machine_share {
-    uint64_t plain;     /* bytes of ordinary allocations, contexts and modules */
+    uint64_t plain; /* bytes of ordinary allocations, contexts and modules */
+    uint64_t saved; /* the same bytes while they are checkpointed, which are not on the device */
+    uint32_t is_saved;
     uint64_t consumed;  /* device time consumed so far */
     uint64_t need;      /* consumed value at which all modelled work is done */
     uint32_t active;    /* streams with work on the device */
@@ -71,12 +93,17 @@ struct machine {
     pthread_mutex_t lock; /* process table; taken before a device's lock */
     struct sim_params params;
     struct machine_process process[MACHINE_SLOTS];
+    struct machine_checkpoint checkpoint[MACHINE_SLOTS];
     struct machine_device device[SIM_MAX_DEVICES];
 };
 
 /* Map the machine named in params (create it if there is none) and take a slot. Return the slot, or -1 and one line
  * in `problem`. *params becomes the machine's own, because the first process in determines the devices. */
 int machine_enter(struct machine **machine, struct sim_params *params, char *problem, size_t problem_size);
+
+/* Map the machine in that file if there is one, without taking a slot; unmap it. NULL: there is none. */
+struct machine *machine_attach(const char *path, int is_writable);
+void machine_detach(const struct machine *machine);
 
 /* machine_lock.c: lock a mutex of the machine; return whether the last holder died inside. */
 int machine_lock_robust(pthread_mutex_t *lock);
@@ -90,8 +117,13 @@ uint64_t machine_shared_bytes(const struct machine_device *device);
 /* machine.c: empty the slots of processes that have ended, at most every few milliseconds unless `now` is set. */
 void machine_reap(struct machine *machine, int now);
 
-/* machine.c: return whether the process has ended. */
+/* process.c: find the start time of a process. -1: it has ended. A zombie has released its memory, so it counts as
+ * ended. */
+int machine_process_birth(int pid, uint64_t *start_time);
+/* Return whether the process has ended. */
 int machine_is_gone(const struct machine_process *process);
+/* Find the slot of a process. -1: it is not in the machine. */
+int machine_find_process(const struct machine *machine, int pid, struct machine_process *process);
 
 /* machine_memory.c: these functions take the device's lock themselves. */
 
@@ -120,8 +152,30 @@ int machine_shared_open(struct machine *machine, int device, int slot, uint64_t 
 int machine_shared_join(struct machine *machine, int slot, uint64_t inode, int *device, uint64_t *bytes);
 /* The last process to leave frees the memory. */
 void machine_shared_leave(struct machine *machine, int device, int slot, uint64_t inode);
+int machine_has_shared(struct machine *machine, int slot); /* the process has memory that others may open */
 /* The device is locked; the caller corrects `used`. */
 void machine_shared_remove(struct machine_device *device, int slot);
+
+/* saved_memory.c: take the ordinary memory of a slot off a device of the machine. The share keeps the number of its
+ * bytes, and later charges and discharges change that number. */
+void machine_save(struct machine *machine, int place, int slot);
+/* Return the bytes of ordinary memory of a slot, on the device or saved. */
+uint64_t machine_ordinary_bytes(struct machine *machine, int place, int slot);
+/* Put the saved memory of a slot from each place to the place `to[place]`, all of it or nothing. Evicted bytes of
+ * unified memory are added by new place. -1: no room. */
+int machine_restore(struct machine *machine, int slot, const int to[SIM_MAX_DEVICES],
+                    uint64_t evicted[SIM_MAX_DEVICES]);
+/* machine_memory.c: make room for ordinary memory of that many bytes on a locked device. -1: no room. */
+int machine_make_room(struct machine *machine, int place, uint64_t bytes, uint64_t *evicted);
+
+/* requests.c: send a request to the process in the slot, and wait for its result. -1: the process has ended, or its
+ * thread that answers. */
+int machine_send_request(struct machine *machine, int slot, struct machine_request *request, uint32_t *result);
+/* The receiving thread of the slot: begin, wait for the next request, and answer it. */
+void machine_receive_requests(struct machine *machine, int slot);
+void machine_await_receiver(struct machine *machine, int slot); /* until that thread has begun */
+void machine_await_request(struct machine *machine, int slot, struct machine_request *request);
+void machine_answer(struct machine *machine, int slot, uint32_t result);
 
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST };
 /* machine_memory.c: reserve `ns` on a direction of the link, not before `earliest`; return when they begin. */

@@ -1,6 +1,7 @@
 /* Device memory that processes share: counted once, and freed when the last process releases it. */
 #include <string.h>
 
+#include "base/sim.h"
 #include "machine/machine.h"
 
 /* The device is locked. */
@@ -28,10 +29,12 @@ static uint64_t let_go(struct machine_shared *entry, int slot) {
 }
 
 int machine_shared_open(struct machine *machine, int device_index, int slot, uint64_t inode, uint64_t bytes) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
-    struct machine_shared *entry = find(device, 0);
-    if (!entry && device->shared_end < MACHINE_SHARED)
+    int is_saved = device->share[slot].is_saved; /* then the bytes are not on the device */
+    struct machine_shared *entry = is_saved ? NULL : find(device, 0);
+    if (!entry && !is_saved && device->shared_end < MACHINE_SHARED)
         entry = &device->shared[device->shared_end++];
     if (entry) {
         memset(entry->holders, 0, sizeof entry->holders);
@@ -50,7 +53,7 @@ int machine_shared_join(struct machine *machine, int slot, uint64_t inode, int *
         struct machine_shared *entry = find(&machine->device[i], inode);
         if (entry) {
             hold(entry, slot);
-            *device = i;
+            *device = device_at(i);
             *bytes = entry->bytes;
         }
         machine_unlock_device(machine, i);
@@ -61,12 +64,25 @@ int machine_shared_join(struct machine *machine, int slot, uint64_t inode, int *
 }
 
 void machine_shared_leave(struct machine *machine, int device_index, int slot, uint64_t inode) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     struct machine_shared *entry = find(device, inode);
     if (entry)
         device->used -= let_go(entry, slot);
     machine_unlock_device(machine, device_index);
+}
+
+int machine_has_shared(struct machine *machine, int slot) {
+    int found = 0;
+    for (int i = 0; i < machine->params.devices; i++) {
+        const struct machine_device *device = &machine->device[i];
+        machine_lock_device(machine, i);
+        for (uint32_t e = 0; e < device->shared_end; e++)
+            found |= device->shared[e].inode && (device->shared[e].holders[slot / 64] >> slot % 64 & 1);
+        machine_unlock_device(machine, i);
+    }
+    return found;
 }
 
 void machine_shared_remove(struct machine_device *device, int slot) {

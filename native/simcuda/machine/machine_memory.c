@@ -1,4 +1,5 @@
 /* Device memory as all processes share it: ordinary bytes, and the resident part of unified memory; and the link. */
+#include "base/sim.h"
 #include "base/waiting.h"
 #include "machine/machine.h"
 
@@ -49,21 +50,31 @@ static uint64_t unused(struct machine_device *device, uint64_t capacity) {
     return sum;
 }
 
-static int try_charge(struct machine *machine, int device_index, int slot, uint64_t bytes, uint64_t *evicted) {
-    struct machine_device *device = &machine->device[device_index];
-    uint64_t capacity = machine->params.device[device_index].memory;
-    machine_lock_device(machine, device_index);
-    uint64_t plain = machine_shared_bytes(device);
+int machine_make_room(struct machine *machine, int place, uint64_t bytes, uint64_t *evicted) {
+    struct machine_device *device = &machine->device[place];
+    uint64_t capacity = machine->params.device[place].memory, plain = machine_shared_bytes(device);
     for (int i = 0; i < MACHINE_SLOTS; i++)
         plain += device->share[i].plain;
-    int fits = plain <= capacity && bytes <= capacity - plain;
-    if (fits) {
-        uint64_t free = room(device, capacity);
-        if (free < bytes)
-            *evicted += evict(device, bytes - free, -1);
-        device->share[slot].plain += bytes;
+    if (plain > capacity || bytes > capacity - plain)
+        return -1;
+    uint64_t free = room(device, capacity);
+    if (free < bytes)
+        *evicted += evict(device, bytes - free, -1);
+    return 0;
+}
+
+static int try_charge(struct machine *machine, int device_index, int slot, uint64_t bytes, uint64_t *evicted) {
+    device_index = device_place(device_index);
+    struct machine_device *device = &machine->device[device_index];
+    struct machine_share *share = &device->share[slot];
+    machine_lock_device(machine, device_index);
+    int fits = share->is_saved || machine_make_room(machine, device_index, bytes, evicted) == 0;
+    if (share->is_saved) {
+        share->saved += bytes;
+    } else if (fits) {
+        share->plain += bytes;
         device->used += bytes;
-        unused(device, capacity);
+        unused(device, machine->params.device[device_index].memory);
     }
     machine_unlock_device(machine, device_index);
     return fits ? 0 : -1;
@@ -77,14 +88,20 @@ int machine_charge(struct machine *machine, int device, int slot, uint64_t bytes
 }
 
 void machine_discharge(struct machine *machine, int device_index, int slot, uint64_t bytes) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
-    device->share[slot].plain -= bytes;
-    device->used -= bytes;
+    if (device->share[slot].is_saved) {
+        device->share[slot].saved -= bytes;
+    } else {
+        device->share[slot].plain -= bytes;
+        device->used -= bytes;
+    }
     machine_unlock_device(machine, device_index);
 }
 
 void machine_used(struct machine *machine, int device, uint64_t *used, uint64_t *total) {
+    device = device_place(device);
     machine_reap(machine, 1);
     machine_lock_device(machine, device);
     *total = machine->params.device[device].memory;
@@ -93,6 +110,7 @@ void machine_used(struct machine *machine, int device, uint64_t *used, uint64_t 
 }
 
 int machine_range_open(struct machine *machine, int device_index, int slot) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     int found = -1;
     machine_lock_device(machine, device_index);
@@ -111,6 +129,7 @@ int machine_range_open(struct machine *machine, int device_index, int slot) {
 }
 
 void machine_range_close(struct machine *machine, int device_index, int range) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     device->used -= device->range[range].resident;
@@ -120,6 +139,7 @@ void machine_range_close(struct machine *machine, int device_index, int range) {
 }
 
 uint64_t machine_resident(struct machine *machine, int device, int range) {
+    device = device_place(device);
     machine_lock_device(machine, device);
     uint64_t resident = machine->device[device].range[range].resident;
     machine_unlock_device(machine, device);
@@ -127,6 +147,7 @@ uint64_t machine_resident(struct machine *machine, int device, int range) {
 }
 
 uint64_t machine_populate(struct machine *machine, int device_index, int range, uint64_t bytes, uint64_t *evicted) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     uint64_t capacity = machine->params.device[device_index].memory;
     machine_lock_device(machine, device_index);
@@ -148,6 +169,7 @@ uint64_t machine_populate(struct machine *machine, int device_index, int range, 
 }
 
 void machine_depopulate(struct machine *machine, int device_index, int range, uint64_t bytes) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     struct machine_range *entry = &device->range[range];
@@ -159,6 +181,7 @@ void machine_depopulate(struct machine *machine, int device_index, int range, ui
 
 void machine_leave_unused(struct machine *machine, int device_index, int range, uint64_t bytes) {
     machine_depopulate(machine, device_index, range, bytes);
+    device_index = device_place(device_index);
     if (!machine->params.device[device_index].keeps_unused)
         return;
     machine_lock_device(machine, device_index);
@@ -168,6 +191,7 @@ void machine_leave_unused(struct machine *machine, int device_index, int range, 
 
 uint64_t machine_transfer(struct machine *machine, int device, enum copy_direction direction, uint64_t earliest,
                           uint64_t ns) {
+    device = device_place(device);
     uint64_t *free = &machine->device[device].link_free[direction];
     machine_lock_device(machine, device);
     uint64_t begin = earliest > *free ? earliest : *free;
@@ -177,6 +201,7 @@ uint64_t machine_transfer(struct machine *machine, int device, enum copy_directi
 }
 
 void machine_spend_eviction(struct machine *machine, int device, uint64_t evicted) {
+    device = device_place(device);
     double ns = (double)evicted / machine->params.device[device].d2h * 1e9 * machine->params.time_scale;
     if (evicted)
         sim_sleep_until(sim_now() + (uint64_t)ns);

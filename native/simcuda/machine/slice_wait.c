@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/sim.h"
 #include "base/waiting.h"
 #include "machine/machine.h"
 
@@ -27,6 +28,7 @@ static void wait_for_slice(struct machine *machine, int device_index, uint64_t d
 
 uint64_t slices_wait(struct machine *machine, int device_index, int slot, uint64_t target, uint64_t slack_ns,
                      int more) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     struct machine_share *share = &device->share[(unsigned)slot % MACHINE_SLOTS];
     uint64_t slice = machine->params.slice_ns;

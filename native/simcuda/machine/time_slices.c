@@ -4,6 +4,7 @@
  * the computation shows that their work is done. A process that reads the state brings it up to date for the time
  * that has passed. So late wake-ups delay only the process itself, and change no share. */
 #define _GNU_SOURCE
+#include "base/sim.h"
 #include "base/waiting.h"
 #include "machine/machine.h"
 
@@ -76,6 +77,7 @@ static void wake_waiters(struct machine_device *device) {
 }
 
 void slices_enter(struct machine *machine, int device_index, int slot) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     uint64_t now = sim_now();
@@ -87,6 +89,7 @@ void slices_enter(struct machine *machine, int device_index, int slot) {
 }
 
 void slices_leave(struct machine *machine, int device_index, int slot) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     uint64_t now = sim_now();
@@ -109,6 +112,7 @@ void slices_remove(struct machine_device *device, int slot, uint64_t now) {
 }
 
 uint64_t slices_consumed(struct machine *machine, int device_index, int slot) {
+    device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     slices_update(device, sim_now(), machine->params.slice_ns);

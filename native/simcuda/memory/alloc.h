@@ -75,6 +75,7 @@ void alloc_lock(void);
 void alloc_unlock(void);
 struct sim_alloc *alloc_find(uint64_t address);
 struct sim_alloc *alloc_of_inode(uint64_t inode);
+int alloc_exists(unsigned kinds);                  /* memory of one of the kinds (bits); locks the table */
 int alloc_overlaps(uint64_t base, uint64_t bytes); /* another allocation has a part of these addresses */
 /* Take the allocation that begins at the address, if its kind is one of `kinds` (bits), or one allocation of the
  * context, out of the table. NULL: there is none. */

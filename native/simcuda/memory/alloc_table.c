@@ -38,6 +38,15 @@ struct sim_alloc *alloc_of_inode(uint64_t inode) {
     return NULL;
 }
 
+int alloc_exists(unsigned kinds) {
+    int exists = 0;
+    pthread_mutex_lock(&table.lock);
+    for (size_t i = 0; i < table.count && !exists; i++)
+        exists = kinds >> table.entry[i]->kind & 1;
+    pthread_mutex_unlock(&table.lock);
+    return exists;
+}
+
 void alloc_lock(void) {
     pthread_mutex_lock(&table.lock);
 }

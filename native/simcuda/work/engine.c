@@ -166,6 +166,13 @@ CUresult engine_begin(struct sim_stream *stream, struct sim_command **out) {
             engine_wait(stream, tail - SIM_RING + ROOM);
             continue;
         }
+        /* The call began before the process was locked. After this lock of the stream no more work comes. */
+        if (__builtin_expect(atomic_load_explicit(&sim.state, memory_order_relaxed) == SIM_LOCKED, 0)) {
+            pthread_mutex_unlock(&stream->lock);
+            if ((result = sim_ready()))
+                return result;
+            continue;
+        }
         *out = &stream->ring[tail % SIM_RING];
         return CUDA_SUCCESS;
     }

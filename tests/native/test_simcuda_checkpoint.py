@@ -1,0 +1,413 @@
+"""Tests of checkpoints on the simulated machine: maps of devices, the machine's accounts, and the death of processes.
+
+`tests/driver_facts/test_checkpoints.py` has what the real driver does as well.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..driver_facts.harness import SIMCUDA
+from ..support.polling import wait_until
+from .api_tables import each_toolkit
+from .conftest import CudaClient, NativeHost
+from .fake_coordinator import ScriptedCoordinator
+from .test_abi import compiled
+
+MIB = 1 << 20
+RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
+INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, ILLEGAL_STATE, NOT_SUPPORTED = 1, 2, 3, 401, 801
+CONTEXT = 16  # MiB
+
+DEVICES = """
+[device]
+name = Alike
+memory = 512 MiB
+[device]
+name = Alike
+memory = 256 MiB
+[device]
+name = Other
+[device]
+name = Alike
+"""
+
+# A program that sends requests, without an initialised driver.
+SENDER = """
+cuda = Cuda(start=False)
+
+def request(operation, pid, args=None):
+    return getattr(cuda, 'cuCheckpointProcess' + operation)(pid, args)
+
+def requests(pid, *operations):
+    return [request(operation, pid) for operation in operations]
+
+def state(pid):
+    value = c_int(-1)
+    status = cuda.cuCheckpointProcessGetState(pid, byref(value))
+    return status or ('RUNNING', 'LOCKED', 'CHECKPOINTED', 'FAILED')[value.value]
+
+class Restore(ctypes.Structure):
+    _fields_ = [('pairs', c_void_p), ('count', c_uint32), ('reserved', ctypes.c_char * 52)]
+
+def restore(pid, *pairs):
+    uuids = ctypes.create_string_buffer(b''.join(bytes.fromhex(uuid) for pair in pairs for uuid in pair))
+    return request('Restore', pid, byref(Restore(ctypes.addressof(uuids), len(pairs))))
+"""
+
+# A program with an idle context on device 0.
+WATCHER = """
+cuda = Cuda()
+
+def number(address):
+    value = c_float()
+    assert cuda.cuMemcpyDtoH_v2(byref(value), c_uint64(address + 40), c_size_t(4)) == 0
+    return value.value
+
+def uuid(device=0):
+    value = ctypes.create_string_buffer(16)
+    assert cuda.cuDeviceGetUuid_v2(value, device) == 0
+    return value.raw.hex()
+
+def free(device=0):
+    context, before = c_void_p(), c_void_p()
+    assert cuda.cuCtxGetCurrent(byref(before)) == 0
+    assert cuda.cuDevicePrimaryCtxRetain(byref(context), device) == 0
+    assert cuda.cuCtxSetCurrent(context) == 0
+    try:
+        return cuda.info()[0] >> 20
+    finally:
+        assert cuda.cuCtxSetCurrent(before) == 0
+        assert cuda.cuDevicePrimaryCtxRelease_v2(device) == 0
+"""
+# A program with 100 MiB of memory on device 0.
+USER = f"""{WATCHER}
+status, memory = cuda.alloc(100 << 20)
+assert status == 0
+assert cuda.launch('fill_f32', memory, 3.0, 1 << 16) == 0
+"""
+WORK = """
+word, flag = c_void_p(), c_uint64()
+assert cuda.cuMemHostAlloc(byref(word), c_size_t(4), 0) == 0
+assert cuda.cuMemHostGetDevicePointer_v2(byref(flag), word, 0) == 0
+assert cuda.launch('wait_flag', flag.value, 1) == 0
+"""
+
+
+@pytest.fixture
+def start(machine: NativeHost) -> Callable[[str], CudaClient]:
+    """Return a function that starts a client on four devices, without the shim."""
+    (machine.root / "machine.conf").write_text(DEVICES)
+
+    def new(code: str) -> CudaClient:
+        client = machine.client(LD_PRELOAD="", GPUSHARE_SIM_CONFIG=str(machine.root / "machine.conf"))
+        client.run(code)
+        return client
+
+    return new
+
+
+@pytest.fixture
+def user(start: Callable[[str], CudaClient]) -> CudaClient:
+    return start(USER)
+
+
+@pytest.fixture
+def sender(start: Callable[[str], CudaClient], user: CudaClient) -> CudaClient:
+    return start(SENDER)
+
+
+@pytest.fixture
+def watcher(start: Callable[[str], CudaClient]) -> CudaClient:
+    """Return a process with an idle context, which reads the free memory of devices."""
+    return start(WATCHER)
+
+
+def checkpoint(sender: CudaClient, pid: int) -> None:
+    assert sender.run(f"requests({pid}, 'Lock', 'Checkpoint')") == [0, 0]
+
+
+def test_a_program_without_cuda_sends_requests(user: CudaClient, sender: CudaClient) -> None:
+    checkpoint(sender, user.pid)
+    user.start("number(memory)")
+    assert user.is_running()
+    assert sender.run(f"requests({user.pid}, 'Restore', 'Unlock')") == [0, 0]
+    assert user.result() == 3.0
+
+
+def test_a_process_is_restored_on_the_device_of_the_map(
+    user: CudaClient, sender: CudaClient, watcher: CudaClient
+) -> None:
+    free = [watcher.run(f"free({device})") for device in (0, 1)]
+    first, second = (user.run(f"uuid({device})") for device in (0, 1))
+    checkpoint(sender, user.pid)
+    assert watcher.run("free(0)") == free[0] + 100 + CONTEXT
+    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == 0
+    assert sender.run(f"requests({user.pid}, 'Unlock')") == [0]
+    assert [watcher.run(f"free({device})") for device in (0, 1)] == [free[0] + 100 + CONTEXT, free[1] - 100 - CONTEXT]
+    assert user.run("number(memory)") == 3.0
+    assert user.run("[uuid(0), uuid(1)]") == [second, first]
+    assert user.run("cuda.info()[1]") == 256 * MIB
+    assert user.run("cuda.launch('fill_f32', memory, 4.0, 1 << 16)") == 0
+    assert user.run("number(memory)") == 4.0
+    user.end()
+    wait_until(lambda: watcher.run("free(1)") == free[1])
+
+
+def test_a_process_returns_to_its_first_device(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:
+    free = watcher.run("[free(0), free(1)]")
+    first, second = user.run("[uuid(0), uuid(1)]")
+    for old, new in ((first, second), (second, first)):
+        checkpoint(sender, user.pid)
+        assert sender.run(f"restore({user.pid}, {[old, new]!r})") == 0
+        assert sender.run(f"requests({user.pid}, 'Unlock')") == [0]
+    assert watcher.run("[free(0), free(1)]") == free
+    assert user.run("[uuid(0), uuid(1)]") == [first, second]
+    assert user.run("number(memory)") == 3.0
+
+
+def test_a_map_exchanges_two_devices(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:
+    user.run(
+        "context, own = c_void_p(), cuda.context\n"
+        "assert cuda.cuDevicePrimaryCtxRetain(byref(context), 1) == 0\n"
+        "assert cuda.cuCtxSetCurrent(context) == 0\n"
+        "there = cuda.alloc(10 << 20)[1]\n"
+        "assert cuda.cuMemsetD32_v2(c_uint64(there), c_uint32(0x40a00000), c_size_t(100)) == 0\n"
+        "assert cuda.cuCtxSetCurrent(own) == 0\n"
+    )
+    free = watcher.run("[free(0), free(1)]")
+    first, second = user.run("[uuid(0), uuid(1)]")
+    checkpoint(sender, user.pid)
+    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == INVALID_VALUE, "the second device has no pair"
+    assert sender.run(f"restore({user.pid}, {[first, second]!r}, {[second, first]!r})") == 0
+    assert sender.run(f"requests({user.pid}, 'Unlock')") == [0]
+    assert watcher.run("[free(0), free(1)]") == [free[0] + 90, free[1] - 90]
+    assert user.run("[number(memory), number(there)]") == [3.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "reason"),
+    [
+        ([(0, 2)], "another type"),
+        ([(1, 0)], "no pair of the checkpointed device"),
+        ([(0, 1), (0, 3)], "two pairs of one device"),
+        ([(0, 3), (1, 3)], "two pairs onto one device"),
+        ([(0, None)], "no device"),
+    ],
+)
+def test_a_map_that_does_not_fit_is_refused(
+    user: CudaClient, sender: CudaClient, pairs: list[tuple[int, int | None]], reason: str
+) -> None:
+    uuids = {None: "00" * 16} | {device: user.run(f"uuid({device})") for device in range(4)}
+    checkpoint(sender, user.pid)
+    text = ", ".join(repr([uuids[old], uuids[new]]) for old, new in pairs)
+    assert sender.run(f"restore({user.pid}, {text})") == INVALID_VALUE, reason
+    assert sender.run(f"state({user.pid})") == "CHECKPOINTED"
+    assert sender.run(f"requests({user.pid}, 'Restore', 'Unlock')") == [0, 0]
+    assert user.run("number(memory)") == 3.0
+
+
+def test_a_restore_needs_room_on_the_new_device(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:
+    first, second = user.run("[uuid(0), uuid(1)]")
+    watcher.run(
+        "assert cuda.cuDevicePrimaryCtxRetain(byref(cuda.context), 1) == 0\n"
+        "assert cuda.cuCtxSetCurrent(cuda.context) == 0\n"
+        "status, filled = cuda.alloc(180 << 20)\n"
+    )
+    checkpoint(sender, user.pid)
+    free = watcher.run("[free(0), free(1)]")
+    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == OUT_OF_MEMORY
+    assert watcher.run("[free(0), free(1)]") == free
+    assert watcher.run("cuda.free(filled)") == 0
+    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == 0
+
+
+def test_all_kinds_of_memory_leave_and_return(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:
+    user.run(
+        "handle, pooled, reserved = c_uint64(), c_uint64(), c_uint64()\n"
+        "properties = (c_int * 16)(1, 0, 1, 0)\n"
+        "assert cuda.cuMemCreate(byref(handle), c_size_t(8 << 20), properties, c_uint64(0)) == 0\n"
+        "assert cuda.cuMemAllocAsync(byref(pooled), c_size_t(6 << 20), None) == 0\n"
+        "assert cuda.cuMemAllocHost_v2(byref(c_void_p()), c_size_t(6 << 20)) == 0\n"
+    )
+    used = watcher.run("free(0)")
+    checkpoint(sender, user.pid)
+    assert watcher.run("free(0)") == used + 100 + 8 + 6 + CONTEXT
+    assert sender.run(f"requests({user.pid}, 'Restore', 'Unlock')") == [0, 0]
+    assert watcher.run("free(0)") == used
+    assert user.run("cuda.cuMemRelease(handle), cuda.free(pooled.value), cuda.free(memory)") == [0, 0, 0]
+    assert watcher.run("free(0)") == used + 114
+
+
+def test_a_process_locks_itself(user: CudaClient) -> None:
+    user.run(SENDER.replace("cuda = Cuda(start=False)", "me = os.getpid()"))
+    assert user.run("requests(me, 'Lock', 'Checkpoint', 'Restore', 'Unlock')") == [0, 0, 0, 0]
+    assert user.run("number(memory)") == 3.0
+
+
+def test_a_process_ends_while_it_is_locked(user: CudaClient, sender: CudaClient) -> None:
+    assert sender.run(f"requests({user.pid}, 'Lock')") == [0]
+    user.end()
+    assert user.process.returncode == 0
+    assert sender.run(f"state({user.pid})") == INVALID_VALUE
+    assert sender.run(f"requests({user.pid}, 'Unlock')") == [INVALID_VALUE]
+
+
+def test_a_thread_that_waits_in_a_locked_process_ends_with_it(user: CudaClient, sender: CudaClient) -> None:
+    user.run("threading.Thread(target=lambda: number(memory), daemon=True).start()")
+    checkpoint(sender, user.pid)
+    user.run("thread = threading.Thread(target=cuda.cuCtxGetCurrent, args=(byref(c_void_p()),), daemon=True)")
+    user.run("thread.start()")
+    user.process.kill()
+    user.collect()
+    assert sender.run(f"state({user.pid})") == INVALID_VALUE
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_killed_process_leaves_no_memory(
+    user: CudaClient, sender: CudaClient, watcher: CudaClient, checkpointed: bool
+) -> None:
+    before = watcher.run("free(0)") + 100 + CONTEXT
+    assert sender.run(f"requests({user.pid}, 'Lock')") == [0]
+    if checkpointed:
+        assert sender.run(f"requests({user.pid}, 'Checkpoint')") == [0]
+    user.process.kill()
+    user.collect()
+    assert watcher.run("free(0)") == before
+    assert sender.run(f"requests({user.pid}, 'Checkpoint', 'Restore')") == [INVALID_VALUE, INVALID_VALUE]
+
+
+def await_request(sender: CudaClient, user: CudaClient, operation: str) -> None:
+    """Start a request that the process does not complete, and wait until the process has it."""
+    sender.start(f"request('{operation}', {user.pid})")
+    assert sender.is_running()
+
+
+def test_a_sender_gets_an_error_when_the_process_is_killed(user: CudaClient, sender: CudaClient) -> None:
+    user.run(WORK)
+    assert sender.run(f"requests({user.pid}, 'Lock')") == [0]
+    await_request(sender, user, "Checkpoint")
+    user.process.kill()
+    user.collect()
+    assert sender.result() == INVALID_VALUE
+
+
+def test_a_sender_gets_an_error_when_the_process_executes_another_program(user: CudaClient, sender: CudaClient) -> None:
+    user.run(WORK)
+    assert sender.run(f"requests({user.pid}, 'Lock')") == [0]
+    await_request(sender, user, "Checkpoint")
+    user.start("os.execv('/bin/cat', ['cat'])")
+    assert sender.result() == NOT_INITIALIZED
+
+
+def test_a_killed_sender_leaves_a_process_that_others_unlock(
+    start: Callable[[str], CudaClient], user: CudaClient, sender: CudaClient
+) -> None:
+    user.run(WORK)
+    assert sender.run(f"requests({user.pid}, 'Lock')") == [0]
+    await_request(sender, user, "Checkpoint")
+    sender.process.kill()
+    sender.collect()
+    other = start(SENDER)
+    assert other.run(f"requests({user.pid}, 'Unlock')") == [0]
+    assert other.run(f"state({user.pid})") == "RUNNING"
+    user.run("c_uint32.from_address(word.value).value = 1")
+    assert user.run("number(memory)") == 3.0
+
+
+def test_a_stopped_process_answers_when_it_goes_on(user: CudaClient, sender: CudaClient) -> None:
+    user.process.send_signal(signal.SIGSTOP)
+    await_request(sender, user, "Lock")
+    user.process.send_signal(signal.SIGCONT)
+    assert sender.result() == 0
+
+
+def test_the_child_of_a_locked_process_is_not_locked(user: CudaClient, sender: CudaClient) -> None:
+    assert sender.run(f"requests({user.pid}, 'Lock')") == [0]
+    user.run(f"def child(): os._exit(0 if cuda.cuCtxSynchronize() == {NOT_INITIALIZED} else 1)")
+    assert user.run("os.waitpid(os.fork() or child(), 0)[1]") == 0
+
+
+# Names of the simulated driver, and of CUDA 13.
+LAYOUTS = {
+    "CUcheckpointLockArgs": "timeout_ms=timeoutMs reserved0=reserved0 reserved1=reserved1",
+    "CUcheckpointCheckpointArgs": "",
+    "CUcheckpointRestoreArgs": "pairs=gpuPairs pair_count=gpuPairsCount",
+    "CUcheckpointGpuPair": "old_uuid=oldUuid new_uuid=newUuid",
+    "CUcheckpointUnlockArgs": "",
+}
+
+
+@each_toolkit
+def test_arguments_have_the_layout_of_the_header(toolkit: int, tmp_path: Path) -> None:
+    text = (SIMCUDA / "base" / "cuda_abi.h").read_text()
+    lines = ["#include <cuda.h>", "#include <stddef.h>", "#include <stdint.h>"]
+    for name, fields in LAYOUTS.items():
+        if toolkit < 13 and name == "CUcheckpointGpuPair":
+            continue  # since CUDA 13.0
+        body = re.search(rf"typedef struct {{([^}}]*)}} {name};", text)
+        assert body
+        own = f"sim_{name}"
+        declared = body[1].replace("CUcheckpointGpuPair", "void")
+        lines.append(f"typedef struct {{{declared}}} {own};")
+        lines.append(f'_Static_assert(sizeof({own}) == sizeof({name}), "size of {name}");')
+        if toolkit < 13 and name == "CUcheckpointRestoreArgs":
+            continue  # all of it was reserved
+        for field in fields.split():
+            ours, theirs = field.split("=")
+            same = f"offsetof({own}, {ours}) == offsetof({name}, {theirs})"
+            lines.append(f'_Static_assert({same}, "{name}.{theirs}");')
+    for value, state in enumerate(("RUNNING", "LOCKED", "CHECKPOINTED", "FAILED")):
+        lines.append(f'_Static_assert(CU_PROCESS_STATE_{state} == {value}, "{state}");')
+    assert compiled("\n".join(lines), toolkit, tmp_path) == []
+
+
+# --- under the shim --------------------------------------------------------------------------------------------------
+
+
+def shimmed(machine: NativeHost, coordinator: ScriptedCoordinator, mode: str) -> tuple[CudaClient, CudaClient]:
+    """Return a client under the shim with memory of that mode, in a turn, and a sender without the shim."""
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode)
+    process.open(1)
+    client.run("status, memory = cuda.alloc(100 << 20)")
+    assert client.run("cuda.launch('fill_f32', memory, 3.0, 1 << 16)") == 0
+    assert client.run("cuda.cuCtxSynchronize()") == 0
+    sender = machine.client(LD_PRELOAD="")
+    sender.run(SENDER)
+    return client, sender
+
+
+def test_unified_memory_of_the_shim_prevents_a_checkpoint(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    client, sender = shimmed(machine, coordinator, "unified")
+    assert sender.run(f"requests({client.pid}, 'Lock', 'Checkpoint')") == [0, NOT_SUPPORTED]
+    assert sender.run(f"state({client.pid})") == "FAILED"
+
+
+def test_a_program_with_plain_memory_is_checkpointed_under_the_shim(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    client, sender = shimmed(machine, coordinator, "plain")
+    checkpoint(sender, client.pid)
+    client.run("value = c_float()")
+    client.start("cuda.cuMemcpyDtoH_v2(byref(value), c_uint64(memory), c_size_t(4)), value.value")
+    assert client.is_running()
+    assert sender.run(f"requests({client.pid}, 'Restore', 'Unlock')") == [0, 0]
+    assert client.result() == [0, 3.0]
+
+
+@pytest.mark.parametrize("operation", ["GetState", "GetRestoreThreadId", "Lock", "Checkpoint", "Restore", "Unlock"])
+def test_the_lookup_under_the_shim_finds_the_calls_of_the_driver(
+    machine: NativeHost, coordinator: ScriptedCoordinator, operation: str
+) -> None:
+    client, _ = machine.new_client(coordinator)
+    client.run("found = c_void_p()")
+    name = f"cuCheckpointProcess{operation}"
+    assert client.run(f"cuda.cuGetProcAddress_v2(b'{name}', byref(found), 12080, c_uint64(0), None)") == 0
+    assert client.run(f"found.value == ctypes.cast(cuda.{name}, c_void_p).value")
