@@ -133,3 +133,20 @@ def test_impossible_allocation_is_refused_at_once(host: SystemHost) -> None:
     plain.end()
     host.request(messages.Release(client="swap-2"))
     assert idle.run(f"wrong(arrays, {4 * MIB}, 0, 0)", MAX_SECONDS) == 0
+
+
+@pytest.mark.parametrize("host", [160 * MIB], indirect=True)
+def test_an_allocation_gets_room_after_freed_memory_did_not_suffice(host: SystemHost) -> None:
+    """The pool of the program keeps freed memory, and the rest of the device has memory of another program."""
+    rival, program = begin(host, "swap", "swap")
+    fill = f"array = cuda.alloc({90 * MIB})[1]; check(cuda.cuMemsetD8_v2(c_uint64(array), 1, c_size_t({90 * MIB})))"
+    rival.run(f"{fill}; check(cuda.cuCtxSynchronize())")
+    program.run("pool = c_void_p(); check(cuda.cuDeviceGetDefaultMemPool(byref(pool), 0))")
+    program.run("check(cuda.cuMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))")  # the release threshold
+    program.run(
+        "def take(size): address = c_uint64(); check(cuda.cuMemAllocAsync(byref(address), c_size_t(size), None)); return address"
+    )
+    program.run(
+        f"check(cuda.spin()); check(cuda.cuMemFreeAsync(take({24 * MIB}), None)); check(cuda.cuCtxSynchronize())"
+    )
+    program.run(f"take({32 * MIB})")

@@ -121,8 +121,7 @@ static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             break;
         block->handle = 0;
-        if (!room_release_freed())
-            result = shortage_wait(&room, wanted);
+        result = room_release_freed() ? CUDA_SUCCESS : shortage_wait(&room, wanted);
     }
     shortage_end(&room);
     account_note_waiting(-(int64_t)charged_bytes);
