@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tenants", type=count(1, 100_000), default=1, help="number of users that own notebooks:N (1)")
     add("--deaths", type=number(0, 10_000), default=0.0, help="crashes of a notebook's process per day (0)")
     add("--device-failures", type=number(0, 10_000), default=0.0, help="failures of each device per day (0)")
+    add("--reruns", type=number(0, 1), default=0.0, help="fraction of a notebook's cells that ran before (0)")
     add("--longest-cell", type=number(0.02, 1000), default=2.0, help="maximum length of a cell in hours (2)")
     add("--hours", type=number(0.0001, 100_000), help="simulated hours (24, or the length of the recording)")
     seeds = parser.add_mutually_exclusive_group()
@@ -163,9 +164,14 @@ def _workload_factory(
                 max_cell_seconds=args.longest_cell * 3600.0,
                 costs=costs,
                 overlap=overlap,
+                reruns=args.reruns,
             )
 
-        return make, seconds, {"load": args.load, "jobs": args.jobs, **_device_parameters(devices)}
+        return (
+            make,
+            seconds,
+            {"load": args.load, "jobs": args.jobs, "reruns": args.reruns, **_device_parameters(devices)},
+        )
     if kind == "openb":
         seconds = (args.hours or DEFAULT_HOURS) * 3600.0
         trace = openb_trace.read(rest, seconds, memory)

@@ -45,6 +45,15 @@ def cell_id(parent: Any) -> str:
     return found if isinstance(found, str) and len(found) <= MAX_CELL_ID_LENGTH else ""
 
 
+def cell_text(parent: Any) -> str:
+    """Return the code of a request, or "" without code."""
+    try:
+        code = parent["content"]["code"]
+    except (KeyError, TypeError):
+        return ""
+    return code if isinstance(code, str) else ""
+
+
 def install(shell: Any, connection: KernelConnection, wait_display: WaitDisplay | None = None) -> None:
     """Report the requests that `shell` runs from now on; `wait_display` shows their waits."""
     kernel = getattr(shell, "kernel", None)
@@ -63,7 +72,7 @@ def _with_reports(
         request = request_id(parent)
         outer = current_request.get()
         current_request.set(request)
-        connection.begin(request, cell_id(parent))
+        connection.begin(request, cell_id(parent), cell_text(parent))
         if wait_display is not None:
             wait_display.begin(request, parent)
         try:

@@ -15,6 +15,7 @@ import select
 import socket
 import subprocess
 import threading
+from hashlib import blake2b
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,8 @@ class KernelConnection:
         self._start_interval = MIN_START_INTERVAL_SECONDS
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
-        self._running: dict[str, str] = {}  # requests that run, with their cells
+        self._hash_key = str(attach.get("token", "")).encode()[: blake2b.MAX_KEY_SIZE]
+        self._running: dict[str, dict[str, str]] = {}  # requests that run, with the names of their cells
         self._sent_requests: set[str] = set()
         self._numbers = itertools.count(1)
         self._quotas: dict[int, CellQuota] = {}  # changes in force
@@ -125,10 +127,15 @@ class KernelConnection:
         os.register_at_fork(after_in_child=self._reset_in_child)
         self._thread.start()
 
-    def begin(self, request: str, cell_id: str = "") -> None:
-        """Report that a request starts to run; `cell_id` is the notebook's cell of the request, or "" if unknown."""
+    def begin(self, request: str, cell_id: str = "", text: str = "") -> None:
+        """Report that a request starts to run.
+
+        `cell_id` is the notebook's cell of the request, or "" if unknown. A hash of `text` leaves the kernel, with the
+        client's token as the key, so that no other user can find out a text by trial.
+        """
+        text_hash = text and blake2b(text.encode("utf-8", "replace"), digest_size=8, key=self._hash_key).hexdigest()
         with self._lock:
-            self._running[request] = cell_id
+            self._running[request] = {"cell_id": cell_id, "text_hash": text_hash}
             if self._last_ended == request:  # an id that is used again
                 self._last_ended = ""
             self._send_changes()
@@ -192,7 +199,7 @@ class KernelConnection:
             lines = b"".join(
                 [self._encode_quota({"number": one}) for one in self._sent_quotas - quotas.keys()]
                 + [_encode_cell("end", one) for one in ended]
-                + [_encode_cell("start", one, running[one]) for one in started]
+                + [_encode_cell("start", one, **running[one]) for one in started]
                 + [self._encode_quota(quotas[one].message) for one in sorted(quotas.keys() - self._sent_quotas)]
             )
             self._sent_requests, self._sent_quotas = set(running), set(quotas)
@@ -321,9 +328,9 @@ def _encode(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def _encode_cell(state: str, request: str, cell_id: str = "") -> bytes:
-    cell = {"type": "cell", "state": state, "request": request}
-    return _encode(dict(cell, cell_id=cell_id) if cell_id else cell)
+def _encode_cell(state: str, request: str, **names: str) -> bytes:
+    known = {field: name for field, name in names.items() if name}
+    return _encode({"type": "cell", "state": state, "request": request, **known})
 
 
 def _shutdown(connection: socket.socket) -> None:

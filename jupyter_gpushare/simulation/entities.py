@@ -78,6 +78,7 @@ class SimClient:
     max_rate: float = 1.0  # bound of `rate` by the launch budget
     waiting_since: float = -1.0
     cell_started_at: float = -1.0
+    cell_names: tuple[str, ...] = ()
     cell_wait: float = 0.0
     cell_gpu: float = 0.0
     cell_cpu: float = 0.0
@@ -108,8 +109,6 @@ class SimClient:
     restore_end: float = 0.0
     # events that never change, made once
     gate_wait_started: ev.GateWaitStarted = field(default_factory=lambda: ev.GateWaitStarted(0))
-    cell_started: ev.CellStarted = field(default_factory=lambda: ev.CellStarted("", ""))
-    cell_ended: ev.CellEnded = field(default_factory=lambda: ev.CellEnded("", ""))
 
     @property
     def is_gate_open(self) -> bool:
@@ -123,5 +122,3 @@ class SimClient:
 
     def __post_init__(self) -> None:
         self.id = self.spec.id
-        self.cell_started = ev.CellStarted(self.id, "cell")
-        self.cell_ended = ev.CellEnded(self.id, "cell")

@@ -43,6 +43,8 @@ class SimulatedAgent(ExecutionModel):
             self.scheduler.turns.table.set_settings(settings, policy)
         self.decisions = 0
         self.switches = 0
+        self.free_devices: set[SimDevice] = set()  # devices that work and have no turn
+        self.wasted_seconds = 0.0  # device seconds without a turn while a client waits for any device
         self._next_deadline = NEVER
         self._last_process_number = 0
         self._events: deque[ev.Event] = deque()
@@ -95,7 +97,7 @@ class SimulatedAgent(ExecutionModel):
             if self._next_deadline < planned:
                 if self._next_deadline > end:
                     break
-                self.now = max(self.now, self._next_deadline)
+                self._advance(max(self.now, self._next_deadline))
                 self.handle_event(_TIME_PASSED)
             else:
                 if planned > end:
@@ -104,13 +106,18 @@ class SimulatedAgent(ExecutionModel):
                 if client.timers[kind] != sequence:
                     continue
                 client.timers[kind] = -1
-                self.now = planned
+                self._advance(planned)
                 actions[kind](client)
             count += 1
             if on_progress is not None and not count & 0xFFF:
                 on_progress(self.now)
         self.handled_events += count
-        self.now = end
+        self._advance(end)
+
+    def _advance(self, time: float) -> None:
+        if self.free_devices and self.scheduler.turns.table.waiting:
+            self.wasted_seconds += (time - self.now) * len(self.free_devices)
+        self.now = time
 
     # --- commands
 
@@ -227,6 +234,7 @@ class SimulatedAgent(ExecutionModel):
         client.turn_number = turn
         for device in client.devices:
             device.turn_number = turn
+            self.free_devices.discard(device)
             device.clients_in_turn[client.index] = client
             if device.last_client_index != client.index:
                 device.last_client_index = client.index
@@ -243,6 +251,8 @@ class SimulatedAgent(ExecutionModel):
             del device.clients_in_turn[client.index]
             if not device.clients_in_turn:
                 device.turn_number = 0
+                if not device.has_failed:
+                    self.free_devices.add(device)
         return tuple(device for device in client.devices if not device.turn_number)
 
     def admit_waiting(self, freed: tuple[SimDevice, ...]) -> None:

@@ -70,6 +70,7 @@ class Simulation(SimulatedAgent):
         for index, model in enumerate(workload.devices):
             device = SimDevice(f"GPU-{index}", index, model.memory, model.link)
             self.devices[device.uuid] = device
+            self.free_devices.add(device)
             self.handle_event(
                 ev.DeviceFound(DeviceInfo(device.uuid, f"simulated {index}", model.memory, simulated=True))
             )
@@ -90,6 +91,7 @@ class Simulation(SimulatedAgent):
         results.free += self.free_capacity.free
         results.unusable += self.free_capacity.unusable
         results.switches += self.switches
+        results.wasted += self.wasted_seconds
         results.bytes_moved += self.bytes_in + self.bytes_out
         results.bytes_faulted += self.bytes_faulted
         results.events += self.handled_events
@@ -190,7 +192,7 @@ class Simulation(SimulatedAgent):
         self.handle_event(ev.ProcessGone(number))
         self.admit_waiting(freed)
         if in_cell:
-            self.handle_event(client.cell_ended)
+            self.handle_event(ev.CellEnded(client.id, "cell", client.gpu_seconds))
         if restart:
             self.schedule(self.now + _RESTART_SECONDS, WORK, client)
 
@@ -206,12 +208,15 @@ class Simulation(SimulatedAgent):
     def _fail_device(self, device: SimDevice) -> None:
         """Fail a device, and end the processes with memory on it, as errors of CUDA would do."""
         device.has_failed = True
+        self.free_devices.discard(device)
         self.handle_event(ev.DeviceFailed(device.uuid, "simulated failure"))
         for client in list(device.clients.values()):
             self._end_process(client, restart=True)
 
     def _recover_device(self, device: SimDevice) -> None:
         device.has_failed = False
+        if not device.turn_number:
+            self.free_devices.add(device)
         self.handle_event(ev.DeviceRecovered(device.uuid))
 
     # --- cells
@@ -224,6 +229,7 @@ class Simulation(SimulatedAgent):
             return
         client.activity = THINKING
         client.phases = iter(cell.phases)
+        client.cell_names = (cell.name,) if cell.name else ()
         gpu_seconds = sum(cell.phases[1::2]) if isinstance(cell.phases, Sequence) else math.inf
         client.cell_ends_at_gpu = client.gpu_seconds + gpu_seconds
         self.schedule(self.now + cell.think, WORK, client)
@@ -235,7 +241,7 @@ class Simulation(SimulatedAgent):
             client.cell_wait = client.cell_gpu = client.cell_cpu = 0.0
             client.is_next_phase_on_gpu = False
             client.activity = ON_CPU
-            self.handle_event(client.cell_started)
+            self.handle_event(ev.CellStarted(client.id, "cell", client.cell_names, client.gpu_seconds))
         elif client.activity == ON_GPU:
             self.end_work(client)
             client.gpu_seconds += client.remaining_gpu_seconds  # the remainder of rounding
@@ -279,7 +285,7 @@ class Simulation(SimulatedAgent):
     def _end_cell(self, client: SimClient) -> None:
         self.results.record_cell(client, self.now)
         self._next_cell(client)
-        self.handle_event(client.cell_ended)
+        self.handle_event(ev.CellEnded(client.id, "cell", client.gpu_seconds))
         self.update_idleness(client)
 
 

@@ -45,6 +45,22 @@ def test_history_has_every_turn(coordinator: CoordinatorProcess, processes: Proc
     assert times == sorted(times) and times[-1] <= result["now"]
 
 
+def test_end_of_a_known_cell_has_its_time_and_its_expectation(
+    coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    """A cell is known by its text, or else by its ID."""
+    coordinator.request(messages.Register(client="a", token="secret"))
+    kernel = processes.kernel("a")
+    for number, names in enumerate(
+        ({"text_hash": "1"}, {"text_hash": "1", "cell_id": "c"}, {"text_hash": "2", "cell_id": "c"})
+    ):
+        for state in ("start", "end"):
+            kernel.cell(state, str(number), **names)
+    wait_until(lambda: lane(history_of(coordinator), "a").count("cell_ended") == 3)
+    ends = [entry for entry in history_of(coordinator)["entries"] if entry["what"] == "cell_ended"]
+    assert [(end.get("expected_seconds"), end.get("gpu_seconds")) for end in ends] == [(None, None), (0, 0), (0, 0)]
+
+
 def test_held_turn_is_marked_until_the_hold_ends(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     def turns() -> list[str]:
         return [what for what in lane(history_of(coordinator), "a") if not what.startswith("cell")]

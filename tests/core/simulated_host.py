@@ -177,13 +177,15 @@ class SimulatedHost:
             self.leave(process, process.turn)
         self.handle_event(ev.ProcessGone(process.number))
 
-    def start_cell(self, client: str, request: str) -> None:
-        self.handle_event(ev.CellStarted(client, request))
+    def start_cell(self, client: str, request: str, name: str = "") -> None:
+        self.handle_event(ev.CellStarted(client, request, (name,) if name else ()))
 
     def end_cell(self, client: str, request: str) -> None:
         self.handle_event(ev.CellEnded(client, request))
 
-    def run_cell(self, process: SimulatedProcess, length: float, then: Callable[[], object] = lambda: None) -> None:
+    def run_cell(
+        self, process: SimulatedProcess, length: float, then: Callable[[], object] = lambda: None, name: str = ""
+    ) -> None:
         """Run a cell with `length` seconds of work on the device, and call `then` after it."""
         client, device = process.client, process.devices[0]
         before = self.granted_seconds(device)[client]
@@ -199,7 +201,7 @@ class SimulatedHost:
             self.end_cell(client, "cell")
             then()
 
-        self.start_cell(client, "cell")
+        self.start_cell(client, "cell", name)
         self.wait_at_gate(process)
         check()
 

@@ -27,6 +27,7 @@ class Recorder(Listener):
         self.attached: list[messages.Attach] = []
         self.cells: list[tuple[str, str]] = []  # (state, request), in order
         self.cell_ids: dict[str, str] = {}  # by request that has started
+        self.text_hashes: dict[str, str] = {}
         self.ended = 0  # connections of kernels that have ended
         self._decoder = msgspec.json.Decoder(messages.Incoming)
         self._kernels: list[socket.socket] = []
@@ -67,6 +68,7 @@ class Recorder(Listener):
                     assert is_attached, "a cell message came before the attach message"
                     if message.state == "start":
                         self.cell_ids[message.request] = message.cell_id
+                        self.text_hashes[message.request] = message.text_hash
                     self.cells.append((message.state, message.request))
                 else:
                     result = {"client": "", "devices": [], "known": False, "config": {}}

@@ -50,6 +50,16 @@ def test_cell_report_has_the_cell_id_of_the_request(
     assert recorder.cell_ids[request] == reported
 
 
+def test_cell_report_has_a_hash_of_the_text(recorder: Any, notebook: Any, wait_until: Any) -> None:
+    """Two runs of one text have the same hash, and the text itself does not leave the kernel."""
+    requests = [notebook.send(code) for code in ("secret = 1", "secret = 2", "secret = 1")]
+    notebook.reply_to(requests[-1])
+    wait_until(lambda: len(recorder.cells) == 6)
+    first, other, again = (recorder.text_hashes[request] for request in requests)
+    assert first == again != other
+    assert len(first) == 16 and not any("secret" in text for text in (first, other))
+
+
 @pytest.mark.parametrize(
     "code",
     ["1/0", "syntax error here", "%no_such_magic", "import asyncio; await asyncio.sleep(0); 1/0", "raise SystemExit"],

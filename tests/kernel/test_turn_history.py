@@ -36,6 +36,14 @@ def test_history_text_has_lanes_and_sums() -> None:
     assert "█ running" in legend and "suspended" not in legend
 
 
+def test_history_compares_the_last_known_cell_with_its_expectation() -> None:
+    known = [*SOME[:-1], {**SOME[-1], "gpu_seconds": 44.2, "expected_seconds": 40.0}]
+    text = "the last cell that ran before used the GPU for 44 s, and 40 s were expected"
+    assert text in History(known, 160.0).summary()
+    assert text in History(known, 160.0)._repr_html_()
+    assert "expected" not in History(SOME, 160.0).summary()
+
+
 def test_turn_held_between_cells_is_one_marked_turn() -> None:
     turn = entries((100.0, "running"), (110.0, "held"), (140.0, "running"), (150.0, "held"), (160.0, "idle"))
     summary, line, _, legend = repr(History(turn, 160.0)).splitlines()

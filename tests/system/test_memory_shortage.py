@@ -143,10 +143,8 @@ def test_an_allocation_gets_room_after_freed_memory_did_not_suffice(host: System
     rival.run(f"{fill}; check(cuda.cuCtxSynchronize())")
     program.run("pool = c_void_p(); check(cuda.cuDeviceGetDefaultMemPool(byref(pool), 0))")
     program.run("check(cuda.cuMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))")  # the release threshold
-    program.run(
-        "def take(size): address = c_uint64(); check(cuda.cuMemAllocAsync(byref(address), c_size_t(size), None)); return address"
-    )
-    program.run(
-        f"check(cuda.spin()); check(cuda.cuMemFreeAsync(take({24 * MIB}), None)); check(cuda.cuCtxSynchronize())"
-    )
+    program.run("address = c_uint64()")
+    program.run("def take(size): check(cuda.cuMemAllocAsync(byref(address), c_size_t(size), None))")
+    program.run(f"check(cuda.spin()); take({24 * MIB}); check(cuda.cuMemFreeAsync(address, None))")
+    program.run("check(cuda.cuCtxSynchronize())")
     program.run(f"take({32 * MIB})")

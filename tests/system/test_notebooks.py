@@ -58,6 +58,17 @@ def _check_history(host: SystemHost, notebook: Notebook) -> None:
         assert any(begin <= middle <= end for begin, end in turns), (middle, states)
 
 
+def test_a_cell_that_runs_again_is_expected_to_take_as_long(default_settings_host: SystemHost, start: Start) -> None:
+    """The cell at the end has another text, and a text that never ran has no expectation."""
+    notebook = start()
+    for code in ("work(1.5)", "work(1.5)", "work(0.1)"):
+        notebook.run(code)
+    entries = default_settings_host.request(messages.History(client=notebook.client_id))["entries"]
+    ends = [entry for entry in entries if entry["what"] == "cell_ended"][-3:]
+    assert [entry.get("expected_seconds") for entry in ends] == [None, pytest.approx(1.5, abs=0.5), None]
+    assert ends[1]["gpu_seconds"] == pytest.approx(1.5, abs=0.5)
+
+
 def test_a_restarted_kernel_is_the_same_client(long_quantum_host: SystemHost, start: Start) -> None:
     """The client keeps its quota, also after a change, whatever the way of the restart."""
     one = start()

@@ -7,6 +7,7 @@ import secrets
 from collections import deque
 from typing import Any, NamedTuple
 
+from ...core.measure.cell_runs import EndedRun
 from ...core.state.model import DRAINING, IDLE, RUNNING, SUSPENDED, WAITING, Client
 from ...core.views.wait_forecast import is_holding
 from ...wire.messages import MAX_LINE
@@ -18,13 +19,22 @@ GONE, CELL_STARTED, CELL_ENDED = "gone", "cell_started", "cell_ended"
 
 _HOLD_END_TOLERANCE_SECONDS = 0.1  # within which a turn that ends after its hold counts as ended with the hold
 _MAX_ANSWER_BYTES = MAX_LINE - 4096  # for entries; the other fields of the reply need the rest of the line
-_ENTRY_OVERHEAD_BYTES = 64  # of an entry without its client
+_ENTRY_OVERHEAD_BYTES = 128  # of an entry without its client
 
 
 class Entry(NamedTuple):
     at: float
     client: str
     what: str
+    run: EndedRun | None = None  # of a cell that ran before and has ended
+
+    def fields(self) -> dict[str, Any]:
+        """Return the entry as in the reply."""
+        fields: dict[str, Any] = {"at": round(self.at, 6), "client": self.client, "what": self.what}
+        if self.run and self.run.expected_seconds is not None:
+            fields["gpu_seconds"] = round(self.run.seconds, 3)
+            fields["expected_seconds"] = round(self.run.expected_seconds, 3)
+        return fields
 
 
 class _State(NamedTuple):
@@ -74,7 +84,7 @@ class History:
         if known is None or known.phase != state.phase:
             self._add(Entry(now, identity, state.phase))
         if known and known.in_cell and not state.in_cell:
-            self._add(Entry(now, identity, CELL_ENDED))
+            self._add(Entry(now, identity, CELL_ENDED, client.ended_run))
 
     def entries_since(self, after: int, client: str, now: float) -> dict[str, Any]:
         """Return the entries after number `after` of one client, or of all clients for "", within one reply's size.
@@ -106,7 +116,7 @@ class History:
             "now": round(now, 6),
             "next": last,
             "more": last < self._count,
-            "entries": [{"at": round(at, 6), "client": identity, "what": what} for at, identity, what in selected],
+            "entries": [entry.fields() for entry in selected],
         }
 
     def _add(self, entry: Entry) -> None:
@@ -116,7 +126,7 @@ class History:
 
     def _trim(self, now: float) -> None:
         while self._entries and (len(self._entries) > MAX_ENTRIES or self._entries[0].at < now - MAX_AGE_SECONDS):
-            at, client, what = self._entries.popleft()
+            at, client, what, _ = self._entries.popleft()
             self._since = at
             state = self._initial.get(client, _State(IDLE, False))
             if what == GONE:

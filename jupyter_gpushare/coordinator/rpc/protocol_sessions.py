@@ -150,10 +150,13 @@ class ProtocolSessions:
             self._quotas.end_cell(connection, session.runtime, cell.request)
             for handle in list(session.runtime.processes.values()):
                 self._page_reader.read(handle)  # the scheduler must get first the turn that the cell's work has entered
-            self._dispatch(ev.CellEnded(session.runtime.client_id, cell.request))
+            busy_seconds = session.runtime.counters.gpu_ns / 1e9
+            self._dispatch(ev.CellEnded(session.runtime.client_id, cell.request, busy_seconds))
         elif len(requests) < MAX_CELLS:
             requests[cell.request] = cell.cell_id
-            self._dispatch(ev.CellStarted(session.runtime.client_id, cell.request))
+            names = tuple(name for name in (cell.text_hash, cell.cell_id) if name)
+            busy_seconds = session.runtime.counters.gpu_ns / 1e9
+            self._dispatch(ev.CellStarted(session.runtime.client_id, cell.request, names, busy_seconds))
 
 
 def _reason(error: PermissionError | InvalidHandshake | Refused) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..colocation.colocation_control import ColocationController
 from ..interface import events as ev
+from ..measure.cell_runs import CellRun
 from ..state.model import EntityRegistry, MemoryUse
 from ..turns.grant_table import GrantTable
 from ..turns.turn_close import TurnCloser
@@ -143,8 +144,12 @@ class ProcessEventHandlers:
 
     def _on_cell_started(self, event: ev.CellStarted, now: float) -> None:
         client = self._registry.client(event.client)
-        if not client.cells:
+        if client.cells:
+            client.cell_run = None  # the times of cells at once cannot be separated
+        else:
             client.cells_since = now
+            expected = client.cell_runs.expected_seconds(event.names)
+            client.cell_run = CellRun(event.names, client.gpu_seconds_at(now), event.busy_seconds, expected)
             self._table.start_work(client, now)
         client.cells.add(event.request)
         if client.grant:
@@ -155,6 +160,11 @@ class ProcessEventHandlers:
         client = self._registry.client(event.client)
         # An unknown cell began under an earlier coordinator, and ended before its kernel was connected again.
         client.cells.discard(event.request)
+        client.ended_run = None
+        if not client.cells and client.cell_run:
+            run, client.cell_run = client.cell_run, None
+            client.ended_run = run.end(client.gpu_seconds_at(now), event.busy_seconds)
+            client.cell_runs.add(run.names, client.ended_run.seconds)
         if client.grant and not client.cells:
             client.grant.cells_ended_at = now
         self._table.mark_dirty(client)

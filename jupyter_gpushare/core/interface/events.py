@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from ..base.device_info import DeviceInfo, ReportedTurn
 from ..base.quota import Quota
@@ -187,14 +188,23 @@ class ProcessBusy:
 
 @dataclass(frozen=True)
 class CellStarted:
+    """A cell has started.
+
+    `names` identify the cell, the most exact name first. `busy_seconds`: for which the client's device has had work of
+    the client, as in CellEnded.
+    """
+
     client: str
     request: str
+    names: tuple[str, ...] = ()
+    busy_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class CellEnded:
     client: str
     request: str
+    busy_seconds: float = inf
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..base.device_info import DeviceInfo
 from ..base.errors import IllegalEvent, UnknownClient
 from ..base.quota import Quota
+from ..measure.cell_runs import CellRun, CellRuns, EndedRun
 from ..measure.estimates import DecayingUsage, DemandEstimate, SwitchCostEstimate
 
 if TYPE_CHECKING:
@@ -148,6 +149,9 @@ class Client:
     processes: dict[int, Process] = field(default_factory=dict)
     cells: set[str] = field(default_factory=set)
     cells_since: float = float("-inf")  # when the first of the open cells began
+    cell_run: CellRun | None = None  # the run of its only open cell; None: no cell, or several cells, are open
+    ended_run: EndedRun | None = None  # the run that ended last; None: it was not alone
+    cell_runs: CellRuns = field(default_factory=CellRuns)
     permit: Permit | None = None  # as written to the pages of its processes
     pending_permit: PendingPermit | None = None
     grant: Grant | None = None

@@ -60,7 +60,8 @@ class GrantTable:
         grant = client.grant
         if grant:
             grant.earlier_work = now - grant.granted_at - self._contended_seconds(grant, now)
-        self.policy.on_new_work(client, 0.0 if grant else now - client.last_turn_ended_at, now)
+        expected = client.cell_run.expected_seconds if client.cell_run else None
+        self.policy.on_new_work(client, 0.0 if grant else now - client.last_turn_ended_at, now, expected)
         self.requeue(client, now)
 
     def apply_quota(self, client: Client, now: float) -> None:
@@ -267,7 +268,7 @@ class GrantTable:
 
     def add_devices(self, grant: Grant, devices: tuple[str, ...], since: float) -> None:
         """Make `devices`, which the client has had since `since`, part of the grant."""
-        for uuid in set(devices) - set(grant.devices):
+        for uuid in dict.fromkeys(uuid for uuid in devices if uuid not in grant.devices):
             self.devices[uuid].grants.append(grant)
             grant.accounted_until[uuid] = since
         grant.devices = tuple(sorted({*grant.devices, *devices}))

@@ -76,9 +76,10 @@ def _running_turns_left(scheduler: Scheduler, device: str, now: float) -> float:
 def _turn_left(scheduler: Scheduler, grant: Grant, now: float) -> float:
     """Return the seconds until the turn has probably ended.
 
-    A turn lasts as long as the client's turns usually do. Work that has lasted longer goes on for half as long again,
-    as lengths with a long tail do. Otherwise the forecast for a client behind a training cell would be "now" all the
-    time. A turn ends at its deadline, and not before if the client holds its devices.
+    A cell that ran before takes as long as it did then. Without such a cell, a turn lasts as long as the client's turns
+    usually do. Work that has lasted longer goes on for half as long again, as lengths with a long tail do. Otherwise
+    the forecast for a client behind a training cell would be "now" all the time. A turn ends at its deadline, and not
+    before if the client holds its devices.
     """
     if grant.is_draining:
         return 0.0
@@ -86,11 +87,16 @@ def _turn_left(scheduler: Scheduler, grant: Grant, now: float) -> float:
     if deadline is not None and grant.client.hold_seconds_left(now) is not None:
         return deadline
     duration = now - grant.granted_at
-    worked = duration + scheduler.turns.table.policy.work_seconds(grant.client)
-    left = max(_expected_turn(scheduler, grant.client) - duration, worked * _EXTRAPOLATED_FRACTION)
+    policy = scheduler.turns.table.policy
+    left = (policy.expected_seconds_left(grant.client) or 0.0) - (duration - grant.earlier_work)
+    if left <= 0.0:
+        worked = duration + policy.work_seconds(grant.client)
+        left = max(_expected_turn(scheduler, grant.client) - duration, worked * _EXTRAPOLATED_FRACTION)
     return left if deadline is None else min(left, deadline)
 
 
 def _expected_turn(scheduler: Scheduler, client: Client) -> float:
     quantum = scheduler.quantum(client)
+    if expected := scheduler.turns.table.policy.expected_seconds_left(client):
+        return min(expected, quantum)
     return quantum if client.mean_turn is None else min(client.mean_turn, quantum)

@@ -78,6 +78,10 @@ class HistoryData:
         if self.total("suspended"):
             words.append(f"suspended for {format_duration(self.total('suspended'))}")
         words.append(_counted(len(self.cells), "cell"))
+        known = [one for one in self.entries if "expected_seconds" in one]
+        if known:
+            took, expected = (format_duration(known[-1][name]) for name in ("gpu_seconds", "expected_seconds"))
+            words.append(f"the last cell that ran before used the GPU for {took}, and {expected} were expected")
         return f"The last {format_duration(self.now - self.begin)}: {', '.join(words)}"
 
 

@@ -32,6 +32,8 @@ BREAK_PROBABILITY = 0.3
 THINK = (20.0, 1.0)
 BREAK = (300.0, 1.2)  # published: time between a session's cells has a median of about five minutes
 
+RERUN_SIGMA = 0.2  # of the length of a run of a cell over that of the run before, log-normal
+
 MEMORY_SIGMA = 0.8  # of a notebook's memory, log-normal
 MIN_MEMORY_FRACTION, MAX_MEMORY_FRACTION = 0.01, 0.9  # of a device
 OVERSUBSCRIPTION = 2.0  # memory of all notebooks over memory of all devices
@@ -53,14 +55,16 @@ def generate_workload(
     max_cell_seconds: float = MAX_CELL_SECONDS,
     costs: Costs | None = None,
     overlap: bool = False,
+    reruns: float = 0.0,
 ) -> Workload:
     """Return a workload with `count` notebooks and `jobs` endless jobs.
 
     Without waits, the notebooks would use the fraction `load` of the devices' time in `seconds`.
     Think times are scaled to this load, and cells are not.
+    `reruns` is the fraction of cells that ran before, in about the time of their earlier run.
     `restarts_per_day` is the mean number of times a day that a client's process ends and begins again.
     """
-    synthetic_users = [_SyntheticUser(seed, index, max_cell_seconds) for index in range(count)]
+    synthetic_users = [_SyntheticUser(seed, index, max_cell_seconds, reruns) for index in range(count)]
     scale = _think_scale(synthetic_users, load * len(devices) * seconds, seconds)
     sizes = _memory_sizes(seed, count, oversubscription * sum(device.memory for device in devices), devices[0].memory)
     participants = [
@@ -89,17 +93,31 @@ def generate_workload(
 class _SyntheticUser:
     """Behaviour of one notebook's user: cells and think times, drawn at the first use and then kept."""
 
-    def __init__(self, seed: int, index: int, max_cell_seconds: float) -> None:
+    def __init__(self, seed: int, index: int, max_cell_seconds: float, reruns: float) -> None:
         self._max_cell_seconds = max_cell_seconds
+        self._reruns = reruns
         self._random = Random(f"notebook {seed} {index}")
+        self._rerun_random = Random(f"reruns {seed} {index}")
         self.seed = f"phases {seed} {index}"
         self._drawn: list[tuple[float, float, float]] = []
+        self._names: list[str] = []
 
     def __getitem__(self, index: int) -> tuple[float, float, float]:
         """Return the think time before scaling, and the GPU and CPU seconds of the cell."""
         while index >= len(self._drawn):
-            self._drawn.append(self._draw())
+            name, drawn = f"cell-{len(self._drawn)}" if self._reruns else "", self._draw()
+            if self._drawn and self._rerun_random.random() < self._reruns:
+                earlier = self._rerun_random.randrange(len(self._drawn))
+                factor = _log_normal(self._rerun_random, 1.0, RERUN_SIGMA)
+                _, gpu, cpu = self._drawn[earlier]
+                name, drawn = self._names[earlier], (drawn[0], gpu * factor, cpu * factor)
+            self._drawn.append(drawn)
+            self._names.append(name)
         return self._drawn[index]
+
+    def name(self, index: int) -> str:
+        """Return the name of a cell that was drawn."""
+        return self._names[index]
 
     def _draw(self) -> tuple[float, float, float]:
         rng = self._random
@@ -125,7 +143,7 @@ class _CellSequence:
         rng = Random(self._user.seed)
         for index in itertools.count():
             think, gpu, cpu = self._user[index]
-            yield Cell(think * self._scale, split_phases(rng, gpu, cpu))
+            yield Cell(think * self._scale, split_phases(rng, gpu, cpu), self._user.name(index))
 
 
 def split_phases(rng: Random, gpu: float, cpu: float) -> list[float]:

@@ -18,10 +18,12 @@ class Cell(NamedTuple):
     `phases` alternate between the CPU and the GPU and begin with the CPU.
     GPU time is that of the work without other clients on the device.
     Endless `phases` are an endless cell.
+    Cells of one client with the same `name` are runs of one cell; without a name, the cell runs once.
     """
 
     think: float
     phases: Iterable[float]
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,13 @@ class Cell(Message, tag="cell", frozen=True, kw_only=True):
     """Start or end of a request that the attached kernel executes.
 
     `cell_id` is the front end's ID of the notebook cell, or empty if the front end sends none.
+    `text_hash` is a keyed hash of the cell's text, by which a cell that runs again is recognised, or empty.
     """
 
     state: Literal["start", "end"]
     request: Identity
     cell_id: Text = ""
+    text_hash: Text = ""
 
 
 KernelMessage = Attach | Cell

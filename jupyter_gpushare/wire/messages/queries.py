@@ -25,8 +25,8 @@ class History(Request, tag="history", frozen=True, kw_only=True):
 
     `after` is the number of the last entry that the sender has.
     With 0, the result has all entries, and the first ones have the phases of clients at the beginning.
-    Result: `{"run", "now", "next", "more": bool, "entries": [{"at", "client", "what"}], "utilisation": {uuid: fraction
-    or null}}`, see `docs/reference/rest.md`.
+    Result: `{"run", "now", "next", "more": bool, "entries": [{"at", "client", "what", …}], "utilisation": {uuid:
+    fraction or null}}`, see `docs/reference/rest.md`.
     An answer fits into one line; if `more` is true, a request with `next` gets the following entries.
     """
 

@@ -69,8 +69,11 @@ class Policy:
     def charge(self, client: Client, seconds: float, now: float) -> None:
         """Charge the client for `seconds` with its devices that end at `now`."""
 
-    def on_new_work(self, client: Client, pause: float, now: float) -> None:
-        """Note that the client begins other work than in its last turns, `pause` seconds after the last turn."""
+    def on_new_work(self, client: Client, pause: float, now: float, expected: float | None = None) -> None:
+        """Note that the client begins other work than in its last turns, `pause` seconds after the last turn.
+
+        `expected`: the seconds that the work is expected to take, by its last runs; None: the work never ran.
+        """
 
     def add_work(self, client: Client, seconds: float, contended: float) -> None:
         """Add `seconds` to the work at hand, during `contended` of which another client waited."""
@@ -78,6 +81,10 @@ class Policy:
     def work_seconds(self, client: Client) -> float:
         """Return the seconds that the work at hand had in earlier turns, as far as the policy counts them."""
         return 0.0
+
+    def expected_seconds_left(self, client: Client) -> float | None:
+        """Return the seconds that the work at hand is expected to take from the last charge on; None: unknown."""
+        return None
 
     def remove(self, client: Client) -> None:
         """Drop the state of the client, which has ended."""

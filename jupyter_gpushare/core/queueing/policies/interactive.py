@@ -5,7 +5,9 @@ Clients are ordered by a sum of two terms, both in seconds over the client's wei
 * The client's virtual clock (see `virtual_clocks`) makes clients fair to each other over time.
 * The time that the work at hand has had, up to `MAX_WORK_SECONDS`, makes short cells fast. The term is that of
   foreground-background scheduling, least attained service first (Rai et al., SIGMETRICS'03; for clusters
-  Tiresias, Gu et al., NSDI'19).
+  Tiresias, Gu et al., NSDI'19). A cell that ran before is expected to take as long as it did then. The time that
+  such a cell has left takes the place of the time that it has had (shortest remaining time first). Once the cell takes
+  longer, the time that it has had counts again.
 
 Use of a device without other contenders is free. The clock of a client that comes later begins where the first
 client's is. Other work, such as the next cell, starts from zero. Only time for which other clients waited is
@@ -42,6 +44,17 @@ class _WorkAtHand:
 
     seconds: float = 0.0
     contended: float = 0.0  # the part of `seconds` while another client waited
+    carried: float = 0.0  # the part of `seconds` of earlier work
+    expected_end: float = 0.0  # `seconds` at the expected end of the work; 0: unknown
+
+    def expected_left(self, seconds: float) -> float:
+        """Return the time that the work is expected to have left after `seconds`; 0: none, or unknown."""
+        return max(0.0, self.expected_end - seconds)
+
+    def rank(self) -> float:
+        """Return the time by which the work is ordered."""
+        left = self.expected_left(self.seconds)
+        return min(self.carried + left if left else self.seconds, MAX_WORK_SECONDS)
 
 
 @dataclass
@@ -79,7 +92,7 @@ class Interactive(VirtualClocks):
         return max(contention.count * (guaranteed + equal), _MIN_WEIGHT)
 
     def key(self, client: Client) -> float:
-        return self.clock(client) + min(self._work_of(client).seconds, MAX_WORK_SECONDS)
+        return self.clock(client) + self._work_of(client).rank()
 
     def turn_end(self, grant: Grant, head: Client, starvation_deadline: float) -> float:
         client = grant.client
@@ -87,14 +100,19 @@ class Interactive(VirtualClocks):
         base = grant.work_starts_at + quantum
         weight = self.weight(client)
         ahead = self.key(head) + min(quantum / weight, self._work_of(head).seconds) - self.clock(client)
-        work = self._work_of(client).seconds - grant.earlier_work / weight
-        overtaken = grant.work_starts_at + weight * _time_to_advance(ahead, work)
+        work = self._work_of(client)
+        seconds = work.seconds - grant.earlier_work / weight
+        advance = _time_to_advance(ahead, seconds)
+        if left := work.expected_left(seconds):
+            # Until the expected end, the sum of the clock and the time that is left stays the same.
+            advance = max(advance, left) if min(work.carried + left, MAX_WORK_SECONDS) <= ahead else 0.0
+        overtaken = grant.work_starts_at + weight * advance
         paying_at = grant.work_starts_at + max(self.settings.min_quantum, client.switch_cost.total)
         if overtaken < base:
             return max(overtaken, min(paying_at, base))
         return max(base, min(overtaken, starvation_deadline))
 
-    def on_new_work(self, client: Client, pause: float, now: float) -> None:
+    def on_new_work(self, client: Client, pause: float, now: float, expected: float | None = None) -> None:
         work = self._work_of(client)
         carried = max(0.0, work.contended - pause)
         for device in client.device_bindings:
@@ -104,7 +122,8 @@ class Interactive(VirtualClocks):
                 user_work.contended = max(0.0, user_work.contended - (now - user_work.ended))
                 user_work.ended = now
             carried = max(carried, user_work.contended)
-        work.seconds = work.contended = carried
+        work.seconds = work.contended = work.carried = carried
+        work.expected_end = carried + expected / self.weight(client) if expected else 0.0
 
     def charge(self, client: Client, seconds: float, now: float) -> None:
         super().charge(client, seconds, now)
@@ -121,6 +140,10 @@ class Interactive(VirtualClocks):
 
     def work_seconds(self, client: Client) -> float:
         return self._work_of(client).seconds
+
+    def expected_seconds_left(self, client: Client) -> float | None:
+        work = self._work_of(client)
+        return work.expected_left(work.seconds) * self.weight(client) or None
 
     def remove(self, client: Client) -> None:
         super().remove(client)

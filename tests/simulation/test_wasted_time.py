@@ -1,0 +1,38 @@
+"""Tests of the figure `wasted`: time in which a device has no turn although a client waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from .workloads import busy_participant, endless_participant, make_workload, simulate
+
+CLIENTS = (
+    endless_participant("one", 0.0, 10.0),
+    busy_participant("short", 10.0),
+    endless_participant("other", 0.0, 10.0),
+)
+
+
+def wasted(devices: int, failure: tuple[tuple[float, float], ...] = ()) -> float:
+    """Return the wasted part of the devices' time in 100 s, if the last device fails at these times."""
+    workload = make_workload(*CLIENTS)
+    device = workload.devices[0]
+    simulation = simulate(
+        replace(workload, devices=(device,) * (devices - 1) + (replace(device, outages=failure),)), 100.0
+    )
+    return simulation.wasted_seconds / (100.0 * devices)
+
+
+def test_nothing_is_wasted_on_one_device() -> None:
+    assert wasted(1) == pytest.approx(0.0, abs=0.001)
+
+
+def test_a_device_without_clients_is_wasted_while_two_clients_share_another_device() -> None:
+    """The client of the second device ends after 10 s, and the clients of the first device stay there."""
+    assert wasted(2) == pytest.approx((100.0 - 10.0) / 200.0, abs=0.01)
+
+
+def test_a_failed_device_is_not_wasted() -> None:
+    assert wasted(2, ((20.0, 70.0),)) == pytest.approx((100.0 - 10.0 - 50.0) / 200.0, abs=0.01)
