@@ -39,6 +39,10 @@ void refusal_log(uint64_t bytes, const char *format, ...) {
     (void)bytes, (void)format;
 }
 
+void outbox_post(unsigned messages) {
+    (void)messages;
+}
+
 struct size_text size_text(uint64_t bytes) {
     (void)bytes;
     return (struct size_text){""};
