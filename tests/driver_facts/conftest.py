@@ -1,4 +1,4 @@
-"""Fixture that adds the observations of each fact to the report of a run (`harness.py`)."""
+"""Report of a run on a card, with the observations of each fact (`harness.py`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ..gpu.report import register_report
 from .harness import observations
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    register_report(config)
 
 
 def record_observations(folder: Path, record: Callable[[str, object], None]) -> None:

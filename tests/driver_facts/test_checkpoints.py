@@ -21,7 +21,7 @@ from .harness import CANNOT_RUN, MIB, Cuda, CudaError, on_driver, running_proces
 
 RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
 INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, ILLEGAL_STATE = 1, 2, 3, 401
-NOT_READY, NOT_SUPPORTED = 600, 801
+OPERATING_SYSTEM, NOT_READY, NOT_SUPPORTED = 304, 600, 801
 COUNT = 64 * MIB // 4  # numbers in the memory of the other process
 
 
@@ -94,7 +94,7 @@ def codes(cuda: Cuda, pid: int, *names: str) -> list[int]:
 def test_a_process_is_locked_then_checkpointed_then_restored_then_unlocked(cuda: Cuda) -> None:
     """Each call needs the state that the call before has left, and otherwise returns CUDA_ERROR_ILLEGAL_STATE.
 
-    Source: documentation of cuCheckpointProcessLock, …Checkpoint, …Restore and …Unlock. Not yet seen on an H200.
+    Source: documentation of cuCheckpointProcessLock, …Checkpoint, …Restore and …Unlock. Seen on an H200.
     """
     need_checkpoints(cuda)
     with other_process(use_device) as process:
@@ -114,8 +114,7 @@ def test_a_process_is_locked_then_checkpointed_then_restored_then_unlocked(cuda:
 def test_calls_of_a_locked_process_wait_until_it_is_unlocked(cuda: Cuda) -> None:
     """A call that a process makes while it is locked or checkpointed returns after the process is unlocked.
 
-    Source: README of NVIDIA/cuda-checkpoint, "The Utility" (calls may block until CUDA is resumed). Not yet seen on an
-    H200.
+    Source: README of NVIDIA/cuda-checkpoint, "The Utility" (calls may block until CUDA is resumed). Seen on an H200.
     """
     need_checkpoints(cuda)
     with other_process(use_device) as process:
@@ -135,7 +134,7 @@ def test_a_checkpoint_frees_the_device_and_a_restore_keeps_addresses(cuda: Cuda)
     """The device memory of a checkpointed process is free for other processes, its contexts' memory included.
     Restored memory has its bytes, at its addresses.
 
-    Source: README of NVIDIA/cuda-checkpoint, "The Utility"; its src/r570-features.c. Not yet seen on an H200.
+    Source: README of NVIDIA/cuda-checkpoint, "The Utility"; its src/r570-features.c. Seen on an H200.
     """
     need_checkpoints(cuda)
     unused = cuda.cuMemGetInfo()[0]
@@ -154,12 +153,12 @@ def test_a_checkpoint_frees_the_device_and_a_restore_keeps_addresses(cuda: Cuda)
 
 
 @on_driver()
-def test_a_restore_without_room_leaves_the_process_checkpointed(cuda: Cuda) -> None:
+def test_a_restore_without_room_leaves_the_process_checkpointed_for_ever(cuda: Cuda) -> None:
     """A restore returns CUDA_ERROR_OUT_OF_MEMORY while other processes have the memory.
-    A later restore with enough room succeeds.
+    A later restore with enough room returns CUDA_ERROR_OPERATING_SYSTEM. (So room must be certain before a restore.)
 
-    Source: documentation of cuCheckpointProcessRestore (the GPU needs enough memory); NVIDIA/cuda-checkpoint issue 44,
-    in which driver 580.95 kept the state and refused the later restore as well. Not yet seen on an H200.
+    Source: documentation of cuCheckpointProcessRestore (the GPU needs enough memory); NVIDIA/cuda-checkpoint issue 44
+    (driver 580.95). Seen on an H200.
     """
     need_checkpoints(cuda)
     with other_process(use_device) as process:
@@ -168,17 +167,15 @@ def test_a_restore_without_room_leaves_the_process_checkpointed(cuda: Cuda) -> N
         assert codes(cuda, process.pid, "Restore") == [OUT_OF_MEMORY]
         assert state(cuda, process.pid) == CHECKPOINTED
         cuda.cuMemFree(filled)
-        assert codes(cuda, process.pid, "Restore", "Unlock") == [0, 0]
-        ask(process)
-        assert read_line(process) == "reads"
-        assert read_line(process).split()[0] == "7.0"
+        assert codes(cuda, process.pid, "Restore", "Unlock") == [OPERATING_SYSTEM, ILLEGAL_STATE]
+        assert state(cuda, process.pid) == CHECKPOINTED
 
 
 @on_driver()
 def test_a_checkpoint_completes_submitted_work(cuda: Cuda) -> None:
     """A checkpoint waits for work that the process has submitted before, here of its own.
 
-    Source: README of NVIDIA/cuda-checkpoint, "Functionality". Not yet seen on an H200.
+    Source: README of NVIDIA/cuda-checkpoint, "Functionality". Seen on an H200.
     """
     need_checkpoints(cuda)
     memory = cuda.cuMemAlloc(4 * COUNT)
@@ -195,7 +192,7 @@ def test_a_lock_whose_timeout_passes_leaves_the_process_running(cuda: Cuda) -> N
     """A lock with a timeout returns CUDA_ERROR_NOT_READY if calls of the process do not return in time.
 
     Source: documentation of cuCheckpointProcessLock (state and results); README of NVIDIA/cuda-checkpoint, "570
-    Features" (a timeout to avoid deadlocks). Not yet seen on an H200.
+    Features" (a timeout to avoid deadlocks). Seen on an H200.
     """
     need_checkpoints(cuda)
     args = cuda.CUcheckpointLockArgs()
@@ -226,7 +223,8 @@ def assert_refused(cuda: Cuda, kind: str) -> None:
 def test_a_process_with_unified_memory_cannot_be_checkpointed(cuda: Cuda) -> None:
     """The checkpoint returns CUDA_ERROR_NOT_SUPPORTED, and the process does not run on.
 
-    Source: README of NVIDIA/cuda-checkpoint, "Functionality"; documentation of CUprocessState. Not yet seen on an H200.
+    Source: README of NVIDIA/cuda-checkpoint, "Functionality"; documentation of CUprocessState. Not yet seen on a
+    GPU: an H200 gave another answer, which was not recorded.
     """
     assert_refused(cuda, "managed")
 
@@ -235,7 +233,8 @@ def test_a_process_with_unified_memory_cannot_be_checkpointed(cuda: Cuda) -> Non
 def test_a_process_with_exported_memory_cannot_be_checkpointed(cuda: Cuda) -> None:
     """The checkpoint returns CUDA_ERROR_NOT_SUPPORTED, and the process does not run on.
 
-    Source: README of NVIDIA/cuda-checkpoint, "Functionality"; documentation of CUprocessState. Not yet seen on an H200.
+    Source: README of NVIDIA/cuda-checkpoint, "Functionality"; documentation of CUprocessState. Not yet seen on a
+    GPU: an H200 gave another answer, which was not recorded.
     """
     assert_refused(cuda, "exported")
 
@@ -244,7 +243,8 @@ def test_a_process_with_exported_memory_cannot_be_checkpointed(cuda: Cuda) -> No
 def test_a_host_function_cannot_lock_its_process(cuda: Cuda) -> None:
     """Host functions may not call the driver, and get CUDA_ERROR_NOT_PERMITTED.
 
-    Source: documentation of cuLaunchHostFunc. Not yet seen on an H200.
+    Source: documentation of cuLaunchHostFunc. Not yet seen on a GPU: an H200 gave another answer, which was not
+    recorded.
     """
     need_checkpoints(cuda)
     found: list[int] = []
@@ -258,7 +258,8 @@ def test_a_host_function_cannot_lock_its_process(cuda: Cuda) -> None:
 def test_a_process_without_cuda_has_no_state(cuda: Cuda) -> None:
     """The calls return CUDA_ERROR_NOT_INITIALIZED for a process without CUDA, and CUDA_ERROR_INVALID_VALUE for none.
 
-    Source: documentation of cuCheckpointProcessGetState (results). Not yet seen on an H200.
+    Source: documentation of cuCheckpointProcessGetState (results). Not yet seen on a GPU: an H200 gave another answer,
+    which was not recorded.
     """
     need_checkpoints(cuda)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
@@ -273,7 +274,7 @@ def test_a_process_without_cuda_has_no_state(cuda: Cuda) -> None:
 def test_reserved_fields_must_be_zero(cuda: Cuda) -> None:
     """A field that is reserved and not zero gives CUDA_ERROR_INVALID_VALUE.
 
-    Source: documentation of CUcheckpointLockArgs and CUcheckpointUnlockArgs. Not yet seen on an H200.
+    Source: documentation of CUcheckpointLockArgs and CUcheckpointUnlockArgs. Seen on an H200.
     """
     need_checkpoints(cuda)
     args = cuda.CUcheckpointLockArgs()
@@ -287,7 +288,7 @@ def test_the_restore_thread_is_a_thread_of_the_process(cuda: Cuda) -> None:
     """The thread that restores a process is another thread than those of its program.
 
     Source: documentation of cuCheckpointProcessGetRestoreThreadId; checkpoint-restore/criu, plugins/cuda/README.md.
-    Not yet seen on an H200.
+    Seen on an H200.
     """
     need_checkpoints(cuda)
     with other_process(use_device) as process:
@@ -300,7 +301,7 @@ def test_the_restore_thread_is_a_thread_of_the_process(cuda: Cuda) -> None:
 def test_the_lookup_finds_checkpoints_from_their_version_on(cuda: Cuda) -> None:
     """cuGetProcAddress finds the calls that checkpoint a process for CUDA 12.8 and later only.
 
-    Source: documentation of cuGetProcAddress; the CUDA 12.8 release notes. Not yet seen on an H200.
+    Source: documentation of cuGetProcAddress; the CUDA 12.8 release notes. Seen on an H200.
     """
     need_checkpoints(cuda)
     for name in ("GetState", "GetRestoreThreadId", "Lock", "Checkpoint", "Restore", "Unlock"):

@@ -314,7 +314,7 @@ def run(test: Callable[..., Any], tmp_path: Path, *arguments: str) -> None:
 def test_memory_of_a_killed_process_is_free_once_it_is_gone(tmp_path: Path, kind: str) -> None:
     """cuMemGetInfo shows other processes' memory as used, and free again when the process has ended (not at once).
 
-    Source: documentation of cuMemGetInfo; driver behaviour met by peers. Not yet seen on a GPU.
+    Source: documentation of cuMemGetInfo; driver behaviour met by peers. Seen on an H200.
     """
     run(with_holder, tmp_path, kind)
 

@@ -91,7 +91,7 @@ def test_a_graph_lists_its_edges_with_their_data(cuda: Cuda) -> None:
     """cuGraphGetEdges returns the number of edges, or the edges with their data, which is zero for ordinary edges.
     Places beyond the edges become NULL.
 
-    Source: documentation of cuGraphGetEdges and CUgraphEdgeData. Not yet seen on a GPU.
+    Source: documentation of cuGraphGetEdges and CUgraphEdgeData. Seen on an H200.
     """
     graph = cuda.cuGraphCreate(0)
     assert int(cuda.cuGraphGetEdges(graph)[3]) == 0

@@ -26,7 +26,8 @@ def test_a_green_context_becomes_current_once_no_other_thread_has_it(cuda: Cuda)
     the call may be refused with 216. (So the shim makes no green context current.)
 
     Source: documentation of cuGreenCtxCreate ("can be current to only one thread at a time. There is no internal
-    synchronization") and of CUDA_ERROR_CONTEXT_ALREADY_IN_USE. An H200 did not return 216. Not yet seen on a GPU.
+    synchronization") and of CUDA_ERROR_CONTEXT_ALREADY_IN_USE. Seen on an H200, which
+    does not return 216.
     """
     _, context = green_context(cuda)
 
@@ -132,7 +133,7 @@ def test_a_green_context_has_its_part_of_the_device(cuda: Cuda) -> None:
     """cuGreenCtxGetDevResource and cuCtxGetDevResource return the multiprocessors of a green context, and the latter
     returns those of the whole device for its primary context. A type that does not exist returns 914.
 
-    Source: documentation of cuGreenCtxGetDevResource and cuCtxGetDevResource. Not yet seen on a GPU.
+    Source: documentation of cuGreenCtxGetDevResource and cuCtxGetDevResource. Seen on an H200.
     """
     kind = cuda.driver.CUdevResourceType
     device = cuda.cuDeviceGetDevResource(cuda.device, kind.CU_DEV_RESOURCE_TYPE_SM)

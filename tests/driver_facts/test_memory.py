@@ -63,7 +63,7 @@ def test_prefetching_to_the_host_keeps_the_data_and_takes_no_more_of_the_device(
 
     Source: documentation of cuMemPrefetchAsync; open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_va_block.c:
     block_clear_resident_processor marks the chunk as unused; phys_mem_allocator.c: pmaGetFreeMemory counts free frames
-    only. Not yet seen on a GPU.
+    only. Seen on an H200.
     """
     before = free_bytes(cuda)
     memory = cuda.cuMemAllocManaged(SIZE, 1)

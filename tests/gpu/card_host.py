@@ -9,7 +9,11 @@ Memory is short there by the setting `device_memory`, and in mode `swap` by the 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,6 +80,17 @@ class CardHost(SystemHost):
         for log in (self.folder / "coordinator.log", self.log):
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
             print(f"{log.name}:", *lines[-LOG_LINES:], sep="\n")
+
+    def print_stacks(self) -> None:
+        """Print the coordinator's clients and, if the machine has a debugger, the stacks of the programs."""
+        with contextlib.suppress(OSError):
+            print("clients:", json.dumps(self.clients(), indent=1))
+        debugger = shutil.which("gdb") or shutil.which("cuda-gdb")
+        for program in self._programs if debugger else ():
+            if program.process.poll() is None:
+                command = [str(debugger), "--batch", "--pid", str(program.pid), "-ex", "thread apply all backtrace 16"]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+                print(f"stacks of {program.pid}:", done.stdout, sep="\n")
 
     def slow_down_restores(self) -> None:
         """Let a restore of a working set take some tenths of a second on a simulated device, as on a card."""

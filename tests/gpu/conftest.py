@@ -12,22 +12,22 @@ from ..conftest import gpu_problem
 from ..driver_facts.harness import IS_GPU
 from ..system.system_host import system_host
 from .card_host import WORKING_SET, CardHost
-from .report import CardReport, part_of
+from .report import part_of, register_report
 
 # Seconds of each part on a card. The number bounds each test, and the later tests of the part are skipped.
 PART_SECONDS = {
     "lookup": 20,
     "bypass": 60,
-    "driver_facts": 90,
+    "driver_facts": 120,  # of each worker
     "costs": 30,
     "trainings": 70,
     "graphs": 20,
     "frameworks": 130,
-    "exits": 45,
-    "cgroup": 30,
-    "benches": 110,
+    "exits": 60,
+    "cgroup": 50,
+    "benches": 200,
 }
-MAX_SECONDS = 460  # of all parts; tests that would begin later are skipped
+MAX_SECONDS = 500  # of all parts; tests that would begin later are skipped
 
 
 class PartLimits:
@@ -51,7 +51,7 @@ class PartLimits:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(CardReport())
+    register_report(config)
     if IS_GPU:
         config.pluginmanager.register(PartLimits())
 
@@ -61,7 +61,10 @@ def host(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
     """Return a host without a coordinator; the parameter, if there is one, is its working set in bytes."""
     if IS_GPU and (problem := gpu_problem()):
         pytest.skip(f"needs a GPU: {problem}")
+    failed_before = request.session.testsfailed
     kind = functools.partial(CardHost, working_set=getattr(request, "param", WORKING_SET))
     with system_host(monkeypatch, kind) as new_host:
         yield new_host
+        if IS_GPU and request.session.testsfailed > failed_before:
+            new_host.print_stacks()
         new_host.print_logs()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+NAME = "card report"
 OBSERVED = "observed"  # the figure that only `report.json` has
 
 
@@ -79,6 +80,12 @@ class CardReport:
         terminalreporter.section(f"{self._setting['card']}, {self._setting['date']} ({self._folder})")
         for line in format_rows(self.rows()):
             terminalreporter.write_line(line)
+
+
+def register_report(config: pytest.Config) -> None:
+    """Register the report of a run once, and not in the workers of the run."""
+    if not hasattr(config, "workerinput") and not config.pluginmanager.has_plugin(NAME):
+        config.pluginmanager.register(CardReport(), NAME)
 
 
 def _row(nodeid: str, reports: list[pytest.TestReport]) -> Row:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ..support.memory_cgroup import MakeCgroup
+from ..support.polling import wait_until
 from .card_host import IS_GPU, MODES, WAIT, WORKING_SET, CardHost
 
 PIECES = 8
@@ -28,7 +29,9 @@ def test_eviction_within_a_small_cgroup(
     rival = host.start_rival(mode, is_short=True)
     program.start(f"arrays = [hold({PIECE}, 7) for _ in range({PIECES})]")
     program.result(WAIT)
-    cgroup.set_limit(cgroup.used_bytes() + WORKING_SET // 2)
+    # The working sets have half of one more than the card has room for. So three quarters of one are enough.
+    cgroup.set_limit(cgroup.used_bytes() + 3 * WORKING_SET // 4)
+    wait_until(lambda: host.clients()["one"]["unbacked"], WAIT, what="a sample of the new limit")
     for _ in range(ROUNDS):
         host.wait_for_turn("rival")
         program.start(f"[words(array, {PIECE}) for array in arrays]")

@@ -58,11 +58,11 @@ def unified(machine: NativeHost, coordinator: ScriptedCoordinator) -> CudaClient
 
 
 def test_redirected_memory_has_an_address_range(unified: CudaClient) -> None:
-    """The driver has none for unified memory."""
+    """The range is the one that the program asked for, also where the driver has a larger one."""
     for address in ("memory", "memory + 4097"):
         assert unified.run(f"address_range({address}) == [0, memory, 4 << 20]")
         assert unified.run(f"several([{MEMORY_TYPE}, {IS_MANAGED}], {address})[1]") == [HIGH_BITS | 2, HIGH_BITS]
-    assert unified.run("address_range(managed)[0]") == 500
+    assert unified.run("address_range(managed)[:2] == [0, managed]")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from .test_abi import compiled
 
 MIB = 1 << 20
 RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
-INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, ILLEGAL_STATE, NOT_SUPPORTED = 1, 2, 3, 401, 801
+INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, OPERATING_SYSTEM, ILLEGAL_STATE, NOT_SUPPORTED = 1, 2, 3, 304, 401, 801
 CONTEXT = 16  # MiB
 
 DEVICES = """
@@ -224,7 +224,7 @@ def test_a_restore_needs_room_on_the_new_device(user: CudaClient, sender: CudaCl
     assert sender.run(f"restore({user.pid}, {[first, second]!r})") == OUT_OF_MEMORY
     assert watcher.run("[free(0), free(1)]") == free
     assert watcher.run("cuda.free(filled)") == 0
-    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == 0
+    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == OPERATING_SYSTEM
 
 
 def test_all_kinds_of_memory_leave_and_return(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:

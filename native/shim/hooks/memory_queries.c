@@ -3,7 +3,7 @@
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
-/* Unified memory has no address range for the driver, so an attribute leads from the middle to the start. */
+/* Older drivers have no address range of unified memory, so an attribute leads from the middle to the start. */
 static bool find_redirected(CUdeviceptr address, struct entry *entry) {
     CUdeviceptr base;
     if (atomic_load_explicit(&shim.state, memory_order_relaxed) != SHIM_ACTIVE)
@@ -23,9 +23,8 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevice
     struct swap_pointer pointer;
     struct entry entry;
     bool is_swapped = swap_find_pointer(address, &pointer);
-    CUresult result = is_swapped ? CUDA_SUCCESS : REAL(cuMemGetAddressRange_v2)(base, bytes, address);
-    if (!is_swapped && (result == CUDA_SUCCESS || !find_redirected(address, &entry)))
-        return result;
+    if (!is_swapped && !find_redirected(address, &entry))
+        return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
     if (base)
         *base = is_swapped ? pointer.base : entry.key;
     if (bytes)

@@ -89,13 +89,18 @@ static CUresult save(const struct machine_request *request) {
     return CUDA_SUCCESS;
 }
 
+/* A restore without room is the last one, as with NVIDIA's driver 580 (NVIDIA/cuda-checkpoint, issue 44). */
 static CUresult restore(const struct machine_request *request) {
+    static int has_failed; /* used by the thread alone */
     int to[SIM_MAX_DEVICES];
     uint64_t evicted[SIM_MAX_DEVICES] = {0};
     CUresult result = device_map_read(request, to);
     if (result)
         return result;
-    if (machine_restore(sim.machine, sim.slot, to, evicted))
+    if (has_failed)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    has_failed = machine_restore(sim.machine, sim.slot, to, evicted);
+    if (has_failed)
         return CUDA_ERROR_OUT_OF_MEMORY;
     device_map_apply(to);
     for (int place = 0; place < sim.params.devices; place++) {

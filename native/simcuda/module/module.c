@@ -112,6 +112,8 @@ static CUresult load(struct sim_context *context, const char *image, CUmodule *o
         return CUDA_ERROR_NO_BINARY_FOR_GPU; /* a simulated device cannot compute it */
     if (!is_cubin && !ptx_is_text(image))
         return CUDA_ERROR_INVALID_PTX;
+    if (context && !atomic_load(&sim.capture_count))
+        context_synchronize(context); /* as measured on an H200, which says nothing about captures */
     struct sim_module *module = object_get(MAGIC_MODULE, sizeof *module);
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;

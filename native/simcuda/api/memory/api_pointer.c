@@ -12,7 +12,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr a
     CUdeviceptr start;
     size_t size;
     struct sim_alloc *alloc = alloc_pin(address);
-    CUresult result = alloc && alloc->kind != ALLOC_MANAGED ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    CUresult result = alloc ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
     if (alloc && alloc->kind == ALLOC_RESERVED) { /* one mapping, without its neighbours */
         if (vmm_attribute(alloc, CU_POINTER_MAPPING_BASE, address, &start) ||
             vmm_attribute(alloc, CU_POINTER_MAPPING_SIZE, address, &size))
