@@ -23,6 +23,43 @@ def test_the_granularity_is_two_mebibytes(cuda: Cuda) -> None:
 
 
 @on_driver()
+def test_memory_is_mapped_as_a_whole(cuda: Cuda) -> None:
+    """cuMemMap of a part of a handle, or of more than the handle has, is refused with 801. Addresses without a
+    reservation, an address that is no multiple of the granularity and flags are refused with 1. (In mode swap, the shim
+    lets any other call than the whole mapping of reserved addresses wait for its turn.)
+
+    Source: documentation of cuMemMap (`offset` "currently must be zero", flags "must be zero now"), without the codes.
+    Seen on an H200.
+    """
+    address, handle = reserve(cuda, 8 * GRANULE), create(cuda, 2 * GRANULE)
+    for size, offset in ((GRANULE, 0), (3 * GRANULE, 0), (4096, 0), (2 * GRANULE, GRANULE)):
+        assert cuda.code("cuMemMap", address, size, offset, handle, 0) == 801
+    assert cuda.code("cuMemMap", address, 2 * GRANULE, 0, handle, 1) == 1
+    assert cuda.code("cuMemMap", address + 4096, 2 * GRANULE, 0, handle, 0) == 1
+    gone = reserve(cuda, 2 * GRANULE)
+    cuda.cuMemAddressFree(gone, 2 * GRANULE)
+    assert cuda.code("cuMemMap", gone, 2 * GRANULE, 0, handle, 0) == 1
+    map_at(cuda, address, handle, 2 * GRANULE)
+
+
+@on_driver()
+def test_memory_is_created_of_known_devices_in_whole_granules(cuda: Cuda) -> None:
+    """A number of bytes that is no multiple of the granularity is refused with 1, also where it exceeds every device.
+    More granules than a device has are refused with 2, an unknown device with 101 and an unknown type with 1.
+
+    Source: documentation of cuMemCreate, without the codes. Seen on an H200.
+    """
+    answers = {0: 1, 1: 1, 1 << 63: 2, (1 << 64) - 1: 1, (1 << 64) - GRANULE: 2}
+    assert {size: cuda.code("cuMemCreate", size, properties(cuda), 0) for size in answers} == answers
+    for device in (7, -1):
+        assert cuda.code("cuMemCreate", GRANULE, properties(cuda, device=device), 0) == 101
+    driver, wrong = cuda.driver, (properties(cuda), properties(cuda))
+    wrong[0].type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_INVALID
+    wrong[1].location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_INVALID
+    assert [cuda.code("cuMemCreate", GRANULE, each, 0) for each in wrong] == [1, 1]
+
+
+@on_driver()
 def test_unmapping_leaves_the_address_and_nothing_else(cuda: Cuda) -> None:
     """After cuMemUnmap the addresses stay reserved. Other memory mapped there has its own contents and no access yet.
     The first memory keeps its data and can be mapped at the same address again. (The shim moves memory in this way.)

@@ -39,7 +39,7 @@ def test_physical_memory_is_counted_once(machine: NativeHost, coordinator: Scrip
     client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="plain")
     client.run(TOOLS)
     client.run("place, (code, handle) = reserve(8 << 20), create(4 << 20)")
-    assert client.run("code, map_at(place, 2 << 20, handle), map_at(place + (4 << 20), 2 << 20, handle)") == [0, 0, 0]
+    assert client.run("code, map_at(place, 4 << 20, handle), map_at(place + (4 << 20), 4 << 20, handle)") == [0, 0, 0]
     client.run(CAPTURED)
     assert client.run("cuda.alloc(1 << 20)[0], instantiate()") == [0, 0]
     assert ledger(inspect(process, 1)) == {"device": (1, 1), "physical": (1, 4), "graph": (1, 12)}

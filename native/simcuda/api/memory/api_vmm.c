@@ -117,15 +117,17 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Memory can only be mapped as a whole, as on an H200 (tests/driver_facts). */
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     SIM_ENTER();
-    if (!is_granular(address) || !is_granular(bytes) || offset || flags)
+    if (!is_granular(address) || flags)
         return CUDA_ERROR_INVALID_VALUE;
     alloc_lock();
     struct sim_physical *physical = physical_of(handle);
-    CUresult result =
-        physical && bytes <= physical->bytes ? vmm_map(address, bytes, physical) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = !physical                            ? CUDA_ERROR_INVALID_VALUE
+                      : offset || bytes != physical->bytes ? CUDA_ERROR_NOT_SUPPORTED
+                                                           : vmm_map(address, bytes, physical);
     alloc_unlock();
     return result;
 }
