@@ -140,6 +140,20 @@ def test_failing_restore_calls_lose_no_data(turns: Turns, name: str) -> None:
     assert turns.process.page.report.restored_bytes == turns.process.page.report.evicted_bytes
 
 
+@pytest.mark.parametrize("name", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
+def test_a_restore_that_always_fails_returns_the_error_of_the_driver(turns: Turns, name: str) -> None:
+    """The error has nothing to do with lack of room, so no call waits for room."""
+    turns.end()
+    fail(turns.client, name, 0, 1 << 30)
+    turns.process.page.control.resident_target = EVERYTHING
+    turns.process.open(turns.epoch + 1)
+    assert turns.client.run("cuda.spin(0.01), cuda.spin(0.01)") == [ILLEGAL_STATE] * 2
+    assert turns.process.page.report.unmet_request_seq == 0
+    fail(turns.client, name, 0, 0)
+    assert turns.client.run("cuda.spin(0.01)") == 0
+    assert data_is_intact(turns.client)
+
+
 def test_memory_of_an_unfinished_copy_stays_mapped(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     """A restore that fails after its copy has begun unmaps the memory only after the copy."""
     slow = machine.root / "slow"

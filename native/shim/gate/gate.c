@@ -167,10 +167,10 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
             CUresult restored = has_cached_stream(thread, stream, word) ? CUDA_SUCCESS : residency_restore(word);
             if (restored != CUDA_SUCCESS) {
                 gate_leave(thread);
-                if (restored != CUDA_ERROR_OUT_OF_MEMORY && !is_interrupted(thread, &shortage_since))
+                if (restored == CUDA_ERROR_NOT_READY && !is_interrupted(thread, &shortage_since))
                     continue;
                 throttling_ends(&throttling);
-                return restored == CUDA_ERROR_OUT_OF_MEMORY ? restored : CUDA_ERROR_OPERATING_SYSTEM;
+                return restored == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OPERATING_SYSTEM : restored;
             }
             bool marked = has_work && (has_cached_stream(thread, stream, word) || streams_mark(stream));
             if (is_step(word) && has_work)

@@ -338,10 +338,10 @@ static uint64_t prefetch(uint64_t max_bytes, uint64_t now) {
 }
 
 /* Memory beyond the size of the device comes by page faults. */
-static bool restore(uint32_t word) {
+static CUresult restore(uint32_t word) {
     bool is_due = atomic_load_explicit(&transfers.may_be_evicted, memory_order_acquire) || unpopulated.count;
     if (!is_due || is_step(word)) /* a single call: page by page */
-        return true;
+        return CUDA_SUCCESS;
     RELAXED_MODE;
     size_t evicted;
     pthread_mutex_lock(&residency_lock);
@@ -357,7 +357,7 @@ static bool restore(uint32_t word) {
     transfers_sync();
     transfers_report_restored(bytes, began);
     pthread_mutex_unlock(&residency_lock);
-    return true;
+    return CUDA_SUCCESS;
 }
 
 void unified_after_fork(void) {

@@ -12,6 +12,9 @@
 #define MAX_CAPTURE_NS (10000 * NS_PER_MS)
 #define CAPTURE_POLL_NS (5 * NS_PER_MS)
 
+#define MAX_FAILED_RESTORES 100                /* in a row, until the program gets the error of the driver */
+#define FAILED_RESTORE_POLL_NS (1 * NS_PER_MS) /* between them */
+
 #define MAX_FREED 32 /* allocations that the agent frees at a time, because the driver may block it */
 
 static _Atomic bool was_restored; /* memory was restored since the last turn began */
@@ -22,6 +25,8 @@ static struct {
     _Atomic uint64_t polled_at; /* 0: memory has room */
     _Atomic uint32_t polled_in; /* the opening of the gate at the last poll */
 } room;
+
+static _Atomic uint32_t failed_restores; /* in a row, for another reason than lack of room */
 
 static struct { /* used by the agent */
     bool was_requested;
@@ -143,17 +148,33 @@ static CUresult wait_for_room(uint32_t word, uint64_t missing) {
     return CUDA_ERROR_NOT_READY;
 }
 
+/* A failed call of the driver may succeed at another try. */
+static CUresult wait_for_driver(CUresult error) {
+    if (atomic_fetch_add(&failed_restores, 1) < MAX_FAILED_RESTORES) {
+        futex_wait(&shim.gate, gate_word(), FAILED_RESTORE_POLL_NS);
+        return CUDA_ERROR_NOT_READY;
+    }
+    log_once(LOG_ERROR,
+             "Memory of this program could not be restored to the device (CUDA error %d). So the call failed, and the "
+             "program's data is unchanged.",
+             error);
+    return error;
+}
+
 CUresult residency_restore(uint32_t word) {
     struct gpushare_page *page = the_page();
     if (!shim.mode || !shim.mode->restore)
         return CUDA_SUCCESS;
     uint64_t restored_before = PAGE_LOAD(page->report.restored_bytes),
              missing_before = PAGE_LOAD(page->report.missing_bytes);
-    bool all = shim.mode->restore(word);
+    CUresult result = shim.mode->restore(word);
     /* Only a restore copies. Unmade memory may become resident meanwhile, and another thread may free missing memory. */
     if (PAGE_LOAD(page->report.restored_bytes) != restored_before)
         atomic_store(&was_restored, true);
-    if (all) {
+    uint64_t missing = PAGE_LOAD(page->report.missing_bytes);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY || missing < missing_before)
+        atomic_store(&failed_restores, 0);
+    if (result == CUDA_SUCCESS) {
         shortage_end_for_turn();
         end_wait();
         if (atomic_load_explicit(&was_restored, memory_order_relaxed) && atomic_exchange(&was_restored, false)) {
@@ -162,10 +183,9 @@ CUresult residency_restore(uint32_t word) {
         }
         return CUDA_SUCCESS;
     }
-    uint64_t missing = PAGE_LOAD(page->report.missing_bytes);
     if (missing < missing_before)
         return CUDA_ERROR_NOT_READY; /* memory of other clients is leaving, so there is room for more by now */
-    return wait_for_room(word, missing);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? wait_for_room(word, missing) : wait_for_driver(result);
 }
 
 void residency_pause(void) {

@@ -19,9 +19,9 @@ struct memory_mode {
     bool (*evict)(uint64_t target, uint64_t now, uint64_t *next);
     /* All memory is mapped, and the calling thread is inside the gate, so that none is evicted. NULL: always. */
     bool (*is_mapped)(void);
-    /* Restore what was evicted, and wait for it. `word` is the open gate for which this is done. False: not possible
-     * yet. */
-    bool (*restore)(uint32_t word);
+    /* Restore what was evicted, and wait for it. `word` is the open gate for which this is done.
+     * CUDA_ERROR_OUT_OF_MEMORY: the device has no room yet; any other error is the driver's. */
+    CUresult (*restore)(uint32_t word);
     /* Agent, while the gate is closed: restore while the device has room and at most `max_bytes` are resident; 0 ends
      * that. Does not block for long: returns the time of the next call. NULL: nothing is ever evicted. */
     uint64_t (*prefetch)(uint64_t max_bytes, uint64_t now);

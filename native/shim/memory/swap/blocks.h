@@ -122,7 +122,7 @@ void runs_begin_restore(struct block **blocks, int count);
 
 bool swap_evict(uint64_t target, uint64_t now, uint64_t *next);
 bool swap_is_mapped(void);
-bool swap_restore(uint32_t word);
+CUresult swap_restore(uint32_t word);
 uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now);
 
 /* --- copy.c --- */

@@ -85,7 +85,7 @@ static bool restore_block(struct block *block, CUcontext context, CUresult *resu
     bool is_ok = stream && copy_begin(stream, block, false);
     if (stream)
         transfer_end();
-    *result = is_ok ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    *result = is_ok ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
     return is_ok;
 }
 
@@ -126,7 +126,8 @@ static uint64_t restore_group(struct group *group, CUcontext current, uint64_t e
     return requested;
 }
 
-static bool restore_all(CUresult *result) {
+/* Stop at the first error. */
+static void restore_all(CUresult *result) {
     CUcontext current = memory_context();
     struct group group = {0};
     for (struct block *block = swap_blocks; block; block = block->next) {
@@ -134,11 +135,10 @@ static bool restore_all(CUresult *result) {
         if (block->is_resident)
             continue;
         if (group_ends(&group, block) && restore_group(&group, current, NEVER, result) < wanted)
-            return false;
+            return;
         group_add(&group, block);
     }
-    uint64_t wanted = group.bytes;
-    return restore_group(&group, current, NEVER, result) == wanted;
+    restore_group(&group, current, NEVER, result);
 }
 
 /* A failed context accepts no copy, so the program's own call must return the error. */
@@ -197,23 +197,23 @@ uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
     return next;
 }
 
-bool swap_restore(uint32_t word) {
+CUresult swap_restore(uint32_t word) {
     (void)word;
     RELAXED_MODE;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&residency_lock);
-    bool all = !swap_missing_bytes();
-    if (!all) {
+    if (swap_missing_bytes()) {
         uint64_t began = now_ns();
-        bool requested = restore_all(&result);
+        restore_all(&result);
         transfers_report_restored(finish_copies(), began);
-        all = requested && !swap_missing_bytes();
-        if (!all && result != CUDA_ERROR_OUT_OF_MEMORY) {
+        if (result == CUDA_SUCCESS && swap_missing_bytes()) /* a copy has failed */
+            result = CUDA_ERROR_UNKNOWN;
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
             log_once(LOG_ERROR, "Memory could not be restored to the device (CUDA error %d); the shim tries again.",
                      result);
-            all = is_unrecoverable();
+            result = is_unrecoverable() ? CUDA_SUCCESS : result;
         }
     }
     pthread_mutex_unlock(&residency_lock);
-    return all;
+    return result;
 }
