@@ -32,6 +32,17 @@ static inline CUresult hook_enter(struct thread *thread, CUstream stream) {
         result;                                                                                                        \
     })
 
+/* Make a call inside the gate, where all memory is on the device until the call has ended. */
+#define CALL_WITH_MEMORY(call)                                                                                         \
+    ({                                                                                                                 \
+        CUresult entered = hook_enter(&this_thread, NO_STREAM);                                                        \
+        if (entered == CUDA_SUCCESS) {                                                                                 \
+            entered = (call);                                                                                          \
+            gate_leave(&this_thread);                                                                                  \
+        }                                                                                                              \
+        entered;                                                                                                       \
+    })
+
 /* A call inside another call of the program holds off the end of the turn. */
 static inline bool can_wait_for_room(void) {
     return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE && !this_thread.depth;

@@ -10,6 +10,13 @@
 
 #define PHYSICAL (1ull << 63)
 
+/* The driver itself answers a call that it may refuse. Its answer needs the memory on the device. */
+#define SWAP_CALL(call)                                                                                                \
+    ({                                                                                                                 \
+        CUresult answer = (call);                                                                                      \
+        answer == CUDA_ERROR_NOT_READY ? CALL_WITH_MEMORY(call) : answer;                                              \
+    })
+
 static void drop_reference(uint64_t physical) {
     struct entry gone;
     if (ledger_change_references(physical, -1, &gone))
@@ -19,7 +26,7 @@ static void drop_reference(uint64_t physical) {
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                           unsigned long long flags) {
     static _Atomic uint64_t serial;
-    if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+    if (!handle || !bytes || bytes >> 62 || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         !shim_is_active())
         return REAL(cuMemCreate)(handle, bytes, properties, flags);
     CUresult result;
@@ -89,7 +96,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 CUresult hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                        unsigned long long flags) {
     if (swap_owns_handle(handle))
-        return swap_map(address, bytes, offset, handle);
+        return SWAP_CALL(swap_map(address, bytes, offset, handle, flags));
     CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
     struct entry name, gone;
     if (result == CUDA_SUCCESS && ledger_find(LEDGER_HANDLES, handle, &name)) {
@@ -104,7 +111,7 @@ CUresult hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGe
 }
 
 CUresult hook_cuMemUnmap(CUdeviceptr address, size_t bytes) {
-    if (swap_owns_mapping(address))
+    if (swap_owns_range(address, bytes))
         return swap_unmap(address, bytes);
     CUresult result = REAL(cuMemUnmap)(address, bytes);
     struct entry mapping;
@@ -117,8 +124,14 @@ CUresult hook_cuMemUnmap(CUdeviceptr address, size_t bytes) {
 }
 
 CUresult hook_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count) {
-    return access && count && swap_owns_mapping(address) ? swap_access(address, bytes, access, count)
-                                                         : REAL(cuMemSetAccess)(address, bytes, access, count);
+    return swap_owns_range(address, bytes) ? SWAP_CALL(swap_access(address, bytes, access, count))
+                                           : REAL(cuMemSetAccess)(address, bytes, access, count);
+}
+
+/* The driver refuses the call while memory is mapped there. */
+CUresult hook_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    return swap_owns_range(address, bytes) ? CALL_WITH_MEMORY(REAL(cuMemAddressFree)(address, bytes))
+                                           : REAL(cuMemAddressFree)(address, bytes);
 }
 
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,

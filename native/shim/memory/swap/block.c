@@ -96,7 +96,9 @@ bool swap_fits(uint64_t bytes, const CUmemAllocationProp *properties) {
 
 /* Every driver makes such memory if it has room. */
 static bool is_ordinary(const CUmemAllocationProp *properties) {
-    return !properties->handle_types && !properties->rdma && !properties->compression;
+    static const unsigned char zeroes[sizeof properties->reserved];
+    return !properties->handle_types && !properties->win32_meta && !properties->rdma && !properties->compression &&
+           memcmp(properties->reserved, zeroes, sizeof zeroes) == 0;
 }
 
 /* Only a client that has its turn takes room on the device. Memory that the driver may refuse for other reasons waits for

@@ -142,6 +142,7 @@ static bool find_address(struct block *block, CUdevice device, CUdeviceptr *addr
     for (struct mapping *mapping = block->mappings; mapping; mapping = mapping->next)
         if (mapping->bytes == block->bytes && mapping->access_count &&
             mapping->access[0].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
+            mapping->access[0].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
             mapping->access[0].location.id == device) {
             *address = mapping->address;
             return true;

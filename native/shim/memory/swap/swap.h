@@ -28,11 +28,14 @@ void swap_drop_context(CUcontext context);                               /* unde
 void swap_after_fork(void);
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* the shim moves such memory */
 bool swap_owns_handle(uint64_t handle);
-bool swap_owns_mapping(CUdeviceptr address);
+bool swap_owns_range(CUdeviceptr address, uint64_t bytes); /* some address of it has memory of this mode */
 CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties);
 CUresult swap_release(CUmemGenericAllocationHandle handle);
-CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle);
 CUresult swap_unmap(CUdeviceptr address, size_t bytes);
+/* CUDA_ERROR_NOT_READY: only the driver can answer, and the memory is not there. The call is repeated inside the gate,
+ * where all memory is. */
+CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags);
 CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
 CUresult swap_retain(CUmemGenericAllocationHandle *handle, CUdeviceptr address);
 /* For calls that let other processes or devices use memory. The caller is inside the gate, so the memory is on the

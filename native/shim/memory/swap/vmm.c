@@ -24,7 +24,8 @@ static bool has_module_for_rdma(void) {
 /* Only the driver can map a pool of tiles, the usage of memory for sparse arrays. */
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags) {
     if (shim.mode->number != GPUSHARE_MEMORY_SWAP || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->usage || flags)
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->location.id < 0 ||
+        properties->location.id >= shim.device_count || properties->usage || flags)
         return false;
     if (!properties->rdma || !has_module_for_rdma())
         return true;
@@ -60,9 +61,18 @@ bool swap_owns_handle(uint64_t name) {
     return (name & OURS) != 0;
 }
 
-bool swap_owns_mapping(CUdeviceptr address) {
+/* Return the index of the first mapping that ends above the address. */
+static uint64_t first_above(CUdeviceptr address) {
+    return above(address) - (swap_mapping_at(address) != NULL);
+}
+
+static bool reaches(uint64_t index, CUdeviceptr address, uint64_t bytes) {
+    return index < count && (mappings[index]->address <= address || mappings[index]->address - address < bytes);
+}
+
+bool swap_owns_range(CUdeviceptr address, uint64_t bytes) {
     pthread_mutex_lock(&residency_lock);
-    bool known = swap_mapping_at(address) != NULL;
+    bool known = swap_allocation_at(address) || reaches(first_above(address), address, bytes);
     pthread_mutex_unlock(&residency_lock);
     return known;
 }
@@ -139,26 +149,47 @@ void swap_pin_handle(CUmemGenericAllocationHandle handle) {
     pthread_mutex_unlock(&residency_lock);
 }
 
-CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle) {
+/* The addresses are reserved together, and have no memory. */
+static bool are_free(CUdeviceptr address, uint64_t bytes) {
+    CUdeviceptr start;
+    size_t size;
+    unsigned type;
+    return !swap_allocation_at(address) && !reaches(first_above(address), address, bytes) &&
+           REAL(cuPointerGetAttribute)(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS &&
+           REAL(cuPointerGetAttribute)(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address) == CUDA_SUCCESS &&
+           address - start <= size && bytes <= size - (address - start) &&
+           REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS;
+}
+
+/* The driver maps whole memory only (tests/driver_facts/test_vmm.py). */
+static bool is_valid_map(CUdeviceptr address, size_t bytes, size_t offset, const struct block *block) {
+    return address % GRANULE_BYTES == 0 && bytes == block->bytes && !offset && are_free(address, bytes);
+}
+
+static bool has_room(void) {
+    if (count < room)
+        return true;
+    uint64_t wanted = room ? 2 * room : 64;
+    struct mapping **grown = realloc(mappings, wanted * sizeof *grown);
+    if (!grown)
+        return false;
+    mappings = grown;
+    room = wanted;
+    return true;
+}
+
+/* The driver knows no flags yet. */
+CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
     pthread_mutex_lock(&residency_lock);
     struct block *block = block_of(handle);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     struct mapping *made = NULL;
-    if (count == room) {
-        uint64_t wanted = room ? 2 * room : 64;
-        struct mapping **grown = realloc(mappings, wanted * sizeof *grown);
-        if (grown) {
-            mappings = grown;
-            room = wanted;
-        }
-    }
-    bool free_there =
-        !swap_mapping_at(address) && (above(address) == count || mappings[above(address)]->address >= address + bytes);
-    if (count == room)
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    else if (block && block->program_references && bytes && offset + bytes <= block->bytes &&
-             bytes % GRANULE_BYTES == 0 && free_there)
-        result = block_map(block, address, bytes, offset, &made);
+    if (block && block->program_references && !flags)
+        result = !has_room() ? CUDA_ERROR_OUT_OF_MEMORY
+                 : block->handle || is_valid_map(address, bytes, offset, block)
+                     ? block_map(block, address, bytes, offset, &made)
+                     : CUDA_ERROR_NOT_READY;
     if (result == CUDA_SUCCESS) {
         uint64_t at = above(address);
         for (uint64_t i = count++; i > at; i--)
@@ -202,14 +233,48 @@ CUresult swap_unmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
+static bool is_valid_access(const struct mapping *mapping, const CUmemAccessDesc *access, size_t wanted) {
+    CUdevice home = mapping->block->properties.location.id;
+    for (size_t i = 0; access && i < wanted; i++) {
+        int flags = access[i].flags, possible = access[i].location.id == home;
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+             flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+            return false;
+        if (!possible)
+            REAL(cuDeviceCanAccessPeer)(&possible, access[i].location.id, home);
+        if (!possible)
+            return false;
+    }
+    return access && wanted;
+}
+
+/* Let the driver answer a call that it may refuse. A part of a mapping with access of its own stays on the device. */
+static CUresult request_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t wanted) {
+    uint64_t first = first_above(address);
+    for (uint64_t i = first; reaches(i, address, bytes); i++)
+        if (!mappings[i]->is_mapped)
+            return CUDA_ERROR_NOT_READY;
+    CUresult result = REAL(cuMemSetAccess)(address, bytes, access, wanted);
+    for (uint64_t i = first; reaches(i, address, bytes) && result == CUDA_SUCCESS; i++)
+        if (mappings[i]->address < address || mappings[i]->address - address + mappings[i]->bytes > bytes)
+            block_pin(mappings[i]->block);
+        else
+            result = mapping_access(mappings[i], access, wanted);
+    return result;
+}
+
 CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t wanted) {
     uint64_t first, found;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&residency_lock);
     found = filling(address, bytes, &first);
-    if (!found)
-        result = CUDA_ERROR_INVALID_VALUE;
-    for (uint64_t i = 0; i < found && result == CUDA_SUCCESS; i++)
+    bool is_valid = found != 0;
+    for (uint64_t i = 0; i < found && is_valid; i++)
+        is_valid = is_valid_access(mappings[first + i], access, wanted);
+    if (!is_valid)
+        result = request_access(address, bytes, access, wanted);
+    for (uint64_t i = 0; i < found && is_valid && result == CUDA_SUCCESS; i++)
         result = mapping_access(mappings[first + i], access, wanted);
     pthread_mutex_unlock(&residency_lock);
     return result;
