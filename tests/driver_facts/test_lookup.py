@@ -18,7 +18,7 @@ def test_the_driver_exports_the_functions_that_its_lookup_returns(cuda: Cuda) ->
     Source: documentation of cuGetProcAddress; exports of the stub library of the toolkit. Seen on an H200.
     """
     library, function, status = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int()
-    rows = re.findall(r"^(?:GATED|CUSTOM|LOOKUP)\(\w+, (\w+), (\w+), (\d+),", TABLE, re.MULTILINE)
+    rows = re.findall(r"^(?:GATED|CUSTOM|LOADS|LOOKUP)\(\w+, (\w+), (\w+), (\d+),", TABLE, re.MULTILINE)
     found, missing = 0, []
     version = cuda.cuDriverGetVersion()
     for symbol, base, since in rows:

@@ -69,9 +69,11 @@ def parameter_types(parameters: str) -> tuple[str, ...]:
 def rows() -> list[Row]:
     text = (SHIM / "driver" / "hooks.def").read_text()
     found = re.findall(
-        r"^(GATED|CUSTOM|LOOKUP|USED)\((?:(\w+), )?(cu\w+),\s+(?:(cu\w+), (\d+),)?\s*\(([^()]*)\)", text, re.MULTILINE
+        r"^(GATED|CUSTOM|LOADS|LOOKUP|USED)\((?:(\w+), )?(cu\w+),\s+(?:(cu\w+), (\d+),)?\s*\(([^()]*)\)",
+        text,
+        re.MULTILINE,
     )
-    assert len(found) == len(re.findall(r"^(?:GATED|CUSTOM|LOOKUP|USED)\(", text, re.MULTILINE))
+    assert len(found) == len(re.findall(r"^(?:GATED|CUSTOM|LOADS|LOOKUP|USED)\(", text, re.MULTILINE))
     return [
         Row(kind, twin or "NONE", symbol, base, int(since or 0), parameter_types(p))
         for kind, twin, symbol, base, since, p in found

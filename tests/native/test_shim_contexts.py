@@ -13,6 +13,9 @@ from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_graphs import CAPTURED
 
 MIB = 1 << 20
+CONTEXT_MIB, MODULE_MIB = 40, 8
+Started = tuple[CudaClient, ProcessConnection]
+MODES = ["swap", "unified", "plain"]
 OUT_OF_MEMORY = 2
 CONTEXT = "cuda = Cuda(start=False); cuda.cuInit(0); context = c_void_p()"
 MODULE = "image = Path(os.environ['TEST_PTX']).read_bytes(); module = c_void_p()"
@@ -23,12 +26,41 @@ LOADS = {
     "library": "cuda.cuLibraryLoadData(byref(module), image, None, None, 0, None, None, 0)",
 }
 
+LIBRARY = """
+import struct
+image = Path(os.environ['TEST_PTX']).read_bytes() + b'.global .align 4 .b8 table[4096];'
+library, kernel, found, graph, node, exec_ = (c_void_p() for _ in range(6))
+assert cuda.cuLibraryLoadData(byref(library), image, None, None, 0, None, None, 0) == 0
+assert cuda.cuLibraryGetKernel(byref(kernel), library, b'spin') == 0
+number, zero = c_int(), c_uint64(0)
+values = (c_void_p * 1)(ctypes.addressof(zero))
+launched = struct.pack('<Q7I4xQQ', kernel.value, 1, 1, 1, 1, 1, 1, 0, ctypes.addressof(values), 0)
+"""
+CONFIG = "config = struct.pack('<7I4xQQI4x', 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)"
+LAUNCHES = {
+    "cuLaunchKernel": "cuda.cuLaunchKernel(f, *rest)",
+    "cuLaunchKernelEx": "cuda.cuLaunchKernelEx(config, f, *rest[8:])",
+    "cuLaunchCooperativeKernel": "cuda.cuLaunchCooperativeKernel(f, *rest[:9])",
+}
+ADD_NODE = "cuda.cuGraphCreate(byref(graph), 0), cuda.cuGraphAddKernelNode(byref(node), graph, None, 0, launched)"
+LAZY_LOADS = {
+    "module of a library": "cuda.cuLibraryGetModule(byref(found), library)",
+    "function of a kernel": "cuda.cuKernelGetFunction(byref(found), kernel)",
+    "attribute": "cuda.cuFuncGetAttribute(byref(number), 0, kernel)",
+    "occupancy": "cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(byref(number), kernel, 32, c_size_t(0))",
+    "load": "cuda.cuFuncLoad(kernel)",
+    "variable": "cuda.cuLibraryGetGlobal(byref(c_uint64()), None, library, b'table')",
+    "graph": "cuda.cuGraphInstantiateWithFlags(byref(exec_), graph, c_uint64(0))",
+}
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
     """Return the file of a device of 256 MiB, on which a context takes 40 MiB and a module 8 MiB."""
     path = tmp_path / "machine.conf"
-    path.write_text("[device]\nmemory = 256 MiB\ncontext_memory = 40 MiB\nmodule_memory = 8 MiB\n")
+    path.write_text(
+        f"[device]\nmemory = 256 MiB\ncontext_memory = {CONTEXT_MIB} MiB\nmodule_memory = {MODULE_MIB} MiB\n"
+    )
     return str(path)
 
 
@@ -47,9 +79,7 @@ def holder(machine: NativeHost, coordinator: ScriptedCoordinator, config: str) -
     return fill_device(machine, coordinator, config, 208)
 
 
-def newcomer(
-    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, **environment: str
-) -> tuple[CudaClient, ProcessConnection]:
+def newcomer(machine: NativeHost, coordinator: ScriptedCoordinator, config: str, **environment: str) -> Started:
     client = machine.client(GPUSHARE_SIM_CONFIG=config, **environment)
     return client, client.join(coordinator, CONTEXT)
 
@@ -60,7 +90,7 @@ def make_room(requester: ProcessConnection, holder: ProcessConnection) -> None:
     holder.doorbell()
 
 
-@pytest.mark.parametrize("mode", ["swap", "unified", "plain"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("call", [CREATE, RETAIN])
 def test_a_context_waits_for_room_in_its_turn(
     machine: NativeHost, coordinator: ScriptedCoordinator, config: str, holder: ProcessConnection, mode: str, call: str
@@ -102,6 +132,102 @@ def test_a_lazy_module_waits_for_room_for_its_function(
     process.open(2)
     make_room(process, holder)
     assert client.result() == 0
+
+
+@pytest.mark.parametrize("call", LAZY_LOADS.values(), ids=LAZY_LOADS)
+def test_a_lazy_library_waits_for_room_at_the_call_that_needs_it(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, call: str
+) -> None:
+    client, process = newcomer(machine, coordinator, config)
+    assert client.run(CREATE) == 0
+    client.run(LIBRARY)
+    assert client.run(ADD_NODE) == [0, 0]
+    holder = fill_device(machine, coordinator, config, 168)
+    client.start(call)
+    process.wait_for_waiting_thread()
+    process.open(2)
+    make_room(process, holder)
+    assert client.result() == 0
+    wait_until(lambda: process.page.report.unmet_bytes == 0)
+
+
+def fill_device_in_a_turn(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, started: Started, size: int
+) -> ProcessConnection:
+    """Let another client fill the device between two turns, and begin the second turn without waiting clients."""
+    client, process = started
+    process.drain(1)
+    holder = fill_device(machine, coordinator, config, size)
+    client.begin(process, 3)
+    assert client.run("cuda.spin(), cuda.cuCtxSynchronize()") == [0, 0]
+    return holder
+
+
+def launch_waits_for_room(client: CudaClient, process: ProcessConnection, holder: ProcessConnection, call: str) -> bool:
+    """Return whether the launch of `kernel` requests room, and succeeds after there is room."""
+    client.run("cuda.functions['spin'] = kernel")
+    client.start(call)
+    make_room(process, holder)
+    launched = client.result() == 0
+    wait_until(lambda: process.page.report.unmet_bytes == 0)
+    return launched and client.run("cuda.spin(), cuda.cuCtxSynchronize()") == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "call"),
+    [*((mode, "cuLaunchKernel") for mode in MODES), *(("swap", call) for call in LAUNCHES if call != "cuLaunchKernel")],
+)
+def test_the_first_launch_of_a_kernel_in_a_turn_waits_for_room_for_its_code(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, mode: str, call: str
+) -> None:
+    """No other client waits, so the launches of loaded functions pass the gate at once."""
+    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=config, GPUSHARE_MEMORY_MODE=mode)
+    client.begin(process, 1)
+    client.run(LIBRARY + CONFIG)
+    holder = fill_device_in_a_turn(machine, coordinator, config, (client, process), 160)
+    launch = f"cuda.launch('spin', 0, call=lambda f, *rest: {LAUNCHES[call]})"
+    assert launch_waits_for_room(client, process, holder, launch)
+
+
+def test_the_first_launch_of_a_kernel_in_another_context_waits_for_room(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str
+) -> None:
+    """The kernel of a library has been launched in one context of the thread, and loads in the other context."""
+    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=config)
+    client.begin(process, 1)
+    client.run(LIBRARY + "second, module, own = c_void_p(), c_void_p(), c_void_p()")
+    client.run("cuda.functions['spin'] = kernel")
+    assert client.run("cuda.spin(), cuda.spin(), cuda.cuCtxCreate_v2(byref(second), 0, 0)") == [0, 0, 0]
+    client.run("cuda.cuModuleLoadData(byref(module), image), cuda.cuModuleGetFunction(byref(own), module, b'spin')")
+    client.run("cuda.functions['spin'] = own")
+    holder = fill_device_in_a_turn(machine, coordinator, config, (client, process), 104)
+    assert launch_waits_for_room(client, process, holder, "cuda.spin()")
+
+
+@pytest.mark.parametrize("end", ["library", "context"])
+def test_the_first_launch_of_a_kernel_with_the_handle_of_an_ended_one_waits_for_room(
+    machine: NativeHost, coordinator: ScriptedCoordinator, config: str, end: str
+) -> None:
+    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=config)
+    client.begin(process, 1)
+    client.run(LIBRARY + "before, own, module = cuda.functions['spin'], c_void_p(), c_void_p()")
+    if end == "context":
+        assert client.run("cuda.cuCtxCreate_v2(byref(found), 0, 0)") == 0
+    client.run("cuda.functions['spin'] = kernel")
+    assert client.run("cuda.spin(), cuda.spin(), cuda.cuCtxSynchronize()") == [0, 0, 0]
+    handles = client.run("kernel.value, found.value")
+    if end == "library":
+        assert client.run("cuda.cuLibraryUnload(library)") == 0
+        client.run("cuda.cuLibraryLoadData(byref(library), image, None, None, 0, None, None, 0)")
+        client.run("cuda.cuLibraryGetKernel(byref(kernel), library, b'spin')")
+        client.run("cuda.functions['spin'] = before")
+    else:
+        assert client.run("cuda.cuCtxDestroy_v2(found), cuda.cuCtxCreate_v2(byref(found), 0, 0)") == [0, 0]
+        client.run("cuda.cuModuleLoadData(byref(module), image), cuda.cuModuleGetFunction(byref(own), module, b'spin')")
+        client.run("cuda.functions['spin'] = own")
+    assert client.run("kernel.value, found.value") == handles
+    holder = fill_device_in_a_turn(machine, coordinator, config, (client, process), 160 if end == "library" else 112)
+    assert launch_waits_for_room(client, process, holder, "cuda.spin()")
 
 
 @pytest.mark.parametrize("call", ["cuGraphLaunch", "cuGraphUpload", "cuGraphLaunch_ptsz"])

@@ -23,7 +23,7 @@ OTHERS |= {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"}
 
 def rows() -> list[tuple[str, str, int, bool]]:
     """Return (symbol, base, since, is per-thread) of every hook, twins included."""
-    found = re.findall(r"^(?:GATED|CUSTOM|LOOKUP)\((\w+), (\w+), (\w+), (\d+),", TABLE, re.MULTILINE)
+    found = re.findall(r"^(?:GATED|CUSTOM|LOADS|LOOKUP)\((\w+), (\w+), (\w+), (\d+),", TABLE, re.MULTILINE)
     plain = [(symbol, base, int(since), False) for _, symbol, base, since in found]
     twins = [(symbol + TWINS[t], base, int(since), True) for t, symbol, base, since in found if t in TWINS]
     return plain + twins

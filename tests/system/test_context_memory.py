@@ -13,6 +13,17 @@ def fill(size, value):
     status, array = cuda.alloc(size)
     return [status, array, status or cuda.launch('fill_f32', array, float(value), size // 4) or cuda.cuCtxSynchronize()]
 """
+LIBRARIES = """
+image, kernels = Path(os.environ["TEST_PTX"]).read_bytes(), []
+for _ in range(8):
+    library, kernel = c_void_p(), c_void_p()
+    assert cuda.cuLibraryLoadData(byref(library), image, None, None, 0, None, None, 0) == 0
+    assert cuda.cuLibraryGetKernel(byref(kernel), library, b"spin") == 0
+    kernels.append(kernel)
+def launch(kernel):
+    cuda.functions["spin"] = kernel
+    return cuda.spin()
+"""
 
 
 @pytest.fixture
@@ -69,3 +80,14 @@ def test_a_client_near_the_bound_has_its_turns_beside_contexts(large_context_hos
         assert two.run("other[::2]") == [0, 0]
         assert one.run("cuda.free(first[1]), cuda.free(second[1]), cuda.spin()", 3 * WAIT) == [0, 0, 0]
         assert two.run("cuda.free(other[1])") == 0
+
+
+def test_kernels_load_at_their_first_launch_on_a_full_device(large_context_host: SystemHost) -> None:
+    """The code of eight libraries needs more room than beside the idle memory of another client."""
+    one, two = (program(large_context_host, name) for name in ("one", "two"))
+    two.run(LIBRARIES)
+    taken = 2 * (CONTEXT_MIB + MODULE_MIB)
+    wait_until(lambda: large_context_host.page(one)["context_bytes"] == taken * MIB)
+    assert one.run(f"fill({(1024 - taken - 16) * MIB}, 7)[::2]", 3 * WAIT) == [0, 0]
+    assert two.run("[launch(kernel) for kernel in kernels]", 3 * WAIT) == [0] * 8
+    assert two.run("cuda.cuCtxSynchronize()", WAIT) == 0

@@ -41,6 +41,7 @@ typedef struct {
 } CUmemLocation;
 
 typedef void (*CUhostFn)(void *data);
+typedef size_t (*CUoccupancyB2DSize)(int block);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
 
 typedef struct {

@@ -20,12 +20,14 @@
 enum hook_id {
 #define GATED(twin, symbol, ...) HOOK_##twin(symbol)
 #define CUSTOM(twin, symbol, ...) HOOK_##twin(symbol)
+#define LOADS(twin, symbol, ...) HOOK_##twin(symbol)
 #define LOOKUP(twin, symbol, ...) HOOK_##twin(symbol)
 #define USED(symbol, ...) HOOK_##symbol,
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOADS
 #undef LOOKUP
 #undef USED
 #undef ALIAS
@@ -42,12 +44,14 @@ enum hook_id {
 #define GATED(twin, symbol, base, since, parameters, ...) DECLARE_##twin(symbol, parameters)
 #define CUSTOM(twin, symbol, base, since, parameters, ...)                                                             \
     DECLARE_##twin(symbol, parameters) DECLARE_HAND_##twin(symbol, parameters)
+#define LOADS(twin, symbol, base, since, parameters, ...) DECLARE_##twin(symbol, parameters)
 #define LOOKUP(twin, symbol, base, since, parameters) DECLARE_##twin(symbol, parameters)
 #define USED(symbol, parameters) CUresult symbol parameters;
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOADS
 #undef LOOKUP
 #undef USED
 #undef ALIAS
@@ -69,6 +73,7 @@ extern const struct driver_entry driver_entries[HOOK_COUNT];
 extern const struct driver_alias driver_aliases[];
 extern void *driver_functions[HOOK_COUNT];
 void *driver_resolve(enum hook_id id);
+bool driver_resolve_gated(void); /* so that no GATED row is NULL in driver_functions; false: there is no driver yet */
 bool driver_has(enum hook_id id);
 bool driver_is_simulated(void);
 void *driver_library(bool load); /* NULL: it is not loaded, or could not be */

@@ -136,6 +136,34 @@ COLD void *driver_resolve(enum hook_id id) {
     return function;
 }
 
+/* The functions that the driver lacks now are missing for good, because its library is loaded. */
+bool driver_resolve_gated(void) {
+    static const enum hook_id gated[] = {
+#define GATED(twin, symbol, ...) HOOK_##twin(symbol)
+#define CUSTOM(...)
+#define LOADS(...)
+#define LOOKUP(...)
+#define USED(...)
+#define ALIAS(...)
+#include "driver/hooks.def"
+#undef GATED
+#undef CUSTOM
+#undef LOADS
+#undef LOOKUP
+#undef USED
+#undef ALIAS
+    };
+    static _Atomic bool is_done;
+    if (atomic_load(&is_done))
+        return true;
+    if (!driver_library(true))
+        return false;
+    for (size_t i = 0; i < sizeof gated / sizeof *gated; i++)
+        __atomic_store_n(&driver_functions[gated[i]], driver_function(gated[i]), __ATOMIC_RELEASE);
+    atomic_store(&is_done, true);
+    return true;
+}
+
 bool driver_has(enum hook_id id) {
     return driver_function(id) != (void *)missing;
 }
@@ -154,12 +182,14 @@ bool driver_is_simulated(void) {
 const struct driver_entry driver_entries[HOOK_COUNT] = {
 #define GATED(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define CUSTOM(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
+#define LOADS(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define LOOKUP(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, false},
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOADS
 #undef LOOKUP
 #undef USED
 #undef ALIAS
@@ -168,12 +198,14 @@ const struct driver_entry driver_entries[HOOK_COUNT] = {
 const struct driver_alias driver_aliases[] = {
 #define GATED(...)
 #define CUSTOM(...)
+#define LOADS(...)
 #define LOOKUP(...)
 #define USED(...)
 #define ALIAS(base, since, symbol) {#base, since, HOOK_##symbol},
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOADS
 #undef LOOKUP
 #undef USED
 #undef ALIAS

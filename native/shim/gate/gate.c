@@ -92,14 +92,23 @@ static void throttling_ends(const struct throttling *throttling) {
     PAGE_ADD(report->throttle_wait_ns, now_ns() - throttling->began);
 }
 
-static void cache_stream(struct thread *thread, CUstream stream, uint32_t word) {
+static void set_last_stream(struct thread *thread, CUstream stream) {
+    thread->loaded = thread->marked_loaded[marked_slot(stream)];
+    atomic_store(&thread->last_stream, stream);
+}
+
+/* `context`: of the stream; NULL: unknown. */
+static void cache_stream(struct thread *thread, CUstream stream, CUcontext context, uint32_t word) {
+    if (!driver_resolve_gated())
+        return;
     if (atomic_load(&thread->marked_word) != word) {
         for (int i = 0; i < MARKED_STREAMS; i++)
             atomic_store(&thread->marked[i], NO_STREAM);
         atomic_store(&thread->marked_word, word);
     }
+    thread->marked_loaded[marked_slot(stream)] = loaded_functions_in(context);
     atomic_store(&thread->marked[marked_slot(stream)], stream);
-    atomic_store(&thread->last_stream, stream);
+    set_last_stream(thread, stream);
 }
 
 /* For a thread that changes between streams: the stream is marked, but was not the last one. */
@@ -109,7 +118,7 @@ static bool enter_marked_stream(struct thread *thread, CUstream stream) {
     DEPTH_ADD(thread, 1u, __ATOMIC_RELAXED);
     atomic_signal_fence(memory_order_seq_cst);
     if (gate_word() == atomic_load_explicit(&thread->marked_word, memory_order_relaxed)) {
-        atomic_store_explicit(&thread->last_stream, stream, memory_order_relaxed);
+        set_last_stream(thread, stream);
         return true;
     }
     gate_leave(thread);
@@ -150,7 +159,7 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
         if (state == SHIM_UNINITIALISED)
             return CUDA_SUCCESS;
         if (state == SHIM_DISABLED) {
-            cache_stream(thread, stream, gate_word());
+            cache_stream(thread, stream, NULL, gate_word());
             return CUDA_SUCCESS;
         }
         bool is_registered = threads_register(thread);
@@ -164,7 +173,8 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
                 gate_leave(thread);
                 continue;
             }
-            CUresult restored = has_cached_stream(thread, stream, word) ? CUDA_SUCCESS : residency_restore(word);
+            bool is_cached = has_cached_stream(thread, stream, word);
+            CUresult restored = is_cached ? CUDA_SUCCESS : residency_restore(word);
             if (restored != CUDA_SUCCESS) {
                 gate_leave(thread);
                 if (restored == CUDA_ERROR_NOT_READY && !is_interrupted(thread, &shortage_since))
@@ -172,11 +182,14 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
                 throttling_ends(&throttling);
                 return restored == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OPERATING_SYSTEM : restored;
             }
-            bool marked = has_work && (has_cached_stream(thread, stream, word) || streams_mark(stream));
+            CUcontext context = has_work && !is_cached ? streams_mark(stream) : NULL;
+            bool marked = has_work && (is_cached || context);
             if (is_step(word) && has_work)
                 thread->stepped = word; /* so that the next call takes the slow path again */
+            else if (marked && is_cached)
+                set_last_stream(thread, stream);
             else if (marked && is_registered && !shim.fences)
-                cache_stream(thread, stream, word);
+                cache_stream(thread, stream, context, word);
             uint64_t pause = throttled_word != word && marked && !nested && !throttling.interrupted
                                  ? throttle_admit(thread, stream)
                                  : 0;

@@ -28,7 +28,8 @@ void gate_publish_waiting(void); /* in the page */
 
 /* --- streams.c: which streams carry work, and whether it has finished --- */
 
-bool streams_mark(CUstream stream); /* false: not marked (no context, or capturing), so do not cache the stream */
+/* Return the context of the stream. NULL: not marked (no context, or capturing), so do not cache the stream. */
+CUcontext streams_mark(CUstream stream);
 /* Before the stream ends or captures: an orphan event stands for its work. The lock of captures.c is held. */
 void streams_untrack(CUstream stream, bool ends);
 /* Likewise, with the streams of `green`, or NULL. True: the context carried work, and `streams_context_destroyed` must
@@ -61,6 +62,29 @@ void throttle_thread_ends(struct thread *thread); /* in that thread */
 void throttle_drop_stream(CUstream stream);
 void throttle_drop_context(CUcontext context);
 void throttle_after_fork(void);
+
+/* --- loaded_functions.c: functions whose code the driver has loaded in a context --- */
+
+#define LOADED_FUNCTIONS_BITS 12
+
+struct loaded_functions {
+    CUfunction at[1 << LOADED_FUNCTIONS_BITS]; /* by a hash of the handle; a newer function replaces an older one */
+};
+struct loaded_functions *loaded_functions_in(CUcontext context);
+/* The launch of the function for the stream has succeeded. */
+void loaded_functions_add(const struct thread *thread, CUfunction function, CUstream stream);
+/* Code in the context (NULL: in any context) is about to end, after which other functions may get the handles. */
+void loaded_functions_forget(CUcontext context);
+
+/* Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, section 6.4). */
+static inline uint32_t loaded_functions_place(CUfunction function) {
+    return (uint32_t)(uintptr_t)function * 0x9e3779b1u >> (32 - LOADED_FUNCTIONS_BITS);
+}
+
+/* The launch is for the thread's last stream. */
+static inline bool is_loaded(const struct thread *thread, CUfunction function) {
+    return PAGE_LOAD(thread->loaded->at[loaded_functions_place(function)]) == function;
+}
 
 /* --- launch_budget.c: under the throttle's lock --- */
 

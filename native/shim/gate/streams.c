@@ -70,13 +70,13 @@ static struct stream_state *find(struct stream_home home, CUstream stream) {
     return NULL;
 }
 
-bool streams_mark(CUstream stream) {
+CUcontext streams_mark(CUstream stream) {
     CUstream key = is_default(stream) ? DEFAULT : stream;
     if (stream != DEFAULT && stream != CU_STREAM_LEGACY && is_capturing(stream))
-        return false;
+        return NULL;
     struct stream_home home = stream_home(stream);
     if (!home.context)
-        return false;
+        return NULL;
     pthread_mutex_lock(&streams.lock);
     struct stream_state *state = find(home, key);
     if (!state && (state = append(&streams.states, &streams.count, &streams.room))) {
@@ -89,7 +89,7 @@ bool streams_mark(CUstream stream) {
         state->is_finished = state->is_recorded = false; /* an earlier query does not cover this work */
     }
     pthread_mutex_unlock(&streams.lock);
-    return state != NULL;
+    return state ? home.context : NULL;
 }
 
 /* Makes a context current for a while and puts the thread's own back. */

@@ -11,18 +11,22 @@ struct counters {
     uint64_t launches, copies, others, blocks, bytes_copied;
 };
 
+struct loaded_functions;
+
 /* Lies in the thread's own storage. The thread changes `depth` and `counters` with plain instructions, always as whole
  * words, because compilers emit slower code for atomic ones. The agent reads them. */
 struct thread {
-    uint32_t depth;                /* calls inside the gate, nested ones included */
-    _Atomic uint32_t marked_word;  /* the gate word under which the streams below were marked */
-    _Atomic(CUstream) last_stream; /* the marked stream that was used last */
+    uint32_t depth;                  /* calls inside the gate, nested ones included */
+    _Atomic uint32_t marked_word;    /* the gate word under which the streams below were marked */
+    _Atomic(CUstream) last_stream;   /* the marked stream that was used last */
+    struct loaded_functions *loaded; /* in the context of that stream */
     struct counters counters;
-    _Atomic(CUstream) marked[MARKED_STREAMS]; /* marked streams of streams.c, by a hash of the handle */
-    uint32_t stepped;                         /* the gate word of the last step in which the thread made a call */
-    uint64_t interrupts;                      /* SIGINTs that this thread has handled or let pass */
-    uint32_t interrupt_seq;                   /* likewise, of the page */
-    uint64_t interrupted_until;               /* an interrupted call was made; a wait before this time is interrupted */
+    _Atomic(CUstream) marked[MARKED_STREAMS];               /* marked streams of streams.c, by a hash of the handle */
+    struct loaded_functions *marked_loaded[MARKED_STREAMS]; /* in the context of each marked stream */
+    uint32_t stepped;           /* the gate word of the last step in which the thread made a call */
+    uint64_t interrupts;        /* SIGINTs that this thread has handled or let pass */
+    uint32_t interrupt_seq;     /* likewise, of the page */
+    uint64_t interrupted_until; /* an interrupted call was made; a wait before this time is interrupted */
     bool registered, main;
     bool is_refused;         /* the gate refused the last call of the slow path */
     bool is_ending;          /* it ends the process, and the driver is about to end or has ended */

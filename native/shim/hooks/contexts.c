@@ -163,6 +163,7 @@ static void release_context_memory(CUcontext context) {
     do {                                                                                                               \
         if (!is_active())                                                                                              \
             return (call);                                                                                             \
+        loaded_functions_forget(context);                                                                              \
         queries_lock();                                                                                                \
         bool busy = streams_untrack_context(context, NULL);                                                            \
         queries_unlock();                                                                                              \
@@ -201,6 +202,7 @@ static CUcontext tracked_primary(CUdevice device) {
         CUcontext context = tracked_primary(device);                                                                   \
         if (!context)                                                                                                  \
             return (call);                                                                                             \
+        loaded_functions_forget(context);                                                                              \
         residency_pause();                                                                                             \
         queries_lock();                                                                                                \
         CUresult result = (call);                                                                                      \
@@ -245,6 +247,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
         return REAL(cuGreenCtxDestroy)(green);
     for (int i = 0; i < shim.device_count; i++)
         primaries[i] = primary_context(i);
+    loaded_functions_forget(NULL);
     residency_pause();
     queries_lock();
     bool busy = streams_untrack_context(context, green);

@@ -60,18 +60,29 @@ static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
         graph_memory_add(graph, entry.context, sum->bytes);
 }
 
-/* `stream`: the stream of the work that the call submits, or NO_STREAM for a call that submits no work. */
+#define IN_GATE(stream, call)                                                                                          \
+    ({                                                                                                                 \
+        CUresult inside = enter_gate(stream);                                                                          \
+        this_thread.is_refused = inside != CUDA_SUCCESS;                                                               \
+        if (!this_thread.is_refused) {                                                                                 \
+            inside = (call);                                                                                           \
+            gate_leave(&this_thread);                                                                                  \
+        }                                                                                                              \
+        inside;                                                                                                        \
+    })
+
+/* The driver loads the code of the graph's kernels, which a full device may have no room for.
+ *
+ * `stream`: the stream of the work that the call submits, or NO_STREAM for a call that submits no work. */
 #define INSTANTIATE(stream, call)                                                                                      \
     do {                                                                                                               \
         struct graph_work sum = {0};                                                                                   \
         if (!exec || !graph || !shim_is_active())                                                                      \
             return (call);                                                                                             \
         add_graph(graph, &sum, 0);                                                                                     \
-        CUresult result = begin_instantiation((stream), &sum);                                                         \
-        if (result != CUDA_SUCCESS)                                                                                    \
-            return result;                                                                                             \
-        result = (call);                                                                                               \
-        gate_leave(&this_thread);                                                                                      \
+        if (sum.bytes && !graph_memory_reserve(sum.bytes))                                                             \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
+        CUresult result = CALL_AT_GATE_WITH_ROOM(IN_GATE(stream, call), this_thread.is_refused);                       \
         if (result == CUDA_SUCCESS)                                                                                    \
             add_graph_exec(*exec, &sum);                                                                               \
         else if (sum.bytes)                                                                                            \
@@ -79,13 +90,8 @@ static void add_graph_exec(CUgraphExec graph, const struct graph_work *sum) {
         return result;                                                                                                 \
     } while (0)
 
-/* Reserve the graph's memory, and enter the gate. */
-static CUresult begin_instantiation(CUstream stream, const struct graph_work *sum) {
-    if (sum->bytes && !graph_memory_reserve(sum->bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+static CUresult enter_gate(CUstream stream) {
     CUresult result = hook_enter(&this_thread, stream);
-    if (result != CUDA_SUCCESS && sum->bytes)
-        graph_memory_update(sum->bytes);
     if (result == CUDA_SUCCESS && stream != NO_STREAM)
         COUNTER_ADD(this_thread.counters.others, 1);
     return result;

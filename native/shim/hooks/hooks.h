@@ -20,15 +20,16 @@ static inline CUresult hook_enter(struct thread *thread, CUstream stream) {
 }
 
 /* Make a call that takes device memory which no allocation shows, as a new context does. A full device gets room by the
- * eviction of other clients' memory, and the call is made again. */
-#define CALL_WITH_ROOM(call)                                                                                           \
+ * eviction of other clients' memory, and the call is made again. `is_refused`: the gate refused the call. */
+#define CALL_WITH_ROOM(call) CALL_AT_GATE_WITH_ROOM(call, false)
+#define CALL_AT_GATE_WITH_ROOM(call, is_refused)                                                                       \
     ({                                                                                                                 \
-        struct shortage room = {0};                                                                                    \
+        struct shortage lacking = {0};                                                                                 \
         CUresult result;                                                                                               \
         do                                                                                                             \
             result = (call);                                                                                           \
-        while (unlikely(result == CUDA_ERROR_OUT_OF_MEMORY || room.began) && can_wait_for_room() &&                    \
-               room_make(&room, &result));                                                                             \
+        while (unlikely((result == CUDA_ERROR_OUT_OF_MEMORY && !(is_refused)) || lacking.began) &&                     \
+               can_wait_for_room() && room_make(&lacking, &result));                                                   \
         result;                                                                                                        \
     })
 

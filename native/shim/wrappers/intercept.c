@@ -16,12 +16,14 @@
 static void *const wrappers[HOOK_COUNT] = {
 #define GATED(twin, symbol, ...) POINTERS_##twin(symbol)
 #define CUSTOM(twin, symbol, ...) POINTERS_##twin(symbol)
+#define LOADS(twin, symbol, ...) POINTERS_##twin(symbol)
 #define LOOKUP(twin, symbol, ...) POINTERS_##twin(symbol)
 #define USED(...)
 #define ALIAS(...)
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOADS
 #undef LOOKUP
 #undef USED
 #undef ALIAS

@@ -31,22 +31,10 @@ static void count_copies3d(size_t copies, const CUDA_MEMCPY3D_BATCH_OP *operatio
     COUNTER_ADD(this_thread.counters.bytes_copied, bytes);
 }
 
-/* Inputs of the throttle before the call. */
-#define NOTE_LAUNCH(launched, ...) (thread->function = (launched))
-#define NOTE_LAUNCH_GRAPH(...)
-#define NOTE_COPY(...)
-#define NOTE_COPY2D(...)
-#define NOTE_COPY3D(...)
-#define NOTE_COPIES(...)
-#define NOTE_COPIES3D(...)
-#define NOTE_OTHER
-#define NOTE_UPLOAD_GRAPH
-#define NOTE_NOTHING
-
 /* When a call on a full device waits for room and is made again, because it takes memory that no allocation shows. The
  * driver allocates the memory of a graph at its first upload or launch, and loads the code of a kernel at its first
- * launch. The slow path repeats a launch, and each launch takes the slow path while other clients wait. The fast path
- * repeats no launch, because it would have to save the arguments, which doubles its time. */
+ * launch. The slow path repeats a launch, and the fast path has launches of loaded functions only. The fast path repeats
+ * no launch, because it would have to save the arguments, which doubles its time. */
 enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
 #define REPETITION_LAUNCH(...) REPEATED_ON_SLOW_PATH
 #define REPETITION_LAUNCH_GRAPH(...) REPEATED
@@ -59,16 +47,28 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
 #define REPETITION_UPLOAD_GRAPH REPEATED
 #define REPETITION_NOTHING NOT_REPEATED
 
+/* The function of a call that must be loaded for the fast path; none of any other call. */
+#define FUNCTION_LAUNCH(launched, ...) (launched)
+#define FUNCTION_LAUNCH_GRAPH(...) ((CUfunction)NULL)
+#define FUNCTION_COPY(...) ((CUfunction)NULL)
+#define FUNCTION_COPY2D(...) ((CUfunction)NULL)
+#define FUNCTION_COPY3D(...) ((CUfunction)NULL)
+#define FUNCTION_COPIES(...) ((CUfunction)NULL)
+#define FUNCTION_COPIES3D(...) ((CUfunction)NULL)
+#define FUNCTION_OTHER ((CUfunction)NULL)
+#define FUNCTION_UPLOAD_GRAPH ((CUfunction)NULL)
+#define FUNCTION_NOTHING ((CUfunction)NULL)
+
 /* Four functions for each hook. The exported function is the fast path. Where the fast path does not apply, the exported
  * function calls the slow function in place of the driver's function, and the slow function always returns inside the
  * gate. There is only one call, so that the compiler copies the arguments from where they lie. With two calls, the
  * compiler would keep the arguments in registers, which it must save first.
  *
  * The slow function makes the call once, and on a full device once more whenever there may be room. */
-#define WRAP(symbol, parameters, arguments, stream, COUNT, NOTE, REPETITION)                                           \
+#define WRAP(symbol, parameters, arguments, stream, COUNT, FUNCTION, REPETITION)                                       \
     static COLD CUresult symbol##_once parameters {                                                                    \
         struct thread *thread = &this_thread;                                                                          \
-        NOTE;                                                                                                          \
+        thread->function = (FUNCTION);                                                                                 \
         CUresult result = hook_enter(thread, stream);                                                                  \
         uint32_t timer_number = function_timing_take(thread);                                                          \
         thread->is_refused = result != CUDA_SUCCESS;                                                                   \
@@ -82,12 +82,9 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
         return result;                                                                                                 \
     }                                                                                                                  \
     static COLD CUresult symbol##_with_room parameters {                                                               \
-        struct shortage room = {0};                                                                                    \
-        CUresult result;                                                                                               \
-        do                                                                                                             \
-            result = symbol##_once arguments;                                                                          \
-        while ((room.began || (result == CUDA_ERROR_OUT_OF_MEMORY && !this_thread.is_refused)) &&                      \
-               can_wait_for_room() && room_make(&room, &result));                                                      \
+        CUresult result = CALL_AT_GATE_WITH_ROOM(symbol##_once arguments, this_thread.is_refused);                     \
+        if ((REPETITION) == REPEATED_ON_SLOW_PATH && result == CUDA_SUCCESS)                                           \
+            loaded_functions_add(&this_thread, (FUNCTION), stream);                                                    \
         return result;                                                                                                 \
     }                                                                                                                  \
     static COLD CUresult symbol##_slow parameters {                                                                    \
@@ -100,7 +97,8 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
     EXPORT CUresult symbol parameters {                                                                                \
         struct thread *thread = &this_thread;                                                                          \
         __typeof__(&symbol) function = symbol##_slow;                                                                  \
-        if (gate_try(thread, stream) && likely(PAGE_LOAD(driver_functions[HOOK_##symbol]))) {                          \
+        if (gate_try(thread, stream) &&                                                                                \
+            ((REPETITION) != REPEATED_ON_SLOW_PATH || likely(is_loaded(thread, (FUNCTION))))) {                        \
             COUNT;                                                                                                     \
             function = PAGE_LOAD(driver_functions[HOOK_##symbol]);                                                     \
         }                                                                                                              \
@@ -116,6 +114,10 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
 #define WRAP_PTDS(symbol, parameters, arguments, stream, ...)                                                          \
     WRAP(symbol, parameters, arguments, stream, __VA_ARGS__)                                                           \
     WRAP(symbol##_ptds, parameters, arguments, per_thread(stream), __VA_ARGS__)
+#define LOADS(twin, symbol, base, since, parameters, arguments)                                                        \
+    EXPORT CUresult symbol parameters {                                                                                \
+        return CALL_WITH_ROOM(REAL(symbol) arguments);                                                                 \
+    }
 #define HAND_NONE(symbol, parameters, arguments)                                                                       \
     EXPORT CUresult symbol parameters {                                                                                \
         return hook_##symbol arguments;                                                                                \
@@ -129,7 +131,7 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
     }
 
 #define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
-    WRAP_##twin(symbol, parameters, arguments, stream, COUNT, NOTE_##COUNT, REPETITION_##COUNT)
+    WRAP_##twin(symbol, parameters, arguments, stream, COUNT, FUNCTION_##COUNT, REPETITION_##COUNT)
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
 #define LOOKUP(...)
 #define USED(...)
@@ -137,6 +139,7 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
 #include "driver/hooks.def"
 #undef GATED
 #undef CUSTOM
+#undef LOADS
 #undef LOOKUP
 #undef USED
 #undef ALIAS
