@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -322,6 +323,7 @@ def test_a_killed_sender_leaves_a_process_that_others_unlock(
 
 def test_a_stopped_process_answers_when_it_goes_on(user: CudaClient, sender: CudaClient) -> None:
     user.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, user.pid, os.WSTOPPED)  # its threads run on until the stop
     await_request(sender, user, "Lock")
     user.process.send_signal(signal.SIGCONT)
     assert sender.result() == 0
