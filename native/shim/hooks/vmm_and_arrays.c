@@ -10,7 +10,7 @@
 
 #define PHYSICAL (1ull << 63)
 
-/* The driver itself answers a call that it may refuse. Its answer needs the memory on the device. */
+/* The driver itself answers a call that it may refuse. The answer needs the memory on the device. */
 #define SWAP_CALL(call)                                                                                                \
     ({                                                                                                                 \
         CUresult answer = (call);                                                                                      \

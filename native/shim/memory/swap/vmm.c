@@ -178,7 +178,7 @@ static bool has_room(void) {
     return true;
 }
 
-/* The driver knows no flags yet. */
+/* The driver has no flags yet. */
 CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     pthread_mutex_lock(&residency_lock);
