@@ -23,14 +23,7 @@ enum hook_id {
 #define LOADS(twin, symbol, ...) HOOK_##twin(symbol)
 #define LOOKUP(twin, symbol, ...) HOOK_##twin(symbol)
 #define USED(symbol, ...) HOOK_##symbol,
-#define ALIAS(...)
 #include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef LOADS
-#undef LOOKUP
-#undef USED
-#undef ALIAS
     HOOK_COUNT
 };
 
@@ -47,14 +40,7 @@ enum hook_id {
 #define LOADS(twin, symbol, base, since, parameters, ...) DECLARE_##twin(symbol, parameters)
 #define LOOKUP(twin, symbol, base, since, parameters) DECLARE_##twin(symbol, parameters)
 #define USED(symbol, parameters) CUresult symbol parameters;
-#define ALIAS(...)
 #include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef LOADS
-#undef LOOKUP
-#undef USED
-#undef ALIAS
 
 struct driver_entry {
     const char *symbol, *base;

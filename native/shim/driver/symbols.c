@@ -140,18 +140,7 @@ COLD void *driver_resolve(enum hook_id id) {
 bool driver_resolve_gated(void) {
     static const enum hook_id gated[] = {
 #define GATED(twin, symbol, ...) HOOK_##twin(symbol)
-#define CUSTOM(...)
-#define LOADS(...)
-#define LOOKUP(...)
-#define USED(...)
-#define ALIAS(...)
 #include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef LOADS
-#undef LOOKUP
-#undef USED
-#undef ALIAS
     };
     static _Atomic bool is_done;
     if (atomic_load(&is_done))
@@ -185,29 +174,11 @@ const struct driver_entry driver_entries[HOOK_COUNT] = {
 #define LOADS(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define LOOKUP(twin, symbol, base, since, ...) ROWS_##twin(symbol, base, since)
 #define USED(symbol, ...) [HOOK_##symbol] = {#symbol, "", 0, false, false},
-#define ALIAS(...)
 #include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef LOADS
-#undef LOOKUP
-#undef USED
-#undef ALIAS
 };
 
 const struct driver_alias driver_aliases[] = {
-#define GATED(...)
-#define CUSTOM(...)
-#define LOADS(...)
-#define LOOKUP(...)
-#define USED(...)
 #define ALIAS(base, since, symbol) {#base, since, HOOK_##symbol},
 #include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef LOADS
-#undef LOOKUP
-#undef USED
-#undef ALIAS
     {NULL, 0, HOOK_COUNT},
 };

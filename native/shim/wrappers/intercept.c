@@ -18,15 +18,7 @@ static void *const wrappers[HOOK_COUNT] = {
 #define CUSTOM(twin, symbol, ...) POINTERS_##twin(symbol)
 #define LOADS(twin, symbol, ...) POINTERS_##twin(symbol)
 #define LOOKUP(twin, symbol, ...) POINTERS_##twin(symbol)
-#define USED(...)
-#define ALIAS(...)
 #include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef LOADS
-#undef LOOKUP
-#undef USED
-#undef ALIAS
 };
 
 static void *wrapper_of(const struct driver_entry *hook) {

@@ -133,16 +133,7 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
 #define GATED(twin, symbol, base, since, parameters, arguments, stream, COUNT)                                         \
     WRAP_##twin(symbol, parameters, arguments, stream, COUNT, FUNCTION_##COUNT, REPETITION_##COUNT)
 #define CUSTOM(twin, symbol, base, since, parameters, arguments) HAND_##twin(symbol, parameters, arguments)
-#define LOOKUP(...)
-#define USED(...)
-#define ALIAS(...)
 #include "driver/hooks.def"
-#undef GATED
-#undef CUSTOM
-#undef LOADS
-#undef LOOKUP
-#undef USED
-#undef ALIAS
 
 /* A launch on several devices at once: the hook marks its streams one after the other, inside one entry. */
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned devices, unsigned flags) {
