@@ -216,8 +216,8 @@ def test_memory_of_a_pool_has_no_legacy_ipc_handle(cuda: Cuda) -> None:
     assert cuda.code("cuIpcGetMemHandle", memory) != 0
 
 
-def in_stream(cuda: Cuda, copy: Callable[[Any, Any], None]) -> bool:
-    """Return whether an asynchronous copy returns while the work before it in its stream is still running."""
+def in_stream(cuda: Cuda, copy: Callable[[Any, Any], object]) -> bool:
+    """Return whether a call with memory and a stream returns while the work in the stream is still running."""
     stream = cuda.cuStreamCreate(NON_BLOCKING)
     word, flag = cuda.host_flag()
     memory = cuda.cuMemAlloc(MIB)

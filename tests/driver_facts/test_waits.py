@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from .harness import MIB, PTX, Cuda, on_driver
-from .test_memory import location
+from .test_memory import in_stream, location
 from .vmm import GRANULE, allow, create, reserve
 
 NON_BLOCKING = 1
 Call = Callable[[], object]
-PATIENCE = 0.5  # seconds after which a call counts as waiting
 
 
 def waits(cuda: Cuda, call: Call) -> bool:
-    """Return whether a call waits for a kernel in a stream that is not blocking."""
-    stream = cuda.cuStreamCreate(NON_BLOCKING)
-    word, flag = cuda.host_flag()
-    cuda.launch("wait_flag", flag, 1, stream=stream)
-
-    def run() -> None:
-        cuda.cuCtxSetCurrent(cuda.context)
-        call()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(PATIENCE)
-    has_waited = thread.is_alive()
-    word.value = 1
-    thread.join()
-    cuda.cuStreamSynchronize(stream)
-    return has_waited
+    """Return whether a call waits for a kernel in another stream, which is not blocking."""
+    return not in_stream(cuda, lambda memory, stream: call())
 
 
 @on_driver()

@@ -90,18 +90,24 @@ def make_room(requester: ProcessConnection, holder: ProcessConnection) -> None:
     holder.doorbell()
 
 
+def assert_waits_for_room(started: Started, holder: ProcessConnection, call: str, turn: int = 2) -> None:
+    """Assert that the call waits for its turn, requests room there, and succeeds after there is room."""
+    client, process = started
+    client.start(call)
+    process.wait_for_waiting_thread()
+    process.open(turn)
+    make_room(process, holder)
+    assert client.result() == 0
+    wait_until(lambda: process.page.report.unmet_bytes == 0)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("call", [CREATE, RETAIN])
 def test_a_context_waits_for_room_in_its_turn(
     machine: NativeHost, coordinator: ScriptedCoordinator, config: str, holder: ProcessConnection, mode: str, call: str
 ) -> None:
     client, process = newcomer(machine, coordinator, config, GPUSHARE_MEMORY_MODE=mode)
-    client.start(call)
-    process.wait_for_waiting_thread()
-    process.open(2)
-    make_room(process, holder)
-    assert client.result() == 0
-    wait_until(lambda: process.page.report.unmet_bytes == 0)
+    assert_waits_for_room((client, process), holder, call)
 
 
 @pytest.mark.parametrize("call", LOADS.values(), ids=LOADS)
@@ -112,11 +118,7 @@ def test_a_module_waits_for_room_in_its_turn(
     assert client.run(CREATE) == 0
     holder = fill_device(machine, coordinator, config, 168)
     client.run(MODULE)
-    client.start(call)
-    process.wait_for_waiting_thread()
-    process.open(2)
-    make_room(process, holder)
-    assert client.result() == 0
+    assert_waits_for_room((client, process), holder, call)
 
 
 def test_a_lazy_module_waits_for_room_for_its_function(
@@ -127,11 +129,7 @@ def test_a_lazy_module_waits_for_room_for_its_function(
     assert client.run(f"{CREATE}, {LOADS['module']}") == [0, 0]
     holder = fill_device(machine, coordinator, config, 168)
     client.run("function = c_void_p()")
-    client.start("cuda.cuModuleGetFunction(byref(function), module, b'fill_f32')")
-    process.wait_for_waiting_thread()
-    process.open(2)
-    make_room(process, holder)
-    assert client.result() == 0
+    assert_waits_for_room((client, process), holder, "cuda.cuModuleGetFunction(byref(function), module, b'fill_f32')")
 
 
 @pytest.mark.parametrize("call", LAZY_LOADS.values(), ids=LAZY_LOADS)
@@ -143,12 +141,7 @@ def test_a_lazy_library_waits_for_room_at_the_call_that_needs_it(
     client.run(LIBRARY)
     assert client.run(ADD_NODE) == [0, 0]
     holder = fill_device(machine, coordinator, config, 168)
-    client.start(call)
-    process.wait_for_waiting_thread()
-    process.open(2)
-    make_room(process, holder)
-    assert client.result() == 0
-    wait_until(lambda: process.page.report.unmet_bytes == 0)
+    assert_waits_for_room((client, process), holder, call)
 
 
 def fill_device_in_a_turn(
@@ -241,12 +234,7 @@ def test_the_first_launch_of_a_graph_waits_for_room_for_its_memory(
     assert client.run("instantiate()") == 0
     process.drain(1)
     holder = fill_device(machine, coordinator, config, 160)
-    client.start(f"cuda.{call}(exec_, one)")
-    process.wait_for_waiting_thread()
-    process.open(3)
-    make_room(process, holder)
-    assert client.result() == 0
-    wait_until(lambda: process.page.report.unmet_bytes == 0)
+    assert_waits_for_room((client, process), holder, f"cuda.{call}(exec_, one)", turn=3)
     assert client.run("cuda.cuStreamSynchronize(one)") == 0
 
 
