@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire.client import CoordinatorError
+
 from ..driver_facts.harness import IS_GPU, ROOT, simulated_driver
 from ..support.polling import wait_until
 from ..system.system_host import HERE, MIB, GpuProgram, SystemHost
@@ -83,14 +85,15 @@ class CardHost(SystemHost):
 
     def print_stacks(self) -> None:
         """Print the coordinator's clients and, if the machine has a debugger, the stacks of the programs."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(CoordinatorError, OSError):
             print("clients:", json.dumps(self.clients(), indent=1))
         debugger = shutil.which("gdb") or shutil.which("cuda-gdb")
         for program in self._programs if debugger else ():
             if program.process.poll() is None:
                 command = [str(debugger), "--batch", "--pid", str(program.pid), "-ex", "thread apply all backtrace 16"]
-                done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
-                print(f"stacks of {program.pid}:", done.stdout, sep="\n")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+                    print(f"stacks of {program.pid}:", done.stdout, sep="\n")
 
     def slow_down_restores(self) -> None:
         """Let a restore of a working set take some tenths of a second on a simulated device, as on a card."""
