@@ -12,7 +12,7 @@ from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_transfer_failures import faulty_driver
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
-UNSUPPORTED, INVALIDATED = 900, 901
+UNSUPPORTED, INVALIDATED, IMPLICIT = 900, 901, 906
 CAPTURE = "cuda.cuStreamBeginCapture_v2(c_void_p(one), {})"
 END = "cuda.cuStreamEndCapture(c_void_p(one), byref(graph))"
 INSTANTIATE = "cuda.cuGraphInstantiateWithFlags(byref(graph_exec), graph, ctypes.c_ulonglong(0))"
@@ -65,14 +65,56 @@ def test_draining_leaves_a_capture_valid(machine: NativeHost, client: CudaClient
     process.drain(2)
 
 
-def test_a_capture_that_the_default_stream_would_break_delays_the_drain(
-    client: CudaClient, process: ProcessConnection
+@pytest.mark.parametrize("milliseconds", [0, 200], ids=["finished", "unfinished"])
+def test_a_capture_that_stays_open_does_not_keep_the_turn(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection, milliseconds: int
 ) -> None:
-    """An event on the legacy stream would end a capture on a blocking stream, so the drain waits for the capture."""
+    """The drain waits for work of the default stream, which no query may name while a blocking stream captures."""
     process.open(1)
-    client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin()")
+    client.run(f"one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin({milliseconds})")
+    if not milliseconds:
+        client.run("cuda.cuCtxSynchronize()")
     assert client.run(CAPTURE.format(GLOBAL)) == 0
     assert client.run("cuda.spin(0, one)") == 0
+    process.drain(1)
+    assert machine.executions_are_over(1)
+    assert client.run("cuda.spin(0, one)") == 0
+    assert client.run(END) == 0
+    assert client.run(INSTANTIATE) == 0
+    assert client.run_at_the_gate(process, 2, "cuda.cuGraphLaunch(graph_exec, c_void_p(one))") == 0
+    process.drain(2)
+
+
+def test_refused_work_of_the_default_stream_does_not_keep_the_turn(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    """The refusal ends the capture, which stays open until the program closes it."""
+    process.open(1)
+    client.run("one = cuda.stream(0); graph = c_void_p()")
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run("cuda.spin()") == IMPLICIT
+    process.drain(1)
+    assert client.run(END) == INVALIDATED
+    assert client.run_at_the_gate(process, 2) == 0
+    process.drain(2)
+
+
+PER_THREAD_SPIN = "cuda.launch('spin', 0, call=cuda.cuLaunchKernel_ptsz)"
+
+
+@pytest.mark.parametrize("begun", ["before", "during"])
+def test_the_drain_of_per_thread_default_streams_waits_for_the_end_of_a_capture(
+    client: CudaClient, process: ProcessConnection, begun: str
+) -> None:
+    """No call of the agent can name the stream, and a query of the legacy stream would end the capture."""
+    process.open(1)
+    client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p()")
+    if begun == "before":
+        assert client.run(PER_THREAD_SPIN) == 0
+    assert client.run(CAPTURE.format(GLOBAL)) == 0
+    assert client.run("cuda.spin(0, one)") == 0
+    if begun == "during":
+        assert client.run(PER_THREAD_SPIN) == 0
     process.close_gate(1)
     assert process.stays_in(CLOSING, 0.3)
     assert client.run(END) == 0
@@ -101,6 +143,35 @@ def test_a_drain_waits_for_work_of_a_stream_before_it_has_joined_a_capture(
     assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
     process.drain(1)
     assert machine.executions_are_over(1)
+    assert client.run(JOIN_BACK) == [0, 0]
+    assert client.run(END) == 0
+
+
+def test_a_drain_waits_for_a_capture_that_a_blocking_stream_has_joined_during_default_work(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    """No call before the wait can show that the stream will join, so no event stands for work of the default stream."""
+    process.open(1)
+    begin_with_an_event(client)
+    client.run("two = cuda.stream(0); cuda.spin(100)")
+    assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
+    process.close_gate(1)
+    assert process.stays_in(CLOSING, 0.5)
+    assert client.run(JOIN_BACK) == [0, 0]
+    assert client.run(END) == 0
+    process.wait_until_left(1)
+    assert machine.executions_are_over(2)
+
+
+def test_a_blocking_stream_that_joins_a_capture_does_not_keep_the_turn(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    process.open(1)
+    begin_with_an_event(client)
+    client.run("two = cuda.stream(0); cuda.spin(); cuda.cuStreamSynchronize(None)")
+    assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
+    process.drain(1)
+    assert machine.executions_are_over(2)
     assert client.run(JOIN_BACK) == [0, 0]
     assert client.run(END) == 0
 
@@ -225,20 +296,23 @@ def test_a_release_in_mode_swap_outside_of_a_turn_leaves_captures_valid(
     assert process.page.report.allocated == 3 * MIB
 
 
+@pytest.mark.parametrize("form", ["", "_ptsz"], ids=["legacy", "per-thread"])
 def test_a_release_in_mode_swap_spares_work_that_no_query_may_name(
-    machine: NativeHost, coordinator: ScriptedCoordinator
+    machine: NativeHost, coordinator: ScriptedCoordinator, form: str
 ) -> None:
-    """While a blocking stream captures, no call may find out whether the default stream has finished.
+    """While a blocking stream captures, no query may name the default streams.
 
-    So the memory is released after the turn.
+    An event stands for the work of the legacy stream. Memory of work in a per-thread stream is released after the turn.
     """
     client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap")
     process.open(1)
     client.run(SETUP)
     client.run("one = cuda.stream(0); memory = cuda.alloc(3 << 20)[1]")
-    assert client.run("cuda.launch('work_f32', memory, 16, 100_000_000, 0)") == 0
+    launch = f"cuda.launch('work_f32', memory, 16, 100_000_000, 0, call=cuda.cuLaunchKernel{form})"
+    assert client.run(launch) == 0
     assert client.run(CAPTURE.format(RELAXED)) == 0
     assert client.run("cuda.free(memory)") == 0
+    assert form or machine.executions_are_over(1)
     assert client.run(END) == 0
     assert client.run("cuda.cuCtxSynchronize()") == 0  # the work has found its memory
     process.drain(1)

@@ -3,8 +3,14 @@
  * The table has an entry for each stream in use. All default streams of a context share one entry, because a query of
  * the context's legacy stream covers the work of all of them. An orphan event stands for the work of a stream that is
  * destroyed or becomes part of a capture. The rules of driver/captures.c hold: no context is synchronised, no stream is
- * queried that captures, and the legacy stream gets no event. Work behind such an event would wait for all work before
- * it, which may need a call that a step lets in.
+ * queried that captures, and the legacy stream gets no event, with one exception. Work behind such an event would wait
+ * for all work before it, which may need a call that a step lets in.
+ *
+ * The exception: while a blocking stream captures, no query may name the legacy stream, and the driver refuses work for
+ * it. So when such a capture begins, an orphan event stands for unfinished work of the legacy stream. Without it, a
+ * capture that stays open would keep the turn. Work of per-thread default streams has no such event, because only its
+ * own thread can name the stream. Nothing stands for work that another thread submits between the event and the
+ * capture: the driver would refuse the same work a moment later.
  *
  * Default streams of a green context have names only where that is current, so an event of the whole green context
  * stands for their work. The event is recorded from the primary context, and only while no stream captures, because it
@@ -25,8 +31,10 @@ struct stream_state {
     CUstream stream;
     CUevent event; /* of an orphan, or of the default streams of a green context */
     bool has_work;
-    bool is_finished; /* at the last poll */
-    bool is_recorded; /* the event of the default streams of a green context covers their work */
+    bool is_finished;   /* at the last poll */
+    bool is_recorded;   /* the event of the default streams of a green context covers their work */
+    bool is_per_thread; /* some of the default streams' work is in per-thread ones */
+    bool is_hidden;     /* no event stands for work of the legacy stream from before a capture */
 };
 
 static struct {
@@ -87,6 +95,7 @@ CUcontext streams_mark(CUstream stream) {
     if (state) {
         state->has_work = true;
         state->is_finished = state->is_recorded = false; /* an earlier query does not cover this work */
+        state->is_per_thread = state->is_per_thread || stream == CU_STREAM_PER_THREAD;
     }
     pthread_mutex_unlock(&streams.lock);
     return state ? home.context : NULL;
@@ -155,7 +164,9 @@ static enum progress query(struct visit *guest, struct stream_state *state, bool
         return FINISHED;
     if (state->green && state->stream == DEFAULT)
         return query_green(state, anew);
-    return touches_capture(stream) ? UNKNOWN : progress_of(REAL(cuStreamQuery)(stream));
+    if (!touches_capture(stream))
+        return progress_of(REAL(cuStreamQuery)(stream));
+    return state->stream != DEFAULT || state->is_per_thread || state->is_hidden ? UNKNOWN : FINISHED;
 }
 
 /* Return the slowest progress of a context's work, or of all work if `context` is NULL. */
@@ -213,27 +224,33 @@ void streams_clear(void) {
     pthread_mutex_lock(&streams.lock);
     for (unsigned i = 0; i < streams.count; i++)
         if (streams.states[i].is_finished)
-            streams.states[i].has_work = streams.states[i].is_finished = false;
+            streams.states[i].has_work = streams.states[i].is_finished = streams.states[i].is_per_thread = false;
     pthread_mutex_unlock(&streams.lock);
 }
 
-/* Record an orphan for unfinished work of the stream. A later event of a stream covers its earlier work too. False: the
- * work of a stream of a green context has no event while some stream captures. */
-static bool make_orphan(struct visit *guest, struct stream_state *state) {
+/* Record an orphan for the work of the state's stream, or of the legacy stream. A later event of a stream covers its
+ * earlier work too. */
+static bool record_orphan(struct stream_state *state, CUstream stream) {
     struct stream_state *orphan = NULL;
+    for (unsigned i = 0; i < streams.orphan_count && !orphan; i++)
+        if (streams.orphans[i].stream == stream && streams.orphans[i].context == state->context)
+            orphan = &streams.orphans[i];
+    if (!orphan && (orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room)))
+        *orphan = (struct stream_state){.context = state->context, .green = state->green, .stream = stream};
+    bool is_recorded = orphan && record(orphan, stream);
+    if (orphan && !orphan->event) /* it is new, and thus the last one */
+        streams.orphan_count--;
+    return is_recorded;
+}
+
+/* False: the work of a stream of a green context has no event while some stream captures. */
+static bool make_orphan(struct visit *guest, struct stream_state *state) {
     if (query(guest, state, true) != UNFINISHED)
         return true;
     if (state->green && captures_any())
         return false;
-    for (unsigned i = 0; i < streams.orphan_count && !orphan; i++)
-        orphan = streams.orphans[i].stream == state->stream ? &streams.orphans[i] : NULL;
-    if (!orphan && (orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room)))
-        *orphan = (struct stream_state){.context = state->context, .green = state->green, .stream = state->stream};
-    if (orphan && !record(orphan, state->stream)) {
+    if (!record_orphan(state, state->stream))
         log_once(LOG_INFO, "could not record an event, so a turn may end before the work of one stream has finished");
-        if (!orphan->event) /* it is new, and thus the last one */
-            streams.orphan_count--;
-    }
     return true;
 }
 
@@ -251,6 +268,23 @@ void streams_untrack(CUstream stream, bool ends) {
     visit_end(&guest);
     threads_drop_stream(stream);
     throttle_drop_stream(stream);
+    pthread_mutex_unlock(&streams.lock);
+}
+
+/* Nothing changes during another capture: that one has hidden the work, and what has come since was refused. */
+void streams_hide_legacy(CUstream stream, bool begins) {
+    RELAXED_MODE;
+    unsigned flags;
+    struct visit guest = {0};
+    if (REAL(cuStreamGetFlags)(stream, &flags) != CUDA_SUCCESS || flags & CU_STREAM_NON_BLOCKING)
+        return;
+    struct stream_home home = stream_home(stream);
+    pthread_mutex_lock(&streams.lock);
+    struct stream_state *state = find(home, DEFAULT);
+    if (state && state->has_work && visit(&guest, home.context) && !touches_capture(CU_STREAM_LEGACY))
+        state->is_hidden =
+            query(&guest, state, true) == UNFINISHED && !(begins && record_orphan(state, CU_STREAM_LEGACY));
+    visit_end(&guest);
     pthread_mutex_unlock(&streams.lock);
 }
 
