@@ -40,7 +40,7 @@ def test_the_device_can_be_full(cuda: Cuda) -> None:
 @on_driver()
 def test_ranges_must_be_whole_aligned_and_free(cuda: Cuda) -> None:
     address, handle = mapped(cuda, 2 * GRANULE)
-    assert cuda.code("cuMemUnmap", address, 3 * GRANULE) == 1
+    assert cuda.code("cuMemUnmap", address, 3 * GRANULE) == 1  # beyond the range
     assert cuda.code("cuMemMap", address, 2 * GRANULE, 0, handle, 0) == 1  # mapped already
     assert cuda.code("cuMemAddressFree", address, 2 * GRANULE) == 1  # still mapped
     assert cuda.code("cuMemAddressReserve", 100, 0, 0, 0) == 1

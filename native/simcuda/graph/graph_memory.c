@@ -180,15 +180,13 @@ void graph_memory_map(struct sim_graph_memory *memory) {
 }
 
 int graph_memory_unmap(struct sim_graph_memory *memory) {
-    size_t mappings;
     struct sim_physical *none = NULL; /* the handle keeps it */
     struct sim_graph_memory *ended = NULL;
     pthread_mutex_lock(&graphs.lock);
     int was_mapped = memory->is_mapped;
     if (was_mapped) {
         alloc_lock();
-        struct sim_mapping *first = vmm_whole(memory->address, memory->room, &mappings);
-        vmm_unmap(memory->address, memory->room, first, mappings, &none);
+        vmm_unmap(memory->address, memory->room, &none);
         alloc_unlock();
         memory->is_mapped = 0;
         ended = drop(memory);

@@ -247,15 +247,20 @@ struct sim_mapping *vmm_whole(uint64_t address, uint64_t bytes, size_t *count) {
 }
 
 /* Work in flight continues with pages that no mapping shows. */
-void vmm_unmap(uint64_t address, uint64_t bytes, struct sim_mapping *first, size_t count, struct sim_physical **list) {
-    struct sim_alloc *range = alloc_find(address);
-    mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-         0);
-    for (size_t i = 0; i < count; i++) {
-        first[i].physical->mappings--;
-        vmm_remove_unused(first[i].physical, list);
+CUresult vmm_unmap(uint64_t address, uint64_t bytes, struct sim_physical **list) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    struct sim_alloc *range = range_around(address, bytes);
+    size_t first = range ? index_of(range, address) : 0, end = first;
+    for (; range && end < range->mappings && range->mapping[end].base < address + bytes; end++)
+        if (range->mapping[end].base < address || range->mapping[end].base + range->mapping[end].size > address + bytes)
+            return CUDA_ERROR_INVALID_VALUE;
+    if (!range || mmap((void *)address, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = first; i < end; i++) {
+        range->mapping[i].physical->mappings--;
+        vmm_remove_unused(range->mapping[i].physical, list);
     }
-    size_t behind = range->mappings - count - (size_t)(first - range->mapping);
-    memmove(first, first + count, behind * sizeof *first);
-    range->mappings -= count;
+    memmove(range->mapping + first, range->mapping + end, (range->mappings - end) * sizeof *range->mapping);
+    range->mappings -= end - first;
+    return CUDA_SUCCESS;
 }

@@ -19,16 +19,17 @@ static struct sim_physical *physical_of(CUmemGenericAllocationHandle handle) {
     return sim_is_object(physical) && physical->magic == MAGIC_PHYSICAL && physical->handles ? physical : NULL;
 }
 
+static int is_host_location(const CUmemLocation *location) {
+    return location->type >= CU_MEM_LOCATION_HOST && location->type <= CU_MEM_LOCATION_NUMA_HERE;
+}
+
 /* Host memory is not simulated, and neither are handles other than file descriptors. */
 static CUresult check_properties(const CUmemAllocationProp *properties, int *device) {
     SIM_ENTER();
     if (!properties || properties->type != CU_MEM_ALLOCATION_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     if (properties->location.type != CU_MEM_LOCATION_DEVICE)
-        return properties->location.type >= CU_MEM_LOCATION_HOST &&
-                       properties->location.type <= CU_MEM_LOCATION_NUMA_HERE
-                   ? CUDA_ERROR_NOT_SUPPORTED
-                   : CUDA_ERROR_INVALID_VALUE;
+        return is_host_location(&properties->location) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     if (properties->handle_types & ~CU_MEM_HANDLE_POSIX_FD)
         return CUDA_ERROR_NOT_SUPPORTED;
     return device_of(properties->location.id, device);
@@ -134,25 +135,27 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     SIM_ENTER();
-    size_t count;
     struct sim_physical *list = NULL;
+    if (!is_granular(address) || !is_granular(bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     alloc_lock();
-    struct sim_mapping *first = vmm_whole(address, bytes, &count);
-    if (first)
-        vmm_unmap(address, bytes, first, count, &list);
+    CUresult result = vmm_unmap(address, bytes, &list);
     alloc_unlock();
     vmm_destroy(list);
-    return first ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
+/* An absent device is an invalid value here, unlike in cuMemCreate, as on an H200 (tests/driver_facts). */
 static CUresult check_access(const CUmemAccessDesc *wanted) {
     int device;
     if (wanted->flags != CU_MEM_ACCESS_NONE && wanted->flags != CU_MEM_ACCESS_READ &&
         wanted->flags != CU_MEM_ACCESS_READWRITE)
         return CUDA_ERROR_INVALID_VALUE;
-    if (wanted->location.type != CU_MEM_LOCATION_DEVICE)
+    if (is_host_location(&wanted->location))
         return CUDA_ERROR_NOT_SUPPORTED;
-    return device_of(wanted->location.id, &device);
+    return wanted->location.type == CU_MEM_LOCATION_DEVICE && !device_of(wanted->location.id, &device)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *wanted, size_t wanted_count) {
