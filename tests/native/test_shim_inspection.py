@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from jupyter_gpushare.wire.quotas import MEMORY_MODES
+
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator
 from .test_shim_graphs import CAPTURED
@@ -43,6 +47,23 @@ def test_physical_memory_is_counted_once(machine: NativeHost, coordinator: Scrip
     client.run(CAPTURED)
     assert client.run("cuda.alloc(1 << 20)[0], instantiate()") == [0, 0]
     assert ledger(inspect(process, 1)) == {"device": (1, 1), "physical": (1, 4), "graph": (1, 12)}
+
+
+@pytest.mark.parametrize("mode", MEMORY_MODES)
+def test_an_unmapped_range_with_holes_counts_no_more(
+    machine: NativeHost, coordinator: ScriptedCoordinator, mode: str
+) -> None:
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode)
+    process.open(1)
+    client.run(TOOLS)
+    client.run("place, handles = reserve(32 << 20), [create(4 << 20)[1] for _ in range(3)]")
+    client.run("codes = [map_at(place + ((2 + 8 * i) << 20), 4 << 20, handle) for i, handle in enumerate(handles)]")
+    assert client.run("codes, [release(handle) for handle in handles]") == [[0] * 3, [0] * 3]
+    assert process.page.report.allocated == 12 * MIB
+    assert client.run("unmap(place, 8 << 20), unmap(place, 8 << 20)") == [0, 0]
+    assert process.page.report.allocated == 8 * MIB
+    assert client.run("unmap(place, 32 << 20)") == 0
+    assert (process.page.report.allocated, inspect(process, 1)["ledger"]) == (0, [])
 
 
 def test_unknown_entry_points_are_listed(machine: NativeHost, stub: Any) -> None:

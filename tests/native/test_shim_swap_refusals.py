@@ -8,7 +8,7 @@ from jupyter_gpushare.wire.quotas import MEMORY_MODES
 
 from .conftest import CudaClient, NativeHost, StartedClient
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
-from .test_shim_swap import EVERYTHING, swapping
+from .test_shim_swap import EVERYTHING, MIB, swapping
 
 CALLS = """
 def call_map(address, size, offset=0, flags=0, name=None):
@@ -45,6 +45,9 @@ REFUSED = {
     "access-none": ("allow(address, 4 << 20)", 1),
     "access-part": ("allow(address, 2 << 20, 1, 0, 3)", 1),
     "access-hole": ("allow(address, 6 << 20, 1, 0, 3)", 1),
+    "unmap-part": ("unmap(address, 2 << 20)", 1),
+    "unmap-cut": ("unmap(address + (2 << 20), 6 << 20)", 1),
+    "unmap-odd": ("unmap(address + 4096, 8 << 20)", 1),
     "free-mapped": ("free_addresses(address, 8 << 20)", 1),
     "free-allocation": ("free_addresses(array, 4 << 20)", 1),
 }
@@ -84,6 +87,31 @@ def test_calls_that_no_driver_accepts_need_no_turn(client: CudaClient, process: 
     assert client.run("call_map(spare, 4 << 20, flags=1), call_map(spare, 4 << 20, name=77)") == [1, 1]
     assert client.run("[create_on(device) for device in (2, 7, 0xffffffff)]") == [101] * 3
     assert client.run("create_on(0, kind=0), create_on(0, place=0), create_on(0, 1000)") == [1, 1, 1]
+    process.open(2)
+    assert memory_is_intact(client)
+
+
+def test_memory_of_cuMemAlloc_is_never_unmapped(client: CudaClient, process: ProcessConnection) -> None:
+    assert client.run("[unmap(array, size) for size in (2 << 20, 4 << 20, 8 << 20)]") == [1, 1, 1]
+    client.run("below = array - (4 << 20)")  # wherever the driver has put it
+    assert client.run("unmap(below, 8 << 20), unmap(below, array + (64 << 20) - below)") == [1, 1]
+    process.open(2)
+    assert memory_is_intact(client)
+
+
+def test_an_unmapped_larger_range_leaves_no_memory(client: CudaClient, process: ProcessConnection) -> None:
+    """The range has a mapping that has left the device and one that never was there, and holes."""
+    assert client.run("map_at(address + (6 << 20), 2 << 20, create(2 << 20)[1]), release(mapped)") == [0, 0]
+    assert client.run("release(handle)") == 0
+    report = process.page.report
+    assert report.allocated == 10 * MIB
+    assert client.run_at_the_gate(process, 2, "unmap(address, 8 << 20)") == 0
+    assert (report.allocated, report.missing_bytes) == (6 * MIB, 0)
+    assert client.run("unmap(address, 8 << 20), free_addresses(address, 8 << 20), has_data(array, data)") == [0, 0, True]
+
+
+def test_an_empty_part_of_a_range_is_unmapped_without_a_turn(client: CudaClient, process: ProcessConnection) -> None:
+    assert client.run("unmap(address + (4 << 20), 4 << 20), unmap(spare, 8 << 20)") == [0, 0]
     process.open(2)
     assert memory_is_intact(client)
 

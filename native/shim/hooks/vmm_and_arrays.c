@@ -110,15 +110,16 @@ CUresult hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGe
     return result;
 }
 
+/* The range may have holes (tests/driver_facts/test_vmm.py), and imported memory, which does not count here. */
 CUresult hook_cuMemUnmap(CUdeviceptr address, size_t bytes) {
-    if (swap_owns_range(address, bytes))
-        return swap_unmap(address, bytes);
-    CUresult result = REAL(cuMemUnmap)(address, bytes);
+    CUresult result =
+        swap_owns_range(address, bytes) ? SWAP_CALL(swap_unmap(address, bytes)) : REAL(cuMemUnmap)(address, bytes);
     struct entry mapping;
-    for (CUdeviceptr at = address; result == CUDA_SUCCESS && at < address + bytes; at += mapping.bytes) {
-        if (!ledger_remove(LEDGER_MAPPINGS, at, &mapping)) /* imported memory, which does not count here */
-            break;
-        drop_reference(mapping.physical_or_generation);
+    for (CUdeviceptr at = address; result == CUDA_SUCCESS && at < address + bytes;) {
+        bool is_known = ledger_remove(LEDGER_MAPPINGS, at, &mapping);
+        if (is_known)
+            drop_reference(mapping.physical_or_generation);
+        at += is_known ? mapping.bytes : GRANULE_BYTES;
     }
     return result;
 }

@@ -28,6 +28,11 @@ struct swap_allocation *swap_allocation_at(CUdeviceptr address) {
                : NULL;
 }
 
+bool swap_allocation_within(CUdeviceptr address, uint64_t bytes) {
+    uint64_t at = above(address);
+    return swap_allocation_at(address) || (at < table.count && table.allocations[at]->base - address < bytes);
+}
+
 static bool enter(struct swap_allocation *allocation) {
     if (table.count == table.room) {
         uint64_t room = table.room ? 2 * table.room : 64;

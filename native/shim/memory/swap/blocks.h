@@ -13,7 +13,6 @@
 
 #pragma GCC visibility push(hidden)
 
-#define GRANULE_BYTES (2ull << 20) /* the driver's granularity, for every device so far */
 /* A block of a large allocation has at most this size, so that evicted blocks soon make room for other clients. */
 #define MAX_BLOCK_BYTES (64ull << 20)
 #define SLAB_UNIT_BYTES 512ull      /* of small allocations */
@@ -88,6 +87,7 @@ void swap_blocks_after_fork(void);
 CUresult swap_allocation_create(uint64_t charged_bytes, struct swap_allocation **made);
 CUresult swap_allocation_destroy(struct swap_allocation *allocation);
 struct swap_allocation *swap_allocation_at(CUdeviceptr address);       /* NULL: there is none */
+bool swap_allocation_within(CUdeviceptr address, uint64_t bytes);      /* a part of one is there, or the first byte */
 struct swap_allocation *swap_allocation_of_context(CUcontext context); /* one of them; NULL: there is none */
 void swap_allocations_after_fork(void);
 CUresult slab_allocate(uint64_t bytes, CUdeviceptr *address, struct swap_allocation **allocation);

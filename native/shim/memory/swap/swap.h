@@ -8,6 +8,7 @@
 
 extern const struct memory_mode mode_swap;
 
+#define GRANULE_BYTES (2ull << 20) /* the driver's granularity, for every device so far */
 #define MAX_ACCESSES 16 /* devices with access to a mapping; with more of them the memory stays on its device */
 
 /* The answers to queries of an address, which do not depend on the place of the memory. */
@@ -31,9 +32,9 @@ bool swap_owns_handle(uint64_t handle);
 bool swap_owns_range(CUdeviceptr address, uint64_t bytes); /* some address of it has memory of this mode */
 CUresult swap_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties);
 CUresult swap_release(CUmemGenericAllocationHandle handle);
-CUresult swap_unmap(CUdeviceptr address, size_t bytes);
 /* CUDA_ERROR_NOT_READY: only the driver can answer, and the memory is not there. The call is repeated inside the gate,
  * where all memory is. */
+CUresult swap_unmap(CUdeviceptr address, size_t bytes);
 CUresult swap_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags);
 CUresult swap_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
