@@ -121,3 +121,16 @@ def test_only_mapped_memory_has_a_handle(cuda: Cuda) -> None:
     assert cuda.code("cuMemRetainAllocationHandle", cuda.cuMemAllocManaged(4 * MIB, 1)) != 0
     address, handle = mapped(cuda)
     assert int(cuda.cuMemRetainAllocationHandle(address)) == int(handle)
+
+
+@on_driver()
+def test_the_first_byte_behind_memory_has_no_range(cuda: Cuda) -> None:
+    """cuMemGetAddressRange returns 500 from the first byte behind an allocation or a mapping on, although the driver
+    takes whole granules from the device.
+
+    Source: observed. Seen on an H200, driver 580.159.04.
+    """
+    plain, (mapping, _) = int(cuda.cuMemAlloc(MIB)), mapped(cuda)
+    assert [int(value) for value in cuda.cuMemGetAddressRange(plain + MIB - 1)] == [plain, MIB]
+    for address in (plain + MIB, plain + MIB + 512, mapping + GRANULE):
+        assert cuda.code("cuMemGetAddressRange", address) == NOT_FOUND

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.wire.quotas import MEMORY_MODES
+
 from .conftest import CudaClient, NativeHost, StartedClient
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_swap import MIB, TOOLS
@@ -63,6 +65,39 @@ def test_redirected_memory_has_an_address_range(unified: CudaClient) -> None:
         assert unified.run(f"address_range({address}) == [0, memory, 4 << 20]")
         assert unified.run(f"several([{MEMORY_TYPE}, {IS_MANAGED}], {address})[1]") == [HIGH_BITS | 2, HIGH_BITS]
     assert unified.run("address_range(managed)[:2] == [0, managed]")
+
+
+@pytest.mark.parametrize("mode", MEMORY_MODES)
+def test_bytes_behind_an_allocation_have_no_range(
+    machine: NativeHost, coordinator: ScriptedCoordinator, mode: str
+) -> None:
+    client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE=mode)
+    process.open(1)
+    client.run(TOOLS)
+    client.run(QUERIES)
+    client.run(
+        """
+sizes = [700, 512, 4096, 1 << 20, (100 << 20) - 700]
+memory = [[cuda.alloc(size)[1], size] for size in sizes]
+memory += [[cuda.alloc(size, "cuMemAllocManaged", 1)[1], size] for size in sizes]
+memory += [[cuda.alloc(size, "cuMemAllocAsync", c_void_p())[1], size] for size in sizes]
+pitch, address = c_size_t(), c_uint64()
+cuda.cuMemAllocPitch_v2(byref(address), byref(pitch), c_size_t(100), c_size_t(3), 4)
+memory += [[address.value, 3 * pitch.value], [reserve(8 << 20), 2 << 20]]
+map_at(memory[-1][0], 2 << 20, create(2 << 20)[1])
+behind = lambda: [size for base, size in memory if address_range(base + size)[0] != 500]
+inside = lambda: all(address_range(base + size - 1)[:2] == [0, base] for base, size in memory)
+"""
+    )
+    # Neighbours would be another allocation's range.
+    client.run("memory = [m for m in memory if all(m[0] + m[1] != other[0] for other in memory)]")
+    assert client.run("len(memory) > 10, inside(), behind()") == [True, True, []]
+    if mode == "swap":
+        assert client.run("cuda.spin(1)") == 0
+        process.page.control.resident_target = 0
+        process.drain(1)
+        wait_until(lambda: process.page.report.missing_bytes > 100 * MIB)
+        assert client.run("inside(), behind()") == [True, []]
 
 
 @pytest.fixture

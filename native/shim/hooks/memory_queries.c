@@ -23,10 +23,13 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevice
     struct swap_pointer pointer;
     struct entry entry;
     bool is_swapped = swap_find_pointer(address, &pointer);
-    if (!is_swapped && !find_redirected(address, &entry))
+    bool is_ours = is_swapped || pointer.is_unused || find_redirected(address, &entry);
+    if (!is_ours)
         return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
     if (base)
         *base = is_swapped ? pointer.base : entry.key;
+    if (is_swapped || pointer.is_unused ? pointer.is_unused : address - entry.key >= entry.bytes)
+        return CUDA_ERROR_NOT_FOUND;
     if (bytes)
         *bytes = is_swapped ? pointer.bytes : entry.bytes;
     return CUDA_SUCCESS;

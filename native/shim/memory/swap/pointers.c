@@ -20,6 +20,7 @@ static void describe_allocation(const struct swap_allocation *allocation, CUdevi
     found->buffer_id = block->id + (found->base - allocation->base) / SLAB_UNIT_BYTES;
     if (ledger_find(LEDGER_ADDRESSES, found->base, &entry))
         found->bytes = entry.bytes;
+    found->is_unused = address - found->base >= found->bytes;
     found->context = allocation->context;
     copy_access(block->mappings, found);
 }

@@ -23,6 +23,7 @@ struct swap_pointer {
     int access_count;
     bool is_mapping; /* the program's own */
 };
+    bool is_unused;  /* the shim has memory there, but no allocation of the program has that byte */
 
 bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found); /* false: the address is not of this mode */
 void swap_drop_context(CUcontext context);                               /* under residency_lock */
