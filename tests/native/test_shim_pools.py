@@ -60,6 +60,10 @@ def test_memory_of_a_pool_counts_while_it_is_in_use(program: CudaClient) -> None
     assert program.run(f"figure(pool, {USED})") == 0
 
 
+def test_no_pool_has_no_memory(program: CudaClient) -> None:
+    assert program.run("cuda.alloc(4096, 'cuMemAllocFromPoolAsync', None, None)[0]") == 1
+
+
 def test_pools_have_figures_of_their_own(program: CudaClient) -> None:
     program.run("pools = [new_pool(), new_pool()]; memory = [take(pool, 8 + 2 * i) for i, pool in enumerate(pools)]")
     assert program.run(f"[figure(pool, {USED}) for pool in pools]") == [8, 10]

@@ -140,7 +140,7 @@ CUresult hook_cuMemAllocAsync(bool twin, CUdeviceptr *address, size_t bytes, CUs
 
 CUresult hook_cuMemAllocFromPoolAsync(bool twin, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
-    if (pool_is_of_host(pool)) /* no memory of the client's account */
+    if (!pool || pool_is_of_host(pool)) /* an error, or no memory of the client's account */
         return REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream);
     ALLOCATE_ASYNC(pool_place(pool, twin ? per_thread(stream) : stream),
                    REAL_TWIN(cuMemAllocFromPoolAsync, twin)(address, bytes, pool, stream));
