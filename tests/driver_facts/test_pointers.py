@@ -134,3 +134,17 @@ def test_the_first_byte_behind_memory_has_no_range(cuda: Cuda) -> None:
     assert [int(value) for value in cuda.cuMemGetAddressRange(plain + MIB - 1)] == [plain, MIB]
     for address in (plain + MIB, plain + MIB + 512, mapping + GRANULE):
         assert cuda.code("cuMemGetAddressRange", address) == NOT_FOUND
+
+
+@on_driver()
+def test_stream_ordered_memory_has_a_pool(cuda: Cuda) -> None:
+    """The attribute MEMPOOL_HANDLE is the pool of a stream-ordered allocation, and null for other memory. An allocation
+    from no pool is refused with 1.
+
+    Source: observed. Seen on an H200, driver 580.159.04.
+    """
+    pool, memory = cuda.cuDeviceGetDefaultMemPool(cuda.device), cuda.cuMemAllocAsync(MIB, 0)
+    attribute = cuda.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+    assert int(cuda.cuPointerGetAttribute(attribute, memory)) == int(pool)
+    assert int(cuda.cuPointerGetAttribute(attribute, cuda.cuMemAlloc(MIB))) == 0
+    assert cuda.code("cuMemAllocFromPoolAsync", MIB, None, 0) == 1

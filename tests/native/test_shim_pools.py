@@ -60,6 +60,25 @@ def test_memory_of_a_pool_counts_while_it_is_in_use(program: CudaClient) -> None
     assert program.run(f"figure(pool, {USED})") == 0
 
 
+def test_memory_has_the_pool_that_it_came_from(program: CudaClient) -> None:
+    program.run(
+        """
+def pool_of(address, plural=False):
+    found, kind = c_void_p(1), c_int(17)
+    if plural:
+        place = c_void_p(ctypes.addressof(found))
+        return cuda.cuPointerGetAttributes(1, byref(kind), byref(place), c_uint64(address)) or found.value
+    return cuda.cuPointerGetAttribute(byref(found), kind, c_uint64(address)) or found.value
+"""
+    )
+    program.run("own, other = new_pool(), default_pool(); plain = cuda.alloc(1 << 20)[1]; first = take(own, 3)")
+    program.run("second, small = (cuda.alloc(size, 'cuMemAllocAsync', None)[1] for size in (8 << 20, 700))")
+    for plural in (False, True):
+        pools = f"pool_of(first + 5, {plural}), pool_of(second, {plural}), pool_of(small + 5, {plural})"
+        assert program.run(f"[{pools}] == [own.value, other.value, other.value]")
+        assert program.run(f"pool_of(plain, {plural})") is None
+
+
 def test_no_pool_has_no_memory(program: CudaClient) -> None:
     assert program.run("cuda.alloc(4096, 'cuMemAllocFromPoolAsync', None, None)[0]") == 1
 

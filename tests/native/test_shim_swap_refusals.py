@@ -107,7 +107,11 @@ def test_an_unmapped_larger_range_leaves_no_memory(client: CudaClient, process: 
     assert report.allocated == 10 * MIB
     assert client.run_at_the_gate(process, 2, "unmap(address, 8 << 20)") == 0
     assert (report.allocated, report.missing_bytes) == (6 * MIB, 0)
-    assert client.run("unmap(address, 8 << 20), free_addresses(address, 8 << 20), has_data(array, data)") == [0, 0, True]
+    assert client.run("unmap(address, 8 << 20), free_addresses(address, 8 << 20), has_data(array, data)") == [
+        0,
+        0,
+        True,
+    ]
 
 
 def test_an_empty_part_of_a_range_is_unmapped_without_a_turn(client: CudaClient, process: ProcessConnection) -> None:

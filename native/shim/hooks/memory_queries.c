@@ -19,17 +19,19 @@ bool is_redirected(CUdeviceptr address) {
     return find_redirected(address, &entry);
 }
 
+/* Bytes behind an allocation belong to no range, even where the driver has more memory than the program asked for
+ * (tests/driver_facts/test_pointers.py). */
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
-    struct swap_pointer pointer;
+    struct swap_pointer pointer = {0};
     struct entry entry;
     bool is_swapped = swap_find_pointer(address, &pointer);
     bool is_ours = is_swapped || pointer.is_unused || find_redirected(address, &entry);
     if (!is_ours)
         return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
-    if (base)
-        *base = is_swapped ? pointer.base : entry.key;
     if (is_swapped || pointer.is_unused ? pointer.is_unused : address - entry.key >= entry.bytes)
         return CUDA_ERROR_NOT_FOUND;
+    if (base)
+        *base = is_swapped ? pointer.base : entry.key;
     if (bytes)
         *bytes = is_swapped ? pointer.bytes : entry.bytes;
     return CUDA_SUCCESS;
@@ -107,6 +109,9 @@ static CUresult put_attribute(void *data, int attribute, CUdeviceptr address, co
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         *(int *)data = access_of_current_device(pointer);
         break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = pointer->pool;
+        break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         return CUDA_ERROR_INVALID_VALUE;
@@ -149,7 +154,7 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 }
 
 /* Change the driver's answer for unified memory to that for device memory. */
-static CUresult mask_unified(void *data, int attribute) {
+static CUresult mask_unified(void *data, int attribute, const struct entry *entry) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -161,20 +166,24 @@ static CUresult mask_unified(void *data, int attribute) {
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         *(void **)data = NULL;
         return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = pool_figures_pool(entry->pool);
+        break;
     }
     return CUDA_SUCCESS;
 }
 
 CUresult hook_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address) {
     struct swap_pointer pointer;
+    struct entry entry;
     CUresult result;
     if (data && swap_find_pointer(address, &pointer)) {
         result = put_attributes(1, &attribute, &data, address, &pointer);
         return result == CUDA_SUCCESS ? put_attribute(data, attribute, address, &pointer) : result;
     }
     result = REAL(cuPointerGetAttribute)(data, attribute, address);
-    if (result == CUDA_SUCCESS && data && is_redirected(address))
-        result = mask_unified(data, attribute);
+    if (result == CUDA_SUCCESS && data && find_redirected(address, &entry))
+        result = mask_unified(data, attribute, &entry);
     return result;
 }
 
@@ -183,10 +192,11 @@ CUresult hook_cuPointerGetAttributes(unsigned count, int *attributes, void **dat
     if (attributes && data && swap_find_pointer(address, &pointer))
         return put_attributes(count, attributes, data, address, &pointer);
     CUresult result = REAL(cuPointerGetAttributes)(count, attributes, data, address);
-    if (result != CUDA_SUCCESS || !attributes || !data || !is_redirected(address))
+    struct entry entry;
+    if (result != CUDA_SUCCESS || !attributes || !data || !find_redirected(address, &entry))
         return result;
     for (unsigned i = 0; i < count; i++)
         if (data[i])
-            mask_unified(data[i], attributes[i]);
+            mask_unified(data[i], attributes[i], &entry);
     return result;
 }

@@ -111,6 +111,7 @@ void account_after_fork(void);
 
 uint16_t pool_figures_add(CUmemoryPool pool, uint64_t bytes); /* returns the number for `struct entry` */
 uint16_t pool_figures_number(CUmemoryPool pool);              /* 0: the pool has no figures */
+CUmemoryPool pool_figures_pool(uint16_t number);              /* NULL: none, or it has been destroyed */
 void pool_figures_remove(uint16_t number, uint64_t bytes);
 bool pool_figures_keep(uint16_t number, uint64_t bytes);        /* freed bytes; true: the pool is above its threshold */
 void pool_figures_reuse(uint16_t number, uint64_t bytes);       /* kept bytes are in use again */

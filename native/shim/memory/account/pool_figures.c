@@ -75,6 +75,13 @@ uint16_t pool_figures_number(CUmemoryPool pool) {
     return number;
 }
 
+CUmemoryPool pool_figures_pool(uint16_t number) {
+    pthread_mutex_lock(&lock);
+    CUmemoryPool pool = number ? figures[number - 1].pool : NULL;
+    pthread_mutex_unlock(&lock);
+    return pool;
+}
+
 static void change(uint16_t number, int64_t used, int64_t kept) {
     if (!number)
         return;

@@ -18,8 +18,10 @@ static void describe_allocation(const struct swap_allocation *allocation, CUdevi
     if (allocation->slab)
         slab_find(allocation, address, &found->base, &found->bytes);
     found->buffer_id = block->id + (found->base - allocation->base) / SLAB_UNIT_BYTES;
-    if (ledger_find(LEDGER_ADDRESSES, found->base, &entry))
+    if (ledger_find(LEDGER_ADDRESSES, found->base, &entry)) {
         found->bytes = entry.bytes;
+        found->pool = pool_figures_pool(entry.pool);
+    }
     found->is_unused = address - found->base >= found->bytes;
     found->context = allocation->context;
     copy_access(block->mappings, found);

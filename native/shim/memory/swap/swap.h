@@ -17,13 +17,14 @@ struct swap_pointer {
     uint64_t bytes;
     uint64_t buffer_id, block_id;
     CUcontext context; /* NULL for a mapping */
+    CUmemoryPool pool; /* that the program asked; NULL: none */
     CUdevice device;
     uint64_t handle_types;
     CUmemAccessDesc access[MAX_ACCESSES];
     int access_count;
     bool is_mapping; /* the program's own */
-};
     bool is_unused;  /* the shim has memory there, but no allocation of the program has that byte */
+};
 
 bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found); /* false: the address is not of this mode */
 void swap_drop_context(CUcontext context);                               /* under residency_lock */
