@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from jupyter_gpushare.wire.quotas import MEMORY_MODES
@@ -136,3 +138,21 @@ def test_sizes_that_no_device_has(machine: NativeHost, coordinator: ScriptedCoor
     sizes = (0, 1, 1 << 63, (1 << 64) - 1, (1 << 64) - (2 << 20))
     assert client.run(f"[create_on(0, size) for size in {sizes}]") == [1, 1, 2, 1, 2]
     assert process.page.report.allocated == 0
+
+
+def test_a_driver_may_map_memory_beyond_a_reserved_range(
+    machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text("reservation_unit = 64 MiB\n")
+    client, process = swapping(machine, coordinator, GPUSHARE_SIM_CONFIG=str(tmp_path / "config"))
+    client.run(CALLS)
+    client.begin(process, 1)
+    client.run("import os; data = os.urandom(8 << 20); address = reserve(32 << 20); end = address + (28 << 20)")
+    assert client.run("map_at(end, 8 << 20, create(8 << 20)[1]), write(end, data)") == [0, 0]
+    process.page.control.resident_target = 0
+    process.drain(1)
+    wait_until(lambda: process.page.report.resident == 0)
+    process.page.control.resident_target = EVERYTHING
+    process.open(2)
+    assert client.run("has_data(end, data), free_addresses(address, 32 << 20)") == [True, 1]
+    assert client.run("unmap(end, 8 << 20), free_addresses(address, 32 << 20)") == [0, 0]

@@ -149,6 +149,10 @@ static int set_global_key(struct sim_params *params, const char *key, const char
         return parse_quantity(value, 1, &number) || number < 1e5 ? -1 : (params->slice_ns = (uint64_t)number, 0);
     if (strcmp(key, "recharge") == 0)
         return parse_quantity(value, 1, &number) || number < 1e6 ? -1 : (params->recharge_ns = (uint64_t)number, 0);
+    if (strcmp(key, "reservation_unit") == 0)
+        return parse_quantity(value, 0, &number) || number < 4096 || number > GIB || (uint64_t)number % 4096
+                   ? -1
+                   : (params->reservation_unit = (uint64_t)number, 0);
     return -1;
 }
 
@@ -261,6 +265,7 @@ int sim_params_load(struct sim_params *params, char *problem, size_t size) {
     params->time_scale = 1.0;
     params->slice_ns = 2000000;
     params->recharge_ns = 50000000;
+    params->reservation_unit = 4096;
     params->device[0] = default_device;
     snprintf(params->machine, sizeof params->machine, "/dev/shm/gpushare-sim-%u.%d", (unsigned)getuid(), SIM_LAYOUT);
     problem[0] = 0;

@@ -7,7 +7,7 @@
 
 #define SIM_MAX_DEVICES 16 /* MIG slices included */
 #define SIM_PATH 256
-#define SIM_LAYOUT 5 /* of the shared file; part of its default name, so that versions use different files */
+#define SIM_LAYOUT 6 /* of the shared file; part of its default name, so that versions use different files */
 
 struct sim_device_params {
     char name[96];
@@ -32,12 +32,13 @@ struct sim_device_params {
 
 struct sim_params {
     int devices;
-    int shared;           /* 1: every user of the machine shares the devices */
-    int strict_exit;      /* 1: abort if another thread uses the driver while the process ends */
-    double time_scale;    /* real time per modelled time */
-    uint64_t slice_ns;    /* time slice between processes that have work */
-    uint64_t recharge_ns; /* how often a long launch checks whether its pages were evicted */
-    int runs_any;         /* 1: a launch of a function that is not built in takes kernel_ns and computes nothing */
+    int shared;                /* 1: every user of the machine shares the devices */
+    int strict_exit;           /* 1: abort if another thread uses the driver while the process ends */
+    double time_scale;         /* real time per modelled time */
+    uint64_t slice_ns;         /* time slice between processes that have work */
+    uint64_t reservation_unit; /* bytes: a reserved range is rounded up to a multiple */
+    uint64_t recharge_ns;      /* how often a long launch checks whether its pages were evicted */
+    int runs_any;              /* 1: a launch of a function that is not built in takes kernel_ns and computes nothing */
     uint64_t kernel_ns;
     char machine[SIM_PATH]; /* file that holds the state shared by all processes */
     char log[SIM_PATH];     /* directory of the execution log; empty: none */

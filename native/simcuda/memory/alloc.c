@@ -212,9 +212,12 @@ static uint64_t find_space(uint64_t bytes, uint64_t alignment) {
 /* Unmapped addresses can be written to without harm, because work in flight must not end the program. */
 CUresult alloc_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, CUdeviceptr *out) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    const uint64_t unit = sim.params.reservation_unit;
     struct sim_alloc *alloc = calloc(1, sizeof *alloc);
     if (!alloc)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    alloc->reserved = bytes;
+    bytes = (bytes + unit - 1) / unit * unit;
     if (hint && hint % alignment == 0) {
         void *memory = mmap((void *)hint, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
         if (memory == (void *)hint)

@@ -11,7 +11,7 @@ enum sim_alloc_kind { ALLOC_PLAIN, ALLOC_MANAGED, ALLOC_HOST, ALLOC_REGISTERED, 
 struct sim_mapping; /* vmm.h */
 
 struct sim_alloc {
-    uint64_t base, size; /* as the program requested */
+    uint64_t base, size; /* as the program requested; a reserved range is rounded up */
     uint64_t mapped;     /* as mapped and charged */
     enum sim_alloc_kind kind;
     struct sim_context *context; /* NULL: none (a reserved range) */
@@ -38,6 +38,7 @@ struct sim_alloc {
     /* a reserved range of addresses: the mappings in it, in address order; under alloc_lock */
     struct sim_mapping *mapping;
     size_t mappings, mapping_room;
+    uint64_t reserved; /* bytes that the program requested */
 };
 
 /* Return whether the memory moves by pages: unified memory of a device with concurrent managed access. Unified

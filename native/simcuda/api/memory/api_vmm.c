@@ -59,7 +59,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     SIM_ENTER();
     alloc_lock();
     struct sim_alloc *range = alloc_find(address);
-    int fits = range && range->kind == ALLOC_RESERVED && range->base == address && range->size == bytes;
+    int fits = range && range->kind == ALLOC_RESERVED && range->base == address && range->reserved == bytes;
     int empty = fits && !range->mappings;
     alloc_unlock();
     return empty ? alloc_free(address, 1u << ALLOC_RESERVED) : CUDA_ERROR_INVALID_VALUE;
@@ -233,7 +233,7 @@ static CUresult attribute_of(const struct sim_alloc *range, const struct sim_map
         return CUDA_SUCCESS;
     }
     if (attribute == CU_POINTER_RANGE_SIZE) {
-        *(size_t *)data = range->size;
+        *(size_t *)data = range->reserved;
         return CUDA_SUCCESS;
     }
     if (attribute == CU_POINTER_MAPPED) {
