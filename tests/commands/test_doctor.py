@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.cli.doctor.clients import bypassing_libraries, pids_from_nvml
-from jupyter_gpushare.cli.doctor.main import _driver, _shim
+from jupyter_gpushare.cli.doctor.main import _driver, _mode_swap, _shim
 from jupyter_gpushare.launch import kernel_env
 
 from ..coordinator.fake_nvml import FakeNvml
@@ -51,7 +51,44 @@ def test_a_driver_that_is_newer_than_known(own_host: Path, monkeypatch: pytest.M
     _, newer, *_ = _driver(simulate=True)
     assert newer.level == "warning" and "CUDA 13.0 is newer than CUDA 12.9" in newer.message
     monkeypatch.undo()
-    assert [finding.level for finding in _driver(simulate=True)] == ["ok", "ok"]
+    assert [finding.level for finding in _driver(simulate=True)] == ["ok", "ok", "ok"]
+
+
+class MappingDriver:
+    """Driver with one device and these answers for the mapping of memory."""
+
+    def __init__(self, attribute: int, status: int, granule: int) -> None:
+        self.attribute, self.status, self.granule = attribute, status, granule
+
+    def cuDeviceGet(self, device: Any, index: int) -> int:
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> int:
+        value._obj.value = self.attribute
+        return 0
+
+    def cuMemGetAllocationGranularity(self, granule: Any, properties: Any, option: int) -> int:
+        granule._obj.value = self.granule
+        return self.status
+
+
+def test_a_device_whose_memory_can_be_mapped_has_mode_swap(own_host: Path) -> None:
+    _, findings = doctor("--simulate")
+    assert any("mode swap is possible: memory is mapped in granules of 2 MiB" in each["message"] for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("driver", "reason"),
+    [
+        (MappingDriver(0, 0, 2 << 20), "memory cannot be mapped"),
+        (MappingDriver(1, 801, 2 << 20), "fails with CUDA error 801"),
+        (MappingDriver(1, 0, 64 << 10), "granules of 64 KiB"),
+    ],
+)
+def test_a_device_whose_memory_cannot_be_mapped_in_granules(driver: MappingDriver, reason: str) -> None:
+    (finding,) = _mode_swap(driver, 0)
+    assert finding.level == "warning" and reason in finding.message
+    assert "use memory mode unified or plain" in finding.remedy
 
 
 def test_clients_with_bypassing_libraries() -> None:

@@ -27,6 +27,7 @@ from . import clients, other_coordinators
 from .finding import Finding
 
 _MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT = 83, 89, 102  # CUdevice_attribute
+_GRANULE_BYTES = 2 << 20  # as GRANULE_BYTES in native/shim/memory/swap/swap.h
 _MIN_HOST_MEMORY_BYTES = 4 << 30
 
 
@@ -132,6 +133,7 @@ def _driver(simulate: bool) -> Iterator[Finding]:
         )
     for index in range(count.value):
         yield _device(driver, index)
+        yield from _mode_swap(driver, index)
 
 
 def _known_cuda_version() -> int:
@@ -167,6 +169,33 @@ def _device(driver: Any, index: int) -> Finding:
         + ("swap" if supported[_VIRTUAL_MEMORY_MANAGEMENT] else "plain"),
         "choose the mode by the setting memory_mode (docs/explanation/memory.md)",
     )
+
+
+def _mode_swap(driver: Any, index: int) -> Iterator[Finding]:
+    """Check the calls that map memory, without a context, because a context takes memory of the device.
+
+    `jupyter gpushare bench swap` measures these calls.
+    """
+    device, value, granule = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
+    driver.cuDeviceGet(ctypes.byref(device), index)
+    driver.cuDeviceGetAttribute(ctypes.byref(value), _VIRTUAL_MEMORY_MANAGEMENT, device)
+    properties = (ctypes.c_uint32 * 8)(1, 0, 1, device.value)  # CUmemAllocationProp: pinned memory of the device
+    status = driver.cuMemGetAllocationGranularity(ctypes.byref(granule), properties, 0) if value.value else 0
+    subject, remedy = f"device {index}", "use memory mode unified or plain (docs/explanation/memory.md)"
+    if not value.value:
+        yield Finding("warning", subject, "memory mode swap is not possible, because memory cannot be mapped", remedy)
+    elif status:
+        message = f"memory mode swap is not possible: cuMemGetAllocationGranularity fails with CUDA error {status}"
+        yield Finding("warning", subject, message, remedy)
+    elif granule.value != _GRANULE_BYTES:
+        message = (
+            f"memory is mapped in granules of {units.format_size(granule.value)}, and memory mode swap needs "
+            f"{units.format_size(_GRANULE_BYTES)}"
+        )
+        yield Finding("warning", subject, message, remedy)
+    else:
+        message = f"memory mode swap is possible: memory is mapped in granules of {units.format_size(granule.value)}"
+        yield Finding("ok", subject, message)
 
 
 def _slices(devices: list[dict[str, Any]]) -> Iterator[Finding]:
