@@ -6,9 +6,10 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+
+from ..support.threads import thread_names
 
 _ATTACH, _DETACH, _SYSCALL = 16, 17, 24
 _ALL_CHILDREN = 0x40000000  # __WALL: threads too
@@ -19,9 +20,7 @@ _libc.ptrace.restype = ctypes.c_long
 
 def thread_named(pid: int, name: str) -> int:
     """Return the id of the thread with this name."""
-    return next(
-        int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == name
-    )
+    return next(thread for thread, found in thread_names(pid).items() if found == name)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from ..support import sanitizers
 from ..support.compile_cache import cached
+from ..support.threads import thread_names
 from .conftest import HERE, NativeHost, StartedClient, built_shim
 from .fake_coordinator import ScriptedCoordinator, wait_until
 from .test_shim_peers import evict, two_devices
@@ -52,8 +53,7 @@ class SwapClient:
         return float(self.report.host_pageable / MIB)
 
     def copy_threads(self) -> int:
-        names = [path.read_text() for path in Path(f"/proc/{self.program.pid}/task").glob("*/comm")]
-        return names.count("gpushare-copy\n")
+        return list(thread_names(self.program.pid).values()).count("gpushare-copy")
 
 
 @pytest.fixture
@@ -138,6 +138,13 @@ def test_the_agent_gives_host_memory_back_in_parts(
     program.run("value('hold_after').value = 0")
     wait_until(lambda: process.page.report.host_pageable == 0)
     assert program.run("value('unmapped_by_program').value, value('unmapped_by_agent').value") == [0, whole]
+
+
+def test_a_thread_that_ends_meanwhile_has_no_name(tmp_path: Path) -> None:
+    for thread in (7, 8):
+        (tmp_path / "7" / "task" / str(thread)).mkdir(parents=True)
+    (tmp_path / "7" / "task" / "7" / "comm").write_text("python3\n")
+    assert thread_names(7, proc=tmp_path) == {7: "python3"}
 
 
 def test_threads_that_copy_end_without_work(client: SwapClient) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_gpushare.wire.page import IN, OUT
 
+from ..support.threads import thread_names
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 
@@ -38,8 +39,7 @@ def test_inert_until_the_first_call(machine: NativeHost, coordinator: ScriptedCo
     assert not machine.log.exists() and not machine.lock_folder.exists()
     client.join(coordinator, "cuda.start()")
     assert len(client.run(TRACES)) == 2
-    names = [path.read_text().strip() for path in Path(f"/proc/{client.pid}/task").glob("*/comm")]
-    assert "gpushare" in names
+    assert "gpushare" in thread_names(client.pid).values()
 
 
 def test_forked_child_drops_the_state_of_its_parent(
