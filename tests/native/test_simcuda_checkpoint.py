@@ -1,5 +1,6 @@
-"""Tests of checkpoints on the simulated machine: maps of devices, the machine's accounts, and the death of processes.
+"""Tests of checkpoints on the simulated machine: the machine's accounts, and the death of processes.
 
+`test_simcuda_device_map.py` has the maps of devices.
 `tests/driver_facts/test_checkpoints.py` has what the real driver does as well.
 """
 
@@ -8,90 +9,27 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ..driver_facts.harness import SIMCUDA
-from ..support.polling import wait_until
 from .api_tables import each_toolkit
+from .checkpoints import (
+    CONTEXT,
+    INVALID_VALUE,
+    NOT_INITIALIZED,
+    NOT_SUPPORTED,
+    SENDER,
+    USER,
+    WATCHER,
+    checkpoint,
+    start_program,
+)
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ScriptedCoordinator
 from .test_abi import compiled
 
-MIB = 1 << 20
-RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
-INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, OPERATING_SYSTEM, ILLEGAL_STATE, NOT_SUPPORTED = 1, 2, 3, 304, 401, 801
-CONTEXT = 16  # MiB
-
-DEVICES = """
-[device]
-name = Alike
-memory = 512 MiB
-[device]
-name = Alike
-memory = 256 MiB
-[device]
-name = Other
-[device]
-name = Alike
-"""
-
-# A program that sends requests, without an initialised driver.
-SENDER = """
-cuda = Cuda(start=False)
-
-def request(operation, pid, args=None):
-    return getattr(cuda, 'cuCheckpointProcess' + operation)(pid, args)
-
-def requests(pid, *operations):
-    return [request(operation, pid) for operation in operations]
-
-def state(pid):
-    value = c_int(-1)
-    status = cuda.cuCheckpointProcessGetState(pid, byref(value))
-    return status or ('RUNNING', 'LOCKED', 'CHECKPOINTED', 'FAILED')[value.value]
-
-class Restore(ctypes.Structure):
-    _fields_ = [('pairs', c_void_p), ('count', c_uint32), ('reserved', ctypes.c_char * 52)]
-
-def restore(pid, *pairs):
-    uuids = ctypes.create_string_buffer(b''.join(bytes.fromhex(uuid) for pair in pairs for uuid in pair))
-    return request('Restore', pid, byref(Restore(ctypes.addressof(uuids), len(pairs))))
-"""
-
-# A program with an idle context on device 0.
-WATCHER = """
-cuda = Cuda()
-
-def number(address):
-    value = c_float()
-    assert cuda.cuMemcpyDtoH_v2(byref(value), c_uint64(address + 40), c_size_t(4)) == 0
-    return value.value
-
-def uuid(device=0):
-    value = ctypes.create_string_buffer(16)
-    assert cuda.cuDeviceGetUuid_v2(value, device) == 0
-    return value.raw.hex()
-
-def free(device=0):
-    context, before = c_void_p(), c_void_p()
-    assert cuda.cuCtxGetCurrent(byref(before)) == 0
-    assert cuda.cuDevicePrimaryCtxRetain(byref(context), device) == 0
-    assert cuda.cuCtxSetCurrent(context) == 0
-    try:
-        return cuda.info()[0] >> 20
-    finally:
-        assert cuda.cuCtxSetCurrent(before) == 0
-        assert cuda.cuDevicePrimaryCtxRelease_v2(device) == 0
-"""
-# A program with 100 MiB of memory on device 0.
-USER = f"""{WATCHER}
-status, memory = cuda.alloc(100 << 20)
-assert status == 0
-assert cuda.launch('fill_f32', memory, 3.0, 1 << 16) == 0
-"""
 WORK = """
 word, flag = c_void_p(), c_uint64()
 assert cuda.cuMemHostAlloc(byref(word), c_size_t(4), 0) == 0
@@ -101,36 +39,19 @@ assert cuda.launch('wait_flag', flag.value, 1) == 0
 
 
 @pytest.fixture
-def start(machine: NativeHost) -> Callable[[str], CudaClient]:
-    """Return a function that starts a client on four devices, without the shim."""
-    (machine.root / "machine.conf").write_text(DEVICES)
-
-    def new(code: str) -> CudaClient:
-        client = machine.client(LD_PRELOAD="", GPUSHARE_SIM_CONFIG=str(machine.root / "machine.conf"))
-        client.run(code)
-        return client
-
-    return new
+def user(machine: NativeHost) -> CudaClient:
+    return start_program(machine, USER)
 
 
 @pytest.fixture
-def user(start: Callable[[str], CudaClient]) -> CudaClient:
-    return start(USER)
+def sender(machine: NativeHost, user: CudaClient) -> CudaClient:
+    return start_program(machine, SENDER)
 
 
 @pytest.fixture
-def sender(start: Callable[[str], CudaClient], user: CudaClient) -> CudaClient:
-    return start(SENDER)
-
-
-@pytest.fixture
-def watcher(start: Callable[[str], CudaClient]) -> CudaClient:
+def watcher(machine: NativeHost) -> CudaClient:
     """Return a process with an idle context, which reads the free memory of devices."""
-    return start(WATCHER)
-
-
-def checkpoint(sender: CudaClient, pid: int) -> None:
-    assert sender.run(f"requests({pid}, 'Lock', 'Checkpoint')") == [0, 0]
+    return start_program(machine, WATCHER)
 
 
 def test_a_program_without_cuda_sends_requests(user: CudaClient, sender: CudaClient) -> None:
@@ -139,93 +60,6 @@ def test_a_program_without_cuda_sends_requests(user: CudaClient, sender: CudaCli
     assert user.is_running()
     assert sender.run(f"requests({user.pid}, 'Restore', 'Unlock')") == [0, 0]
     assert user.result() == 3.0
-
-
-def test_a_process_is_restored_on_the_device_of_the_map(
-    user: CudaClient, sender: CudaClient, watcher: CudaClient
-) -> None:
-    free = [watcher.run(f"free({device})") for device in (0, 1)]
-    first, second = (user.run(f"uuid({device})") for device in (0, 1))
-    checkpoint(sender, user.pid)
-    assert watcher.run("free(0)") == free[0] + 100 + CONTEXT
-    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == 0
-    assert sender.run(f"requests({user.pid}, 'Unlock')") == [0]
-    assert [watcher.run(f"free({device})") for device in (0, 1)] == [free[0] + 100 + CONTEXT, free[1] - 100 - CONTEXT]
-    assert user.run("number(memory)") == 3.0
-    assert user.run("[uuid(0), uuid(1)]") == [second, first]
-    assert user.run("cuda.info()[1]") == 256 * MIB
-    assert user.run("cuda.launch('fill_f32', memory, 4.0, 1 << 16)") == 0
-    assert user.run("number(memory)") == 4.0
-    user.end()
-    wait_until(lambda: watcher.run("free(1)") == free[1])
-
-
-def test_a_process_returns_to_its_first_device(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:
-    free = watcher.run("[free(0), free(1)]")
-    first, second = user.run("[uuid(0), uuid(1)]")
-    for old, new in ((first, second), (second, first)):
-        checkpoint(sender, user.pid)
-        assert sender.run(f"restore({user.pid}, {[old, new]!r})") == 0
-        assert sender.run(f"requests({user.pid}, 'Unlock')") == [0]
-    assert watcher.run("[free(0), free(1)]") == free
-    assert user.run("[uuid(0), uuid(1)]") == [first, second]
-    assert user.run("number(memory)") == 3.0
-
-
-def test_a_map_exchanges_two_devices(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:
-    user.run(
-        "context, own = c_void_p(), cuda.context\n"
-        "assert cuda.cuDevicePrimaryCtxRetain(byref(context), 1) == 0\n"
-        "assert cuda.cuCtxSetCurrent(context) == 0\n"
-        "there = cuda.alloc(10 << 20)[1]\n"
-        "assert cuda.cuMemsetD32_v2(c_uint64(there), c_uint32(0x40a00000), c_size_t(100)) == 0\n"
-        "assert cuda.cuCtxSetCurrent(own) == 0\n"
-    )
-    free = watcher.run("[free(0), free(1)]")
-    first, second = user.run("[uuid(0), uuid(1)]")
-    checkpoint(sender, user.pid)
-    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == INVALID_VALUE, "the second device has no pair"
-    assert sender.run(f"restore({user.pid}, {[first, second]!r}, {[second, first]!r})") == 0
-    assert sender.run(f"requests({user.pid}, 'Unlock')") == [0]
-    assert watcher.run("[free(0), free(1)]") == [free[0] + 90, free[1] - 90]
-    assert user.run("[number(memory), number(there)]") == [3.0, 5.0]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "reason"),
-    [
-        ([(0, 2)], "another type"),
-        ([(1, 0)], "no pair of the checkpointed device"),
-        ([(0, 1), (0, 3)], "two pairs of one device"),
-        ([(0, 3), (1, 3)], "two pairs onto one device"),
-        ([(0, None)], "no device"),
-    ],
-)
-def test_a_map_that_does_not_fit_is_refused(
-    user: CudaClient, sender: CudaClient, pairs: list[tuple[int, int | None]], reason: str
-) -> None:
-    uuids = {None: "00" * 16} | {device: user.run(f"uuid({device})") for device in range(4)}
-    checkpoint(sender, user.pid)
-    text = ", ".join(repr([uuids[old], uuids[new]]) for old, new in pairs)
-    assert sender.run(f"restore({user.pid}, {text})") == INVALID_VALUE, reason
-    assert sender.run(f"state({user.pid})") == "CHECKPOINTED"
-    assert sender.run(f"requests({user.pid}, 'Restore', 'Unlock')") == [0, 0]
-    assert user.run("number(memory)") == 3.0
-
-
-def test_a_restore_needs_room_on_the_new_device(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:
-    first, second = user.run("[uuid(0), uuid(1)]")
-    watcher.run(
-        "assert cuda.cuDevicePrimaryCtxRetain(byref(cuda.context), 1) == 0\n"
-        "assert cuda.cuCtxSetCurrent(cuda.context) == 0\n"
-        "status, filled = cuda.alloc(180 << 20)\n"
-    )
-    checkpoint(sender, user.pid)
-    free = watcher.run("[free(0), free(1)]")
-    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == OUT_OF_MEMORY
-    assert watcher.run("[free(0), free(1)]") == free
-    assert watcher.run("cuda.free(filled)") == 0
-    assert sender.run(f"restore({user.pid}, {[first, second]!r})") == OPERATING_SYSTEM
 
 
 def test_all_kinds_of_memory_leave_and_return(user: CudaClient, sender: CudaClient, watcher: CudaClient) -> None:
@@ -307,14 +141,14 @@ def test_a_sender_gets_an_error_when_the_process_executes_another_program(user: 
 
 
 def test_a_killed_sender_leaves_a_process_that_others_unlock(
-    start: Callable[[str], CudaClient], user: CudaClient, sender: CudaClient
+    machine: NativeHost, user: CudaClient, sender: CudaClient
 ) -> None:
     user.run(WORK)
     assert sender.run(f"requests({user.pid}, 'Lock')") == [0]
     await_request(sender, user, "Checkpoint")
     sender.process.kill()
     sender.collect()
-    other = start(SENDER)
+    other = start_program(machine, SENDER)
     assert other.run(f"requests({user.pid}, 'Unlock')") == [0]
     assert other.run(f"state({user.pid})") == "RUNNING"
     user.run("c_uint32.from_address(word.value).value = 1")
