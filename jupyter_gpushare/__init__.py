@@ -1,6 +1,7 @@
 """Package that shares GPUs among notebook kernels.
 
-The public functions act on the client of the calling program (`jupyter_gpushare.api`); `GpuShareView` is a widget.
+The public functions act on the client of the calling program (`jupyter_gpushare.api`, `jupyter_gpushare.training`);
+`GpuShareView` is a widget.
 A public name is imported at its first use, because every `jupyter gpushare` command and every start of a shared kernel
 imports this module.
 This module also has the entry points of IPython, the Jupyter server and JupyterLab.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         status,
         suspend,
     )
+    from .training import progress, step
     from .widgets import GpuShareView
 
 __all__ = [
@@ -38,22 +40,28 @@ __all__ = [
     "evict",
     "history",
     "hold",
+    "progress",
     "quota",
     "release",
     "resume",
     "status",
+    "step",
     "suspend",
 ]
 
 __version__ = "0.1.0"
+
+# Modules of the public names that are not in `.api`; `.widgets` needs ipywidgets.
+_MODULES = {"GpuShareView": ".widgets", "progress": ".training", "step": ".training"}
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name in __all__:
-        module = ".widgets" if name == "GpuShareView" else ".api"  # `.widgets` needs ipywidgets
-        return getattr(import_module(module, __name__), name)
+        module = _MODULES.get(name, ".api")
+        found = globals()[name] = getattr(import_module(module, __name__), name)  # a training loop uses `step` often
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -150,7 +150,7 @@ def render(status: dict[str, Any]) -> Any:
     notes = [
         f"{labels[client['id']]}: {escape(note)}"
         for client in status["clients"]
-        for note in (client.get("limit_text"), *client.get("notes", ()))
+        for note in (client.get("progress_text"), client.get("limit_text"), *client.get("notes", ()))
         if note
     ]
     problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]

@@ -9,6 +9,7 @@ The events serve only where the table is missing: IPython in a terminal, and ker
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import re
 from contextvars import ContextVar
@@ -89,7 +90,13 @@ def _with_reports(
 
 
 def _end(connection: KernelConnection, request: str) -> None:
-    """Report the end of a request. If memory is short, release the frameworks' caches first, before memory moves."""
+    """Report the end of a request, which ends the progress that it shows.
+
+    If memory is short, release the frameworks' caches first, before memory moves.
+    """
+    end_progress = getattr(ctypes.CDLL(None), "gpushare_progress_end", None)
+    if end_progress is not None:
+        end_progress()
     try:
         if connection.may_release_caches(request):
             framework_caches.release()

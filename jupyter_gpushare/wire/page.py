@@ -66,6 +66,17 @@ class Turn(NamedTuple):
         return checksum(self.turn, self.entered_ns, self.closed_ns, self.left_ns, *halves)
 
 
+class Progress(NamedTuple):
+    """Progress that the program of a process shows: `struct gpushare_progress`."""
+
+    done: int
+    total: int
+    first: int
+    began_ns: int
+    changed_ns: int
+    text: str
+
+
 _Block = TypeVar("_Block", Permit, Turn)
 
 
@@ -194,6 +205,14 @@ class Page(SharedMemory):
     def read_turn(self) -> Turn | None:
         """Return the state of the process in its turn, or None if the process is writing it at this moment."""
         return _load(self.report.turn, Turn)
+
+    def read_progress(self) -> Progress | None:
+        """Return the progress that the program shows, or None if the program shows none."""
+        found = self.report.progress
+        if not found.began_ns:
+            return None
+        text = bytes(layout()[0].buffer(found.text)).split(b"\0")[0].decode("utf-8", "replace")
+        return Progress(found.done, found.total, found.first, found.began_ns, found.changed_ns, text)
 
     def interrupt(self) -> None:
         """Interrupt the calls that wait at the gate; the caller rings the doorbell."""

@@ -42,6 +42,8 @@ def snapshot(*clients: dict[str, Any], running: str = "", queue: tuple[str, ...]
 def test_report_of_a_running_client() -> None:
     limited = client("a", phase="running", limit_text="at most 30 % of the device's time")
     text = repr(Report(snapshot(limited, client("b"), running="a", queue=("b",)), "a"))
+    trains = client("a", progress_text="epoch: 3 of 10")
+    assert "progress  epoch: 3 of 10" in repr(Report(snapshot(trains), "a")) and "progress" not in text
     assert "limited   at most 30 %" in text and "limited" not in repr(Report(snapshot(client("a", limit_text="")), "a"))
     assert "running · up to 12 s left" in text
     assert "share 0.5, limit 0.9, memory 8 GiB, resident as much as fits, class online" in text
@@ -105,11 +107,11 @@ def test_a_state_has_the_times_that_pass(changes: dict[str, Any], line: str) -> 
 
 
 def test_html_report_equals_the_text_and_escapes() -> None:
-    hostile = client("a", label="<script>x</script>", notes=["a < b"], limit_text="shared <x>")
+    hostile = client("a", label="<script>x</script>", notes=["a < b"], limit_text="shared <x>", progress_text="<i>1")
     known = snapshot(hostile)
     known["devices"][0]["failed"] = "<b>"
     page = Report(known, "a", problem="no & no")._repr_html_()
-    assert "shared &lt;x&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page
+    assert "shared &lt;x&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page and "&lt;i&gt;1" in page
     assert "<script>" not in page and "&lt;script&gt;" in page and "a &lt; b" in page
     assert "Sim &lt;A&gt;" in page and "no &amp; no" in page
 

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer adds 
 
 TABLE = (ROOT / "native" / "shim" / "driver" / "hooks.def").read_text()
 TWINS = {"PTSZ": "_ptsz", "PTDS": "_ptds"}
-OTHERS = {"dlsym", "dlvsym", "sigaction", "signal", "gpushare_version", "gpushare_waits"}
+OTHERS = {"dlsym", "dlvsym", "sigaction", "signal"} | {
+    f"gpushare_{name}" for name in ("progress", "progress_end", "step", "version", "waits")
+}
 OTHERS |= {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"}
 
 

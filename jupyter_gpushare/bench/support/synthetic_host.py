@@ -132,6 +132,8 @@ class SyntheticHost:
             "devices": [self._uuids[device]],
             "quota": _QUOTA,
             "limit_text": "",
+            "progress": None,
+            "progress_text": "",
             "limits": [],
             "labels": {},
             "tenant": None,

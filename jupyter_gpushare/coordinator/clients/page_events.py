@@ -111,7 +111,14 @@ class ProgressReports:
         """Return the progress of a client, or None if the client has not run since the last report."""
         counters = runtime.counters
         at = counters.counted_ns / 1e9 if counters.counted_ns else None
-        progress = ev.Progress(runtime.client_id, counters.launches, counters.blocks, counters.gpu_ns / 1e9, at)
+        progress = ev.Progress(
+            runtime.client_id,
+            counters.launches,
+            counters.blocks,
+            counters.gpu_ns / 1e9,
+            at,
+            counters.training_steps,
+        )
         if progress == self._reported.get(runtime.client_id) or not (counters.launches or counters.gpu_ns):
             return None
         self._reported[runtime.client_id] = progress

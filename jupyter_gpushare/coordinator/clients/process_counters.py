@@ -73,6 +73,7 @@ class ProcessCounters(NamedTuple):
     launches: int = 0
     blocks: int = 0  # in these launches
     counted_ns: int = 0  # time of the last count
+    training_steps: int = 0  # that the programs have marked
 
     @classmethod
     def read(cls, page: pages.Page) -> ProcessCounters:
@@ -86,6 +87,7 @@ class ProcessCounters(NamedTuple):
             min(report.launches, MAX_LAUNCHES),
             min(report.blocks, MAX_LAUNCHES),
             min(report.sampled_ns, MAX_NS),
+            min(report.training_steps, MAX_LAUNCHES),
         )
 
     @classmethod
@@ -93,7 +95,7 @@ class ProcessCounters(NamedTuple):
         """Combine the counters of one or more processes, which are in the order of their ends."""
         if len(parts) == 1:
             return parts[0]
-        gpu, last, maximum, total, drains, launches, blocks, counted = zip(*parts, strict=True)
+        gpu, last, maximum, total, drains, launches, blocks, counted, steps = zip(*parts, strict=True)
         return cls(
             sum(gpu),
             next((one for one in reversed(last) if one), 0),
@@ -103,6 +105,7 @@ class ProcessCounters(NamedTuple):
             sum(launches),
             sum(blocks),
             max(counted),
+            sum(steps),
         )
 
     def client_fields(self) -> dict[str, Any]:

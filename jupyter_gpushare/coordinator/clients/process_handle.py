@@ -9,7 +9,7 @@ from ...wire.messages import DOORBELL, Hello
 from ..transport.connection import Connection
 from . import quota_codec
 from .context_memory import ContextMemory
-from .process_counters import WorkCounters
+from .process_counters import MAX_LAUNCHES, WorkCounters
 
 MAX_BYTES = 1 << 50  # upper bound of sizes in a report, because a process may write any value there
 
@@ -40,6 +40,11 @@ class ProcessHandle:
     @property
     def allocated(self) -> int:
         return min(int(self.page.report.allocated), MAX_BYTES)
+
+    @property
+    def training_steps(self) -> int:
+        """Training steps that the program has marked."""
+        return min(int(self.page.report.training_steps), MAX_LAUNCHES)
 
     @property
     def unmet_bytes(self) -> int:

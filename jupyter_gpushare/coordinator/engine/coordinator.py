@@ -35,6 +35,7 @@ from ..storage.audit_log import AuditLog
 from ..storage.state_store import StateStore, store_path
 from ..transport.connection import refusal_counts
 from ..views import snapshot
+from ..views.progress_fields import StepCounts
 from ..views.subscriptions import SnapshotSteps, SnapshotSubscriptions
 from .client_registry import ClientRegistry
 from .command_executor import CommandExecutor
@@ -95,6 +96,7 @@ class Coordinator:
             self.subscriptions.schedule_publication,
         )
         self.progress_reports = ProgressReports()
+        self.step_counts = StepCounts()
         self.utilisation = UtilisationSampler(self.nvml)
         self.foreign_processes = ForeignProcesses(self.nvml)
         self.history = History(state.now)
@@ -174,6 +176,7 @@ class Coordinator:
 
     def _update_client(self, runtime: ClientRuntime) -> None:
         self.page_sync.read_memory(runtime)
+        self.step_counts.sample(self.state.client(runtime), runtime, self.state.now)
         if self.state.scheduler.settings.sharing != EXCLUSIVE and (
             progress := self.progress_reports.progress_event(runtime)
         ):
@@ -187,6 +190,7 @@ class Coordinator:
     def _on_client_removing(self, runtime: ClientRuntime) -> None:
         self.usage.remove_client(runtime, self.state.now)
         self.progress_reports.remove(runtime.client_id)
+        self.step_counts.remove(runtime.client_id)
 
     def set_device_failure(self, uuid: str, failed: str) -> str:
         """Set the failure of a device; empty: the device works. Return the failure before.
@@ -224,6 +228,7 @@ class Coordinator:
             self.utilisation,
             self.foreign_processes,
             self.host_backing,
+            self.step_counts,
             changed_clients,
             self.state.clock,
         )

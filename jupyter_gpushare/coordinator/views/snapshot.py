@@ -21,6 +21,7 @@ from ..monitoring.foreign_processes import ForeignProcesses
 from ..monitoring.host_backing import HostBacking, HostBackingSampler
 from ..monitoring.residency_estimate import Residency, estimate_residency
 from . import client_fields, launch_limits, memory_fields
+from .progress_fields import StepCounts, progress_fields
 
 
 def build_snapshot(
@@ -30,6 +31,7 @@ def build_snapshot(
     utilisation: UtilisationSampler,
     foreign_processes: ForeignProcesses,
     host_backing: HostBackingSampler,
+    step_counts: StepCounts,
     changed_clients: set[str],
     clock: Callable[[], float],
 ) -> Generator[None, None, tuple[list[dict[str, Any]], list[dict[str, Any]], list[ProcessCounters]]]:
@@ -50,9 +52,11 @@ def build_snapshot(
             residency = residencies.get(identity) or Residency()
             counters[identity] = runtime.counters
             backing = host_backing.of_client(identity)
-            clients[identity] = _client(
-                scheduler, scheduler.clients[identity], runtime, counters[identity], residency, backing, clock()
-            )
+            client = scheduler.clients[identity]
+            clients[identity] = {
+                **_client(scheduler, client, runtime, counters[identity], residency, backing, clock()),
+                **progress_fields(client, runtime, step_counts),
+            }
 
     yield from in_chunks(runtimes, build_client)
     for identity in changed_clients.union(runtimes.keys() - clients.keys()):

@@ -12,9 +12,16 @@ from ..transport.connection import Connection
 from ..transport.peer_identity import Identity
 from . import launch_limits
 
-# Only the owner sees the label (a notebook's path), the cells and the notes, which address the client's user. Admins
-# see the processes of a client, because admins deal with turns that do not end.
-_OWNER_FIELDS: dict[str, Any] = {"label": "", "notes": [], "wait_reason": "", "cell_ids": []}
+# Only the owner sees the label (a notebook's path), the cells, the progress with its text, and the notes, which address
+# the client's user. Admins see the processes of a client, because admins deal with turns that do not end.
+_OWNER_FIELDS: dict[str, Any] = {
+    "label": "",
+    "notes": [],
+    "wait_reason": "",
+    "cell_ids": [],
+    "progress": None,
+    "progress_text": "",
+}
 _ADMIN_FIELDS: dict[str, Any] = {"processes": [], "kernel_pids": [], "cgroup": None}
 
 

@@ -251,6 +251,7 @@ class Progress:
     """The work of the client's processes since they began: launches, blocks of launches, seconds of GPU work.
 
     `at`: the time at which the processes counted the work; None: now.
+    `training_steps`: those that the programs have marked; 0: the programs mark none.
     """
 
     client: str
@@ -258,6 +259,7 @@ class Progress:
     blocks: int
     gpu_seconds: float
     at: float | None = None
+    training_steps: int = 0
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ class ReportData:
         ]
         if client.get("limit_text"):
             rows.insert(3, ("limited", str(client["limit_text"])))
+        if client.get("progress_text"):
+            rows.insert(2, ("progress", str(client["progress_text"])))
         return rows + [("note", str(note)) for note in client.get("notes", [])]
 
     def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str, str]]:

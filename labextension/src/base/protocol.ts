@@ -83,6 +83,13 @@ export interface IFormSchema {
 /** Values in force, with the schema of the form that changes them. */
 export type WithSchema<T> = T & { readonly schema: IFormSchema };
 
+/** Progress of a cell or program; `openapi.yaml` has more of its fields. */
+export interface IProgress {
+  readonly done: number;
+  /** Null if unknown. */
+  readonly total: number | null;
+}
+
 /** One notebook kernel, or one program under `jupyter gpushare run`. */
 export interface IClient {
   readonly id: string;
@@ -111,6 +118,10 @@ export interface IClient {
    * limit.
    */
   readonly limit_text: string;
+  /** Progress of the cell or program; null if unknown, or of another user. */
+  readonly progress: IProgress | null;
+  /** Sentence about the progress; empty without one. */
+  readonly progress_text: string;
   /** True if the client gets no turns until a resume. */
   readonly suspended: boolean;
   /**

@@ -57,6 +57,14 @@ export function ClientRow(props: {
         )}
       </div>
       <div className="gpushare-Row-state">{row.state}</div>
+      {row.progress !== '' && (
+        <div className="gpushare-Row-progress">
+          <span>{row.progress}</span>
+          {row.fractionDone !== null && (
+            <progress value={row.fractionDone} aria-label={row.progress} />
+          )}
+        </div>
+      )}
       <div className="gpushare-Row-facts">{facts.join(' · ')}</div>
       {row.notes.length > 0 && (
         <ul className="gpushare-Row-notes">

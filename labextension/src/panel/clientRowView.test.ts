@@ -73,6 +73,17 @@ describe('a row of the list of clients', () => {
     );
   });
 
+  it('has the progress, and the part that is done if the total is known', () => {
+    const shown = (done: number, total: number | null) =>
+      row({ progress: { done, total }, progress_text: 'as sent' });
+    expect(shown(3, 4)).toMatchObject({
+      progress: 'as sent',
+      fractionDone: 0.75
+    });
+    expect(shown(3, null).fractionDone).toBeNull();
+    expect(row({})).toMatchObject({ progress: '', fractionDone: null });
+  });
+
   it('has a document to open, except for programs and other users’ clients', () => {
     expect(row({}).canOpen).toBe(true);
     expect(row({ id: 'run:job@host' }).canOpen).toBe(false);

@@ -22,6 +22,10 @@ export interface IClientRowView {
    * limit.
    */
   readonly limit: string;
+  /** Sentence about the progress; empty without one. */
+  readonly progress: string;
+  /** Part of the work that is done, from 0 to 1; null if unknown. */
+  readonly fractionDone: number | null;
   readonly notes: ReadonlyArray<string>;
   /** True if the client may have a document that can be opened. */
   readonly canOpen: boolean;
@@ -47,6 +51,10 @@ export function clientRowView(
     memory: memoryText(client),
     quota: quotaText(client.quota),
     limit: client.limit_text,
+    progress: client.progress_text,
+    fractionDone: client.progress?.total
+      ? client.progress.done / client.progress.total
+      : null,
     notes: client.notes,
     canOpen,
     actions: ACTIONS.filter(id => disabledReason(id, { client }) === '')

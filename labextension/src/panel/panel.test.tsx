@@ -240,6 +240,17 @@ describe('the side panel', () => {
     expect(theirs.querySelector('button')).toBeNull();
   });
 
+  it('shows the progress of a row as text, whatever the program sends', async () => {
+    const text = '<b>epoch</b>: 3 of 4';
+    const progress = { progress: { done: 3, total: 4 }, progress_text: text };
+    await shows(busy({}, progress), 'Test GPU');
+    const [mine, theirs] = findAll('.gpushare-Row');
+    expect(mine.textContent).toContain(text);
+    expect(mine.querySelector('b')).toBeNull();
+    expect(mine.querySelector('progress')!.value).toBe(0.75);
+    expect(theirs.querySelector('progress')).toBeNull();
+  });
+
   it('opens the notebook of a row', async () => {
     add(CommandIDs.openDocument);
     await shows(busy(), 'Test GPU');

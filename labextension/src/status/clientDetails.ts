@@ -49,6 +49,9 @@ function clientDetails(view: IClientView, status: IStatus | null): IDetail[] {
       value: trans.__('for %1', formatDuration(view.holdLeft))
     });
   }
+  if (client.progress_text) {
+    details.push({ label: trans.__('Progress'), value: client.progress_text });
+  }
   if (client.limit_text) {
     details.push({ label: trans.__('Limited'), value: client.limit_text });
   }

@@ -201,6 +201,7 @@ describe('the explanation of the status item', () => {
       { context_memory: GIB / 2 }
     ],
     ['Held: for 30 s', { hold_seconds_left: 30 }],
+    ['Progress: 3 of 10', { progress_text: '3 of 10' }],
     ['Limited: at most 1 block/s', { limit_text: 'at most 1 block/s' }],
     ['Note: not used for long: …', { notes: ['not used for long: …'] }],
     ['Note: moved', { notes: ['not used for long: …', 'moved'] }],

@@ -59,6 +59,8 @@ export function client(changes: Partial<IClient> = {}): IClient {
     state,
     state_text: position === null ? state : `#${position} in queue`,
     limit_text: '',
+    progress: null,
+    progress_text: '',
     id: 'mine',
     label: 'train.ipynb',
     user: 'ada',

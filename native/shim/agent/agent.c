@@ -55,6 +55,7 @@ static void count_submissions(uint64_t now) {
     PAGE_STORE(report->copies, agent.counters.copies);
     PAGE_STORE(report->bytes_copied, agent.counters.bytes_copied);
     PAGE_STORE(report->last_submission_ns, agent.submitted_at);
+    training_publish(report);
     PAGE_STORE(report->sampled_ns, now);
 }
 

@@ -30,6 +30,11 @@ const char *find_bypassed_function(void); /* of the driver, whose lookup does no
 bool agent_start(void);
 void agent_after_fork(void);
 
+/* --- training.c: training steps and progress, as the program reports them --- */
+
+void training_publish(struct gpushare_report *report); /* agent */
+void training_after_fork(void);
+
 /* --- exit.c --- */
 
 bool exit_watch(void);         /* after the driver has been initialised; false: no exit handler is left */

@@ -107,6 +107,7 @@ static void after_fork(void) {
     client_page_after_fork();
     locks_after_fork();
     agent_after_fork();
+    training_after_fork();
     exit_after_fork();
     interrupt_after_fork();
 }

@@ -56,6 +56,9 @@
 #define GPUSHARE_LIBRARY_NVENC 2
 #define GPUSHARE_LIBRARY_OPTIX 4
 
+/* words of the text of a progress */
+#define GPUSHARE_TEXT_WORDS 8
+
 #define GPUSHARE_SLOTS 64
 #define GPUSHARE_DEVICES 64
 #define GPUSHARE_UUID_BYTES 48
@@ -131,6 +134,17 @@ struct gpushare_control {
     uint32_t unused;
 };
 
+/* The progress that the program shows, such as 3 of 10 epochs. The words change one by one, so a reader may find the old
+ * value of one and the new value of another. */
+struct gpushare_progress {
+    uint64_t done;
+    uint64_t total;                     /* 0 = unknown */
+    uint64_t first;                     /* `done` when this progress began */
+    uint64_t began_ns;                  /* 0 = the program shows no progress */
+    uint64_t changed_ns;                /* when the program showed `done` */
+    uint64_t text[GPUSHARE_TEXT_WORDS]; /* UTF-8, in the order of memory, with zeros at the end */
+};
+
 /* Written by the process. The coordinator clamps every value that it reads here. */
 struct gpushare_report {
     struct gpushare_turn turn;
@@ -171,6 +185,8 @@ struct gpushare_report {
     /* not 0: the program itself has asked for unified memory, so `resident` is an estimate in every mode */
     uint32_t uses_managed_memory;
     uint32_t bypassing_libraries; /* bits GPUSHARE_LIBRARY_… that the process has loaded */
+    uint64_t training_steps;      /* training steps that the program has marked */
+    struct gpushare_progress progress;
 };
 
 struct gpushare_page {

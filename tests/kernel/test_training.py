@@ -1,0 +1,73 @@
+"""Tests of `gs.step` and `gs.progress` without the shim, and of the arguments of `gs.progress`.
+
+`tests/system/test_training.py` has both with the shim.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jupyter_gpushare as gs
+from jupyter_gpushare import training
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, bytes]]:
+    """Record what the shim would get."""
+    calls: list[tuple[int, int, bytes]] = []
+    monkeypatch.setattr(training, "_show_progress", lambda *values: calls.append(values))
+    return calls
+
+
+def test_steps_and_progress_do_nothing_without_the_shim() -> None:
+    gs.step()
+    with pytest.raises(ZeroDivisionError), gs.step():
+        _ = 1 / 0
+    gs.progress(3, 10)
+    assert list(gs.progress(range(3))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((-1,), "done: -1 is negative"),
+        ((1, -1), "total: -1 is negative"),
+        ((11, 10), "done: 11 is more than the total, 10"),
+        ((float("nan"),), "done: nan is not a whole number"),
+        ((1, float("inf")), "total: inf is not a whole number"),
+        ((2.5, 10), "done: 2.5 is not a whole number"),
+        ((True, 10), "done: True is not a number"),
+        ((1, "ten"), "total: 'ten' is not a number"),
+        (("3",), "done: '3' is neither a number nor an iterable"),
+        ((None,), "done: None is neither a number nor an iterable"),
+        ((1 << 60,), "done: the number is too large"),
+        ((1, 2, 3), "text: 3 is not a text"),
+        (([1], "many"), "total: 'many' is not a number"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    shown: list[tuple[int, int, bytes]], arguments: tuple[Any, ...], problem: str
+) -> None:
+    with pytest.raises(gs.UsageError, match=problem):
+        gs.progress(*arguments)
+    assert shown == []
+
+
+def test_numbers_of_any_kind_are_shown(shown: list[tuple[int, int, bytes]]) -> None:
+    gs.progress(3)
+    gs.progress(np.int64(3), np.float32(10))
+    gs.progress(10.0, total=10, text="x" * 63 + "é\0")
+    assert shown == [(3, 0, b""), (3, 10, b""), (10, 10, b"x" * 63)]
+
+
+def test_an_iterable_is_shown_item_by_item(shown: list[tuple[int, int, bytes]]) -> None:
+    assert list(gs.progress(np.array([7, 8]), text="epoch")) == [7, 8]
+    assert shown == [(0, 2, b"epoch"), (1, 2, b"epoch"), (2, 2, b"epoch")]
+    del shown[:]
+    assert list(gs.progress((one for one in "abc"), 2)) == ["a", "b", "c"]
+    assert [(done, total) for done, total, _ in shown] == [(0, 2), (1, 2), (2, 2), (3, 0)]
+    del shown[:]
+    assert list(gs.progress([])) == [] and shown == [(0, 0, b"")]
