@@ -185,8 +185,9 @@ def _limits(control: dict[str, int]) -> Iterator[str]:
         yield f"{format_size(control['memory_backing'])} can be backed by devices and host"
     if control["context_bytes"]:
         yield f"{format_size(control['context_bytes'])} of the device for contexts and code of all clients"
-    if control["resident_target"] != pages.UNKNOWN:
-        yield f"{format_size(control['resident_target'])} may stay on the device"
+    for number in range(pages.layout()[1]["GPUSHARE_DEVICES"]):
+        if (target := control[f"resident_target_{number}"]) != pages.UNKNOWN:
+            yield f"{format_size(target)} may stay on device {number}"
     if control["evicted_limit"] != pages.UNKNOWN:
         yield f"{format_size(control['evicted_limit'])} may be off the device"
     if rate := control["budget_rate"]:

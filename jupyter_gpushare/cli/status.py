@@ -17,8 +17,8 @@ from ..wire.client import Client, CoordinatorError, Unreachable
 from . import without_coordinator
 
 _LEGEND = (
-    "~: an estimate; the driver does not report the place of unified memory, and a client with several devices reports "
-    "only the sum"
+    "~: an estimate; the driver does not report the place of unified memory, and memory of unknown device counts in "
+    "equal parts on all devices of its process"
 )
 _CONTEXTS_LEGEND = (
     "contexts: device memory for contexts and code, beside the allocated memory; "

@@ -99,16 +99,35 @@ class SimClient:
     turn_entered_at: float = -1.0
     # memory
     allocated: int = 0
-    resident: int = 0
-    resident_target: int | None = None
-    evicting_bytes: int = 0
+    resident_on: dict[SimDevice, int] = field(default_factory=dict)
+    resident_targets: dict[SimDevice, int] = field(default_factory=dict)  # a device without an entry keeps all memory
+    prefetch_devices: dict[SimDevice, None] = field(default_factory=dict)  # their memory may come back ahead of a turn
+    evicting: dict[SimDevice, int] = field(default_factory=dict)  # bytes on their way off each device
     eviction_start: float = 0.0
     eviction_end: float = 0.0
-    restoring_bytes: int = 0
+    restoring: dict[SimDevice, int] = field(default_factory=dict)  # bytes on their way to each device
     restore_start: float = 0.0
     restore_end: float = 0.0
     # events that never change, made once
     gate_wait_started: ev.GateWaitStarted = field(default_factory=lambda: ev.GateWaitStarted(0))
+
+    @property
+    def resident(self) -> int:
+        """Bytes of its memory that are on the devices."""
+        return sum(self.resident_on.values())
+
+    def device(self, uuid: str) -> SimDevice | None:
+        """Return one of its devices; None: the client has moved away from that device."""
+        return next((device for device in self.devices if device.uuid == uuid), None)
+
+    def surplus_on(self, device: SimDevice) -> int:
+        """Return the bytes that must leave the device, by its resident target there."""
+        here = self.resident_on.get(device, 0)
+        return max(0, here - self.resident_targets.get(device, here))
+
+    @property
+    def has_surplus(self) -> bool:
+        return any(self.surplus_on(device) for device in self.devices)
 
     @property
     def is_gate_open(self) -> bool:

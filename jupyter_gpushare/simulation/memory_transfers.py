@@ -5,6 +5,7 @@ Evicted bytes count as resident until the eviction has ended, and restored bytes
 
 from __future__ import annotations
 
+from ..core.base.memory_use import MemoryUse
 from ..core.interface import events as ev
 from ..wire.page import LEAVING, OUT
 from .entities import EVICT, RESTORE, SimClient, SimDevice
@@ -25,19 +26,17 @@ class MemoryTransfers(EventQueue):
         raise NotImplementedError
 
     def report_memory(self, client: SimClient) -> None:
-        self.handle_event(ev.MemoryReported(client.id, client.allocated, client.resident))
+        part = client.allocated // max(1, len(client.devices))
+        by_device = {device.uuid: MemoryUse(part, client.resident_on.get(device, 0)) for device in client.devices}
+        self.handle_event(ev.MemoryReported(client.id, client.allocated, client.resident, by_device=by_device))
 
     # --- eviction
 
     def start_eviction(self, client: SimClient) -> None:
-        """Begin to evict the memory above the client's resident target; a timer EVICT ends the eviction."""
-        target = client.resident_target
-        assert target is not None
-        count = len(client.devices)
-        client.evicting_bytes = (client.resident - target) // count * count
-        part = client.evicting_bytes // count
+        """Begin to evict the memory above the client's resident targets; a timer EVICT ends the eviction."""
+        client.evicting = {device: surplus for device in client.devices if (surplus := client.surplus_on(device))}
         client.eviction_start = client.eviction_end = self.now
-        for device in client.devices:
+        for device, part in client.evicting.items():
             begins = max(self.now, device.evict_link_free_at)
             device.evict_link_free_at = begins + part / device.link
             device.evicting_bytes += part
@@ -47,38 +46,34 @@ class MemoryTransfers(EventQueue):
 
     def finish_eviction(self, client: SimClient) -> None:
         """End a complete eviction."""
-        self._end_eviction(client, client.evicting_bytes)
+        self._end_eviction(client, 1.0)
 
     def stop_eviction(self, client: SimClient) -> None:
         """Stop an eviction, because the client needs its memory again; the bytes moved so far are evicted."""
-        if not client.evicting_bytes:
+        if not client.evicting:
             return
         took = client.eviction_end - client.eviction_start
         gone = 1.0 if took <= 0 else max(0.0, (self.now - client.eviction_start) / took)
-        count = len(client.devices)
-        for device in client.devices:
+        for device in client.evicting:
             if device.evict_link_free_at == client.eviction_end:
                 device.evict_link_free_at = max(self.now, client.eviction_start)
-        self._end_eviction(client, int(client.evicting_bytes * gone) // count * count)
+        self._end_eviction(client, gone)
         client.timers[EVICT] = -1
 
-    def _end_eviction(self, client: SimClient, gone: int) -> None:
-        part = client.evicting_bytes // len(client.devices)
-        for device in client.devices:
+    def _end_eviction(self, client: SimClient, gone: float) -> None:
+        parts, client.evicting = client.evicting, {}
+        for device, part in parts.items():
             device.evicting_bytes -= part
-        client.evicting_bytes = 0
-        self._remove_resident(client, gone)
+            self._remove_resident(client, device, int(part * gone))
 
-    def _remove_resident(self, client: SimClient, gone: int) -> None:
-        client.resident -= gone
+    def _remove_resident(self, client: SimClient, device: SimDevice, gone: int) -> None:
+        client.resident_on[device] -= gone
+        device.resident_bytes -= gone
         self.bytes_out += gone
-        part = gone // len(client.devices)
-        for device in client.devices:
-            device.resident_bytes -= part
 
     def evict_when_out(self, client: SimClient) -> bool:
-        """Begin to evict memory of a client without a turn if the client is above its target. Return whether it is."""
-        if client.phase == OUT and client.resident_target is not None and client.resident_target < client.resident:
+        """Begin to evict memory of a client without a turn if the client is above a target. Return whether it is."""
+        if client.phase == OUT and client.has_surplus:
             self.start_eviction(client)
             return True
         return False
@@ -86,19 +81,19 @@ class MemoryTransfers(EventQueue):
     # --- restore
 
     def missing_bytes(self, client: SimClient) -> int:
-        room = sum(device.memory for device in client.devices)
-        return min(client.allocated, room) - client.resident
+        return sum(self._missing_on(client, device) for device in client.devices)
+
+    def _missing_on(self, client: SimClient, device: SimDevice) -> int:
+        part = client.allocated // len(client.devices)
+        return min(part, device.memory) - client.resident_on.get(device, 0)
 
     def start_restore(self, client: SimClient, begins: float) -> float:
         """Begin to restore the missing memory, and return the time at which all of it will be resident."""
         self.stop_restore(client)
-        client.restoring_bytes = self.missing_bytes(client)
         client.restore_start = client.restore_end = begins
-        if client.restoring_bytes <= 0:
-            client.restoring_bytes = 0
-            return begins
-        part = client.restoring_bytes // len(client.devices)
-        for device in client.devices:
+        missing = {device: self._missing_on(client, device) for device in client.devices}
+        client.restoring = {device: part for device, part in missing.items() if part > 0}
+        for device, part in client.restoring.items():
             ends = max(begins, device.restore_link_free_at) + part / device.link
             short = device.resident_bytes + device.restoring_bytes + part - device.memory
             if short > device.evicting_bytes:
@@ -112,13 +107,12 @@ class MemoryTransfers(EventQueue):
         return client.restore_end
 
     def room_available_at(self, client: SimClient) -> float:
-        """Return the time at which the device has room for the restored memory.
+        """Return the time at which each device has room for the memory that is restored to it.
 
         The time is in the future if an eviction is under way, or if page faults must move memory of other clients.
         """
-        part = client.restoring_bytes // len(client.devices)
         time = self.now
-        for device in client.devices:
+        for device, part in client.restoring.items():
             short = device.resident_bytes + part - device.memory
             if short > 0 and device.evicting_bytes:
                 time = max(time, device.evict_link_free_at)
@@ -128,52 +122,58 @@ class MemoryTransfers(EventQueue):
 
     def finish_restore(self, client: SimClient) -> None:
         """End a complete restore."""
-        self._end_restore(client, client.restoring_bytes)
+        self._end_restore(client, 1.0)
 
     def stop_restore(self, client: SimClient) -> None:
         """Stop a restore; the bytes moved so far are resident."""
-        if client.restoring_bytes:
+        if client.restoring:
             took = client.restore_end - client.restore_start
             done = 1.0 if took <= 0 else min(1.0, max(0.0, (self.now - client.restore_start) / took))
-            count = len(client.devices)
-            for device in client.devices:
+            for device in client.restoring:
                 if device.restore_link_free_at == client.restore_end:
                     device.restore_link_free_at = max(self.now, client.restore_start)
-            self._end_restore(client, int(client.restoring_bytes * done) // count * count)
+            self._end_restore(client, done)
             client.timers[RESTORE] = -1
 
-    def _end_restore(self, client: SimClient, restored: int) -> None:
-        count = len(client.devices)
-        for device in client.devices:
-            device.restoring_bytes -= client.restoring_bytes // count
-            short = device.resident_bytes + restored // count - device.memory
+    def _end_restore(self, client: SimClient, done: float) -> None:
+        parts, client.restoring = client.restoring, {}
+        for device, part in parts.items():
+            restored = int(part * done)
+            device.restoring_bytes -= part
+            short = device.resident_bytes + restored - device.memory
             if short > 0:
                 self._evict_by_faults(device, short, client)
-            device.resident_bytes += restored // count
-        client.restoring_bytes = 0
-        client.resident += restored
-        self.bytes_in += restored
+            device.resident_bytes += restored
+            client.resident_on[device] = client.resident_on.get(device, 0) + restored
+            self.bytes_in += restored
 
     def start_prefetch(self, client: SimClient) -> None:
-        """Begin to restore memory in the background, as far as the devices have room now."""
-        count = len(client.devices)
-        room = min(device.memory - device.resident_bytes - device.restoring_bytes for device in client.devices) * count
-        amount = min(self.missing_bytes(client), room) // count * count
-        if client.phase != OUT or client.restoring_bytes or amount <= 0:
+        """Begin to restore memory in the background, as far as the devices of the prefetch have room now."""
+        if client.phase != OUT:
+            return
+        self.stop_restore(client)
+        room = {
+            device: min(
+                self._missing_on(client, device), device.memory - device.resident_bytes - device.restoring_bytes
+            )
+            for device in client.prefetch_devices
+            if device in client.devices
+        }
+        if not any(part > 0 for part in room.values()):
             return
         self.stop_eviction(client)
-        client.restoring_bytes = amount
+        client.restoring = {device: part for device, part in room.items() if part > 0}
         client.restore_start = client.restore_end = self.now
-        for device in client.devices:
-            device.restore_link_free_at = max(self.now, device.restore_link_free_at) + amount // count / device.link
-            device.restoring_bytes += amount // count
+        for device, part in client.restoring.items():
+            device.restore_link_free_at = max(self.now, device.restore_link_free_at) + part / device.link
+            device.restoring_bytes += part
             client.restore_end = max(client.restore_end, device.restore_link_free_at)
         self.schedule(client.restore_end, RESTORE, client)
 
     def _stop_prefetches(self, device: SimDevice, user: SimClient) -> None:
         """Stop the prefetches of other clients, because a client with a turn needs the room."""
         for other in list(device.clients.values()):
-            if other.restoring_bytes and other.phase == OUT and other is not user:
+            if other.restoring and other.phase == OUT and other is not user:
                 self.stop_restore(other)
                 self.report_memory(other)
 
@@ -183,16 +183,15 @@ class MemoryTransfers(EventQueue):
         The driver does so if the scheduler has not evicted enough.
         """
         taken = 0
-        others = [one for one in device.clients.values() if one is not user and one.resident > 0]
+        others = [one for one in device.clients.values() if one is not user and one.resident_on.get(device)]
         others.sort(key=lambda one: (one.phase not in (OUT, LEAVING), one.turn_entered_at))
         for other in others:
             if taken >= short:
                 break
             self.stop_eviction(other)
-            count = len(other.devices)
-            amount = min(short - taken, other.resident // count)
-            self._remove_resident(other, amount * count)
-            self.bytes_faulted += amount * count
+            amount = min(short - taken, other.resident_on[device])
+            self._remove_resident(other, device, amount)
+            self.bytes_faulted += amount
             taken += amount
             if other.phase == LEAVING:
                 self.schedule(self.now, EVICT, other)
@@ -203,7 +202,8 @@ class MemoryTransfers(EventQueue):
         """Free all memory of a client, because its process has ended."""
         self.stop_eviction(client)
         self.stop_restore(client)
-        for device in client.devices:
-            device.resident_bytes -= client.resident // len(client.devices)
-        client.resident = client.allocated = 0
-        client.resident_target = None
+        for device, size in client.resident_on.items():
+            device.resident_bytes -= size
+        client.resident_on = {}
+        client.resident_targets = {}
+        client.allocated = 0

@@ -137,11 +137,17 @@ class SimulatedAgent(ExecutionModel):
 
     def _on_set_resident(self, command: cmd.SetResident) -> None:
         client = self.clients[command.client]
-        client.resident_target = command.bytes
+        device = client.device(command.device)
+        if device is None:
+            return
+        if command.bytes is None:
+            client.resident_targets.pop(device, None)
+        else:
+            client.resident_targets[device] = command.bytes
         if client.phase == OUT and client.devices:
             before = client.resident
             self.stop_eviction(client)
-            if client.resident_target is not None:
+            if client.resident_targets:
                 self.stop_restore(client)
             self.evict_when_out(client)
             if client.resident != before:
@@ -149,11 +155,18 @@ class SimulatedAgent(ExecutionModel):
 
     def _on_prefetch(self, command: cmd.Prefetch) -> None:
         client = self.clients[command.client]
+        device = client.device(command.device)
+        if device is None:
+            return
         if command.enabled:
+            client.prefetch_devices[device] = None
             self._pending_prefetches.append(client)
-        elif client.phase == OUT and client.restoring_bytes:
+            return
+        client.prefetch_devices.pop(device, None)
+        if client.phase == OUT and client.restoring:
             self.stop_restore(client)
             self.report_memory(client)
+            self._pending_prefetches.append(client)  # to the other devices it goes on
 
     def _prefetch_if_running(self, client: SimClient) -> None:
         """Begin a prefetch, which follows all other commands, because the client that gets the device has priority."""
@@ -302,7 +315,7 @@ class SimulatedAgent(ExecutionModel):
             self.step(client, drained=True)
 
     def _on_opened(self, client: SimClient) -> None:
-        was_restored = client.restoring_bytes > 0
+        was_restored = bool(client.restoring)
         if was_restored and (later := self.room_available_at(client)) > self.now:
             self.schedule(later, GATE, client)
             return
@@ -350,7 +363,7 @@ class SimulatedAgent(ExecutionModel):
         if client.activity == ON_GPU:
             client.timers[WORK] = -1
             client.waiting_since = self.now
-        if client.resident_target is not None and client.resident_target < client.resident:
+        if client.has_surplus:
             self.start_eviction(client)
             client.agent.inputs.moving = not self.overlap
 
@@ -358,7 +371,7 @@ class SimulatedAgent(ExecutionModel):
         self.finish_eviction(client)
         self.report_memory(client)
         if client.phase == LEAVING:
-            if client.resident_target is not None and client.resident_target < client.resident:
+            if client.has_surplus:
                 self.start_eviction(client)
             else:
                 client.agent.inputs.moving = 0

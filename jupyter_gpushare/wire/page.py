@@ -190,7 +190,7 @@ class Page(SharedMemory):
     def values(self) -> dict[str, dict[str, int]]:
         """Return the present value of every field of every block.
 
-        Fields of structs and elements of arrays are named `permit_epoch`, `drains_0` and so on.
+        Fields of structs and elements of arrays are named `permit_epoch`, `drains_0`, `devices_0_resident` and so on.
         """
         ffi, _ = layout()
         return {name: _values(ffi, getattr(self.view, name)) for name in ("header", "control", "report")}
@@ -276,7 +276,10 @@ def _values(ffi: cffi.FFI, block: Any, prefix: str = "") -> dict[str, int]:
     found: dict[str, int] = {}
     for field, about in ffi.typeof(block).fields:
         value = getattr(block, field)
-        if about.type.kind == "array":
+        if about.type.kind == "array" and about.type.item.kind == "struct":
+            for number, element in enumerate(value):
+                found |= _values(ffi, element, f"{prefix}{field}_{number}_")
+        elif about.type.kind == "array":
             found |= {f"{prefix}{field}_{number}": int(element) for number, element in enumerate(value)}
         elif about.type.kind == "struct":
             found |= _values(ffi, value, f"{prefix}{field}_")

@@ -47,18 +47,26 @@ class PageSyncHarness:
         self.scheduler.handle(event, self.now)
         self.meanwhile()
 
-    def process(self, name: str, mib: int, unmovable: int = 0, runs: bool = True, pid: int = 0) -> ProcessHandle:
-        """Add a client with one process that has `mib` MiB on the device."""
+    def process(
+        self,
+        name: str,
+        mib: int,
+        unmovable: int = 0,
+        runs: bool = True,
+        pid: int = 0,
+        devices: tuple[str, ...] = (DEVICE,),
+    ) -> ProcessHandle:
+        """Add a client with one process that has `mib` MiB on the devices."""
         number = len(self.handles) + 1
         page = Page(create_memfd("gpushare_page"))
-        page.control.resident_target = UNKNOWN
-        hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=DEVICE)])
+        page.control.resident_target[0 : len(devices)] = [UNKNOWN] * len(devices)
+        hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=uuid) for uuid in devices])
         handle = ProcessHandle(number, cast(Any, SimpleNamespace(send=lambda *message: True, pid=pid)), page, hello)
         runtime = self.runtimes[name] = ClientRuntime(name, "")
         runtime.processes[number] = handle
         self.handles[name] = handle
-        self.dispatch(ev.ClientRegistered(name, "1000", name, Quota(), 1))
-        self.dispatch(ev.ProcessJoined(name, number, (DEVICE,)))
+        self.dispatch(ev.ClientRegistered(name, "1000", name, Quota(), len(devices)))
+        self.dispatch(ev.ProcessJoined(name, number, devices))
         set_memory(handle, mib, unmovable)
         self.page_sync.read_memory(runtime)
         if runs:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator.views import client_fields
+from jupyter_gpushare.core.base.memory_use import MemoryUse
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.handlers.idle_policy import IdleForecast
-from jupyter_gpushare.core.state.model import Client, Grant, MemoryUse
+from jupyter_gpushare.core.state.model import Client, Grant
 
 HOLDS = {"hold_until": 9.0, "cells_since": 1.0}
 SUSPENDED = {"suspended": True, "suspended_by_policy": True}

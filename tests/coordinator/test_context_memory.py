@@ -111,5 +111,5 @@ def test_the_resident_target_of_a_process_has_no_context_memory(host: Host) -> N
     host.context = {11: 100}
     host.pass_seconds()
     for target, expected in ((350 * MIB, 250 * MIB), (0, 0), (None, UNKNOWN)):
-        host.runtimes["one"].set_resident_target(target)
-        assert handle.page.control.resident_target == expected
+        host.runtimes["one"].set_resident_target(DEVICE, target)
+        assert handle.page.control.resident_target[0] == expected

@@ -324,11 +324,11 @@ def test_client_waits_for_room_until_the_cgroup_has_memory(host: Host) -> None:
     host.dispatch(ev.GateWaitStarted(waiter.number))
     client = host.scheduler.clients["b"]
     assert client.is_short_of_room and not (client.permit and client.permit.may)
-    assert host.handles["a"].page.control.resident_target == pages.UNKNOWN
+    assert host.handles["a"].page.control.resident_target[0] == pages.UNKNOWN
     host.charge("/a", -640)
     host.sample_host_memory()
     assert client.permit and client.permit.may
-    assert host.scheduler.residency.target("a") == 224 * MIB
+    assert host.scheduler.residency.target("a", DEVICE) == 224 * MIB
 
 
 def test_request_for_room_waits_for_host_memory(host: Host) -> None:
@@ -357,7 +357,7 @@ def test_growth_of_the_bound_wakes_the_process(host: Host) -> None:
     host.charge("/a", -100)
     host.sample_host_memory()
     assert not rung, "the process was not asked to evict"
-    handle.page.control.resident_target = 0
+    handle.page.control.resident_target[0] = 0
     host.charge("/a", -100)
     host.sample_host_memory()
     assert rung

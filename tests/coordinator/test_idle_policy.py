@@ -48,7 +48,7 @@ def test_idle_client_is_warned_then_evicted_then_restored(
     client = wait_for_client(coordinator, "a", evicted_by_policy=True)
     assert client["phase"] == "idle" and client["idle_seconds"] >= 3
     assert "has left the GPU and comes back with its next turn" in client["notes"][0]
-    assert process.control.resident_target == 0
+    assert process.control.resident_target[0] == 0
 
     process.run_turn()
     back = wait_for_client(coordinator, "a", evicted_by_policy=False, phase="running")

@@ -65,6 +65,9 @@ def test_details_have_no_control_characters(coordinator: CoordinatorProcess, pro
     assert answer["result"]["details"]["unhooked"] == ["cu 1m"]
 
 
+HELLO = messages.Hello(client="c", devices=[messages.DeviceReport(uuid="GPU-1"), messages.DeviceReport(uuid="GPU-2")])
+
+
 def test_resident_targets_use_one_sample_of_the_pages() -> None:
     """The page of a hostile process changes between the computation of the sum and that of its target."""
     random = Random(1)
@@ -73,8 +76,8 @@ def test_resident_targets_use_one_sample_of_the_pages() -> None:
         page = Page(create_memfd("gpushare_page"))
         page.report = ChangingPage(page.report, random)
         connection: Any = SimpleNamespace(send=lambda line: None)
-        runtime.processes[number] = ProcessHandle(number, connection, page, messages.Hello(client="c"))
+        runtime.processes[number] = ProcessHandle(number, connection, page, HELLO)
     for _ in range(1000):
-        runtime.set_resident_target(MAX_BYTES)
+        runtime.set_resident_target("GPU-1", MAX_BYTES)
     for handle in runtime.processes.values():
         handle.page.close()

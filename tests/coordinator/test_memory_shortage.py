@@ -82,7 +82,7 @@ def test_request_is_refused_if_evictions_do_not_suffice(harness: PageSyncHarness
     handle, idle = harness.process("a", 400), harness.process("idle", 50, runs=False)
     number = request_room(handle, 100)
     assert harness.answer(handle) == 0
-    assert harness.scheduler.residency.target("idle") == 0
+    assert harness.scheduler.residency.target("idle", DEVICE) == 0
     idle.page.report.resident = 0
     assert harness.answer(handle) == number
 

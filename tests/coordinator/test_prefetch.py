@@ -25,13 +25,13 @@ def test_prefetch_is_limited_to_the_free_memory(coordinator: CoordinatorProcess,
     waits.allocate(6 * GIB)
     waits.report.resident = GIB
     waits.start_waiting()
-    wait_until(lambda: waits.control.prefetch_limit == 5 * GIB)
-    assert (waits.phase, runs.control.prefetch_limit) == (OUT, 0)
+    wait_until(lambda: waits.control.prefetch_limit[0] == 5 * GIB)
+    assert (waits.phase, runs.control.prefetch_limit[0]) == (OUT, 0)
     runs.allocate(GIB)
-    wait_until(lambda: waits.control.prefetch_limit == 7 * GIB)
+    wait_until(lambda: waits.control.prefetch_limit[0] == 7 * GIB)
     runs.end_turn()
     waits.wait_phase(IN)
-    wait_until(lambda: waits.control.prefetch_limit == 0)
+    wait_until(lambda: waits.control.prefetch_limit[0] == 0)
 
 
 def test_prefetch_is_zero_with_plain_memory_of_another_client(
@@ -47,7 +47,7 @@ def test_prefetch_is_zero_with_plain_memory_of_another_client(
     wait_for_two_heartbeats(waits)
     waits.start_waiting()
     runs.wait_phase(CLOSING)
-    assert waits.control.prefetch_limit == 0
+    assert waits.control.prefetch_limit[0] == 0
 
 
 def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
@@ -61,5 +61,5 @@ def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, pr
     first.allocate(5 * GIB)
     first.report.resident, first.report.unmade = 0, GIB
     first.start_waiting()
-    wait_until(lambda: first.control.prefetch_limit == room * 2 // 3)
-    assert second.control.prefetch_limit == 2 * GIB + room // 3
+    wait_until(lambda: first.control.prefetch_limit[0] == room * 2 // 3)
+    assert second.control.prefetch_limit[0] == 2 * GIB + room // 3

@@ -119,16 +119,16 @@ def test_offline_client_gets_the_unused_device_after_the_hold_of_an_online_clien
 def test_the_memory_of_an_evicted_client_leaves_once(host: SimulatedHost) -> None:
     a = host.add_process("a")
     host.report_memory("a", GIB // 4)
-    assert cmd.SetResident("a", 0) in host.handle_event(ev.EvictRequested("a"))
+    assert cmd.SetResident("a", "gpu", 0) in host.handle_event(ev.EvictRequested("a"))
     host.report_memory("a", GIB // 4, 0)
     assert host.phase("a") == "idle"
     began = len(host.commands)
     host.wait_at_gate(a)
     assert host.running() == "a", "the memory comes back with the next turn of a"
-    assert cmd.SetResident("a", None) in host.commands[began:]
+    assert cmd.SetResident("a", "gpu", None) in host.commands[began:]
     host.report_idle(a)
     host.run(10 * QUANTUM_SECONDS)
-    assert cmd.SetResident("a", 0) not in host.commands[began:], "and stays"
+    assert cmd.SetResident("a", "gpu", 0) not in host.commands[began:], "and stays"
 
 
 def test_evicting_ends_the_turn_before_memory_leaves(host: SimulatedHost) -> None:
@@ -136,14 +136,14 @@ def test_evicting_ends_the_turn_before_memory_leaves(host: SimulatedHost) -> Non
     host.report_memory("a", GIB // 4)
     commands = host.handle_event(ev.EvictRequested("a"))
     kinds = [type(command) for command in commands]
-    assert cmd.SetResident("a", 0) in commands
+    assert cmd.SetResident("a", "gpu", 0) in commands
     assert kinds.index(cmd.SetResident) < kinds.index(cmd.Permit), "a closing process reads its resident target"
     assert host.phase("a") == "draining"
     assert host.locks.holders("gpu")
     # The closing goes on, although a thread of a waits at the gate and no other client waits.
     assert host.run_until(lambda: bool(host.turns["gpu"])) == pytest.approx(0.05)
     assert host.running() == "a"
-    assert host.scheduler.residency.target("a") is None
+    assert host.scheduler.residency.target("a", "gpu") is None
 
 
 def test_evicting_ends_a_hold(between_cells: SimulatedHost) -> None:
@@ -159,12 +159,12 @@ def test_evicted_waiter_keeps_its_place_without_prefetch(host: SimulatedHost) ->
     host.report_memory("a", GIB // 4)
     host.report_memory("b", GIB // 4)
     began = len(host.commands)
-    assert cmd.SetResident("b", 0) in host.handle_event(ev.EvictRequested("b"))
+    assert cmd.SetResident("b", "gpu", 0) in host.handle_event(ev.EvictRequested("b"))
     host.report_memory("b", GIB // 4, 0)
     assert host.queue("gpu") == ["b"]
     host.run_until(lambda: host.running() == "b")
-    assert cmd.Prefetch("b", True) not in host.commands[began:]
-    assert host.scheduler.residency.target("b") is None
+    assert cmd.Prefetch("b", "gpu", True) not in host.commands[began:]
+    assert host.scheduler.residency.target("b", "gpu") is None
 
 
 def test_evicted_client_with_a_refused_lock_stays_evicted(host: SimulatedHost) -> None:
@@ -174,10 +174,10 @@ def test_evicted_client_with_a_refused_lock_stays_evicted(host: SimulatedHost) -
     host.lock_by_other("gpu")
     host.wait_at_gate(a)
     assert host.running() is None
-    assert host.scheduler.residency.target("a") == 0
+    assert host.scheduler.residency.target("a", "gpu") == 0
     host.unlock_by_other("gpu")
     host.run_until(lambda: host.running() == "a")
-    assert host.scheduler.residency.target("a") is None
+    assert host.scheduler.residency.target("a", "gpu") is None
 
 
 def test_an_eviction_of_a_suspended_client_is_over_with_the_suspension(host: SimulatedHost) -> None:
@@ -187,4 +187,4 @@ def test_an_eviction_of_a_suspended_client_is_over_with_the_suspension(host: Sim
     host.run(QUANTUM_SECONDS)
     host.handle_event(ev.ResumeRequested("a"))
     assert host.run_until(lambda: host.running() == "a") == 0
-    assert host.scheduler.residency.target("a") is None
+    assert host.scheduler.residency.target("a", "gpu") is None

@@ -46,7 +46,7 @@ def holds(
 def leaves(host: SimulatedHost, client: str) -> None:
     """Evict what the scheduler has asked the client to evict."""
     client_state = host.scheduler.clients[client]
-    target = host.scheduler.residency.target(client)
+    target = host.scheduler.residency.target(client, "d")
     if target is not None:
         host.report_memory(client, client_state.memory_use.allocated, target)
 
@@ -70,7 +70,7 @@ def test_last_joined_client_leaves_and_its_memory_makes_room(host: SimulatedHost
     host.run(0.01)
     assert open_gates(host) == ["a"]
     assert host.phase("b") == "waiting"
-    assert host.scheduler.residency.target("b") == 448 * MIB
+    assert host.scheduler.residency.target("b", "d") == 448 * MIB
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_no_client_leaves_while_idle_clients_can_make_room(host: SimulatedHost) 
     first, last = together(host, 400, 400)
     holds(host, "a", 416, short=16)
     assert (first.gate, last.gate) == (OPEN, OPEN)
-    assert host.scheduler.residency.target("idle") == 84 * MIB
+    assert host.scheduler.residency.target("idle", "d") == 84 * MIB
     leaves(host, "idle")
     holds(host, "a", 416)
     holds(host, "a", 516, short=100)  # more than the idle client has left
@@ -213,4 +213,4 @@ def test_last_joined_client_leaves_to_get_room_for_its_context(host: SimulatedHo
     host.run(0.01)
     assert open_gates(host) == ["a"]
     assert host.run_until(lambda: open_gates(host) == ["b"], within=40.0) > 0
-    assert host.scheduler.residency.target("a") == 772 * MIB
+    assert host.scheduler.residency.target("a", "d") == 772 * MIB

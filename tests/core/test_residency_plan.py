@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpushare.core.base.memory_use import MemoryUse
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.residency.residency_plan import plan_residency
-from jupyter_gpushare.core.state.model import MemoryUse
 
 from .simulated_host import SimulatedHost, host_of
 
@@ -328,9 +328,9 @@ def test_prefetch_needs_room(host: SimulatedHost) -> None:
     host.wait_at_gate(second)
     assert not [command for command in host.commands if isinstance(command, cmd.Prefetch)]
     host.report_memory("a", GIB // 2)
-    assert cmd.Prefetch("b", True) in host.commands
+    assert cmd.Prefetch("b", "gpu", True) in host.commands
     host.report_memory("a", GIB, GIB // 2)  # the other half is being restored for the running client
-    assert cmd.Prefetch("b", False) in host.commands
+    assert cmd.Prefetch("b", "gpu", False) in host.commands
 
 
 def test_unmade_memory_is_not_prefetched(host: SimulatedHost) -> None:
@@ -342,7 +342,7 @@ def test_unmade_memory_is_not_prefetched(host: SimulatedHost) -> None:
     host.wait_at_gate(second)
     assert not [command for command in host.commands if isinstance(command, cmd.Prefetch)]
     host.report_memory("b", GIB // 4, 0, unmade=GIB // 8)
-    assert cmd.Prefetch("b", True) in host.commands
+    assert cmd.Prefetch("b", "gpu", True) in host.commands
 
 
 def test_nothing_is_prefetched_while_a_running_client_lacks_room(host: SimulatedHost) -> None:
@@ -353,9 +353,9 @@ def test_nothing_is_prefetched_while_a_running_client_lacks_room(host: Simulated
     host.report_memory("a", GIB // 2)
     host.report_memory("b", GIB // 4, 0)
     host.wait_at_gate(second)
-    assert cmd.Prefetch("b", True) in host.commands
+    assert cmd.Prefetch("b", "gpu", True) in host.commands
     host.report_memory("a", GIB // 2, GIB // 4, unmet_bytes=GIB // 4)
-    assert cmd.Prefetch("b", False) in host.commands
+    assert cmd.Prefetch("b", "gpu", False) in host.commands
 
 
 def test_eviction_order_does_not_grow_with_turns() -> None:

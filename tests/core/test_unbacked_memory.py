@@ -48,9 +48,9 @@ def waiter(host: SimulatedHost, name: str, mib: int) -> SimulatedProcess:
 def test_no_unbacked_memory_is_asked_to_leave(host: SimulatedHost, holder: SimulatedProcess) -> None:
     holds(host, "holder", 700, unbacked=200)
     assert waiter(host, "b", 800).gate == OPEN
-    assert host.scheduler.residency.target("holder") == 224 * MIB
+    assert host.scheduler.residency.target("holder", "gpu") == 224 * MIB
     host.handle_event(ev.SuspendRequested("holder"))
-    assert host.scheduler.residency.target("holder") == 200 * MIB
+    assert host.scheduler.residency.target("holder", "gpu") == 200 * MIB
 
 
 def test_client_waits_until_the_host_has_memory(host: SimulatedHost, holder: SimulatedProcess) -> None:
@@ -59,7 +59,7 @@ def test_client_waits_until_the_host_has_memory(host: SimulatedHost, holder: Sim
     assert (process.gate, host.phase("b")) == (CLOSED, "waiting")
     host.run(100.0)
     assert process.gate == CLOSED
-    assert host.scheduler.residency.target("holder") is None, "no memory leaves in vain"
+    assert host.scheduler.residency.target("holder", "gpu") is None, "no memory leaves in vain"
     holds(host, "holder", 700, unbacked=224)
     assert process.gate == OPEN
 

@@ -24,7 +24,7 @@ def corrupt_page(random: Random, descriptor: int, *structs: str) -> None:
         if random.random() < 0.2:
             at, data = random.randrange(constants["GPUSHARE_PAGE_BYTES"]), random.randbytes(8)
         else:
-            at, size = random.choice(FIELDS[random.choice(structs)])
+            at, size = random.choice(random.choice(FIELDS[random.choice(structs)]))
             data = (random.choice(_VALUES) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
         os.pwrite(descriptor, data[: constants["GPUSHARE_PAGE_BYTES"] - at], at)
 
@@ -38,8 +38,8 @@ def _report(random: Random, descriptor: int) -> None:
         page.write_turn(pages.Turn(number, *times, epoch, random.choice((0, 1, 2, 3, 4, 7)), random.randrange(9)))
 
 
-def _fields(struct: str, base: int = 0) -> list[tuple[int, int]]:
-    """Return (offset, size) in bytes of every number in a struct of `page.h`."""
+def _fields(struct: str, base: int = 0) -> list[list[tuple[int, int]]]:
+    """Return, for every field of a struct of `page.h`, (offset, size) in bytes of each of its elements."""
     ffi, _ = pages.layout()
     found = []
     for _, declared in ffi.typeof(struct).fields:
@@ -48,9 +48,9 @@ def _fields(struct: str, base: int = 0) -> list[tuple[int, int]]:
             found += _fields(kind.cname, at)
         elif kind.kind == "array":
             size = ffi.sizeof(kind.item)
-            found += [(at + number * size, size) for number in range(kind.length)]
+            found.append([(at + number * size, size) for number in range(kind.length)])
         else:
-            found.append((at, ffi.sizeof(kind)))
+            found.append([(at, ffi.sizeof(kind))])
     return found
 
 
@@ -70,6 +70,8 @@ class ChangingPage:
         object.__setattr__(self, "_bits", bits)
         object.__setattr__(self, "_arrays", arrays)
         object.__setattr__(self, "_structs", {name for name, kind in types.items() if kind.kind == "struct"})
+        rows = {name for name in arrays if types[name].item.kind == "struct"}
+        object.__setattr__(self, "_rows", rows)
 
     def __getattr__(self, name: str) -> Any:
         def value() -> int:
@@ -78,6 +80,8 @@ class ChangingPage:
         if name in self._structs:  # sometimes consistent, as written
             block = getattr(self._block, name)
             return block if self._random.random() < 0.5 else ChangingPage(block, self._random)
+        if name in self._rows:
+            return [ChangingPage(row, self._random) for row in getattr(self._block, name)]
         return [value() for _ in range(self._arrays[name])] if name in self._arrays else value()
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -46,7 +46,7 @@ def test_mode_swap_keeps_the_memory_of_such_a_process(
     report = process.page.report
     process.open(1)
     assert client.run(f"[cuda.alloc({4 * MIB})[0], cuda.spin()]") == [0, 0]
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: report.resident == 0, what="the eviction")
     client.run(f"ctypes.CDLL({str(folder / FILES['NVDEC'])!r}) and None")

@@ -287,7 +287,7 @@ def test_a_release_in_mode_swap_outside_of_a_turn_leaves_captures_valid(
     client.run(SETUP + TOOLS)
     client.run("memory = [cuda.alloc(3 << 20)[1] for _ in range(3)]")
     assert client.run(CAPTURE.format(THREAD_LOCAL)) == 0
-    process.page.control.resident_target = 0 if is_evicted else 9 * MIB
+    process.page.control.resident_target[0] = 0 if is_evicted else 9 * MIB
     process.drain(1)
     wait_until(lambda: process.page.report.resident == (0 if is_evicted else 9 * MIB))
     assert client.run("in_other_thread(lambda: cuda.free(memory.pop()))") == 0

@@ -86,7 +86,7 @@ def newcomer(machine: NativeHost, coordinator: ScriptedCoordinator, config: str,
 
 def make_room(requester: ProcessConnection, holder: ProcessConnection) -> None:
     wait_until(lambda: requester.page.report.unmet_bytes > 0)
-    holder.page.control.resident_target = 0
+    holder.page.control.resident_target[0] = 0
     holder.doorbell()
 
 

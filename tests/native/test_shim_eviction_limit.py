@@ -35,7 +35,7 @@ def test_no_more_leaves_than_the_limit(machine: NativeHost, coordinator: Scripte
     report, control = process.page.report, process.page.control
     process.open(1)
     hold(client, 64, 30, 20)
-    control.resident_target, control.evicted_limit = 0, 35 * MIB
+    control.resident_target[0], control.evicted_limit = 0, 35 * MIB
     process.drain(1)
     wait_until(lambda: report.evicted_bytes in (20 * MIB, 30 * MIB))
     assert report.resident == 114 * MIB - report.evicted_bytes
@@ -52,10 +52,10 @@ def test_evicted_memory_counts_towards_the_limit(
     report, control = process.page.report, process.page.control
     process.open(1)
     hold(client, 20, 20, 20)
-    control.resident_target, control.evicted_limit = 40 * MIB, 45 * MIB
+    control.resident_target[0], control.evicted_limit = 40 * MIB, 45 * MIB
     process.drain(1)
     wait_until(lambda: report.resident == 40 * MIB)
-    control.resident_target = 0
+    control.resident_target[0] = 0
     process.doorbell()
     wait_until(lambda: report.evicted_bytes == 40 * MIB)
     wait_for_agent(process)
@@ -90,14 +90,14 @@ def test_unified_memory_keeps_its_host_memory_while_it_is_restored(
     process.open(1)
     hold(client, 30)
     assert report.host_pageable == 0
-    control.resident_target = 0
+    control.resident_target[0] = 0
     process.drain(1)
     assert report.host_pageable == 30 * MIB
-    control.resident_target = EVERYTHING
+    control.resident_target[0] = EVERYTHING
     process.open(2)
     client.run("more = cuda.alloc(40 << 20)[1]; cuda.launch('fill_f32', more, 1.0, 1000)")
     assert (report.resident, report.host_pageable) == (70 * MIB, 30 * MIB)
-    control.resident_target = 60 * MIB
+    control.resident_target[0] = 60 * MIB
     process.drain(2)
     assert (report.resident, report.host_pageable) == (40 * MIB, 30 * MIB)
     assert client.run("cuda.free(arrays[0])") == 0
@@ -108,7 +108,7 @@ def test_host_memory_ends_with_the_context(client: CudaClient, process: ProcessC
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     hold(client, 30)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     assert process.page.report.host_pageable == 30 * MIB
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
@@ -124,7 +124,7 @@ def test_host_memory_of_an_allocation_that_leaves_in_parts(
     report = process.page.report
     process.open(1)
     hold(client, 200)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.close_gate(1)
     seen = set()
     wait_until(lambda: seen.add(report.host_pageable // MIB) or report.host_pageable == 200 * MIB)

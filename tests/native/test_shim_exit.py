@@ -90,10 +90,10 @@ def test_the_exit_waits_for_a_call_of_the_agent(machine: NativeHost, coordinator
     slow = machine.root / "slow.conf"
     slow.write_text("[device]\nd2h_bandwidth = 256 MiB/s\npageable_d2h_bandwidth = 256 MiB/s\n")
     client, process = machine.new_client(coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_SIM_CONFIG=str(slow))
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     process.open(1)
     assert client.run(f"[cuda.alloc({64 * MIB})[0] for _ in range(2)] + [cuda.spin()]") == [0, 0, 0]
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: has_evicted(machine))
     close_input(client)

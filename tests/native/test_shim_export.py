@@ -94,10 +94,10 @@ def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedCli
 
 
 def evict(process: ProcessConnection, epoch: int, left: int = 0) -> None:
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(epoch)
     wait_until(lambda: process.page.report.resident == left)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
 
 
 def test_shareable_memory_moves_until_it_is_exported(

@@ -136,7 +136,7 @@ def test_memory_of_a_green_context_is_evicted(machine: NativeHost, coordinator: 
     client.run("cuda.cuCtxPushCurrent_v2(context)")
     assert client.run(f"memory = cuda.alloc({4 * MIB})[1]") is None
     assert client.run("cuda.cuMemsetD32_v2(c_uint64(memory), 7, c_size_t(1 << 20))") == 0
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.evicted_bytes >= 4 * MIB, what="the eviction")
     process.open(2)

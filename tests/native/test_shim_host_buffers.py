@@ -38,12 +38,12 @@ class SwapClient:
         assert not any(self.program.run("[write(address, data) for address, data in arrays]"))
 
     def evict(self) -> None:
-        self.control.resident_target = 0
+        self.control.resident_target[0] = 0
         self.process.drain(self.turn)
         wait_until(lambda: self.report.resident == 0)
 
     def restore(self) -> None:
-        self.control.resident_target = EVERYTHING
+        self.control.resident_target[0] = EVERYTHING
         self.turn += 1
         self.process.open(self.turn)
         assert self.program.run("all(has_data(address, data) for address, data in arrays)")
@@ -94,11 +94,11 @@ def test_kept_host_memory_is_at_most_the_memory_of_the_program(client: SwapClien
 def test_host_memory_of_another_device_is_kept(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
     """The bound of kept host memory is the memory of the program on all devices."""
     program, process = two_devices(machine, coordinator, "swap", GPUSHARE_PINNED="0")
-    program.run("here, there = cuda.alloc(20 << 20)[1], alloc_there(30 << 20)")
+    program.run("here, there = cuda.alloc(30 << 20)[1], alloc_there(30 << 20)")
     evict(process)
     process.open(2)
     assert program.run("fill(here)") == 0
-    assert process.page.report.host_pageable == 50 * MIB
+    assert process.page.report.host_pageable == 60 * MIB
     assert program.run("cuda.free(here)") == 0
     wait_until(lambda: process.page.report.host_pageable == 30 * MIB)
 
@@ -123,12 +123,12 @@ def test_the_agent_gives_host_memory_back_in_parts(
     process.page.control.evicted_limit = 1000 * MIB
     program.begin(process, 1)
     assert program.run(f"[made(size << 20) for size in {sizes}]") == [0] * len(sizes)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
     whole = process.page.report.host_pageable
     assert whole == sum(sizes) * MIB == 380 * MIB
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     program.run("value('unmapped_by_agent').value = value('unmapped_by_program').value = 0")
     program.run(f"value('hold_after').value = {PART}")
     process.open(2)

@@ -27,7 +27,7 @@ def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedCli
 
 def end_turn(process: ProcessConnection, epoch: int) -> None:
     """End the turn, after which all memory must leave the device."""
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(epoch)
 
 
@@ -68,7 +68,7 @@ def test_a_thread_at_the_gate_does_not_hold_memory_by_its_capture(
     client.start("cuda.spin()")
     process.wait_for_waiting_thread()
     wait_until_evicted(process)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     process.open(2)
     assert client.result() == 0
     assert client.run(f"{SET}, {END}") == [0, 0]

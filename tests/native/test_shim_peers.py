@@ -79,10 +79,11 @@ def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedCli
 
 def evict(process: ProcessConnection) -> None:
     """End the first turn, after which all memory must leave its device."""
-    process.page.control.resident_target = 0
+    targets = process.page.control.resident_target
+    targets[0:3] = [0] * 3
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0, what="the eviction of all memory")
-    process.page.control.resident_target = EVERYTHING
+    targets[0:3] = [EVERYTHING] * 3
 
 
 @pytest.mark.parametrize("mode", ["unified", "swap", "plain"])

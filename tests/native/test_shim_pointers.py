@@ -94,7 +94,7 @@ inside = lambda: all(address_range(base + size - 1)[:2] == [0, base] for base, s
     assert client.run("len(memory) > 10, inside(), behind()") == [True, True, []]
     if mode == "swap":
         assert client.run("cuda.spin(1)") == 0
-        process.page.control.resident_target = 0
+        process.page.control.resident_target[0] = 0
         process.drain(1)
         wait_until(lambda: process.page.report.missing_bytes > 100 * MIB)
         assert client.run("inside(), behind()") == [True, []]
@@ -114,7 +114,7 @@ def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedCli
 
 
 def evict(process: ProcessConnection) -> None:
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
 
@@ -124,7 +124,7 @@ def test_answers_are_the_same_off_the_device(client: CudaClient, process: Proces
     evict(process)
     after = client.run("answers()")
     assert [name for name in before if before[name] != after[name]] == []
-    process.page.control.resident_target = (1 << 64) - 1
+    process.page.control.resident_target[0] = (1 << 64) - 1
     process.open(2)
     assert client.run("cuda.spin(1)") == 0
     assert client.run("answers()") == before

@@ -110,7 +110,7 @@ def test_pools_share_no_memory(program: CudaClient) -> None:
 def test_reused_memory_is_evicted_and_restored(program: CudaClient, process: ProcessConnection) -> None:
     program.run("give(take(10, one), one); memory = take(10, one)")
     assert program.run("cuda.launch('fill_f32', memory, 3.0, 1000, stream=one)") == 0
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
     process.open(2)
@@ -164,7 +164,7 @@ def test_freed_memory_is_released_instead_of_evicted(program: CudaClient, proces
     program.run("used = take(10, one); memory = [take(5, one) for _ in range(40)]")
     program.run("[give(address, one) for address in memory]")
     assert program.run("cuda.spin(1, one)") == 0
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
     assert (process.page.report.allocated, process.page.report.evicted_bytes) == (10 * MIB, 10 * MIB)

@@ -29,10 +29,10 @@ def start(
     process.open(1)
     client.run(f"arrays = [(cuda.alloc(n)[1], bytes([i + 1, 3 * i + 3, 5]) * (n // 3)) for i, n in enumerate({sizes})]")
     assert not any(client.run("[write(address, data) for address, data in arrays]"))
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     return client, process
 
 
@@ -48,7 +48,7 @@ def slow(request: pytest.FixtureRequest, machine: NativeHost, coordinator: Scrip
 
 
 def prefetch(process: Any, limit: int = EVERYTHING) -> None:
-    process.page.control.prefetch_limit = limit
+    process.page.control.prefetch_limit[0] = limit
     process.doorbell()
 
 
@@ -98,10 +98,10 @@ def test_no_more_than_is_allowed_and_the_rest_with_the_turn(client: CudaClient, 
     wait_until(lambda: report.restored_bytes > 0)
     wait_for_agent(process)
     assert 0 < report.resident <= 60 * MIB
-    process.page.control.resident_target = 30 * MIB
+    process.page.control.resident_target[0] = 30 * MIB
     process.doorbell()
     wait_until(lambda: report.resident <= 30 * MIB)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     process.open(2)
     check(client)
     assert report.resident == WHOLE
@@ -122,11 +122,11 @@ def test_prefetched_memory_is_evicted_on_request(slow: StartedClient) -> None:
     report = process.page.report
     prefetch(process)
     wait_until(lambda: report.resident > 0)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.doorbell()
     wait_until(lambda: report.resident == 0)
     prefetch(process, 0)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     process.open(2)
     check(client)
 
@@ -205,4 +205,4 @@ def test_prefetch_limit_ends_with_its_coordinator(
     prefetch(process, MIB)
     coordinator.crash()
     with scripted_coordinator(machine.socket) as later:
-        assert later.accept().page.control.prefetch_limit == 0
+        assert later.accept().page.control.prefetch_limit[0] == 0

@@ -39,11 +39,11 @@ def test_memory_beyond_the_target_leaves_with_the_turn_and_comes_back(
     process.open(1)
     fill(client, 3)
     assert report.resident == 3 * ARRAY
-    control.resident_target = ARRAY
+    control.resident_target[0] = ARRAY
     process.drain(1)
     assert (report.resident, report.evicted_bytes) == (ARRAY, 2 * ARRAY)
     assert report.evicted_ns > 0
-    control.resident_target = EVERYTHING
+    control.resident_target[0] = EVERYTHING
     process.open(2)
     assert client.run(f"[read(a, {COUNT}) for a in arrays]") == [[float(i)] * 3 for i in range(3)]
     assert (report.resident, report.restored_bytes) == (3 * ARRAY, 2 * ARRAY)
@@ -55,14 +55,14 @@ def test_eviction_moves_only_the_required_bytes(client: CudaClient, process: Pro
     process.open(1)
     client.run("arrays = [cuda.alloc(n << 20)[1] for n in (64, 10, 30, 20)]")
     client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in arrays]")
-    process.page.control.resident_target = (124 - 15) * MIB
+    process.page.control.resident_target[0] = (124 - 15) * MIB
     process.drain(1)
     assert process.page.report.resident == (124 - 20) * MIB
 
 
 def test_memory_that_was_never_used_is_not_moved(client: CudaClient, process: ProcessConnection) -> None:
     client.run(f"cuda.alloc({ARRAY})")
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.doorbell()
     process.open(1)
     client.run("cuda.spin(1)")
@@ -75,7 +75,7 @@ def test_a_preallocation_is_left_to_the_driver(machine: NativeHost, coordinator:
     process.open(1)
     client.run(f"large = cuda.alloc({GIB + MIB})[1]; small = cuda.alloc({ARRAY})[1]")
     client.run("[cuda.launch('fill_f32', a, 1.0, 1000) for a in (large, small)]")
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     assert process.page.report.evicted_bytes == ARRAY
 
@@ -85,7 +85,7 @@ def test_evicted_memory_ends_with_its_context(client: CudaClient, process: Proce
     process.open(1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run(f"array = cuda.alloc({ARRAY})[1]; cuda.cuMemsetD8_v2(c_uint64(array), 1, c_size_t({ARRAY}))")
-    control.resident_target = 0
+    control.resident_target[0] = 0
     process.drain(1)
     assert (report.allocated, report.resident) == (ARRAY, 0)
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
@@ -104,7 +104,7 @@ def test_a_process_reports_that_only_its_memory_is_leaving(
     client, process = machine.new_client(coordinator)
     process.open(1)
     fill(client, 12)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.close_gate(1)
     wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
     process.wait_until_left(1)
@@ -140,7 +140,7 @@ def test_memory_that_is_made_while_the_turn_ends_leaves_at_once(
     """Without the wake-up, the agent finds the memory only when it polls, a second after its last poll."""
     report = process.page.report
     client.begin(process, 1)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     client.run("cuda.library.faulty_hold_in(b'cuMemCreate')")
     client.run("thread = in_thread(lambda: cuda.make_current() or cuda.alloc(20 << 20))")
     client.run("while cuda.library.faulty_hold(-1) == 1: pass")

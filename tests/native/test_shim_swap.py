@@ -85,13 +85,13 @@ def test_evicted_memory_is_restored_with_its_data(
     assert client.run("cuda.cuCtxSynchronize()") == 0
     assert report.allocated == report.resident == 167 * MIB + 9000
     assert device_used(machine) - empty == (4 + 100 + 64 + 2) * MIB
-    control.resident_target = 0
+    control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: (report.resident, report.missing_bytes) == (0, 170 * MIB))
     host_bytes = (report.host_pinned, report.host_pageable)
     assert host_bytes == ((170 * MIB, 0) if process.pinned else (0, 170 * MIB))
     assert device_used(machine) == empty
-    control.resident_target = EVERYTHING
+    control.resident_target[0] = EVERYTHING
     process.open(2)
     assert client.run("[read(a, 750000) for a in arrays]") == [[float(i)] * 3 for i in range(3)]
     assert client.run("[read(a, 250) for a in small]") == [[100.0 + i] * 3 for i in range(9)]
@@ -116,7 +116,7 @@ def test_memory_of_an_allocation_out_of_turn_waits_for_the_turn(
     assert client.run("cuda.launch('fill_f32', early, 4.0, 1000) or read(early, 1000)") == [4.0] * 3
     assert (report.resident, report.unmade) == (50 * MIB, 0)
     assert (report.restored_bytes, report.restored) == (0, 0)  # it was never evicted
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: (report.resident, report.unmade) == (0, 0))
 
@@ -138,7 +138,7 @@ def test_memory_allocated_between_turns_does_not_use_up_the_limit_of_evicted_mem
     client.run("cuda.alloc(40 << 20)")
     process.drain(1)
     client.run("cuda.alloc(50 << 20)")
-    control.evicted_limit, control.resident_target = 64 * MIB, 0
+    control.evicted_limit, control.resident_target[0] = 64 * MIB, 0
     process.doorbell()
     wait_until(lambda: (report.resident, report.unmade) == (0, 50 * MIB))
 
@@ -158,7 +158,7 @@ def test_the_programs_own_mappings_are_evicted_too(
     assert client.run("[write(address + i * (4 << 20), d) for i, d in enumerate(data)]") == [0] * 3
     assert client.run("unmap(address + (8 << 20), 4 << 20)") == 0  # the handle keeps the memory
     assert (report.allocated, report.unmovable) == (12 * MIB, 0)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: report.resident == 0)
     assert device_used(machine) == empty
@@ -191,7 +191,7 @@ def test_a_context_takes_its_memory_with_it(
     client.begin(process, 1)
     client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
     client.run("cuda.alloc(30 << 20), cuda.alloc(100)")
-    process.page.control.resident_target = 10 * MIB
+    process.page.control.resident_target[0] = 10 * MIB
     process.drain(1)
     wait_until(lambda: process.page.report.resident <= 10 * MIB)
     assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
@@ -208,7 +208,7 @@ def test_pinned_memory_outlives_the_context_that_pinned_it(
     client.run("address = reserve(4 << 20); _, handle = create(4 << 20); map_at(address, 4 << 20, handle)")
     assert client.run("write(address, data)") == 0
     client.run("cuda.make_current(); array = cuda.alloc(3 << 20)[1]; write(array, data[:3 << 20])")
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
     assert process.page.report.host_pinned == 8 * MIB
@@ -230,12 +230,12 @@ def test_threads_in_a_turn_never_find_memory_missing(client: CudaClient, process
     assert client.run("cuda.launch('fill_f32', array, 0.0, 100)") == 0
     process.drain(1)
     for epoch in range(2, 30):
-        process.page.control.resident_target = 0
+        process.page.control.resident_target[0] = 0
         process.doorbell()
         process.open(epoch)
         assert client.run("work(1)") == [0]
         process.drain(epoch)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     process.open(99)
     assert client.run("read(array, 100)") == [28.0] * 3
 

@@ -54,7 +54,7 @@ def test_only_time_in_turns_counts_for_a_lack_of_room(machine: NativeHost, coord
     client, process = machine.new_client(coordinator, **DEVICE)
     client.begin(process, 1)
     client.run("array = cuda.alloc(150 << 20)[1]")
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
@@ -79,7 +79,7 @@ def test_a_call_fails_whose_memory_has_no_room_for_long(machine: NativeHost, coo
     client, process = machine.new_client(coordinator, **DEVICE)
     client.begin(process, 1)
     client.run("array = cuda.alloc(150 << 20)[1]; cuda.launch('fill_f32', array, 7.0, 1000); value = c_float()")
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")

@@ -92,10 +92,10 @@ def swap(client: CudaClient, process: ProcessConnection) -> tuple[CudaClient, Pr
 
 def evict(process: ProcessConnection, turn: int) -> None:
     """End the turn, and wait until all memory of the process has left the device."""
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(turn)
     wait_until(lambda: process.page.report.resident == 0)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
 
 
 def launch_after_eviction(client: CudaClient, process: ProcessConnection, turn: int) -> None:

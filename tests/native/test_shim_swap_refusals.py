@@ -65,10 +65,10 @@ def started(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedCli
     client.run("address, spare, gone = (reserve(8 << 20) for _ in range(3)); free_addresses(gone, 8 << 20)")
     client.run("handle, mapped = create(4 << 20)[1], create(4 << 20)[1]; map_at(address, 4 << 20, mapped)")
     assert client.run("write(array, data), write(address, data)") == [0, 0]
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     return client, process
 
 
@@ -149,10 +149,10 @@ def test_a_driver_may_map_memory_beyond_a_reserved_range(
     client.begin(process, 1)
     client.run("import os; data = os.urandom(8 << 20); address = reserve(32 << 20); end = address + (28 << 20)")
     assert client.run("map_at(end, 8 << 20, create(8 << 20)[1]), write(end, data)") == [0, 0]
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0)
-    process.page.control.resident_target = EVERYTHING
+    process.page.control.resident_target[0] = EVERYTHING
     process.open(2)
     assert client.run("has_data(end, data), free_addresses(address, 32 << 20)") == [True, 1]
     assert client.run("unmap(end, 8 << 20), free_addresses(address, 32 << 20)") == [0, 0]

@@ -27,13 +27,13 @@ def test_memory_shortage_is_requested_and_met(machine: NativeHost, coordinator: 
     two.start("cuda.alloc(150 << 20)[0]")
     wait_until(lambda: second.page.report.unmet_bytes > 0)
     second.wait_for_doorbell()
-    first.page.control.resident_target = 0
+    first.page.control.resident_target[0] = 0
     first.doorbell()
     assert two.result() == 0
     wait_until(lambda: second.page.report.unmet_bytes == 0)
-    second.page.control.resident_target = 0
+    second.page.control.resident_target[0] = 0
     second.drain(2)
-    first.page.control.resident_target = EVERYTHING
+    first.page.control.resident_target[0] = EVERYTHING
     first.open(3)
     assert one.run("read(array, 1000)") == [7.0] * 3
 
@@ -92,7 +92,7 @@ def test_an_allocation_that_waits_does_not_use_up_the_limit_of_evicted_memory(cr
     client.run("cuda.alloc(64 << 20)")
     client.start("cuda.alloc(150 << 20)[0]")
     wait_until(lambda: report.unmet_bytes)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: (report.unmet_bytes, report.resident, report.unmade) == (0, 0, 150 * MIB))
     assert report.allocated - report.resident - report.unmade == 64 * MIB

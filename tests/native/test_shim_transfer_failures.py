@@ -91,14 +91,14 @@ class Turns:
 
     def end(self) -> None:
         report = self.process.page.report
-        self.process.page.control.resident_target = 0
+        self.process.page.control.resident_target[0] = 0
         before = report.evicted_bytes
         self.process.drain(self.epoch)
         wait_until(lambda: report.evicted_bytes > before or report.resident == 0)
 
     def begin(self) -> None:
         self.epoch += 1
-        self.process.page.control.resident_target = EVERYTHING
+        self.process.page.control.resident_target[0] = EVERYTHING
         self.process.open(self.epoch)
         assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
         assert data_is_intact(self.client)
@@ -145,7 +145,7 @@ def test_a_restore_that_always_fails_returns_the_error_of_the_driver(turns: Turn
     """The error has nothing to do with lack of room, so no call waits for room."""
     turns.end()
     fail(turns.client, name, 0, 1 << 30)
-    turns.process.page.control.resident_target = EVERYTHING
+    turns.process.page.control.resident_target[0] = EVERYTHING
     turns.process.open(turns.epoch + 1)
     assert turns.client.run("cuda.spin(0.01), cuda.spin(0.01)") == [ILLEGAL_STATE] * 2
     assert turns.process.page.report.unmet_request_seq == 0
@@ -185,7 +185,7 @@ def test_adjacent_blocks_change_their_mapping_in_one_call(started: Started) -> N
 def test_failing_unmap_is_logged_and_loses_no_data(machine: NativeHost, turns: Turns) -> None:
     """The memory is neither unmapped nor mapped again. The data is on the host by then, and comes back from there."""
     fail(turns.client, "cuMemUnmap", 0, 1 << 30)
-    turns.process.page.control.resident_target = 0
+    turns.process.page.control.resident_target[0] = 0
     turns.process.drain(turns.epoch)
     wait_until(lambda: "could not be moved off the device" in machine.log_text())
     fail(turns.client, "cuMemUnmap", 0, 0)
@@ -217,7 +217,7 @@ def test_evicted_memory_that_another_thread_frees_is_not_restored(
     client, process = start(machine, coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_SIM_MEMORY="256MiB")
     report = process.page.report
     client.run("[cuda.free(address) for address, _ in arrays]; large = cuda.alloc(150 << 20)[1]")
-    process.page.control.resident_target = 64 * MIB
+    process.page.control.resident_target[0] = 64 * MIB
     process.drain(1)
     wait_until(lambda: report.missing_bytes == 86 * MIB)
     other = machine.client(GPUSHARE_DISABLE="1", GPUSHARE_SIM_MEMORY="256MiB")
@@ -237,7 +237,7 @@ def test_failed_context_delays_no_other_client(turns: Turns) -> None:
     """The data can never arrive, so the turn begins without it, and the program's own calls return the error."""
     turns.end()
     fail(turns.client, "cuMemcpyHtoDAsync_v2 cuStreamQuery", 0, 1 << 30, LAUNCH_FAILED)
-    turns.process.page.control.resident_target = EVERYTHING
+    turns.process.page.control.resident_target[0] = EVERYTHING
     turns.process.open(turns.epoch + 1)
     turns.client.run("cuda.spin(0.01)")
 

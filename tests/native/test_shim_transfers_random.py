@@ -135,7 +135,7 @@ class Transfers(RuleBasedStateMachine):
     @precondition(lambda self: not self.open)
     def turn_begins(self) -> None:
         self.epoch += 1
-        self.process.page.control.resident_target = EVERYTHING
+        self.process.page.control.resident_target[0] = EVERYTHING
         self.process.open(self.epoch)
         self.open = True
         assert self.client.run("cuda.spin(0.01) or cuda.cuCtxSynchronize()") == 0
@@ -146,7 +146,7 @@ class Transfers(RuleBasedStateMachine):
     def turn_ends(self, fraction: float) -> None:
         self.check_contents()
         target = int(fraction * self.process.page.report.allocated)
-        self.process.page.control.resident_target = target if fraction < 1 else EVERYTHING
+        self.process.page.control.resident_target[0] = target if fraction < 1 else EVERYTHING
         self.process.drain(self.epoch)
         self.open = False
         if self.mode == "swap":
@@ -155,7 +155,7 @@ class Transfers(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: not self.open and self.epoch)
     def evict_while_idle(self) -> None:
-        self.process.page.control.resident_target = 0
+        self.process.page.control.resident_target[0] = 0
         self.process.doorbell()
         wait_until(lambda: self.process.page.report.resident == 0)
 
@@ -163,11 +163,12 @@ class Transfers(RuleBasedStateMachine):
     @precondition(lambda self: not self.open and self.epoch)
     def prefetch(self, fraction: float, wait: bool) -> None:
         limit = EVERYTHING if fraction == 1 else int(fraction * self.process.page.report.allocated)
-        self.process.page.control.resident_target = EVERYTHING
-        self.process.page.control.prefetch_limit = limit
+        self.process.page.control.resident_target[0] = EVERYTHING
+        self.process.page.control.prefetch_limit[0] = limit
         self.process.doorbell()
-        if wait and fraction == 1:
-            wait_until(lambda: self.process.page.report.resident == self.process.page.report.allocated)
+        report = self.process.page.report
+        if wait and fraction == 1:  # unmade memory waits for the turn
+            wait_until(lambda: report.resident + report.unmade == report.allocated)
 
     def check_contents(self) -> None:
         for address, (size, seed) in self.arrays.items():
@@ -198,7 +199,7 @@ class Transfers(RuleBasedStateMachine):
             )
             - 1
         )
-        if report.resident == 0 and not self.open and not self.process.page.control.prefetch_limit:
+        if report.resident == 0 and not self.open and not self.process.page.control.prefetch_limit[0]:
             assert on_device <= 8 * GRAIN
         if self.open:
             assert report.missing_bytes <= sum(size for size, _ in self.arrays.values()) + 8 * GRAIN

@@ -143,7 +143,7 @@ def test_quantum_counts_from_the_end_of_the_restore(machine: NativeHost) -> None
         ((client, process),) = clients(machine, coordinator, "one", quantum=quantum / 1e9, **environment)
         client.begin(process, 1)
         client.run("array = cuda.alloc(512 << 20)[1]")
-        process.page.control.resident_target = 0
+        process.page.control.resident_target[0] = 0
         process.drain(1)
         wait_until(lambda: process.page.report.resident == 0)
         process.page.control.heartbeat_ns = time.monotonic_ns() - 6_000 * MS

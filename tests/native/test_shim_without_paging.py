@@ -33,7 +33,7 @@ def test_mode_swap_takes_the_place_of_mode_unified(machine: NativeHost, started:
     assert "memory mode swap instead of unified" in machine.log_text()
     process.open(1)
     fill(client)
-    process.page.control.resident_target = 0
+    process.page.control.resident_target[0] = 0
     process.drain(1)
     wait_until(lambda: process.page.report.resident == 0, what="the eviction")
     process.open(2)

@@ -32,7 +32,7 @@ class CheckedSimulation(Simulation):
         exclusive = self.scheduler.settings.sharing == "exclusive"
         for device in self.devices.values():
             assert 0 <= device.resident_bytes <= device.memory
-            assert device.resident_bytes == sum(c.resident // len(c.devices) for c in device.clients.values())
+            assert device.resident_bytes == sum(c.resident_on.get(device, 0) for c in device.clients.values())
             open_now = [client.id for client in device.clients.values() if client.is_gate_open]
             assert len(open_now) <= 1 or not exclusive, open_now
             assert len(device.working_clients) <= 1 or not exclusive

@@ -276,7 +276,10 @@ class SimulatedProgram:
         """Evict the memory above the resident target, and return the seconds of the transfer."""
         page = self.agent.page
         report, unbacked = page.report, page.report.allocated - page.report.unmade - page.control.evicted_limit
-        target = max(page.control.resident_target, self.memory_requests.reserved_bytes, unbacked)
+        # Memory without rows counts in equal parts on the devices, as in native/shim/memory/account/account.c.
+        part, targets = report.resident // len(self.agent.devices), page.control.resident_target
+        surplus = sum(max(0, part - targets[number]) for number in range(len(self.agent.devices)))
+        target = max(report.resident - surplus, self.memory_requests.reserved_bytes, unbacked)
         if target >= report.resident:
             return 0.0
         moved = report.resident - target

@@ -108,12 +108,14 @@ def test_a_page_is_shown_as_numbers(make: Make) -> None:
     page = pages.Page(make())
     page.write_permit(pages.Permit(epoch=3))
     page.report.drains[2] = 7
+    page.report.devices[1].resident = 9
     values = page.values()
     assert (values["control"]["permit_epoch"], values["report"]["drains_2"], values["report"]["turn_phase"]) == (
         3,
         7,
         0,
     )
+    assert (values["report"]["devices_1_resident"], values["report"]["devices_0_resident"]) == (9, 0)
     page.close()
 
 

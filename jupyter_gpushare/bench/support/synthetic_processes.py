@@ -160,7 +160,7 @@ class Process(process.Process):
 
     def _evict(self) -> None:
         report = self.page.report
-        report.resident = min(report.resident, self.page.control.resident_target)
+        report.resident = min(report.resident, self.page.control.resident_target[0])
 
 
 async def register_notebook(path: str, name: str) -> tuple[AsyncClient, str]:

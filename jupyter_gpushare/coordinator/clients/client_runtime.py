@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from ...config.traits import GpuShare
+from ...core.base.memory_use import NO_MEMORY, MemoryUse
 from ...core.base.quota import Quota
 from ...core.interface.commands import Permit
 from ...core.interface.launch_budget import BLOCKS, LaunchBudget
-from ...core.state.model import Client, MemoryUse
+from ...core.state.model import Client
 from ...wire import page as pages
 from ...wire.client import encode
 from ...wire.messages import Hello, MemoryShortage
@@ -42,9 +45,9 @@ class ClientRuntime:
         self.had_process = False  # if True, this coordinator has written the quota in the pages
         self.is_simulated = False
         self._permit: Permit | None = None
-        self._resident_target: int | None = None
+        self._resident_targets: dict[str, int] = {}  # by device; a device without an entry keeps all memory
         self.budget: LaunchBudget | None = None  # only while the client is colocated
-        self.may_prefetch = False
+        self.prefetch_devices: set[str] = set()  # devices whose memory may come back ahead of the next turn
 
     @property
     def allocated(self) -> int:
@@ -53,18 +56,26 @@ class ClientRuntime:
     @property
     def memory_use(self) -> MemoryUse:
         """Device memory of all processes, as the processes report it."""
-        parts = [handle.memory_use for handle in self.processes.values()]
-        return MemoryUse(
-            sum(p.allocated for p in parts),
-            sum(p.resident for p in parts),
-            sum(p.unmovable for p in parts),
-            unmade=sum(p.unmade for p in parts),
-        )
+        return reduce(MemoryUse.plus, (handle.memory_use for handle in self.processes.values()), NO_MEMORY)
+
+    @property
+    def memory_by_device(self) -> dict[str, MemoryUse]:
+        """The part of that memory on each device."""
+        found: dict[str, MemoryUse] = {}
+        for handle in self.processes.values():
+            for uuid, use in handle.memory_by_device.items():
+                found[uuid] = found.get(uuid, NO_MEMORY).plus(use)
+        return found
 
     @property
     def context_memory(self) -> int:
         """Context memory of all processes, as far as it is known."""
         return sum(handle.context_memory.bytes for handle in self.processes.values())
+
+    def context_memory_on(self, device: str) -> int:
+        """Return the context memory on one device. That of a process counts in equal parts on all of its devices."""
+        handles = [handle for handle in self.processes.values() if device in handle.devices]
+        return sum(handle.context_memory.bytes // len(handle.devices) for handle in handles)
 
     def report_memory_shortage(self, is_short: bool) -> None:
         """Report a memory shortage, or its end, to each attached kernel that has no such report."""
@@ -98,23 +109,30 @@ class ClientRuntime:
             )
         )
 
-    def set_resident_target(self, target: int | None) -> None:
-        """Divide the client's resident target in bytes among its processes, in proportion to their resident memory.
+    def set_resident_target(self, device: str, target: int | None) -> None:
+        """Divide the client's resident target on a device, in bytes, among its processes; None: all memory may stay.
 
-        The target includes context memory, and the targets of processes do not.
+        The processes get parts in proportion to their resident memory there. The target includes context memory, and
+        the targets of processes do not.
         """
-        self._resident_target = target
-        resident = {handle: handle.memory_use.resident for handle in self.processes.values()}
+        if target is None:
+            self._resident_targets.pop(device, None)
+        else:
+            self._resident_targets[device] = target
+        resident = {handle: use.resident for handle, use in self._uses_on(device).items()}
         total = sum(resident.values())
         for handle, size in resident.items():
             process_target = pages.UNKNOWN
             if target is not None:
-                allocations = max(0, target - self.context_memory)
+                allocations = max(0, target - self.context_memory_on(device))
                 process_target = allocations * size // total if total else allocations
-            if handle.page.control.resident_target != process_target:
-                handle.page.control.resident_target = process_target
-                if handle.last_turn.phase == pages.OUT:
-                    handle.ring()  # so that the process evicts at once
+            handle.set_resident_target(device, process_target)
+
+    def _uses_on(self, device: str) -> dict[ProcessHandle, MemoryUse]:
+        """Return the processes that use the device, with one sample of their memory there."""
+        return {
+            handle: handle.memory_by_device[device] for handle in self.processes.values() if device in handle.devices
+        }
 
     def set_max_evicted(self, limit: int | None) -> None:
         """Let the processes have up to `limit` bytes off the devices in all; None: any number.
@@ -128,13 +146,14 @@ class ClientRuntime:
             part = left * (use.resident + use.unmade) // total if total else left // len(uses)
             handle.set_max_evicted(pages.UNKNOWN if limit is None else min(use.evicted_bytes + part, MAX_BYTES))
 
-    def set_prefetch_limit(self, room: int) -> None:
-        """Let the processes prefetch up to `room` bytes in all, in proportion to their evicted memory; 0: nothing."""
-        evicted = {handle: handle.memory_use.evicted_bytes for handle in self.processes.values()}
-        total = sum(evicted.values())
-        for handle, size in evicted.items():
-            limit = handle.memory_use.resident + room * size // total if room and size else 0
-            handle.set_prefetch_limit(min(limit, MAX_BYTES))
+    def set_prefetch_limit(self, device: str, room: int) -> None:
+        """Let the processes prefetch up to `room` bytes on a device, in proportion to their evicted memory; 0: none."""
+        uses = self._uses_on(device)
+        total = sum(use.evicted_bytes for use in uses.values())
+        for handle, use in uses.items():
+            size = use.evicted_bytes
+            limit = use.resident + room * size // total if room and size else 0
+            handle.set_prefetch_limit(device, min(limit, MAX_BYTES))
 
     def set_budget(self, budget: LaunchBudget | None) -> None:
         """Write the launch budget to the pages.
@@ -243,7 +262,8 @@ class ClientRuntime:
     ) -> None:
         """Write the quota, the settings, the resident target and the launch budget to every page of the client."""
         memory = client.quota.memory or device_memory
-        self.set_resident_target(self._resident_target)  # for a process that has just joined
+        for uuid in {uuid for handle in self.processes.values() for uuid in handle.devices}:
+            self.set_resident_target(uuid, self._resident_targets.get(uuid))  # for a process that has just joined
         self.set_budget(self.budget)
         for handle in self.processes.values():
             control = handle.page.control

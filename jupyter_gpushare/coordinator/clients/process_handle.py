@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ...core.base.memory_use import MemoryUse
 from ...core.base.quota import Quota
-from ...core.state.model import MemoryUse
 from ...wire import page as pages
 from ...wire.messages import DOORBELL, Hello
 from ..transport.connection import Connection
 from . import quota_codec
 from .context_memory import ContextMemory
+from .device_memory import DeviceMemory, divide, read_use
 from .process_counters import MAX_LAUNCHES, WorkCounters
 
 MAX_BYTES = 1 << 50  # upper bound of sizes in a report, because a process may write any value there
+_MAX_USE = MemoryUse(MAX_BYTES, MAX_BYTES, MAX_BYTES, unmade=MAX_BYTES)
 
 
 class ProcessHandle:
@@ -22,6 +26,7 @@ class ProcessHandle:
         self.connection = connection
         self.page = page
         self.devices = tuple(sorted({device.uuid for device in hello.devices}))
+        self._rows = tuple(device.uuid for device in hello.devices)  # the device of each row in the page
         self.slot = 0
         self.last_turn = pages.Turn()  # as of `sampled_at`
         self.last_levels = (False, False, int(page.report.restored))  # idle, evicting, number of restores
@@ -52,6 +57,12 @@ class ProcessHandle:
         return min(int(self.page.report.unmet_bytes), MAX_BYTES)
 
     @property
+    def unmet_devices(self) -> tuple[str, ...]:
+        """Devices on which the process requests room; all of its devices if the process does not name one."""
+        number = int(self.page.report.unmet_device)
+        return (self._rows[number - 1],) if 1 <= number <= len(self._rows) else self.devices
+
+    @property
     def unanswered_request(self) -> int | None:
         """Number of the process's request for room, if the request has no answer yet.
 
@@ -63,11 +74,22 @@ class ProcessHandle:
 
     @property
     def memory_use(self) -> MemoryUse:
-        report = self.page.report
-        allocated = self.allocated
-        resident = min(int(report.resident), allocated)
-        unmade = min(int(report.unmade), allocated - resident)
-        return MemoryUse(allocated, resident, min(int(report.unmovable), resident), unmade=unmade)
+        """Memory of the process on all of its devices."""
+        return replace(read_use(self.page.report, _MAX_USE), unmet=self.unmet_bytes)
+
+    @property
+    def memory_by_device(self) -> dict[str, MemoryUse]:
+        """Memory of the process on each of its devices."""
+        return self._divide_memory().by_device
+
+    @property
+    def is_placement_exact(self) -> bool:
+        """Return whether the page shows the device of all memory of the process."""
+        return self._divide_memory().is_exact
+
+    def _divide_memory(self) -> DeviceMemory:
+        rows = zip(self._rows, self.page.report.devices, strict=False)
+        return divide(self.memory_use, self.devices, rows, self.unmet_devices)
 
     def sample_context_memory(self, driver_bytes: int | None) -> None:
         """Take a sample of the bytes of the process on its devices by the driver's account; None: unknown."""
@@ -156,11 +178,25 @@ class ProcessHandle:
         control = self.page.control
         grows = limit > control.evicted_limit
         control.evicted_limit = limit
-        if grows and self.memory_use.resident > control.resident_target and self.last_turn.phase == pages.OUT:
+        if grows and self.last_turn.phase == pages.OUT and self._has_surplus():
             self.ring()  # so that the process goes on to evict
 
-    def set_prefetch_limit(self, limit: int) -> None:
-        """Let the process prefetch until it has `limit` bytes on the device; 0: no prefetch."""
-        if self.page.control.prefetch_limit != limit:
-            self.page.control.prefetch_limit = limit
+    def _has_surplus(self) -> bool:
+        """Return whether the process has more memory on a device than may stay there."""
+        targets = self.page.control.resident_target
+        return any(use.resident > targets[self._rows.index(uuid)] for uuid, use in self.memory_by_device.items())
+
+    def set_resident_target(self, device: str, target: int) -> None:
+        """Let the process keep `target` bytes on a device while other clients run."""
+        row, targets = self._rows.index(device), self.page.control.resident_target
+        if targets[row] != target:
+            targets[row] = target
+            if self.last_turn.phase == pages.OUT:
+                self.ring()  # so that the process evicts at once
+
+    def set_prefetch_limit(self, device: str, limit: int) -> None:
+        """Let the process prefetch until it has `limit` bytes on a device; 0: no prefetch."""
+        row, limits = self._rows.index(device), self.page.control.prefetch_limit
+        if limits[row] != limit:
+            limits[row] = limit
             self.ring()

@@ -47,9 +47,9 @@ class CommandExecutor:
             case cmd.UpdateQuota():
                 self._write_quota(runtime)
             case cmd.SetResident():
-                runtime.set_resident_target(command.bytes)
+                runtime.set_resident_target(command.device, command.bytes)
             case cmd.Prefetch():
-                runtime.may_prefetch = command.enabled
+                (runtime.prefetch_devices.add if command.enabled else runtime.prefetch_devices.discard)(command.device)
                 self._publish_prefetch(runtime)
             case cmd.SetBudget():
                 runtime.set_budget(command.budget)

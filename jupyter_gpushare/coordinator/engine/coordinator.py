@@ -181,7 +181,7 @@ class Coordinator:
             progress := self.progress_reports.progress_event(runtime)
         ):
             self.dispatcher.dispatch(progress)
-        if runtime.may_prefetch:
+        if runtime.prefetch_devices:
             self.page_sync.publish_prefetch(runtime)
         devices = self.state.client(runtime).device_bindings
         is_short = any(device.has_memory_shortage for device in devices)

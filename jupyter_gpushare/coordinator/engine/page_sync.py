@@ -6,12 +6,13 @@ The transfer also refuses requests for room on a full device if no memory can be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
+from ...core.base.memory_use import NO_MEMORY, MemoryUse
 from ...core.interface import events as ev
 from ...core.residency.residency_plan import can_make_resident, free_bytes
-from ...core.state.model import Client, MemoryUse
+from ...core.state.model import Client, Device
 from ...core.views.wait_forecast import expected_waits
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_handle import ProcessHandle
@@ -49,18 +50,17 @@ class PageSync:
         self._prefetches: dict[str, tuple[Client, float]] = {}  # by device: the last one, and when it was last seen
 
     def publish_prefetch(self, runtime: ClientRuntime) -> None:
-        """Let the client prefetch as much as its devices have room for.
+        """Let the client prefetch to each device that it may prefetch to, as much as the device has room for.
 
         Nothing is prefetched while a client of memory mode `plain` runs there, because a process of that mode cannot
         request an eviction.
         """
-        devices = [self._scheduler.devices[uuid] for uuid in self._scheduler.clients[runtime.client_id].devices]
-        running = {grant.client.id for device in devices for grant in device.grants}
-        allowed = runtime.may_prefetch and not any(
-            other.uses_plain_mode for other in self._runtimes.values() if other.client_id in running
-        )
-        free = [free_bytes(device) for device in devices] if allowed else []
-        runtime.set_prefetch_limit(min(free, default=0) * len(free))
+        for device in self._scheduler.clients[runtime.client_id].device_bindings:
+            running = {grant.client.id for grant in device.grants}
+            allowed = device.info.uuid in runtime.prefetch_devices and not any(
+                other.uses_plain_mode for other in self._runtimes.values() if other.client_id in running
+            )
+            runtime.set_prefetch_limit(device.info.uuid, free_bytes(device) if allowed else 0)
 
     def handle_memory_shortage(self, handles: Iterable[ProcessHandle]) -> None:
         """Report requests for room to the scheduler, and refuse each request for which no memory can be evicted.
@@ -100,17 +100,18 @@ class PageSync:
         client = self._scheduler.processes[handle.number].client
         if client.grant is None:
             return False
+        devices = [device for device in client.device_bindings if device.info.uuid in handle.unmet_devices]
         # The host may have memory for unbacked memory soon.
         if not client.grant.is_draining and not any(
             can_make_resident(device, client, self._prefetching_client(device.info.uuid), counts_unbacked=False)
-            for device in client.device_bindings
+            for device in devices
         ):
             return True
-        return self._has_waited_in_vain(handle, client)
+        return self._has_waited_in_vain(handle, client, devices)
 
-    def _has_waited_in_vain(self, handle: ProcessHandle, client: Client) -> bool:
-        now, devices = self._state.now, client.device_bindings
-        others_bytes = sum(device.resident - client.memory_per_device.resident for device in devices)
+    def _has_waited_in_vain(self, handle: ProcessHandle, client: Client, devices: Iterable[Device]) -> bool:
+        now = self._state.now
+        others_bytes = sum(device.resident - client.memory_on(device).resident for device in devices)
         wait = self._waits.get(handle)
         assert client.grant is not None
         turn = client.grant.turn
@@ -139,24 +140,32 @@ class PageSync:
         A grown shortage is reported only with `for_shortage`, because its effect depends on the memory use of the other
         clients, which must be up to date.
         """
-        use, unmet = runtime.memory_use, sum(handle.unmet_bytes for handle in runtime.processes.values())
         client = self._scheduler.clients[runtime.client_id]
-        if unmet > client.unmet_bytes and not for_shortage:
-            return
-        unbacked = self._host_backing.of_client(runtime.client_id).unbacked_bytes(use)
-        context = runtime.context_memory
-        use = MemoryUse(
-            use.allocated + context,
-            use.resident + context,
-            use.unmovable + unbacked + context,
-            unbacked,
-            context,
-            use.unmade,
+        reported, parts = runtime.memory_use, runtime.memory_by_device
+        unbacked = self._host_backing.of_client(runtime.client_id).unbacked_bytes(reported)
+        use = _with_unmovable(reported, unbacked, runtime.context_memory)
+        by_device = {
+            uuid: _with_unmovable(part, _part(unbacked, part, reported), runtime.context_memory_on(uuid))
+            for uuid in client.devices
+            for part in [parts.get(uuid, NO_MEMORY)]
+        }
+        has_grown = any(
+            part.unmet > client.memory_by_device.get(uuid, NO_MEMORY).unmet for uuid, part in by_device.items()
         )
-        if (client.memory_use, client.unmet_bytes) != (use, unmet):
+        if has_grown and not for_shortage:
+            return
+        if (client.memory_use, client.memory_by_device) != (use, by_device):
             self._dispatch(
                 ev.MemoryReported(
-                    runtime.client_id, use.allocated, use.resident, use.unmovable, unmet, unbacked, context, use.unmade
+                    runtime.client_id,
+                    use.allocated,
+                    use.resident,
+                    use.unmovable,
+                    use.unmet,
+                    use.unbacked,
+                    use.context,
+                    use.unmade,
+                    by_device,
                 )
             )
 
@@ -190,3 +199,20 @@ class PageSync:
         context = max((device.context for device in devices), default=0)
         runtime.write_levels(int(self._state.now * 1e9), backing.allocatable, context, position, wait)
         runtime.set_max_evicted(backing.max_evicted)
+
+
+def _with_unmovable(use: MemoryUse, unbacked: int, context: int) -> MemoryUse:
+    """Add unbacked memory and context memory, which processes do not report, to the memory that they report."""
+    return replace(
+        use,
+        allocated=use.allocated + context,
+        resident=use.resident + context,
+        unmovable=use.unmovable + unbacked + context,
+        unbacked=unbacked,
+        context=context,
+    )
+
+
+def _part(size: int, part: MemoryUse, whole: MemoryUse) -> int:
+    """Return the part of `size` bytes on a device, in proportion to the movable memory there."""
+    return size * part.movable // whole.movable if whole.movable else 0

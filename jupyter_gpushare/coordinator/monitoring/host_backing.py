@@ -15,7 +15,8 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from ...core import Scheduler
-from ...core.state.model import Client, Device, MemoryUse
+from ...core.base.memory_use import MemoryUse
+from ...core.state.model import Client, Device
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_handle import MAX_BYTES, ProcessHandle
 from ..host.cgroups import PROC, MemoryCgroup, MemoryCgroups
@@ -183,7 +184,7 @@ class _AllocationBound:
             bounds.append(self._capacity + usable - self._allocated + one.use.allocated)
         if room is not None and not one.runtime.uses_plain_mode:
             bounds.append(one.backed_bytes + room + self._room_with_others(one.client))
-        if any(device.unbacked > one.client.memory_per_device.unbacked for device in one.client.device_bindings):
+        if any(device.unbacked > one.client.memory_on(device).unbacked for device in one.client.device_bindings):
             # Page faults would make the driver evict that memory.
             bounds.append(_sum_over_devices(one.client, _room_without_unmovable))
         # Bounded, because users may report any number of devices.
@@ -202,20 +203,21 @@ class _AllocationBound:
 def _largest_needs(device: Device) -> list[tuple[int, Client]]:
     """Return the two clients with the most memory on a device apart from unmovable memory, and those bytes."""
     needs = [
-        (client.memory_per_device.allocated - client.memory_per_device.unmovable, client)
+        (use.allocated - use.unmovable, client)
         for client in device.clients.values()
+        for use in [client.memory_on(device)]
     ]
     return heapq.nlargest(2, needs, key=lambda pair: pair[0])
 
 
 def _room_without_unmovable(device: Device, client: Client) -> int:
     """Return the bytes of the device without context memory and without unmovable memory of others."""
-    own = client.memory_per_device.unmovable - client.memory_per_device.context
+    own = client.memory_on(device).unmovable - client.memory_on(device).context
     return device.info.memory - (device.unmovable - own)
 
 
 def _sum_over_devices(client: Client, room: Callable[[Device, Client], int]) -> int:
-    """Return the bytes on all devices of the client, whose memory has equal parts on them."""
+    """Return the bytes on all devices of the client, whose further memory may be on any of them."""
     rooms = [room(device, client) for device in client.device_bindings]
     return min(rooms, default=0) * len(rooms)
 

@@ -5,8 +5,8 @@ figure for other memory: the process reports the memory that it has not evicted 
 more. The driver evicts the memory that was used longest ago. So the room that exact processes leave on a device is
 filled in the order of the last turns.
 
-A process reports one sum for all its devices. With several devices, the sum is divided among them, and the parts are
-marked as estimates.
+A process of memory mode swap reports its memory by device. Other memory of a process with several devices is divided
+among them evenly, and the parts are marked as estimates.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def estimate_residency(runtimes: Sequence[ClientRuntime], capacities: Mapping[st
         residency.host_pageable += handle.host_pageable
         residency.is_estimate = residency.is_estimate or not is_exact
         residency.by_device_is_estimate = (
-            residency.by_device_is_estimate or residency.is_estimate or len(handle.devices) > 1
+            residency.by_device_is_estimate or residency.is_estimate or not handle.is_placement_exact
         )
     for exact in (True, False):
         for residency, handle, is_exact in handles:
@@ -79,11 +79,12 @@ def estimate_residency(runtimes: Sequence[ClientRuntime], capacities: Mapping[st
 
 
 def _distribute(handle: ProcessHandle, room: Mapping[str, int] | None) -> dict[str, int]:
-    """Divide the resident memory of a process among its devices evenly, within the `room` of each device."""
+    """Return the resident memory of a process by device, or divide it evenly within the `room` of each device."""
+    if room is None:
+        return {uuid: use.resident for uuid, use in handle.memory_by_device.items()}
     left, sizes = handle.memory_use.resident, {}
-    devices = sorted(handle.devices, key=lambda uuid: room.get(uuid, 0) if room else 0)
+    devices = sorted(handle.devices, key=lambda uuid: room.get(uuid, 0))
     for number, uuid in enumerate(devices):
-        size = left // (len(devices) - number)
-        sizes[uuid] = size if room is None else min(size, room.get(uuid, 0))
+        sizes[uuid] = min(left // (len(devices) - number), room.get(uuid, 0))
         left -= sizes[uuid]
     return sizes

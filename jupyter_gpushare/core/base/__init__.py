@@ -1,1 +1,1 @@
-"""Basic types of the core, which import no other folder: errors, devices, quotas and the queue of deadlines."""
+"""Basic types of the core, which import no other folder: errors, devices, memory, quotas and the queue of deadlines."""

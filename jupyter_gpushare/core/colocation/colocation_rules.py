@@ -108,16 +108,15 @@ class ColocationRules:
         restorable = [grant.client for grant in running if can_make_resident(device, grant.client)]
         # The bytes that an allocation lacks count as allocated. A context, code or a graph has no allocation.
         unallocated = device.info.memory // _MAX_UNALLOCATED_PART
-        short = sum(
-            min(client.unmet_bytes, max(client.memory_per_device.allocated, unallocated)) for client in restorable
-        )
+        uses = [client.memory_on(device) for client in restorable]
+        short = sum(min(use.unmet, max(use.allocated, unallocated)) for use in uses)
         evictable = (
             device.resident
             - device.unmovable
-            - sum(grant.client.memory_per_device.movable for grant in [*running, *staying])
+            - sum(grant.client.memory_on(device).movable for grant in [*running, *staying])
         )
         if short > evictable:
-            missing = sum(grant.client.memory_per_device.missing_bytes for grant in running)
+            missing = sum(grant.client.memory_on(device).missing_bytes for grant in running)
             device.measured_capacity, device.measured_capacity_until = (
                 device.resident + missing - short,
                 now + _CAPACITY_VALID_SECONDS,
@@ -132,14 +131,15 @@ def fits_in_memory(device: Device, clients: list[Client]) -> bool:
 
     Memory of other clients that cannot leave the device counts as well.
     """
-    others_unmovable = device.unmovable - sum(client.memory_per_device.unmovable for client in clients)
+    others_unmovable = device.unmovable - sum(client.memory_on(device).unmovable for client in clients)
     return sum(memory_needed(device, client) for client in clients) + others_unmovable <= device.capacity
 
 
 def memory_needed(device: Device, client: Client) -> int:
-    """Return the client's bytes on each of its devices. Bytes that can never be resident do not count."""
-    demand = client.memory_use.allocated if client.unmet_bytes and can_make_resident(device, client) else 0
-    return max(*client.peak_bytes, demand) // max(1, len(client.devices))
+    """Return the client's bytes on the device. Bytes that can never be resident do not count."""
+    use = client.memory_on(device)
+    demand = use.allocated if use.unmet and can_make_resident(device, client) else 0
+    return max(client.part_on(device, max(client.peak_bytes)), demand)
 
 
 def overrun_deadline(grant: Grant, settings: Settings) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from ..colocation.colocation_control import ColocationController
 from ..interface import events as ev
 from ..measure.cell_runs import CellRun
-from ..state.model import EntityRegistry, MemoryUse
+from ..state.model import EntityRegistry
 from ..turns.grant_table import GrantTable
 from ..turns.turn_close import TurnCloser
 from ..turns.turn_start import TurnStarter
@@ -107,7 +107,6 @@ class ProcessEventHandlers:
 
     def _on_memory_reported(self, event: ev.MemoryReported, now: float) -> None:
         client = self._registry.client(event.client)
-        client.unmet_bytes = event.unmet_bytes
         before = client.memory_use
         # Evicted memory that the program frees has not come back, and unmade memory has never left.
         evicted_bytes = event.allocated - event.resident - event.unmade
@@ -120,10 +119,7 @@ class ProcessEventHandlers:
             grant.restore_seconds = min(grant.restore_seconds, now - grant.granted_at)
             if not grant.is_restoring:
                 grant.max_restore_seconds = 0.0
-        self._table.set_memory_use(
-            client,
-            MemoryUse(event.allocated, event.resident, event.unmovable, event.unbacked, event.context, event.unmade),
-        )
+        self._table.set_memory_use(client, event.memory_use, event.by_device)
         self._table.mark_dirty(client)
 
     def _on_process_idle(self, event: ev.ProcessIdle, now: float) -> None:

@@ -46,24 +46,26 @@ class UpdateQuota:
 
 @dataclass(frozen=True)
 class SetResident:
-    """The bytes that the client may keep on its devices; None: all bytes.
+    """The bytes that the client may keep on a device; None: all bytes.
 
     The bound holds from the end of the client's turn on, or at once if the client has no turn. Memory that makes room
     for a Permit of the same list leaves before the permit is written.
     """
 
     client: str
+    device: str
     bytes: int | None
 
 
 @dataclass(frozen=True)
 class Prefetch:
-    """A request to begin or to stop the prefetch of the client, which runs next.
+    """A request to begin or to stop the prefetch of the client, which runs next on the device.
 
-    A prefetch restores memory as far as the device has room.
+    A prefetch restores memory of the device as far as the device has room.
     """
 
     client: str
+    device: str
     enabled: bool
 
 

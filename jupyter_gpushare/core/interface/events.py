@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from ..base.device_info import DeviceInfo, ReportedTurn
+from ..base.memory_use import MemoryUse
 from ..base.quota import Quota
 from ..placement import PlacementRequest
 from .settings import Settings
@@ -160,6 +161,7 @@ class MemoryReported:
     `unmade`: the part of the allocated memory for which neither device nor host has memory yet.
     `unmet_bytes`: the bytes that the client asked for and did not get, because the device is full; 0: the client has
     no such request.
+    `by_device`: the part of all that on each device; empty: equal parts on all devices of the client.
     """
 
     client: str
@@ -170,6 +172,14 @@ class MemoryReported:
     unbacked: int = 0
     context: int = 0
     unmade: int = 0
+    by_device: Mapping[str, MemoryUse] = field(default_factory=dict)
+
+    @property
+    def memory_use(self) -> MemoryUse:
+        """Sum over the devices."""
+        return MemoryUse(
+            self.allocated, self.resident, self.unmovable, self.unbacked, self.context, self.unmade, self.unmet_bytes
+        )
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class EvictionOrder:
         outdated = []
         try:
             for client in self._idle.values():
-                if client.grant or client in self._device.queue or not client.memory_per_device.resident:
+                if client.grant or client in self._device.queue or not client.memory_on(self._device).resident:
                     outdated.append(client.id)
                 else:
                     yield client
@@ -60,7 +60,7 @@ class EvictionOrder:
                 if not self._is_current(entry):
                     continue
                 client = self._device.clients[entry[2]]
-                if client.memory_per_device.resident and client.id not in valid:
+                if client.memory_on(self._device).resident and client.id not in valid:
                     valid[client.id] = entry
                     yield client
         finally:

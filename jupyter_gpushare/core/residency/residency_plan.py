@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
+from ..base.memory_use import MemoryUse
 from ..interface.commands import Prefetch, SetResident
-from ..state.model import Client, Device, MemoryUse
+from ..state.model import Client, Device
 
 
 def plan_residency(
@@ -59,7 +60,7 @@ def plan_residency(
 
 def free_bytes(device: Device) -> int:
     """Return the bytes of the device without all memory that is there or is restored for running clients."""
-    missing = sum(grant.client.memory_per_device.missing_bytes for grant in device.grants)
+    missing = sum(grant.client.memory_on(device).missing_bytes for grant in device.grants)
     return max(0, device.info.memory - device.resident - missing)
 
 
@@ -71,14 +72,14 @@ def can_make_resident(
     Memory that is being restored counts as resident: that of running clients, and of the waiting `prefetching_client`.
     Without `counts_unbacked`, unbacked memory counts as movable, because the host may have memory for it soon.
     """
-    others_unmovable = device.unmovable - client.memory_per_device.unmovable
+    others_unmovable = device.unmovable - client.memory_on(device).unmovable
     if not counts_unbacked:
-        others_unmovable -= device.unbacked - client.memory_per_device.unbacked
-    if client.memory_per_device.allocated + others_unmovable > device.info.memory:
+        others_unmovable -= device.unbacked - client.memory_on(device).unbacked
+    if client.memory_on(device).allocated + others_unmovable > device.info.memory:
         return False
-    evictable = device.resident - others_unmovable - client.memory_per_device.resident
+    evictable = device.resident - others_unmovable - client.memory_on(device).resident
     coming = [grant.client for grant in device.grants] + ([prefetching_client] if prefetching_client else [])
-    evictable += sum(other.memory_per_device.missing_bytes for other in coming if other is not client)
+    evictable += sum(other.memory_on(device).missing_bytes for other in coming if other is not client)
     return evictable > 0
 
 
@@ -87,28 +88,31 @@ def is_short_of_room(device: Device, client: Client) -> bool:
 
     A turn of the client would make the driver evict that memory, at the cost of its owner's process.
     """
-    others_unbacked = device.unbacked - client.memory_per_device.unbacked
-    others_unmovable = device.unmovable - client.memory_per_device.unmovable
-    needed = min(client.memory_per_device.allocated, device.info.memory)
+    others_unbacked = device.unbacked - client.memory_on(device).unbacked
+    others_unmovable = device.unmovable - client.memory_on(device).unmovable
+    needed = min(client.memory_on(device).allocated, device.info.memory)
     return others_unbacked > 0 and needed + others_unmovable > device.info.memory
 
 
 def clients_without_backing(client: Client) -> list[Client]:
     """Return the other clients whose unbacked memory is on the client's devices, the largest memory first."""
     others = {other.id: other for device in client.device_bindings for other in device.clients.values()}
-    found = [other for other in others.values() if other is not client and other.memory_per_device.unbacked]
-    return sorted(found, key=lambda other: other.memory_per_device.unbacked, reverse=True)
+    unbacked = {
+        other: sum(other.memory_on(device).unbacked for device in client.device_bindings)
+        for other in others.values()
+        if other is not client
+    }
+    return sorted((other for other, size in unbacked.items() if size), key=lambda other: unbacked[other], reverse=True)
 
 
 class ResidencyPlanner:
-    """Planner that keeps the last resident target of each client, and returns the changes."""
+    """Planner that keeps the last resident target of each client on each device, and returns the changes."""
 
     def __init__(self, clients: dict[str, Client], devices: dict[str, Device]) -> None:
         self._clients = clients
         self._devices = devices
         self._plans: dict[str, dict[str, int]] = {}  # by device: bytes there that a client keeps
         self._planned_for: dict[str, tuple[object, ...]] = {}  # by device: the state that its plan followed from
-        self._targets: dict[str, int] = {}
 
     def plan(self, uuids: Iterable[str], now: float) -> Iterator[SetResident | Prefetch]:
         """Yield the commands for the changes on these devices."""
@@ -126,55 +130,37 @@ class ResidencyPlanner:
             elif before:
                 del self._plans[uuid]
             for identity in dict.fromkeys((*plan, *before)):
-                yield from self._set_target(identity)
+                if plan.get(identity) != before.get(identity) and identity in self._clients:
+                    yield SetResident(identity, uuid, plan.get(identity))
             yield from self._plan_prefetch(device, head)
 
-    def target(self, client: str) -> int | None:
-        """Return the bytes that the client may keep, by the last command; None: all bytes."""
-        return self._targets.get(client)
+    def target(self, client: str, device: str) -> int | None:
+        """Return the bytes that the client may keep on the device, by the last command; None: all bytes."""
+        return self._plans.get(device, {}).get(client)
 
     def remove(self, client: Client) -> None:
-        self._targets.pop(client.id, None)
-
-    def _set_target(self, identity: str) -> Iterator[SetResident]:
-        client = self._clients.get(identity)
-        if client is None:
-            self._targets.pop(identity, None)
-            return
-        parts = [plan[identity] for uuid in client.devices if identity in (plan := self._plans.get(uuid, {}))]
-        target = None
-        if parts:
-            # A client with several devices has a part of its bytes on each device, and one sum on its page.
-            whole = client.memory_use.allocated if client.grant else client.memory_use.resident
-            count = len(client.devices)
-            target = whole - sum(max(0, whole // count - part) for part in parts)
-        if self._targets.get(identity) == target:
-            return
-        if target is None:
-            del self._targets[identity]
-        else:
-            self._targets[identity] = target
-        yield SetResident(identity, target)
+        for uuid in client.devices:
+            self._plans.get(uuid, {}).pop(client.id, None)
 
     def _plan_device(self, device: Device, head: Client | None, now: float) -> dict[str, int]:
         running = [grant.client for grant in device.grants]
-        short = sum(client.unmet_bytes for client in running)
+        short = sum(client.memory_on(device).unmet for client in running)
         plan: dict[str, int] = {}
         if device.has_memory_shortage:
             # Only as many clients are examined as are needed to make room, even if there are many clients.
-            missing = sum(client.memory_per_device.missing_bytes for client in running)
+            missing = sum(client.memory_on(device).missing_bytes for client in running)
             if head and not head.grant:
-                missing += head.memory_per_device.missing_bytes
+                missing += head.memory_on(device).missing_bytes
             needed = max(device.resident + missing - device.info.memory, 0) + short
-            idle = _smallest_sufficient(device.eviction_candidates.idle_oldest_first(), needed)
-            left = needed - sum(client.memory_per_device.movable for client in idle)
+            idle = _smallest_sufficient(device, device.eviction_candidates.idle_oldest_first(), needed)
+            left = needed - sum(client.memory_on(device).movable for client in idle)
             last = [
                 client
-                for client in _smallest_sufficient(device.eviction_candidates.waiting_last_first(), left)
+                for client in _smallest_sufficient(device, device.eviction_candidates.waiting_last_first(), left)
                 if client not in (head, *running)
             ]
             waiting = [*((head,) if head and not head.grant else ()), *reversed(last)]
-            memory_use = {client.id: client.memory_per_device for client in (*running, *waiting, *idle)}
+            memory_use = {client.id: client.memory_on(device) for client in (*running, *waiting, *idle)}
             plan = plan_residency(
                 device.info.memory - (device.resident - sum(part.resident for part in memory_use.values())),
                 memory_use,
@@ -187,8 +173,8 @@ class ResidencyPlanner:
             leaves = client.suspended or client.evicted
             bound = 0 if leaves else client.quota.resident
             if bound is not None and (leaves or device.queue.has_others(client)):
-                bound += client.memory_use.context
-                bound = max(bound // len(client.devices), client.memory_per_device.unmovable)
+                bound = client.part_on(device, bound) + client.memory_on(device).context
+                bound = max(bound, client.memory_on(device).unmovable)
                 plan[client.id] = min(plan.get(client.id, bound), bound)
         return plan
 
@@ -198,24 +184,24 @@ class ResidencyPlanner:
         if coming is before:
             return
         if before and before.id in self._clients:
-            yield Prefetch(before.id, False)
+            yield Prefetch(before.id, device.info.uuid, False)
         if coming:
-            yield Prefetch(coming.id, True)
+            yield Prefetch(coming.id, device.info.uuid, True)
 
     def _fits_prefetch(self, device: Device, head: Client) -> bool:
         """Return whether resident and restored memory leave the device room for evicted memory of `head`.
 
         A running client that lacks room has found the device full, whatever the figures of the coordinator are.
         """
-        is_full = any(grant.client.unmet_bytes for grant in device.grants)
-        return not head.evicted and head.memory_per_device.evicted_bytes > 0 and not is_full and free_bytes(device) > 0
+        is_full = any(grant.client.memory_on(device).unmet for grant in device.grants)
+        return not head.evicted and head.memory_on(device).evicted_bytes > 0 and not is_full and free_bytes(device) > 0
 
 
-def _smallest_sufficient(clients: Generator[Client, None, None], needed: int) -> list[Client]:
-    """Return the first clients that together have `needed` movable bytes, or all clients."""
+def _smallest_sufficient(device: Device, clients: Generator[Client, None, None], needed: int) -> list[Client]:
+    """Return the first clients that together have `needed` movable bytes on the device, or all clients."""
     found = []
     while needed > 0 and (client := next(clients, None)) is not None:
         found.append(client)
-        needed -= client.memory_per_device.movable
+        needed -= client.memory_on(device).movable
     clients.close()
     return found

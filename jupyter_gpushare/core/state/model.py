@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..base.device_info import DeviceInfo
 from ..base.errors import IllegalEvent, UnknownClient
+from ..base.memory_use import NO_MEMORY, MemoryUse
 from ..base.quota import Quota
 from ..measure.cell_runs import CellRun, CellRuns, EndedRun
 from ..measure.estimates import DecayingUsage, DemandEstimate, SwitchCostEstimate
@@ -21,42 +22,6 @@ if TYPE_CHECKING:
 
 IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "draining", "overrun"
 SUSPENDED = "suspended"
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes of device memory: allocated, the resident part of it, and the unmovable part of the resident memory.
-
-    `unbacked` is the part of the unmovable memory that stays only because the host has no memory for it.
-    `context` is the context memory, another part of the unmovable memory, which no quota counts.
-    `unmade` is the part of the allocated memory for which neither device nor host has memory yet.
-    """
-
-    allocated: int = 0
-    resident: int = 0
-    unmovable: int = 0
-    unbacked: int = 0
-    context: int = 0
-    unmade: int = 0
-
-    @property
-    def movable(self) -> int:
-        """Bytes on the device that can leave it."""
-        return self.resident - self.unmovable
-
-    @property
-    def missing_bytes(self) -> int:
-        """Bytes that need room on the device before the client can work."""
-        return self.allocated - self.resident
-
-    @property
-    def evicted_bytes(self) -> int:
-        """Bytes that have left the device for the host."""
-        return self.missing_bytes - self.unmade
-
-    @property
-    def has_resident_allocations(self) -> bool:
-        return self.resident > self.context
 
 
 @dataclass(eq=False)
@@ -163,9 +128,8 @@ class Client:
     waits: int = 0
     turn_count: int = 0
     switch_seconds: float = 0.0  # for closing its turns and for restoring its memory
-    memory_use: MemoryUse = MemoryUse()
-    memory_per_device: MemoryUse = MemoryUse()  # the part of `memory_use` that counts on each of its devices
-    unmet_bytes: int = 0  # bytes that it has asked for and that its device has no room for
+    memory_use: MemoryUse = NO_MEMORY
+    memory_by_device: dict[str, MemoryUse] = field(default_factory=dict)  # the part of `memory_use` on each device
     last_turn_ended_at: float = float("-inf")
     mean_turn: float | None = None  # seconds, exponentially weighted, for expected waits
     restores_memory: bool = True  # as observed: its evicted memory comes back before the work of its turn
@@ -185,6 +149,22 @@ class Client:
     hold_until: float | None = None  # the end of the hold
     holding_since: float = float("-inf")  # when the hold began; a renewed hold does not change it
     contending_share: float | None = None  # its share among the contenders of its devices; None: it does not contend
+
+    @property
+    def unmet_bytes(self) -> int:
+        """Bytes that it has asked for and that a device has no room for."""
+        return self.memory_use.unmet
+
+    def memory_on(self, device: Device) -> MemoryUse:
+        """Return the part of its memory that is on the device, or belongs there."""
+        return self.memory_by_device.get(device.info.uuid, NO_MEMORY)
+
+    def part_on(self, device: Device, size: int) -> int:
+        """Return the part of `size` bytes that the device gets: as much as of its present memory, or an equal part."""
+        allocated = self.memory_use.allocated
+        if not allocated:
+            return size // max(1, len(self.devices))
+        return size * self.memory_on(device).allocated // allocated
 
     @property
     def service_rank(self) -> int:
@@ -343,7 +323,7 @@ class Device:
     @property
     def has_memory_shortage(self) -> bool:
         """True if its clients have more memory than the device, or if a running client lacks memory."""
-        return self.allocated > self.info.memory or any(grant.client.unmet_bytes for grant in self.grants)
+        return self.allocated > self.info.memory or any(grant.client.memory_on(self).unmet for grant in self.grants)
 
 
 class EntityRegistry:

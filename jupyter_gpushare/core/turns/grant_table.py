@@ -7,18 +7,22 @@ A change updates what depends on it: contenders, memory use, eviction order, cha
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from ..base.deadline_queue import DeadlineQueue
+from ..base.memory_use import NO_MEMORY, MemoryUse
 from ..interface.commands import Command
 from ..interface.settings import Settings
 from ..measure.time_limit import TimeLimitBucket
 from ..queueing.policies import Policy, policy_of
-from ..state.model import Client, Device, Grant, MemoryUse
+from ..state.model import Client, Device, Grant
 from .permits import Permits
 
 GRANT_DEADLINE, PERMIT_CHECK, YIELD_END, NEXT_READY = "grant", "permit", "yield", "queue"  # kinds of deadlines
 NEW_WORK_PAUSE_SECONDS = 1.0  # time without the device after which a program without cells begins other work
 FIRST_TURN = 1 << 32  # GPUSHARE_FIRST_TURN of page.h
+_EQUAL_PARTS: Mapping[str, MemoryUse] = MappingProxyType({})
 
 
 class GrantTable:
@@ -132,8 +136,8 @@ class GrantTable:
     def set_devices(self, client: Client, devices: tuple[str, ...], now: float) -> None:
         """Make `devices` the devices of the client."""
         self.mark_dirty(client)
-        memory_use = client.memory_use
-        self.set_memory_use(client, MemoryUse())
+        memory_use, by_device = client.memory_use, client.memory_by_device
+        self.set_memory_use(client, NO_MEMORY)
         self._remove_from_contention(client)
         for device in client.device_bindings:
             device.queue.remove(client)
@@ -144,34 +148,37 @@ class GrantTable:
         client.device_bindings = tuple(self.devices[uuid] for uuid in devices)
         for device in client.device_bindings:
             device.clients[client.id] = client
-        self.set_memory_use(client, memory_use)
+        # Memory stays on its device, whatever devices the client uses besides.
+        self.set_memory_use(client, memory_use, by_device if by_device.keys() <= set(devices) else _EQUAL_PARTS)
         self.update_forced_eviction(client)
         self.update_contention(client)
         self.requeue(client, now)
         self.mark_dirty(client)
 
-    def set_memory_use(self, client: Client, memory_use: MemoryUse) -> None:
-        """Set the memory of the client, which counts in equal parts on its devices."""
-        count = max(1, len(client.devices))
-        per_device = MemoryUse(
-            memory_use.allocated // count,
-            memory_use.resident // count,
-            memory_use.unmovable // count,
-            memory_use.unbacked // count,
-            memory_use.context // count,
-            memory_use.unmade // count,
-        )
+    def set_memory_use(
+        self, client: Client, memory_use: MemoryUse, by_device: Mapping[str, MemoryUse] = _EQUAL_PARTS
+    ) -> None:
+        """Set the memory of the client, in all and on its devices.
+
+        Without `by_device` the memory counts in equal parts on its devices.
+        """
+        before = client.memory_by_device
+        after = {uuid: part for uuid, part in by_device.items() if uuid in client.devices}
+        if not after:
+            after = dict.fromkeys(client.devices, memory_use.part(max(1, len(client.devices))))
+        client.memory_use, client.memory_by_device = memory_use, after
         for device in client.device_bindings:
-            device.allocated += per_device.allocated - client.memory_per_device.allocated
-            device.resident += per_device.resident - client.memory_per_device.resident
-            device.unmovable += per_device.unmovable - client.memory_per_device.unmovable
-            device.unbacked += per_device.unbacked - client.memory_per_device.unbacked
-            device.context += per_device.context - client.memory_per_device.context
+            old, new = before.get(device.info.uuid, NO_MEMORY), client.memory_on(device)
+            if old == new:
+                continue
+            device.allocated += new.allocated - old.allocated
+            device.resident += new.resident - old.resident
+            device.unmovable += new.unmovable - old.unmovable
+            device.unbacked += new.unbacked - old.unbacked
+            device.context += new.context - old.context
             device.memory_version += 1
-        is_new = per_device.resident and not client.memory_per_device.resident
-        client.memory_use, client.memory_per_device = memory_use, per_device
-        for device in client.device_bindings if is_new else ():
-            self._update_eviction_candidate(client, device)
+            if new.resident and not old.resident:
+                self._update_eviction_candidate(client, device)
         client.peak_bytes = (client.peak_bytes[0], max(client.peak_bytes[1], memory_use.allocated - client.unmet_bytes))
 
     def _update_eviction_candidate(self, client: Client, device: Device) -> None:

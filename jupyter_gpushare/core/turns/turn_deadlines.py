@@ -90,10 +90,10 @@ class TurnDeadlines:
 
     def _next_memory_ready_at(self, device: Device, head: Client) -> float:
         """Return until when the next client's memory comes back while others work, since it needs the device then."""
-        evicted = head.memory_per_device.evicted_bytes
+        evicted = head.memory_on(device).evicted_bytes
         if evicted <= 0 or head.waiting_since is None or not head.restores_memory or head.evicted:
             return -math.inf
-        running = sum(grant.client.memory_per_device.allocated for grant in device.grants)
-        if running + head.memory_per_device.allocated > device.info.memory:
+        running = sum(grant.client.memory_on(device).allocated for grant in device.grants)
+        if running + head.memory_on(device).allocated > device.info.memory:
             return -math.inf  # memory of the running clients has to leave before
         return head.waiting_since + max(2 * head.switch_cost.restore, evicted / DEFAULT_RESTORE_BYTES_PER_SECOND)

@@ -73,13 +73,13 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
     if waiting != {client.id for client in device.queue.clients}:
         yield f"the queue of {uuid} has other clients than {sorted(waiting)}, which wait for the device"
     clients = [client for client in scheduler.clients.values() if uuid in client.devices]
-    if device.allocated != sum(client.memory_per_device.allocated for client in clients):
+    if device.allocated != sum(client.memory_on(device).allocated for client in clients):
         yield f"device {uuid} counts {device.allocated} allocated bytes, and its clients have another sum"
-    if device.unmovable != sum(client.memory_per_device.unmovable for client in clients):
+    if device.unmovable != sum(client.memory_on(device).unmovable for client in clients):
         yield f"device {uuid} counts {device.unmovable} unmovable bytes, and its clients have another sum"
-    if device.unbacked != sum(client.memory_per_device.unbacked for client in clients):
+    if device.unbacked != sum(client.memory_on(device).unbacked for client in clients):
         yield f"device {uuid} counts {device.unbacked} unbacked bytes, and its clients have another sum"
-    if device.context != sum(client.memory_per_device.context for client in clients):
+    if device.context != sum(client.memory_on(device).context for client in clients):
         yield f"device {uuid} counts {device.context} bytes of context memory, and its clients have another sum"
     contenders = [client for client in clients if client.grant or client.waiting_since is not None]
     if device.contention.count != len(contenders):

@@ -101,18 +101,14 @@ struct gpushare_turn {
 /* Written by the coordinator. */
 struct gpushare_control {
     struct gpushare_permit permit;
-    uint64_t quantum_ns;      /* the quantum in force, also without a coordinator */
-    uint64_t idle_release_ns; /* the process is idle after this time without submissions and GPU work; 0 = never */
-    uint64_t heartbeat_ns;    /* written every second, so that the process finds the coordinator alive */
-    uint64_t memory_limit;    /* bytes that all processes of the client may allocate together; 0 = no limit */
-    uint64_t memory_total;    /* the apparent memory of the client's device */
-    uint64_t memory_backing;  /* bytes of the client that devices and host can back; all ones = unknown */
-    uint64_t resident_target; /* bytes that may stay on the device while other clients run; all ones = everything */
-    uint64_t evicted_limit;   /* bytes that may be off the device, as the host has memory for them; all ones = any */
-    uint64_t resident_quota;  /* quota: bytes that may stay on the device while other clients wait */
-    /* bytes that may be resident while the gate is closed, if the device has room; 0 = memory is restored with the
-     * turn */
-    uint64_t prefetch_limit;
+    uint64_t quantum_ns;       /* the quantum in force, also without a coordinator */
+    uint64_t idle_release_ns;  /* the process is idle after this time without submissions and GPU work; 0 = never */
+    uint64_t heartbeat_ns;     /* written every second, so that the process finds the coordinator alive */
+    uint64_t memory_limit;     /* bytes that all processes of the client may allocate together; 0 = no limit */
+    uint64_t memory_total;     /* the apparent memory of the client's device */
+    uint64_t memory_backing;   /* bytes of the client that devices and host can back; all ones = unknown */
+    uint64_t evicted_limit;    /* bytes that may be off the device, as the host has memory for them; all ones = any */
+    uint64_t resident_quota;   /* quota: bytes that may stay on the device while other clients wait */
     uint64_t expected_wait_ns; /* 0 = unknown or not waiting */
     uint64_t budget_rate;      /* bound of launches while colocated, units per second; 0 = none */
     uint64_t exempt_ns;        /* launches of functions that take less pass by a budget of blocks; 0 = none */
@@ -132,6 +128,18 @@ struct gpushare_control {
     uint32_t interrupt_seq;  /* a change interrupts a waiting call, as SIGINT does */
     uint32_t inspect_seq;    /* a change makes the process answer with "details" */
     uint32_t unused;
+    /* By device, in the order of the devices in the hello. Memory that `report.devices` does not have counts in equal
+     * parts on all devices of the process.
+     * Bytes that may stay on the device while other clients run; all ones = everything. */
+    uint64_t resident_target[GPUSHARE_DEVICES];
+    /* bytes that may be resident while the gate is closed, if the device has room; 0 = memory is restored with the
+     * turn */
+    uint64_t prefetch_limit[GPUSHARE_DEVICES];
+};
+
+/* Memory of one device; written by the process. */
+struct gpushare_device_memory {
+    uint64_t allocated, resident, unmovable, unmade; /* as in the report */
 };
 
 /* The progress that the program shows, such as 3 of 10 epochs. The words change one by one, so a reader may find the old
@@ -176,7 +184,7 @@ struct gpushare_report {
     uint64_t missing_bytes;  /* bytes that must be on the device before the gate lets a call through, and are not yet */
     uint64_t host_pinned;    /* page-locked host memory for evicted memory, kept for the next eviction */
     uint64_t host_pageable;  /* other host memory for evicted memory, also while it is kept for the next eviction */
-    uint64_t unmet_bytes;    /* bytes needed on the device, which is full; 0 = none */
+    uint64_t unmet_bytes;    /* bytes needed on a device, which is full; 0 = none */
     uint64_t gpu_ns;         /* how long the device has worked for this process; estimated from samples */
     uint64_t throttle_waits; /* calls that the throttle held back, and for how long in total */
     uint64_t throttle_wait_ns;
@@ -185,15 +193,19 @@ struct gpushare_report {
     /* not 0: the program itself has asked for unified memory, so `resident` is an estimate in every mode */
     uint32_t uses_managed_memory;
     uint32_t bypassing_libraries; /* bits GPUSHARE_LIBRARY_… that the process has loaded */
-    uint64_t training_steps;      /* training steps that the program has marked */
+    uint32_t unmet_device;        /* the full device: 1 and its place in the hello; 0 = any device of the process */
+    uint32_t unused;
+    uint64_t training_steps; /* training steps that the program has marked */
     struct gpushare_progress progress;
+    /* the part of the memory in this report whose device is known, in the order of the devices in the hello */
+    struct gpushare_device_memory devices[GPUSHARE_DEVICES];
 };
 
 struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_control control;
-    uint64_t reserved_control[95];
+    uint64_t reserved_control[9];
     struct gpushare_report report;
 };
 

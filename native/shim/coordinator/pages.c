@@ -46,7 +46,8 @@ bool page_replace(void) {
     for (size_t i = 0; i < sizeof *page / sizeof *to; i++)
         to[i] = PAGE_LOAD(from[i]);
     page->control.permit = (struct gpushare_permit){0};
-    page->control.prefetch_limit = page->control.exempt_ns = 0;
+    page->control.exempt_ns = 0;
+    memset(page->control.prefetch_limit, 0, sizeof page->control.prefetch_limit);
     bool first = before == &no_page, made = first || map(before, file, GPUSHARE_PAGE_BYTES);
     if (first)
         set_page(page);
@@ -88,8 +89,8 @@ bool pages_open(void) {
     struct gpushare_page *page = the_page();
     page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
                                                  (uint32_t)getpid()};
-    page->control.memory_backing = page->control.evicted_limit = UINT64_MAX; /* unknown */
-    page->control.resident_target = UINT64_MAX;                              /* everything */
+    page->control.memory_backing = page->control.evicted_limit = UINT64_MAX;           /* unknown */
+    memset(page->control.resident_target, 0xff, sizeof page->control.resident_target); /* everything */
     page->report.memory_mode = shim.mode->number;
     page->control.quantum_ns = 30000 * NS_PER_MS; /* without a coordinator, until one has written it */
     page->control.idle_release_ns = 50 * NS_PER_MS;

@@ -33,7 +33,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool) 
         return result;
     }
     if (is_unmovable(entry.kind) && !unmovable)
-        account_mark_unmovable((int64_t)bytes);
+        account_mark_unmovable(ANY_DEVICE, (int64_t)bytes);
     entry.pool = pool_figures_add(pool, bytes);
     add_allocation(*address, &entry);
     return result;

@@ -190,7 +190,7 @@ static bool move(const struct entry *entry, uint64_t bytes, bool to_device) {
         account_note_leaving(entry->references ? 0 : (int64_t)entry->bytes, entry->bytes - bytes);
     else if (!place)
         account_note_on_host(-(int64_t)entry->bytes);
-    account_note_evicted(to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
+    account_note_evicted(ANY_DEVICE, to_device ? -(int64_t)entry->bytes : (int64_t)entry->bytes);
     if (!to_device)
         atomic_store(&transfers.may_be_evicted, true);
     return true;
@@ -252,8 +252,10 @@ static uint64_t evict_part(uint64_t surplus) {
 }
 
 /* The first call moves nothing, so that the page shows the end of the drain before the driver blocks the agent. */
-static bool evict(uint64_t target, uint64_t now, uint64_t *next) {
-    uint64_t surplus = subtract(account_resident(), target);
+static bool evict(const uint64_t by_device[MAX_DEVICES], uint64_t now, uint64_t *next) {
+    uint64_t surplus = 0;
+    for (int i = 0; i < shim.device_count; i++)
+        surplus += by_device[i];
     pthread_mutex_lock(&residency_lock);
     bool done = !transfers.evicting && !surplus;
     if (!transfers.evicting && surplus) {
@@ -317,8 +319,12 @@ static uint64_t free_bytes_for_prefetch(void) {
     return room;
 }
 
-static uint64_t prefetch(uint64_t max_bytes, uint64_t now) {
-    uint64_t next = NEVER;
+/* No part of this memory has a known device, so the device with the least room bounds all parts. */
+static uint64_t prefetch(const uint64_t by_device[MAX_DEVICES], uint64_t now) {
+    uint64_t next = NEVER, least = by_device[0];
+    for (int i = 1; i < shim.device_count; i++)
+        least = min_u64(least, by_device[i]);
+    uint64_t max_bytes = least * (uint64_t)shim.device_count;
     size_t evicted = 0;
     pthread_mutex_lock(&residency_lock);
     advise_all();
@@ -338,7 +344,8 @@ static uint64_t prefetch(uint64_t max_bytes, uint64_t now) {
 }
 
 /* Memory beyond the size of the device comes by page faults. */
-static CUresult restore(uint32_t word) {
+static CUresult restore(uint32_t word, struct room_needed *missing) {
+    (void)missing;
     bool is_due = atomic_load_explicit(&transfers.may_be_evicted, memory_order_acquire) || unpopulated.count;
     if (!is_due || is_step(word)) /* a single call: page by page */
         return CUDA_SUCCESS;

@@ -5,6 +5,8 @@
 #include "channel/channel.h"
 #include "memory/memory.h"
 
+#include <string.h>
+
 /* how long other clients' memory may take to begin to leave after their turn */
 #define MIN_SHORTAGE_NS (20 * NS_PER_MS)
 
@@ -45,11 +47,22 @@ static bool is_captured(uint64_t now) {
     return now < since + MAX_CAPTURE_NS;
 }
 
-static bool evict(uint64_t now, uint64_t *next) {
+/* Find the bytes that must leave each device. Return false if there are none. */
+static bool find_surplus(uint64_t surplus[MAX_DEVICES]) {
     /* Without a coordinator no level shows what the next client needs. */
-    bool all = atomic_load(&shim.without_coordinator) && shim.mode->number == GPUSHARE_MEMORY_SWAP;
-    uint64_t target = all ? 0 : PAGE_LOAD(the_page()->control.resident_target);
-    bool is_due = shim.mode->evict && PAGE_LOAD(the_page()->report.resident) > target;
+    bool all = atomic_load(&shim.without_coordinator) && shim.mode->number == GPUSHARE_MEMORY_SWAP, some = false;
+    account_resident_by_device(surplus);
+    for (int i = 0; i < shim.device_count; i++) {
+        uint64_t target = all ? 0 : PAGE_LOAD(the_page()->control.resident_target[i]);
+        surplus[i] = surplus[i] > target ? surplus[i] - target : 0;
+        some = some || surplus[i];
+    }
+    return some;
+}
+
+static bool evict(uint64_t now, uint64_t *next) {
+    uint64_t surplus[MAX_DEVICES];
+    bool is_due = shim.mode->evict && find_surplus(surplus);
     if (!is_evicting && is_due && deferred_free_some(MAX_FREED)) {
         *next = now;
         return false;
@@ -65,7 +78,7 @@ static bool evict(uint64_t now, uint64_t *next) {
         *next = now + CAPTURE_POLL_NS;
         return false;
     }
-    is_evicting = !shim.mode->evict(target, now, next);
+    is_evicting = !shim.mode->evict(surplus, now, next);
     return !is_evicting;
 }
 
@@ -77,16 +90,22 @@ bool residency_is_evicting(uint64_t now, uint64_t *next) {
  * know that later. */
 static uint64_t prefetch(uint64_t now) {
     struct gpushare_control *control = &the_page()->control;
-    uint64_t max_bytes = atomic_load(&shim.link) == LINK_CONNECTED ? PAGE_LOAD(control->prefetch_limit) : 0;
+    uint64_t max_bytes[MAX_DEVICES] = {0};
     uint32_t interrupts = PAGE_LOAD(control->interrupt_seq);
+    bool is_requested = false;
     if (!shim.mode->prefetch)
         return NEVER;
+    for (int i = 0; i < shim.device_count && atomic_load(&shim.link) == LINK_CONNECTED; i++) {
+        uint64_t limit = PAGE_LOAD(control->prefetch_limit[i]);
+        is_requested = is_requested || limit;
+        max_bytes[i] = min_u64(limit, PAGE_LOAD(control->resident_target[i]));
+    }
     if (!prefetching.was_requested)
         prefetching.interrupts = interrupts;
-    prefetching.was_requested = max_bytes != 0;
+    prefetching.was_requested = is_requested;
     if (interrupts != prefetching.interrupts)
-        max_bytes = 0;
-    return shim.mode->prefetch(min_u64(max_bytes, PAGE_LOAD(control->resident_target)), now);
+        memset(max_bytes, 0, sizeof max_bytes);
+    return shim.mode->prefetch(max_bytes, now);
 }
 
 /* After a turn, and whenever the coordinator lowers what an idle process may keep on the device. Unified memory that
@@ -124,18 +143,18 @@ static void end_wait(void) {
 
 /* Memory that does not fit yet may fit later: other clients' memory leaves, now or after a request to the coordinator, and
  * programs end. */
-static CUresult wait_for_room(uint32_t word, uint64_t missing) {
+static CUresult wait_for_room(uint32_t word, struct room_needed needed) {
     uint64_t waited = add_wait(word);
     renew_shortage(word);
     if (waited > MIN_SHORTAGE_NS)
-        shortage_begin_for_turn(missing);
+        shortage_begin_for_turn(needed);
     if (waited > MAX_SHORTAGE_NS && shortage_is_refused_for_turn()) {
         shortage_end_for_turn();
         log_message(LOG_ERROR,
                     "%s of this program's memory have no room on the device, and no other client has memory there that "
                     "can leave. So the call failed, and the program's data is unchanged. Free some memory, or see "
                     "jupyter gpushare status.",
-                    size_text(missing).text);
+                    size_text(needed.bytes).text);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (waited > MAX_SHORTAGE_NS)
@@ -143,7 +162,7 @@ static CUresult wait_for_room(uint32_t word, uint64_t missing) {
             LOG_ERROR,
             "%s of this program's memory do not fit on the device now, so the program waits for room. Other clients or "
             "processes hold the rest; see jupyter gpushare status.",
-            size_text(missing).text);
+            size_text(needed.bytes).text);
     futex_wait(&shim.gate, gate_word(), SHORTAGE_POLL_NS);
     return CUDA_ERROR_NOT_READY;
 }
@@ -167,7 +186,8 @@ CUresult residency_restore(uint32_t word) {
         return CUDA_SUCCESS;
     uint64_t restored_before = PAGE_LOAD(page->report.restored_bytes),
              missing_before = PAGE_LOAD(page->report.missing_bytes);
-    CUresult result = shim.mode->restore(word);
+    struct room_needed needed = {ANY_DEVICE, 0};
+    CUresult result = shim.mode->restore(word, &needed);
     /* Only a restore copies. Unmade memory may become resident meanwhile, and another thread may free missing memory. */
     if (PAGE_LOAD(page->report.restored_bytes) != restored_before)
         atomic_store(&was_restored, true);
@@ -185,7 +205,7 @@ CUresult residency_restore(uint32_t word) {
     }
     if (missing < missing_before)
         return CUDA_ERROR_NOT_READY; /* memory of other clients is leaving, so there is room for more by now */
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? wait_for_room(word, missing) : wait_for_driver(result);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? wait_for_room(word, needed) : wait_for_driver(result);
 }
 
 void residency_pause(void) {

@@ -5,6 +5,7 @@
 #include "channel/channel.h"
 #include "memory/account/mode.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,6 +21,12 @@ static int64_t own_evicted; /* below 0 for the moment in which a release overtak
 static uint32_t own_slot;
 static bool is_pinned;
 
+static struct device_account {
+    uint64_t placed; /* bytes whose device is known, of `own`; the other figures are parts of them */
+    uint64_t unmovable, unmade, waiting;
+    int64_t evicted;
+} devices[MAX_DEVICES], no_device;
+
 static uint64_t client_sum(void) {
     uint64_t sum = 0;
     uint32_t last = shim.client ? __atomic_load_n(&shim.client->last_slot, __ATOMIC_SEQ_CST) : 0;
@@ -30,14 +37,47 @@ static uint64_t client_sum(void) {
 
 /* Between turns, no other client can get the room of bytes that wait for room. In a turn, their room is reserved, so they
  * count as resident. */
+static uint64_t unmade_with(uint64_t unmade, uint64_t waiting) {
+    return unmade + (is_in_turn ? 0 : waiting);
+}
+
 static uint64_t unmade_bytes(void) {
-    return own_unmade + (is_in_turn ? 0 : own_waiting);
+    return unmade_with(own_unmade, own_waiting);
+}
+
+static uint64_t resident_of(uint64_t bytes, uint64_t unmade, int64_t evicted) {
+    uint64_t elsewhere = unmade + (evicted <= 0 ? 0 : (uint64_t)evicted);
+    return elsewhere < bytes ? bytes - elsewhere : 0;
 }
 
 /* Unified memory has no query of where it is: everything that was not evicted counts, as an upper bound. */
 static uint64_t resident_bytes(void) {
-    uint64_t elsewhere = unmade_bytes() + (own_evicted <= 0 ? 0 : (uint64_t)own_evicted);
-    return elsewhere < own ? own - elsewhere : 0;
+    return resident_of(own, unmade_bytes(), own_evicted);
+}
+
+static uint64_t resident_on(const struct device_account *device) {
+    return resident_of(device->placed, unmade_with(device->unmade, device->waiting), device->evicted);
+}
+
+static struct device_account *device_row(int device) {
+    return device == ANY_DEVICE ? &no_device : &devices[device];
+}
+
+/* account_lock is held. */
+static void publish_device(int number) {
+    if (number == ANY_DEVICE)
+        return;
+    const struct device_account *device = &devices[number];
+    struct gpushare_device_memory *row = &the_page()->report.devices[number];
+    PAGE_STORE(row->allocated, device->placed);
+    PAGE_STORE(row->unmovable, is_pinned ? device->placed : device->unmovable);
+    PAGE_STORE(row->resident, resident_on(device));
+    PAGE_STORE(row->unmade, min_u64(unmade_with(device->unmade, device->waiting), device->placed));
+}
+
+static void publish_devices(void) {
+    for (int i = 0; i < shim.device_count; i++)
+        publish_device(i);
 }
 
 static void publish(void) {
@@ -116,10 +156,12 @@ bool account_would_fit(uint64_t bytes) {
     return (!limit || sum + bytes <= limit) && sum + bytes <= PAGE_LOAD(control->memory_backing);
 }
 
-void account_mark_unmovable(int64_t bytes) {
+void account_mark_unmovable(int device, int64_t bytes) {
     pthread_mutex_lock(&account_lock);
     own_unmovable += (uint64_t)bytes;
+    device_row(device)->unmovable += (uint64_t)bytes;
     publish();
+    publish_device(device);
     pthread_mutex_unlock(&account_lock);
 }
 
@@ -127,27 +169,42 @@ void account_pin(void) {
     pthread_mutex_lock(&account_lock);
     is_pinned = true;
     publish();
+    publish_devices();
     pthread_mutex_unlock(&account_lock);
 }
 
-void account_note_evicted(int64_t bytes) {
+void account_note_placed(int device, int64_t bytes) {
+    pthread_mutex_lock(&account_lock);
+    devices[device].placed += (uint64_t)bytes;
+    publish_device(device);
+    pthread_mutex_unlock(&account_lock);
+}
+
+void account_note_evicted(int device, int64_t bytes) {
     pthread_mutex_lock(&account_lock);
     own_evicted += bytes;
+    device_row(device)->evicted += bytes;
     publish();
+    publish_device(device);
     pthread_mutex_unlock(&account_lock);
 }
 
-void account_note_unmade(int64_t bytes) {
+void account_note_unmade(int device, int64_t bytes) {
     pthread_mutex_lock(&account_lock);
     own_unmade += (uint64_t)bytes;
+    devices[device].unmade += (uint64_t)bytes;
     publish();
+    publish_device(device);
     pthread_mutex_unlock(&account_lock);
 }
 
-void account_note_waiting(int64_t bytes) {
+void account_note_waiting(int device, int64_t bytes) {
     pthread_mutex_lock(&account_lock);
     own_waiting += (uint64_t)bytes;
+    devices[device].waiting += (uint64_t)bytes;
+    devices[device].placed += (uint64_t)bytes;
     publish();
+    publish_device(device);
     pthread_mutex_unlock(&account_lock);
 }
 
@@ -158,6 +215,7 @@ void account_set_in_turn(bool in_turn) {
     is_in_turn = in_turn;
     own_rung = own;
     publish();
+    publish_devices();
     pthread_mutex_unlock(&account_lock);
 }
 
@@ -196,6 +254,17 @@ uint64_t account_resident(void) {
     return bytes;
 }
 
+void account_resident_by_device(uint64_t resident[MAX_DEVICES]) {
+    uint64_t known = 0, all, count = (uint64_t)shim.device_count;
+    pthread_mutex_lock(&account_lock);
+    for (int i = 0; i < shim.device_count; i++)
+        known += resident[i] = resident_on(&devices[i]);
+    all = resident_bytes();
+    pthread_mutex_unlock(&account_lock);
+    for (int i = 0; i < shim.device_count; i++)
+        resident[i] += all > known ? (all - known) / count : 0;
+}
+
 void account_release(uint64_t bytes, bool unmovable) {
     if (!bytes)
         return;
@@ -211,7 +280,7 @@ void account_release_entries(const struct entry_sums *ended) {
     if (ended->on_host)
         account_note_on_host(-(int64_t)ended->on_host);
     if (ended->evicted)
-        account_note_evicted(-(int64_t)ended->evicted);
+        account_note_evicted(ANY_DEVICE, -(int64_t)ended->evicted);
     account_release(ended->bytes - ended->unmovable, false);
     account_release(ended->unmovable, true);
 }
@@ -293,6 +362,7 @@ void account_after_fork(void) {
     own = own_unmovable = own_on_host = own_leaving = own_rung = 0;
     own_evicted = 0;
     own_unmade = own_waiting = 0;
+    memset(devices, 0, sizeof devices);
     own_slot = 0;
     is_in_turn = is_pinned = false;
 }

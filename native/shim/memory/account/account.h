@@ -85,14 +85,19 @@ extern pthread_mutex_t account_lock;
 
 bool account_reserve(uint64_t bytes, bool unmovable); /* false: a limit forbids it; logged */
 bool account_would_fit(uint64_t bytes);
-void account_mark_unmovable(int64_t bytes); /* of what is reserved already; negative: no longer */
-void account_pin(void);                     /* all memory of the process is unmovable from now on */
-void account_note_waiting(int64_t bytes);   /* an allocation waits for room; negative: no longer */
-void account_note_unmade(int64_t bytes);    /* a block was never on the device; negative: now it is, or is gone */
-void account_note_evicted(int64_t bytes);   /* off the device; negative: back */
-void account_note_on_host(int64_t bytes);   /* unified memory that gets host pages; negative: loses them */
+/* `device` is the place of a device in `shim.devices`, or ANY_DEVICE for memory whose device is not known. */
+#define ANY_DEVICE (-1)
+void account_mark_unmovable(int device, int64_t bytes); /* of what is reserved already; negative: no longer */
+void account_pin(void);                                 /* all memory of the process is unmovable from now on */
+void account_note_placed(int device, int64_t bytes);    /* reserved memory belongs to the device; negative: no longer */
+void account_note_waiting(int device, int64_t bytes);   /* an allocation waits for room there; negative: no longer */
+void account_note_unmade(int device, int64_t bytes);    /* it was never there; negative: now it is, or is gone */
+void account_note_evicted(int device, int64_t bytes);   /* off the device; negative: back */
+void account_note_on_host(int64_t bytes);               /* unified memory that gets host pages; negative: loses them */
 void account_note_leaving(int64_t bytes, uint64_t leaving); /* the same, and the bytes whose host pages are to come */
 uint64_t account_resident(void);
+/* The same by device. Memory of no known device counts in equal parts on all devices. */
+void account_resident_by_device(uint64_t resident[MAX_DEVICES]);
 uint64_t account_max_eviction(void); /* bytes that may leave the device now */
 void account_release(uint64_t bytes, bool unmovable);
 void account_release_entries(const struct entry_sums *ended);

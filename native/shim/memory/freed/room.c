@@ -18,7 +18,8 @@ static CUresult wait_for_room(struct shortage *shortage) {
         return shortage_next_turn(shortage);
     if (room_release_freed())
         return CUDA_SUCCESS;
-    return shortage_wait(shortage, min_u64(CONTEXT_BYTES, shim.devices[0].memory / 8));
+    return shortage_wait(shortage,
+                         (struct room_needed){ANY_DEVICE, min_u64(CONTEXT_BYTES, shim.devices[0].memory / 8)});
 }
 
 bool room_make(struct shortage *shortage, CUresult *result) {

@@ -5,44 +5,65 @@
 #include <string.h>
 
 struct block *swap_blocks;
-static uint64_t missing;                  /* bytes of blocks that are not on their devices */
-static uint64_t unmade;                   /* of those, of blocks that were never there */
+static uint64_t missing[MAX_DEVICES];     /* bytes of blocks that are not on the device */
+static uint64_t unmade;                   /* of all those, of blocks that were never there */
 static uint64_t block_bytes[MAX_DEVICES]; /* of all blocks, by device */
 
+static int device_of(const CUmemAllocationProp *properties) {
+    int id = properties->location.id;
+    return id >= 0 && id < shim.device_count ? id : 0;
+}
+
+int block_device(const struct block *block) {
+    return device_of(&block->properties);
+}
+
+static uint64_t sum(const uint64_t by_device[MAX_DEVICES]) {
+    uint64_t all = 0;
+    for (int i = 0; i < shim.device_count; i++)
+        all += by_device[i];
+    return all;
+}
+
 uint64_t swap_missing_bytes(void) {
-    return missing;
+    return sum(missing);
+}
+
+uint64_t swap_missing_bytes_of(int device) {
+    return missing[device];
 }
 
 uint64_t swap_evicted_bytes(void) {
-    return missing - unmade;
+    return sum(missing) - unmade;
 }
 
 static void add_missing(const struct block *block, int64_t bytes) {
-    missing += (uint64_t)bytes;
+    missing[block_device(block)] += (uint64_t)bytes;
     unmade += block->was_resident ? 0 : (uint64_t)bytes;
-    PAGE_STORE(the_page()->report.missing_bytes, missing);
+    PAGE_STORE(the_page()->report.missing_bytes, sum(missing));
 }
 
 /* Count bytes of a block that is off its device as evicted, or as unmade if they were never there; negative: no longer. */
 static void note_off_device(const struct block *block, int64_t bytes) {
     if (block->was_resident)
-        account_note_evicted(bytes);
+        account_note_evicted(block_device(block), bytes);
     else
-        account_note_unmade(bytes);
+        account_note_unmade(block_device(block), bytes);
 }
 
 /* A block counts for the client with the requested bytes, on the device or not; only there they are resident. */
 void block_charge(struct block *block, int64_t bytes) {
     block->charged_bytes += (uint64_t)bytes;
+    account_note_placed(block_device(block), bytes);
     if (!block->is_resident)
         note_off_device(block, bytes);
     if (block->is_unmovable)
-        account_mark_unmovable(bytes);
+        account_mark_unmovable(block_device(block), bytes);
 }
 
 void block_pin(struct block *block) {
     if (!block->is_unmovable)
-        account_mark_unmovable((int64_t)block->charged_bytes);
+        account_mark_unmovable(block_device(block), (int64_t)block->charged_bytes);
     block->is_unmovable = true;
 }
 
@@ -52,18 +73,6 @@ static void set_resident(struct block *block, bool here) {
     add_missing(block, -change * (int64_t)block->bytes);
     note_off_device(block, -change * (int64_t)block->charged_bytes);
     block->was_resident = true;
-}
-
-static int device_of(const CUmemAllocationProp *properties) {
-    int id = properties->location.id;
-    return id >= 0 && id < shim.device_count ? id : 0;
-}
-
-static uint64_t all_bytes(void) {
-    uint64_t sum = 0;
-    for (int i = 0; i < shim.device_count; i++)
-        sum += block_bytes[i];
-    return sum;
 }
 
 /* Context memory of all clients never leaves the device, and grows later, as the driver loads code at launches. An
@@ -106,8 +115,9 @@ static bool is_ordinary(const CUmemAllocationProp *properties) {
 static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
     struct shortage room = {0};
     CUresult result = CUDA_SUCCESS;
-    uint64_t wanted = (charged_bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
-    account_note_waiting((int64_t)charged_bytes);
+    struct room_needed needed = {block_device(block),
+                                 (charged_bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES};
+    account_note_waiting(block_device(block), (int64_t)charged_bytes);
     if (!is_running() && !is_ordinary(&block->properties)) {
         result = shortage_next_turn(&room);
         room = (struct shortage){0};
@@ -123,18 +133,18 @@ static CUresult create_physical(struct block *block, uint64_t charged_bytes) {
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             break;
         block->handle = 0;
-        result = room_release_freed() ? CUDA_SUCCESS : shortage_wait(&room, wanted);
+        result = room_release_freed() ? CUDA_SUCCESS : shortage_wait(&room, needed);
     }
     shortage_end(&room);
-    account_note_waiting(-(int64_t)charged_bytes);
+    account_note_waiting(block_device(block), -(int64_t)charged_bytes);
     if (block->handle && !is_running())
         agent_wake(); /* the turn has ended meanwhile, and the memory may have to leave */
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         refusal_log(
-            wanted,
+            needed.bytes,
             "An allocation was refused: the device has no room for %s of it, and no other client has memory there "
             "that can leave. See jupyter gpushare status.",
-            size_text(wanted).text);
+            size_text(needed.bytes).text);
     return result;
 }
 
@@ -173,15 +183,16 @@ void block_destroy(struct block *block) {
     if (block->handle)
         REAL(cuMemRelease)(block->handle);
     if (block->is_unmovable)
-        account_mark_unmovable(-(int64_t)block->charged_bytes);
+        account_mark_unmovable(block_device(block), -(int64_t)block->charged_bytes);
     block_bytes[device_of(&block->properties)] -= block->bytes;
     if (!block->is_resident) {
         add_missing(block, -(int64_t)block->bytes);
         note_off_device(block, -(int64_t)block->charged_bytes);
     }
+    account_note_placed(block_device(block), -(int64_t)block->charged_bytes);
     if (block->copy)
         host_buffer_free(block->copy);
-    host_buffers_bound(all_bytes());
+    host_buffers_bound(sum(block_bytes));
     if (block->next)
         block->next->previous = block->previous;
     if (block->previous)
@@ -320,6 +331,7 @@ void block_end_restore(struct block *block) {
 
 void swap_blocks_after_fork(void) {
     swap_blocks = NULL;
-    missing = unmade = 0;
+    unmade = 0;
+    memset(missing, 0, sizeof missing);
     memset(block_bytes, 0, sizeof block_bytes);
 }

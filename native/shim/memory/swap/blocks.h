@@ -68,6 +68,7 @@ bool swap_fits(uint64_t bytes, const CUmemAllocationProp *properties);
 CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uint64_t charged_bytes,
                       struct block **made);
 void block_destroy(struct block *block); /* unless the program names or maps it */
+int block_device(const struct block *block);
 void block_charge(struct block *block, int64_t bytes);
 void block_pin(struct block *block); /* it stays on the device until its end */
 CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made);
@@ -79,6 +80,7 @@ void block_end_restore(struct block *block);                     /* the contents
 void block_evict(struct block *block); /* still resident afterwards: it could not be unmapped, and is as before */
 bool swap_is_movable(const struct block *block);
 uint64_t swap_missing_bytes(void);
+uint64_t swap_missing_bytes_of(int device);
 uint64_t swap_evicted_bytes(void); /* the missing bytes that were on a device before */
 void swap_blocks_after_fork(void);
 
@@ -120,10 +122,10 @@ void runs_begin_restore(struct block **blocks, int count);
 
 /* --- migrate.c --- */
 
-bool swap_evict(uint64_t target, uint64_t now, uint64_t *next);
+bool swap_evict(const uint64_t surplus[MAX_DEVICES], uint64_t now, uint64_t *next);
 bool swap_is_mapped(void);
-CUresult swap_restore(uint32_t word);
-uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now);
+CUresult swap_restore(uint32_t word, struct room_needed *missing);
+uint64_t swap_prefetch(const uint64_t max_bytes[MAX_DEVICES], uint64_t now);
 
 /* --- copy.c --- */
 

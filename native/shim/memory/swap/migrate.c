@@ -13,10 +13,12 @@ static struct {
 } eviction_log;
 
 /* A block is evicted only after its copy is complete. */
-static uint64_t evict_batch(uint64_t surplus) {
-    uint64_t requested = 0, max_bytes = account_max_eviction();
-    for (struct block *block = swap_blocks; block && requested < surplus && requested < MAX_BATCH_BYTES;
-         block = block->next) {
+static uint64_t evict_batch(const uint64_t surplus[MAX_DEVICES]) {
+    uint64_t requested = 0, max_bytes = account_max_eviction(), requested_of[MAX_DEVICES] = {0};
+    for (struct block *block = swap_blocks; block && requested < MAX_BATCH_BYTES; block = block->next) {
+        int device = block_device(block);
+        if (requested_of[device] >= surplus[device])
+            continue;
         if (block->handle && !block->is_resident) /* an earlier eviction stopped after the copy */
             block_evict(block);
         bool may_leave = swap_is_movable(block) && block->charged_bytes <= max_bytes - requested;
@@ -25,7 +27,7 @@ static uint64_t evict_batch(uint64_t surplus) {
             continue;
         block->copy = host_buffer_alloc(block->bytes, block->context);
         if (block->copy && copy_begin(stream, block, true))
-            requested += block->charged_bytes;
+            requested += block->charged_bytes, requested_of[device] += block->charged_bytes;
         transfer_end();
         if (!block->copy && !block->is_unmovable)
             break; /* the host is full */
@@ -43,14 +45,18 @@ static void log_evicted(void) {
 /* The lock is released between batches. A thread that passes the gate meanwhile waits for one batch at most.
  * No block is evicted while the gate is open: a thread takes residency_lock after it passes the gate, and the agent
  * checks the gate under that lock. */
-bool swap_evict(uint64_t target, uint64_t now, uint64_t *next) {
+bool swap_evict(const uint64_t surplus[MAX_DEVICES], uint64_t now, uint64_t *next) {
     struct gpushare_report *report = &the_page()->report;
-    uint64_t bytes = 0, resident = account_resident();
+    uint64_t bytes = 0;
+    bool is_due = false;
+    for (int i = 0; i < shim.device_count; i++)
+        is_due = is_due || surplus[i];
     pthread_mutex_lock(&residency_lock);
-    bool is_due = resident > target && !is_open(gate_word()), is_used = is_due && the_gate->has_threads();
+    is_due = is_due && !is_open(gate_word());
+    bool is_used = is_due && the_gate->has_threads();
     if (is_due && !is_used) {
         uint64_t began = now_ns();
-        bytes = evict_batch(resident - target);
+        bytes = evict_batch(surplus);
         uint64_t took = now_ns() - began;
         PAGE_ADD(report->evicted_bytes, bytes);
         PAGE_ADD(report->evicted_ns, bytes ? took : 0);
@@ -126,19 +132,33 @@ static uint64_t restore_group(struct group *group, CUcontext current, uint64_t e
     return requested;
 }
 
-/* Stop at the first error. */
-static void restore_all(CUresult *result) {
+/* Restore the blocks of one device, up to the first error. */
+static CUresult restore_device(int device) {
     CUcontext current = memory_context();
+    CUresult result = CUDA_SUCCESS;
     struct group group = {0};
     for (struct block *block = swap_blocks; block; block = block->next) {
         uint64_t wanted = group.bytes;
-        if (block->is_resident)
+        if (block->is_resident || block_device(block) != device)
             continue;
-        if (group_ends(&group, block) && restore_group(&group, current, NEVER, result) < wanted)
-            return;
+        if (group_ends(&group, block) && restore_group(&group, current, NEVER, &result) < wanted)
+            return result;
         group_add(&group, block);
     }
-    restore_group(&group, current, NEVER, result);
+    restore_group(&group, current, NEVER, &result);
+    return result;
+}
+
+/* A full device keeps no memory off the other devices. *full: the first full device. */
+static CUresult restore_all(int *full) {
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < shim.device_count && (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY); i++) {
+        CUresult error = restore_device(i);
+        if (error == CUDA_ERROR_OUT_OF_MEMORY && result == CUDA_SUCCESS)
+            *full = i;
+        result = error == CUDA_SUCCESS ? result : error;
+    }
+    return result;
 }
 
 /* A failed context accepts no copy, so the program's own call must return the error. */
@@ -152,43 +172,58 @@ static bool is_unrecoverable(void) {
     return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
 }
 
+/* Return 0 for memory that the program has made on another device than that of its context: it waits for the turn. */
 static uint64_t free_bytes_for(const struct block *block) {
-    if (!transfer_begin(block->context))
+    struct transfer_stream *stream = transfer_begin(block->context);
+    if (!stream)
         return 0;
-    uint64_t room = transfers_free_bytes();
+    uint64_t room = stream->device == block_device(block) ? transfers_free_bytes() : 0;
     transfer_end();
     return room;
 }
 
 /* Restore one batch. A thread that passes the gate meanwhile waits for this batch and restores the rest. Unmade memory is
  * left to the turn, because it needs no copy. */
-static uint64_t restore_batch(uint64_t max_bytes, uint64_t end) {
-    uint64_t requested = 0, wanted = 0, charged_bytes = account_resident(), room = 0;
+static uint64_t restore_batch(const uint64_t max_bytes[MAX_DEVICES], uint64_t end) {
+    uint64_t requested = 0, wanted = 0, charged_bytes[MAX_DEVICES];
+    struct {
+        bool is_known, is_full;
+        uint64_t bytes;
+    } room[MAX_DEVICES] = {0};
     struct group group = {0};
     CUresult result;
+    account_resident_by_device(charged_bytes);
     for (struct block *block = swap_blocks; block && wanted < MAX_PREFETCH_BYTES; block = block->next) {
-        if (block->is_resident || !block->was_resident || !block->context)
+        int device = block_device(block);
+        if (block->is_resident || !block->was_resident || !block->context || room[device].is_full)
             continue;
-        if (!wanted)
-            room = free_bytes_for(block);
-        if (wanted + block->bytes > room || charged_bytes + block->charged_bytes > max_bytes)
-            break;
+        if (!room[device].is_known)
+            room[device].bytes = free_bytes_for(block);
+        room[device].is_known = true;
+        room[device].is_full =
+            block->bytes > room[device].bytes || charged_bytes[device] + block->charged_bytes > max_bytes[device];
+        if (room[device].is_full)
+            continue;
         if (group_ends(&group, block)) {
             requested += restore_group(&group, NULL, end, &result);
             if (requested < wanted || now_ns() > end)
                 break;
         }
         wanted += block->bytes;
-        charged_bytes += block->charged_bytes;
+        room[device].bytes -= block->bytes;
+        charged_bytes[device] += block->charged_bytes;
         group_add(&group, block);
     }
     return requested + restore_group(&group, NULL, end, &result);
 }
 
-uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
+uint64_t swap_prefetch(const uint64_t max_bytes[MAX_DEVICES], uint64_t now) {
     uint64_t next = NEVER;
+    bool is_requested = false;
+    for (int i = 0; i < shim.device_count; i++)
+        is_requested = is_requested || max_bytes[i];
     pthread_mutex_lock(&residency_lock);
-    if (max_bytes && swap_evicted_bytes() && !is_open(gate_word())) {
+    if (is_requested && swap_evicted_bytes() && !is_open(gate_word())) {
         uint64_t began = now_ns();
         next = restore_batch(max_bytes, began + MAX_PREFETCH_NS) ? now : now + FREE_MEMORY_POLL_NS;
         transfers_report_restored(finish_copies(), began);
@@ -197,14 +232,15 @@ uint64_t swap_prefetch(uint64_t max_bytes, uint64_t now) {
     return next;
 }
 
-CUresult swap_restore(uint32_t word) {
+CUresult swap_restore(uint32_t word, struct room_needed *missing) {
     (void)word;
     RELAXED_MODE;
     CUresult result = CUDA_SUCCESS;
+    int full = 0;
     pthread_mutex_lock(&residency_lock);
     if (swap_missing_bytes()) {
         uint64_t began = now_ns();
-        restore_all(&result);
+        result = restore_all(&full);
         transfers_report_restored(finish_copies(), began);
         if (result == CUDA_SUCCESS && swap_missing_bytes()) /* a copy has failed */
             result = CUDA_ERROR_UNKNOWN;
@@ -213,6 +249,7 @@ CUresult swap_restore(uint32_t word) {
                      result);
             result = is_unrecoverable() ? CUDA_SUCCESS : result;
         }
+        *missing = (struct room_needed){full, swap_missing_bytes_of(full)};
     }
     pthread_mutex_unlock(&residency_lock);
     return result;

@@ -13,12 +13,17 @@ void memory_set_gate(const struct gate_functions *gate) {
     the_gate = gate;
 }
 
+static uint32_t number_of(int device) {
+    return device == ANY_DEVICE ? 0 : (uint32_t)device + 1;
+}
+
 /* The bytes come first: a reader that reads the number before the bytes gets those of this request or of a later
  * one. */
-static void publish_shortage(struct shortage *shortage, uint64_t bytes) {
+static void publish_shortage(struct shortage *shortage, struct room_needed needed) {
     struct gpushare_report *report = &the_page()->report;
-    current_shortage = bytes ? shortage : NULL;
-    PAGE_STORE(report->unmet_bytes, bytes);
+    current_shortage = needed.bytes ? shortage : NULL;
+    PAGE_STORE(report->unmet_device, number_of(needed.device));
+    PAGE_STORE(report->unmet_bytes, needed.bytes);
     shortage->last_seq = __atomic_add_fetch(&report->unmet_request_seq, 1, __ATOMIC_RELEASE);
     outbox_post(OUTBOX_CHANGED);
 }
@@ -44,7 +49,7 @@ CUresult shortage_next_turn(struct shortage *shortage) {
     return result;
 }
 
-CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
+CUresult shortage_wait(struct shortage *shortage, struct room_needed needed) {
     uint64_t now = now_ns();
     if (shortage->is_refused || (!shortage->began && !is_connected()))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -54,7 +59,7 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
     }
     if (!current_shortage || current_shortage == &turn_shortage ||
         (current_shortage == shortage && now > shortage->posted_at + SHORTAGE_RETRY_NS)) {
-        publish_shortage(shortage, bytes);
+        publish_shortage(shortage, needed);
         shortage->first_seq = shortage->posted_at ? shortage->first_seq : shortage->last_seq;
         shortage->posted_at = now;
     }
@@ -73,14 +78,16 @@ CUresult shortage_wait(struct shortage *shortage, uint64_t bytes) {
 
 void shortage_end(struct shortage *shortage) {
     if (current_shortage == shortage)
-        publish_shortage(shortage, 0);
+        publish_shortage(shortage, (struct room_needed){ANY_DEVICE, 0});
 }
 
-void shortage_begin_for_turn(uint64_t bytes) {
+void shortage_begin_for_turn(struct room_needed needed) {
+    const struct gpushare_report *report = &the_page()->report;
     pthread_mutex_lock(&residency_lock);
-    if (is_connected() && (!current_shortage || current_shortage == &turn_shortage) &&
-        PAGE_LOAD(the_page()->report.unmet_bytes) != bytes) {
-        publish_shortage(&turn_shortage, bytes);
+    bool is_anew =
+        PAGE_LOAD(report->unmet_bytes) != needed.bytes || PAGE_LOAD(report->unmet_device) != number_of(needed.device);
+    if (is_connected() && (!current_shortage || current_shortage == &turn_shortage) && is_anew) {
+        publish_shortage(&turn_shortage, needed);
         turn_shortage.first_seq = turn_shortage.last_seq;
     }
     pthread_mutex_unlock(&residency_lock);

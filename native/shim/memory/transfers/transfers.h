@@ -2,7 +2,7 @@
 #ifndef GPUSHARE_TRANSFERS_H
 #define GPUSHARE_TRANSFERS_H
 
-#include "driver/driver.h"
+#include "memory/account/mode.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -32,10 +32,10 @@ extern const struct gate_functions *the_gate;
 void memory_set_gate(const struct gate_functions *gate); /* once, before the shim is active */
 /* Request room from the other clients; residency_lock is released meanwhile. CUDA_SUCCESS: the caller tries again.
  * Anything else is the result for the program. */
-CUresult shortage_wait(struct shortage *shortage, uint64_t bytes);
+CUresult shortage_wait(struct shortage *shortage, struct room_needed needed);
 CUresult shortage_next_turn(struct shortage *shortage); /* the turn has ended before there was room; returns likewise */
 void shortage_end(struct shortage *shortage);           /* there is room, or the need has gone */
-void shortage_begin_for_turn(uint64_t bytes);           /* the first call of the turn needs room */
+void shortage_begin_for_turn(struct room_needed needed); /* the first call of the turn needs room */
 bool shortage_is_refused_for_turn(void);
 void shortage_end_for_turn(void);
 void shortage_after_fork(void);
