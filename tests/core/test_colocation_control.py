@@ -43,6 +43,9 @@ class Program:
     asks: float = 1.0
     cost: float = 1e-6
     seen: float = 1.0  # the part of its work that is measured while it has less than a tenth of the device
+    launches_as_demanded: bool = False  # its launches do not show its work, such as those that wait for the device
+    step_rate: float = 0.0  # training steps that it marks in a second of work
+    steps: float = 0.0
     turn: int = 0  # the turn that it is in
     is_waiting: bool = False  # it has reported that it waits
     left: int = 0  # the epoch under which it last left a turn
@@ -153,7 +156,8 @@ class Host:
             if len(self.together) % 1000 == 0:
                 for program in self.programs.values():
                     blocks = int(program.blocks)
-                    self.feed(ev.Progress(program.name, blocks // 100, blocks, program.worked))
+                    steps = int(program.steps)
+                    self.feed(ev.Progress(program.name, blocks // 100, blocks, program.worked, training_steps=steps))
 
     def _work(self) -> None:
         demands = {name: program.demand for name, program in self.programs.items() if program.open}
@@ -163,7 +167,8 @@ class Host:
         for name, program in self.programs.items():
             part = demands.get(name, 0.0) * speed
             program.got.append(part)
-            program.blocks += part * MS / program.cost
+            program.blocks += (demands.get(name, 0.0) if program.launches_as_demanded else part) * MS / program.cost
+            program.steps += program.step_rate * part * MS
             program.worked += MS * (bool(part) if total > 1 else part) * (program.seen if part < 0.1 else 1.0)
 
     def together_lately(self, seconds: float) -> float:
@@ -178,6 +183,17 @@ def test_clients_that_slow_each_other_down_go_back_to_turns() -> None:
     assert 0 < sum(host.together) * MS <= 8, "a trial or two"
     assert host.together_lately(20) == 0
     assert a.lately(20) + b.lately(20) == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("marks_steps", [True, False])
+def test_the_progress_of_clients_that_mark_training_steps_is_their_steps(marks_steps: bool) -> None:
+    """Both launch as many blocks together as alone, such as those that wait for other blocks."""
+    host = Host("auto", efficiency=0.6)
+    for name in ("a", "b"):
+        program = host.start(name)
+        program.launches_as_demanded, program.step_rate = True, 50.0 if marks_steps else 0.0
+    host.run(80)
+    assert host.together_lately(10) == (0 if marks_steps else 1)
 
 
 def test_exclusive_never_colocates() -> None:

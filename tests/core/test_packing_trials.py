@@ -18,13 +18,19 @@ GIB = 1 << 30
 
 @dataclass
 class Program:
-    """A program with `on` ms of device time, then a pause of `off` ms, repeatedly; `speed`: blocks per ms of work."""
+    """A program with `on` ms of device time, then a pause of `off` ms, repeatedly; `speed`: blocks per ms of work.
+
+    `step`: ms of work of each training step that it marks; 0: it marks none.
+    """
 
     name: str
     on: float = 50.0
     off: float = 0.0
     speed: float = 100.0
     memory: int = GIB
+    step: float = 0.0
+    done: float = 0.0  # ms of work done
+    steps: float = 0.0
     left: float = 0.0  # ms of device time until its pause, or ms of its pause
     pausing: bool = False
     blocks: float = 0.0
@@ -44,6 +50,8 @@ class Program:
         self.left -= 1.0 if self.pausing else part
         if not self.pausing:
             self.blocks += self.speed * part
+            self.done += part
+            self.steps += part / self.step if self.step else 0.0
             self.worked += MS
         if self.left <= 0:
             self.pausing = not self.pausing and self.off > 0
@@ -105,7 +113,15 @@ class Card:
         self.packing.add_samples(
             [
                 Sample(
-                    p.name, int(p.blocks / 10), int(p.blocks), p.worked, p.granted_seconds, p.shared, p.memory, self.now
+                    p.name,
+                    int(p.done * 10),
+                    int(p.blocks),
+                    p.worked,
+                    p.granted_seconds,
+                    p.shared,
+                    p.memory,
+                    self.now,
+                    int(p.steps),
                 )
                 for p in self.programs
             ],
@@ -139,7 +155,8 @@ def test_unknown_clients_that_keep_the_device_busy_run_exclusively_first(efficie
 def test_a_pause_counts_in_the_exclusive_rate() -> None:
     card = Card([Program("a", on=30, off=70)])
     card.run_each_exclusively()
-    assert card.packing.exclusive_rate("a") == pytest.approx(0.3 * 100_000, rel=0.02)
+    work = card.packing.exclusive_work("a")
+    assert work and work.blocks / work.seconds == pytest.approx(0.3 * 100_000, rel=0.02)
 
 
 @pytest.mark.parametrize("efficiency", [0.5, 0.7, 0.8])
@@ -241,6 +258,86 @@ class TestFailedPackings:
         card.sample()
         card.run_exclusively(card.programs[1], 4)
         assert self.may_join(card, "b", "a")
+
+
+class TestTrainingSteps:
+    """A member that marks training steps is measured by them, and any other by its blocks."""
+
+    @pytest.mark.parametrize("step", [2.0, 10.0, 45.0])
+    @pytest.mark.parametrize("speed", [100.0, 0.0], ids=["blocks", "graphs"])
+    def test_a_loss_of_steps_separates(self, step: float, speed: float) -> None:
+        """While they are packed, both launch as many blocks as before, such as those that wait for the device."""
+        card = Card([Program("a", step=step, speed=speed), Program("b", step=step, speed=speed)], efficiency=0.6)
+        card.run_each_exclusively()
+        for program in card.programs:
+            program.speed /= 0.6
+        began = card.now
+        card.together(60)
+        assert [client for _, client in card.separated] == ["b"]
+        assert card.separated[0][0] - began <= 2 * 4.0 + 1.0
+
+    def test_other_launches_with_the_same_steps_are_no_loss(self) -> None:
+        card = Card([Program("a", step=10), Program("b", step=10)])
+        card.run_each_exclusively()
+        for program in card.programs:
+            program.speed /= 3
+        card.together(60)
+        assert card.separated == []
+
+    def test_a_client_without_steps_is_measured_by_its_blocks(self) -> None:
+        card = Card([Program("a"), Program("b", step=10)])
+        card.run_each_exclusively()
+        card.programs[0].speed /= 3
+        card.together(20)
+        assert card.separated
+
+    @pytest.mark.parametrize("step", [150.0, 700.0, 5000.0])
+    @pytest.mark.parametrize(("efficiency", "separates"), [(0.6, True), (1.0, False)])
+    def test_long_steps_delay_a_verdict_for_ten_seconds_at_most(
+        self, step: float, efficiency: float, separates: bool
+    ) -> None:
+        card = Card([Program("a", step=step), Program("b", step=step)], efficiency)
+        card.run_each_exclusively(10)
+        began = card.now
+        card.together(60)
+        assert [client for _, client in card.separated] == (["b"] if separates else [])
+        assert all(at - began <= 10.0 + 1.0 for at, _ in card.separated)
+
+    @pytest.mark.parametrize("marked_exclusively", [True, False])
+    def test_a_program_that_begins_or_ceases_to_mark_is_measured_by_blocks(self, marked_exclusively: bool) -> None:
+        card = Card([Program("a"), Program("b")])
+        for program in card.programs:
+            program.step = 10.0 if marked_exclusively else 0.0
+        card.run_each_exclusively()
+        for program in card.programs:
+            program.step = 0.0 if marked_exclusively else 10.0
+        card.together(60)
+        assert card.separated == []
+
+    def test_graphs_that_were_not_marked_in_their_exclusive_run_run_exclusively_again(self) -> None:
+        card = Card([Program("a"), Program("b", step=10)])
+        card.run_each_exclusively()
+        card.programs[0].speed, card.programs[0].step = 0.0, 10.0
+        card.together(20)
+        assert [client for _, client in card.separated] == ["b"]
+        card.run_each_exclusively()
+        card.packing.set_members(card.packed, card.now)
+        card.together(40)
+        assert card.packed == ["a", "b"]
+
+    @given(
+        st.lists(st.tuples(st.integers(5, 200), st.integers(1, 200), st.integers(1, 300)), min_size=2, max_size=3),
+        st.sampled_from([0.97, 1.0, 1.1]),
+    )
+    @settings(max_examples=tier.strength(10, 250), deadline=None)
+    def test_bursty_clients_with_steps_are_never_separated(
+        self, cycles: list[tuple[int, int, int]], efficiency: float
+    ) -> None:
+        programs = [Program(f"p{number}", on, off, step=step) for number, (on, off, step) in enumerate(cycles)]
+        card = Card(programs, efficiency)
+        card.run_each_exclusively(4)
+        card.together(30)
+        assert card.separated == []
 
 
 def test_too_few_samples_give_no_verdict() -> None:

@@ -79,6 +79,7 @@ class ColocationController:
             activity.colocated_seconds_at(at),
             client.memory_use.allocated,
             at,
+            event.training_steps,
         )
         for device in client.device_bindings:
             self._add_sample(self._device_state(device), sample, now)
