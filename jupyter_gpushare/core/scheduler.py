@@ -67,6 +67,9 @@ class Scheduler:
             ),
             ev.DeviceRecovered: lambda event, now: self.placement_adapter.on_device_recovered(event.device, now),
             ev.LockContended: self._on_lock_contended,
+            ev.DevicesRequested: lambda event, now: self.placement_adapter.bind(
+                self.registry.client(event.client), now
+            ),
             ev.ProcessJoined: self._on_process_joined,
             ev.ProcessGone: self._on_process_gone,
             ev.QuotaChanged: self._on_quota_changed,

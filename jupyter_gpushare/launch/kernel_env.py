@@ -187,6 +187,9 @@ def build_environment(
         return prepared
     for inherited in ("GPUSHARE_NOTE", "GPUSHARE_LABEL", "GPUSHARE_QUOTA"):
         prepared.pop(inherited, None)
+    chosen = prepared.pop("GPUSHARE_DEVICES", "")
+    if chosen and chosen == prepared.get("CUDA_VISIBLE_DEVICES"):
+        del prepared["CUDA_VISIBLE_DEVICES"]  # the choice of placement for another client
     prepared["GPUSHARE_PREPARED"] = client
     prepared["GPUSHARE_SOCKET"] = socket
     prepared["GPUSHARE_COORDINATOR_ARGV"] = json.dumps(list(coordinator_argv or _coordinator_argv(simulate)))
@@ -207,8 +210,9 @@ def build_environment(
             prepared.setdefault("GPUSHARE_MEMORY_MODE", memory_mode)
         if pinned_memory:
             prepared.setdefault("GPUSHARE_PINNED", str(units.parse_size(pinned_memory)))
-        if visible_devices:
-            prepared.setdefault("CUDA_VISIBLE_DEVICES", ",".join(visible_devices))
+        if visible_devices and "CUDA_VISIBLE_DEVICES" not in prepared:
+            # While both have the same value, the shim may choose other devices at the first CUDA call.
+            prepared["CUDA_VISIBLE_DEVICES"] = prepared["GPUSHARE_DEVICES"] = ",".join(visible_devices)
     if simulate:
         note = _use_simulated_driver(prepared, socket) or note
     if note:

@@ -62,13 +62,14 @@ class SimClient:
     spec: Participant
     index: int
     id: str = ""
-    process_number: int = 0  # 0 without a process
+    process_number: int = 0  # 0 before the first work on a device
     devices: tuple[SimDevice, ...] = ()
     timers: list[int] = field(default_factory=lambda: [-1] * 7)
     lifecycle: Iterator[tuple[float, str]] = field(default_factory=lambda: iter(()))
     next_lifecycle_event: str = ""
     # program
     activity: int = INACTIVE
+    is_restarting: bool = False  # the kernel has ended, and a new one is about to begin
     cells: Iterator[Cell] = field(default_factory=lambda: iter(()))
     phases: Iterator[float] = field(default_factory=lambda: iter(()))
     is_next_phase_on_gpu: bool = False

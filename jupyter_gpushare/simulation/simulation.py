@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -31,7 +32,7 @@ from .reports.results import Results
 from .simulated_agent import SimulatedAgent
 from .workloads.workload import Participant, Workload
 
-_RESTART_SECONDS = 5.0  # from the end of a client's process to the start of the next one
+_RESTART_SECONDS = 5.0  # from the end of a client's kernel to the start of the next one, and between attempts
 
 
 class Simulation(SimulatedAgent):
@@ -119,9 +120,9 @@ class Simulation(SimulatedAgent):
             case "arrives":
                 self._arrive(client)
             case "restarts":
-                self._end_process(client, restart=True)
+                self._end_kernel(client, restart=True)
             case "departs":
-                self._end_process(client, restart=False)
+                self._end_kernel(client, restart=False)
                 del self.clients[client.id]
                 self.handle_event(ev.ClientRemoved(client.id))
             case "fails":
@@ -140,18 +141,15 @@ class Simulation(SimulatedAgent):
             return
         self.clients[client.id] = client
         client.cells = iter(spec.cells)
-        self._begin_process(client)
+        self._next_cell(client)
 
-    def _begin_process(self, client: SimClient) -> None:
-        spec = client.spec
-        if any(self.devices[uuid].has_failed for uuid in self.scheduler.clients[client.id].devices):
-            # A restarted kernel registers again, and may get another device.
-            self.handle_event(ev.ClientRegistered(client.id, spec.user, client.id, spec.quota, spec.gpus))
+    def _initialise_cuda(self, client: SimClient) -> bool:
+        """Begin the client's process on the devices that it gets now, and return whether all of them work."""
+        self.handle_event(ev.DevicesRequested(client.id))
         uuids = self.scheduler.clients[client.id].devices
         client.devices = tuple(self.devices[uuid] for uuid in uuids)
         if not uuids or any(device.has_failed for device in client.devices):
-            self.schedule(self.now + _RESTART_SECONDS, WORK, client)
-            return
+            return False
         self._last_process_number += 1
         client.process_number = self._last_process_number
         client.gate_wait_started = ev.GateWaitStarted(client.process_number)
@@ -164,18 +162,25 @@ class Simulation(SimulatedAgent):
         self.handle_event(ev.ProcessJoined(client.id, client.process_number, uuids))
         if client.allocated:
             self.report_memory(client)
-        self._next_cell(client)
+        return True
 
-    def _end_process(self, client: SimClient, restart: bool) -> None:
-        """End the client's process and its work at once, and free its memory."""
-        number = client.process_number
-        for kind in (WORK, GATE, IDLE, SAMPLE):
-            if kind != WORK or number:
-                client.timers[kind] = -1
-        if not restart:
-            client.timers[WORK] = -1
-        if not number:
+    def _end_kernel(self, client: SimClient, restart: bool) -> None:
+        """End the client's kernel with its process and its work at once, and free its memory."""
+        if client.is_restarting and restart:
             return
+        for kind in (WORK, GATE, IDLE, SAMPLE):
+            client.timers[kind] = -1
+        client.activity = INACTIVE
+        in_cell, client.cell_started_at = client.cell_started_at >= 0, -1.0
+        if client.process_number:
+            self._end_process(client)
+        if in_cell:
+            self.handle_event(ev.CellEnded(client.id, "cell", client.gpu_seconds))
+        client.is_restarting = restart
+        if restart:
+            self.schedule(self.now + _RESTART_SECONDS, WORK, client)
+
+    def _end_process(self, client: SimClient) -> None:
         self.end_work(client)
         if client.has_open_work:
             self.end_turn(client)
@@ -185,16 +190,10 @@ class Simulation(SimulatedAgent):
             del device.clients[client.index]
             self.free_capacity.update(device.index, -_memory_fraction(client.spec, self.workload), self.now)
         freed = self.leave_turn(client)
-        client.activity = INACTIVE
-        client.process_number = 0
-        in_cell, client.cell_started_at = client.cell_started_at >= 0, -1.0
+        number, client.process_number = client.process_number, 0
         self.handle_event(ev.MemoryReported(client.id, 0, 0))
         self.handle_event(ev.ProcessGone(number))
         self.admit_waiting(freed)
-        if in_cell:
-            self.handle_event(ev.CellEnded(client.id, "cell", client.gpu_seconds))
-        if restart:
-            self.schedule(self.now + _RESTART_SECONDS, WORK, client)
 
     def _schedule_outages(self, device: SimDevice, times: tuple[tuple[float, float], ...]) -> None:
         """Schedule the device's failures as the lifecycle of a stand-in for a client."""
@@ -211,7 +210,7 @@ class Simulation(SimulatedAgent):
         self.free_devices.discard(device)
         self.handle_event(ev.DeviceFailed(device.uuid, "simulated failure"))
         for client in list(device.clients.values()):
-            self._end_process(client, restart=True)
+            self._end_kernel(client, restart=True)
 
     def _recover_device(self, device: SimDevice) -> None:
         device.has_failed = False
@@ -247,8 +246,9 @@ class Simulation(SimulatedAgent):
             client.gpu_seconds += client.remaining_gpu_seconds  # the remainder of rounding
             client.remaining_gpu_seconds = 0.0
             client.idle_since = self.now
-        elif client.activity == INACTIVE:
-            self._begin_process(client)
+        elif client.is_restarting:
+            client.is_restarting = False
+            self._next_cell(client)
             return
         self._next_phase(client)
 
@@ -273,6 +273,11 @@ class Simulation(SimulatedAgent):
             self.update_idleness(client)
 
     def _use_gpu(self, client: SimClient, duration: float) -> None:
+        if not client.process_number and not self._initialise_cuda(client):
+            client.phases, client.is_next_phase_on_gpu = itertools.chain((duration,), client.phases), True
+            client.activity = ON_CPU
+            self.schedule(self.now + _RESTART_SECONDS, WORK, client)
+            return
         client.activity = ON_GPU
         client.cell_gpu += duration
         client.remaining_gpu_seconds = duration

@@ -57,6 +57,31 @@ def test_placement_options_choose_the_device(two: CoordinatorProcess) -> None:
     assert "has 0.5 of its share left" in message
 
 
+def test_a_process_gets_the_devices_of_its_client_as_it_needs_them(
+    two: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    """The device of the registration has a client at work by then, and the other device has none."""
+    (before,) = register(two, "new")
+    processes("busy", before).run_turn()
+    request = messages.Bind(client="new", token="secret")
+    (after,) = two.request(request)["devices"]
+    assert {before, after} == {A, B}
+    assert two.client("new")["devices"] == [after]  # type: ignore[index]
+    processes("new", before)
+    assert two.request(request)["devices"] == [before], "the device of the process that runs"
+
+
+@pytest.mark.parametrize(
+    ("client", "token", "reason"), [("nobody", "secret", "unknown_client"), ("new", "wrong", "forbidden")]
+)
+def test_a_process_of_no_client_gets_no_devices(two: CoordinatorProcess, client: str, token: str, reason: str) -> None:
+    before = register(two, "new")
+    with pytest.raises(CoordinatorError) as error:
+        two.request(messages.Bind(client=client, token=token))
+    assert error.value.reason == reason
+    assert two.client("new")["devices"] == before  # type: ignore[index]
+
+
 @pytest.mark.parametrize("half", ["0.5", "50%"])
 def test_memory_can_be_a_part_of_the_device(two: CoordinatorProcess, processes: ProcessFactory, half: str) -> None:
     (uuid,) = register(two, "a", f"memory={half}")

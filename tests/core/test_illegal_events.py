@@ -80,6 +80,7 @@ OF_NO_CLIENT: list[ev.Event] = [
     ev.HoldRequested("unknown", 1.0),
     ev.QuotaChanged("unknown", Quota()),
     ev.PermitUnused("unknown", stopped=True),
+    ev.DevicesRequested("unknown"),
 ]
 OF_NO_DEVICE: list[ev.Event] = [ev.DeviceFailed("d9", "lost"), ev.DeviceRecovered("d9")]
 ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [

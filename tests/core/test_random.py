@@ -111,6 +111,11 @@ class AnyHost(RuleBasedStateMachine):
         self.host.handle_event(ev.ClientRemoved(client))
         self.done.pop(client, None)
 
+    @rule(data=st.data())
+    @precondition(lambda self: self.host.scheduler.clients)
+    def request_devices(self, data: st.DataObject) -> None:
+        self.host.handle_event(ev.DevicesRequested(self.pick_client(data)))
+
     @rule(data=st.data(), quota=QUOTAS)
     @precondition(lambda self: self.host.scheduler.clients)
     def change_quota(self, data: st.DataObject, quota: Quota) -> None:

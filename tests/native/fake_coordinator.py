@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -165,14 +166,21 @@ class ScriptedCoordinator:
 
     def accept(self, seconds: float = WAIT_SECONDS) -> ProcessConnection:
         """Return the connection of the next process that sends its hello."""
-        self._listener.settimeout(seconds)
-        try:
-            connection, _ = self._listener.accept()
-        except TimeoutError:
-            raise AssertionError(f"no process connected within {seconds} s") from None
-        process = ProcessConnection(connection)
+        process = ProcessConnection(self.accept_raw(seconds))
         self.processes.append(process)
         return process
+
+    def accept_raw(self, seconds: float = WAIT_SECONDS) -> socket.socket:
+        """Return the next connection, from which nothing has been read."""
+        self._listener.settimeout(seconds)
+        try:
+            return self._listener.accept()[0]
+        except TimeoutError:
+            raise AssertionError(f"no process connected within {seconds} s") from None
+
+    def has_connection(self) -> bool:
+        """Return whether a connection waits to be accepted."""
+        return bool(select.select([self._listener], [], [], 0)[0])
 
     def crash(self) -> None:
         """Close the socket and all connections, as a SIGKILL would."""

@@ -59,8 +59,24 @@ def test_values_of_the_user_remain(native: Path) -> None:
 
 
 def test_devices_are_set_only_without_the_users_choice(native: Path) -> None:
-    assert prepare(visible_devices=["GPU-0", "GPU-1"])["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
+    """The variable GPUSHARE_DEVICES marks a choice of placement, which the shim may renew at the first CUDA call."""
+    made = prepare(visible_devices=["GPU-0", "GPU-1"])
+    assert made["CUDA_VISIBLE_DEVICES"] == made["GPUSHARE_DEVICES"] == "GPU-0,GPU-1"
     assert "CUDA_VISIBLE_DEVICES" not in prepare()
+    for choice in ("", "1"):
+        own = prepare({"CUDA_VISIBLE_DEVICES": choice}, visible_devices=["GPU-0"])
+        assert own["CUDA_VISIBLE_DEVICES"] == choice
+        assert "GPUSHARE_DEVICES" not in own
+
+
+def test_another_client_inside_a_kernel_gets_devices_of_its_own(native: Path) -> None:
+    outer = prepare(visible_devices=["GPU-0"])
+    inner = prepare(outer, client="c2", token="other", visible_devices=["GPU-1"])
+    assert inner["CUDA_VISIBLE_DEVICES"] == inner["GPUSHARE_DEVICES"] == "GPU-1"
+    assert not {"CUDA_VISIBLE_DEVICES", "GPUSHARE_DEVICES"} & prepare(outer, client="c2", token="other").keys()
+    outer["CUDA_VISIBLE_DEVICES"] = "0"  # by the user, in the kernel
+    inner = prepare(outer, client="c2", token="other", visible_devices=["GPU-1"])
+    assert inner["CUDA_VISIBLE_DEVICES"] == "0"
 
 
 def test_preparing_twice_changes_nothing(native: Path) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from jupyter_gpushare.simulation.workloads.workload import Cell, Participant
+
 from .workloads import busy_participant, endless_participant, make_workload, simulate
 
 CLIENTS = (
@@ -32,6 +34,15 @@ def test_nothing_is_wasted_on_one_device() -> None:
 def test_a_device_without_clients_is_wasted_while_two_clients_share_another_device() -> None:
     """The client of the second device ends after 10 s, and the clients of the first device stay there."""
     assert wasted(2) == pytest.approx((100.0 - 10.0) / 200.0, abs=0.01)
+
+
+def test_a_device_whose_notebook_has_not_begun_is_not_wasted() -> None:
+    """The second job gets the device of a notebook without work so far, although the notebook came first."""
+    notebook = Participant("notebook", (Cell(1000.0, (0.0, 1.0)),))
+    workload = make_workload(endless_participant("one", 0.0, 10.0), notebook, endless_participant("other", 5.0, 1000.0))
+    simulation = simulate(replace(workload, devices=workload.devices * 2), 100.0)
+    assert simulation.wasted_seconds == pytest.approx(0.0, abs=0.01)
+    assert [client.gpu_seconds for client in simulation.all_clients] == pytest.approx([100.0, 0.0, 95.0], abs=1.0)
 
 
 def test_a_failed_device_is_not_wasted() -> None:

@@ -112,7 +112,7 @@ def make_dispatcher(coordinator: Coordinator, stop: Callable[[], None]) -> Reque
     state, dispatch, audit = coordinator.state, coordinator.dispatcher.dispatch, coordinator.audit
     registry, page_sync, recovery = coordinator.registry, coordinator.page_sync, coordinator.restart_recovery
     inspections = ProcessInspections()
-    clients = ClientHandlers(state, registry, audit)
+    clients = ClientHandlers(state, dispatch, registry, audit)
     quotas = QuotaHandlers(state, dispatch, recovery, audit)
     turns = TurnHandlers(state, dispatch, page_sync, recovery, audit)
     queries = QueryHandlers(

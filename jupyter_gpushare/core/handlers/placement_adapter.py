@@ -6,6 +6,7 @@ users, and treats guests on claimed devices as offline clients.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,6 +18,9 @@ from ..interface.commands import Command, NotifyUser
 from ..placement import DeviceAllocations, Placement, PlacementRequest, PlacementSettings
 from ..state.model import Client
 from ..turns.grant_table import GrantTable
+
+_JOIN_SECONDS = 10.0  # from a request for devices, in which the process is expected to join
+_RECENT_SECONDS = 60.0  # since its last work, for which a client counts as load of its devices
 
 
 class PlacementAdapter:
@@ -96,8 +100,27 @@ class PlacementAdapter:
         """Place the client again when its program restarts, if a device has failed or the client must give way."""
         placed = self.placement.placed[client.id]
         failed = any(self.placement.allocations[uuid].failure for uuid in placed.devices)
-        if client.processes or not (failed or client.is_preemptible_guest):
+        if not client.processes and (failed or client.is_preemptible_guest):
+            self._place_again(client, now)
+
+    def bind(self, client: Client, now: float) -> None:
+        """Choose the devices of a client without processes by the work that other clients have now.
+
+        A process of the client is about to initialise CUDA. The process gets the devices of the client's other
+        processes, also of processes that have requested devices and have not joined yet.
+        """
+        if client.processes or now - client.bound_at < _JOIN_SECONDS:
             return
+        loads: Counter[str] = Counter()
+        for other in self._clients.values():
+            if other is not client and (load := _recent_load(other, now)):
+                loads.update(dict.fromkeys(other.devices, load))
+        self.placement.set_loads(loads)
+        self._place_again(client, now)
+        client.bound_at = now
+
+    def _place_again(self, client: Client, now: float) -> None:
+        placed = self.placement.placed[client.id]
         self.placement.remove(client.id)
         try:
             self.placement.place(client.id, placed.request, placed.tenant, client.quota)
@@ -163,6 +186,15 @@ class PlacementAdapter:
             # A fraction of devices of unknown size is 0 bytes, which sets no bound.
             quota = replace(client.quota, memory=self.placement.memory_limit_of(placed) or None)
             client.quota = self.placement.tenants.cap_memory(quota, placed.tenant)
+
+
+def _recent_load(client: Client, now: float) -> int:
+    """Return 2 for a client at work, 1 for a client that has been at work in the last `_RECENT_SECONDS`, else 0."""
+    if client.is_at_work:
+        return 2
+    ended_at = client.grant.cells_ended_at if client.grant else client.last_turn_ended_at
+    last = client.bound_at if ended_at is None else max(client.bound_at, ended_at)
+    return 1 if now - last < _RECENT_SECONDS else 0
 
 
 def placement_request(request: PlacementRequest, quota: Quota) -> PlacementRequest:

@@ -62,6 +62,16 @@ class DeviceRecovered:
 
 
 @dataclass(frozen=True)
+class DevicesRequested:
+    """A process of a registered client is about to initialise CUDA, and needs the client's devices.
+
+    A client without processes may get other devices than at its registration.
+    """
+
+    client: str
+
+
+@dataclass(frozen=True)
 class ProcessJoined:
     """A process of a registered client has initialised CUDA on `devices`.
 
@@ -308,6 +318,7 @@ Event = (
     | DeviceFound
     | DeviceFailed
     | DeviceRecovered
+    | DevicesRequested
     | ProcessJoined
     | ProcessGone
     | GateWaitStarted

@@ -6,7 +6,7 @@ of a new client, checks changes of a placed client, and reacts to devices that f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..base.errors import Refused
@@ -118,6 +118,13 @@ class Placement:
         device.failure = ""
         self._repair(lambda guarantees: guarantees.recover(uuid))
         return tuple(device.clients)
+
+    def set_loads(self, loads: Mapping[str, int]) -> None:
+        """Set the load of each device, for the strategies that consider it. A device without entry has no load."""
+        changed = [device for device in self.allocations.values() if device.load != loads.get(device.uuid, 0)]
+        for device in changed:
+            device.load = loads.get(device.uuid, 0)
+        self._search.refresh_pools(device.uuid for device in changed)
 
     # --- clients
 

@@ -76,10 +76,13 @@ class _SortedStrategy:
 
 
 class SpreadStrategy(_SortedStrategy):
-    """Strategy for the shortest waits: the device with the fewest clients, then the one with the least allocated."""
+    """Strategy for the shortest waits: the device with the least load.
+
+    Among these, the device with the fewest clients, then the device with the least allocated.
+    """
 
     def key(self, device: DeviceAllocations) -> tuple[float, ...]:
-        return (len(device.clients), round(device.allocated_share * FULL_DEVICE), device.order)
+        return (device.load, len(device.clients), round(device.allocated_share * FULL_DEVICE), device.order)
 
     def __init__(self) -> None:
         super().__init__()

@@ -131,6 +131,7 @@ class Client:
     memory_use: MemoryUse = NO_MEMORY
     memory_by_device: dict[str, MemoryUse] = field(default_factory=dict)  # the part of `memory_use` on each device
     last_turn_ended_at: float = float("-inf")
+    bound_at: float = float("-inf")  # when its devices were last chosen for its first process
     mean_turn: float | None = None  # seconds, exponentially weighted, for expected waits
     restores_memory: bool = True  # as observed: its evicted memory comes back before the work of its turn
     peak_bytes: tuple[int, int] = (0, 0)  # the most bytes that it had in its last turn, and since then
@@ -199,6 +200,16 @@ class Client:
     def is_in_use(self) -> bool:
         """True if the client runs, waits or has an open cell."""
         return self.grant is not None or bool(self.cells) or self.is_waiting_at_gate
+
+    @property
+    def is_at_work(self) -> bool:
+        """True if the client waits for its devices, or has them and a cell of it is open.
+
+        The turn of an idle notebook may last, because it ends only when another client waits. A turn of a program
+        without cells counts as work.
+        """
+        has_ended_cells = self.grant is not None and self.grant.cells_ended_at is not None
+        return self.waiting_since is not None or (self.grant is not None and (bool(self.cells) or not has_ended_cells))
 
     @property
     def needs_more_devices(self) -> bool:

@@ -25,6 +25,17 @@ class Register(Request, tag="register", frozen=True, kw_only=True):
     ends_with_sender: bool = False
 
 
+class Bind(Request, tag="bind", frozen=True, kw_only=True):
+    """Request of a process that is about to initialise CUDA: the devices that its client uses from now on.
+
+    The coordinator chooses the devices again, by the work on each device, unless the client has other processes.
+    Result: `{"devices": [uuid]}`, which is empty on a host with one device, as for Register.
+    """
+
+    client: Identity
+    token: Text
+
+
 class Unregister(Request, tag="unregister", frozen=True, kw_only=True):
     """Request to remove a client as soon as its last process has ended."""
 
@@ -62,4 +73,4 @@ class CellQuota(Request, tag="cell_quota", frozen=True, kw_only=True):
     replaced: dict[str, Any] = {}
 
 
-ClientRequest = Register | Unregister | SetQuota | CellQuota
+ClientRequest = Register | Bind | Unregister | SetQuota | CellQuota

@@ -16,6 +16,12 @@ static inline bool shim_is_active(void) {
     return state == SHIM_ACTIVE || (state == SHIM_UNINITIALISED && shim_start());
 }
 
+/* --- device_binding.c --- */
+
+/* Before the driver is initialised: set CUDA_VISIBLE_DEVICES to the devices that the coordinator chooses now, at most a
+ * little more than ANSWER_NS later. Without an answer, and if the user has chosen devices, nothing changes. */
+void bind_devices(void);
+
 /* --- environment.c --- */
 
 void environment_read(void);

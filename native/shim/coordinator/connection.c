@@ -244,7 +244,7 @@ static bool is_own_folder(const char *socket_path) {
            !(status.st_mode & 077);
 }
 
-static int connect_to_coordinator(void) {
+int connection_open(void) {
     const struct environment *environment = &shim.environment;
     int file = -1;
     for (int i = 0; i < environment->socket_count && file < 0; i++)
@@ -273,7 +273,7 @@ static void try_to_connect(uint64_t now) {
     if (connection.away_since == 0)
         connection.away_since = now;
     connection.next_attempt_at = next_attempt(now);
-    connection.file = connect_to_coordinator();
+    connection.file = connection_open();
     if (connection.file < 0) {
         end_welcome_wait(); /* no coordinator will answer, so the program need not wait */
         return;

@@ -15,6 +15,7 @@
 #define MAX_RETRY_NS (250 * NS_PER_MS)
 #define STALE_NS (5000 * NS_PER_MS) /* age of the heartbeat from which the coordinator is away */
 
+int connection_open(void);               /* a new connection, after environment_read; -1: no coordinator answers */
 uint64_t connection_poll(uint64_t now);  /* the time of the next call */
 void connection_flush(uint64_t now);     /* send what is in the outbox */
 int connection_fd(bool *wants_to_write); /* to poll; -1: none */

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from ....core.base.errors import Refused
+from ....core.interface import events as ev
 from ....core.placement import PlacementRequest
 from ....wire import messages
 from ...clients.client_runtime import ClientRuntime
@@ -22,12 +24,20 @@ log = logging.getLogger(__name__)
 class ClientHandlers:
     """Handlers that register and unregister the clients of one coordinator."""
 
-    def __init__(self, state: CoordinatorState, registry: ClientRegistry, audit: AuditLog) -> None:
+    def __init__(
+        self,
+        state: CoordinatorState,
+        dispatch: Callable[[ev.Event], None],
+        registry: ClientRegistry,
+        audit: AuditLog,
+    ) -> None:
         self._state = state
+        self._dispatch = dispatch
         self._registry = registry
         self._audit = audit
         self.handlers: dict[type, Handler] = {
             messages.Register: self._register,
+            messages.Bind: self._bind,
             messages.Unregister: self._unregister,
         }
 
@@ -59,13 +69,20 @@ class ClientHandlers:
         if request.ends_with_sender:
             self._registry.exit_watcher.watch(runtime, connection)
         self._registry.remove_if_unconnected(runtime)
-        client = self._state.scheduler.clients[request.client]
-        visible = (
-            list(client.devices)
-            if len(self._state.scheduler.placement_adapter.placement.schedulable_devices) > 1
-            else []
-        )
-        return {"client": request.client, "devices": visible, "known": known}
+        return {"client": request.client, "devices": self._visible_devices(request.client), "known": known}
+
+    def _bind(self, connection: Connection, request: messages.Bind) -> Any:
+        runtime = client_owned_by(self._state, connection, request.client)
+        if runtime.token != request.token:
+            raise PermissionError(f"the token does not match that of client {request.client!r}")
+        self._dispatch(ev.DevicesRequested(request.client))
+        return {"devices": self._visible_devices(request.client)}
+
+    def _visible_devices(self, client: str) -> list[str]:
+        """Return the devices that the processes of a client must name to the driver; none: all that there are."""
+        scheduler = self._state.scheduler
+        is_choice = len(scheduler.placement_adapter.placement.schedulable_devices) > 1
+        return list(scheduler.clients[client].devices) if is_choice else []
 
     def _unregister(self, connection: Connection, request: messages.Unregister) -> Any:
         runtime = client_owned_by(self._state, connection, request.client)
