@@ -80,6 +80,14 @@ def snapshot_metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
             if limit["rate"] is not None:
                 limits.add_metric([client["id"], limit["unit"], limit["reason"]], limit["rate"])
     yield limits
+    losses = GaugeMetricFamily(
+        "gpushare_online_loss_ratio", "Measured loss of online clients beside an offline client", labels=["client"]
+    )
+    for client in status["clients"]:
+        for limit in client.get("limits", ()):
+            if limit["reason"] == "adaptive" and limit.get("loss") is not None:
+                losses.add_metric([client["id"]], limit["loss"])
+    yield losses
     yield from _device_metrics(status["devices"])
     host = GaugeMetricFamily("gpushare_host_memory_bytes", "Host memory for evicted memory", labels=["kind"])
     for kind in ("pinned", "pageable"):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
+from typing import Any
 
 import msgspec
 import pytest
 
 from jupyter_gpushare.coordinator.clients.client_runtime import ClientRuntime
+from jupyter_gpushare.coordinator.clients.limit_times import LimitTimes
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.coordinator.views import launch_limits
 from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
+from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.measure.time_limit import TimeLimitBucket
 from jupyter_gpushare.core.state.model import Client
@@ -21,7 +25,7 @@ from .conftest import CoordinatorProcess, ProcessFactory
 from .protocol_process import lock_as_other_coordinator, wait_until
 from .test_documented_snapshot import check
 
-SHARE = {"rate": 0.305, "unit": "device_seconds", "reason": "share", "colocated_with": ["b"]}
+SHARE = {"rate": 0.305, "unit": "device_seconds", "reason": "share", "colocated_with": ["b"], "loss": None}
 ME = str(os.getuid())
 
 
@@ -42,7 +46,9 @@ def test_colocated_clients_have_launch_limits_with_reasons(
     for process in (a, second):
         assert (process.control.budget_rate, process.control.budget_unit) == (305_000_000, TIME)
     client = coordinator.client("a") or {}
-    assert client["limits"] == [SHARE]
+    (limit,) = client["limits"]
+    assert limit == SHARE | {"since": limit["since"]}
+    assert abs(time.time() - limit["since"]) < 60
     assert client["limit_text"] == "at most 30.5 % of the device's time: its share, colocated with b.ipynb"
     big = processes("big")
     big.allocate(8 << 30)
@@ -79,15 +85,62 @@ def test_client_without_turns_has_the_reason(idle_coordinator: CoordinatorProces
 def test_waiting_client_that_has_reached_its_time_limit_has_the_reason() -> None:
     client = Client("a", ME, "", Quota(limit=0.5), 1, 0, time_limit=TimeLimitBucket(0.5, 20, 0.001, 0))
     client.time_limit.charge(10, 10)  # type: ignore[union-attr]
-    runtime = ClientRuntime("a", "")
+    scheduler, runtime = Scheduler(), ClientRuntime("a", "")
     assert client.ready_at == pytest.approx(20)
-    assert launch_limits.limits_field(client, runtime, 15) == [], "a client that does not wait needs no turn"
+    assert launch_limits.limits_field(scheduler, client, runtime, 15) == [], "without a wait it needs no turn"
     client.waiting_since = 10
-    (limit,) = launch_limits.limits_field(client, runtime, 15)
-    assert limit == {"rate": None, "unit": None, "reason": "time_limit", "colocated_with": ()}
+    (limit,) = launch_limits.limits_field(scheduler, client, runtime, 15)
+    assert (limit["rate"], limit["unit"], limit["reason"]) == (None, None, "time_limit")
     text = "no turn: it has run for as long as the limit of its quota allows so far"
     assert launch_limits.describe_limits([limit], str) == text
-    assert launch_limits.limits_field(client, runtime, client.ready_at) == []
+    assert launch_limits.limits_field(scheduler, client, runtime, client.ready_at) == []
+
+
+def test_each_limit_has_the_time_of_its_begin() -> None:
+    """A limit that ends and begins again has a new time, and so has a limit in favour of other clients."""
+    now = 100.0
+    times = LimitTimes(lambda: now)
+    suspended, share = ("suspended", ()), ("share", ("b",))
+    assert times.update([suspended]) == {suspended: 100.0}
+    now = 107.04
+    assert times.update([suspended, share]) == {suspended: 100.0, share: 107.0}
+    assert times.update([share]) == {share: 107.0}
+    now = 110.0
+    assert times.update([suspended, ("share", ("c",))]) == {suspended: 110.0, ("share", ("c",)): 110.0}
+
+
+def test_memory_above_the_resident_quota_is_a_limit(
+    idle_coordinator: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    coordinator = idle_coordinator.start(quantum=20)
+    coordinator.request(messages.Register(client="a", token="secret", quota="resident=1GiB"))
+    a = processes("a")
+    a.allocate(1 << 30)
+    assert (coordinator.client("a") or {})["limits"] == []
+    a.allocate(2 << 30)
+    wait_until(lambda: (coordinator.client("a") or {})["limits"])
+    client = coordinator.client("a") or {}
+    check("Client", client)
+    assert client["limit_text"] == "at most 1 GiB of its memory on the GPU between its turns: resident in its quota"
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        (
+            {"reason": "packing", "loss": 0.166, "rate": None},
+            "no turn beside b, c: together they did 16.6 % less work than in turns",
+        ),
+        ({"reason": "short_of_room", "rate": None}, "no turn: memory of another client cannot leave its device"),
+        (
+            {"reason": "adaptive", "rate": 1200, "unit": "blocks", "loss": 0.0123},
+            "at most 1,200 blocks/s: the speed of b, c is kept (1.23 % slower than alone)",
+        ),
+    ],
+)
+def test_a_limit_names_what_was_measured(limit: dict[str, Any], text: str) -> None:
+    whole = {"unit": None, "colocated_with": ["b", "c"], "loss": None} | limit
+    assert launch_limits.describe_limits([whole], str) == text
 
 
 @pytest.mark.parametrize(
@@ -104,7 +157,7 @@ def test_waiting_client_that_has_reached_its_time_limit_has_the_reason() -> None
     ],
 )
 def test_each_launch_rule_has_its_text(rate: float, unit: str, reason: str, text: str) -> None:
-    limit = {"rate": rate, "unit": unit, "reason": reason, "colocated_with": ["b", "c"]}
+    limit = {"rate": rate, "unit": unit, "reason": reason, "colocated_with": ["b", "c"], "loss": None}
     assert launch_limits.describe_limits([limit], str) == f"at most {text}"
 
 

@@ -153,6 +153,19 @@ def test_launch_limits_have_client_unit_and_reason() -> None:
     assert (sample.labels, sample.value) == ({"client": "a", "unit": "device_seconds", "reason": "share"}, 0.3)
 
 
+def test_loss_of_online_clients_is_exported() -> None:
+    limit = {"rate": 100, "unit": "blocks", "reason": "adaptive", "loss": 0.02}
+    packing = {"rate": None, "unit": None, "reason": "packing", "loss": 0.4}
+    status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [packing, limit]}]}
+    (sample,) = (
+        one
+        for family in prometheus.snapshot_metrics(status)
+        for one in family.samples
+        if one.name == "gpushare_online_loss_ratio"
+    )
+    assert (sample.labels, sample.value) == ({"client": "a"}, 0.02)
+
+
 def test_dashboard_queries_existing_metrics() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

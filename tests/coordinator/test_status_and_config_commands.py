@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,20 @@ def test_status_shows_idle_policy_and_limits(scene: CoordinatorProcess) -> None:
     assert "idle · unused for 31 min · memory moves off in 5 min " in shown(
         state_text="idle", idle_warned=True, evicted_in=300.0
     )
-    assert "idle: at most 30 % of" in shown(limit_text="at most 30 % of the device's time")
+    text = "at most 30 % of the device's time"
+    assert "idle: at most 30 % of" in shown(limit_text=text)
+    begins = [{"since": time.time() - seconds} for seconds in (61, 120)]
+    assert "time (for 2 min)" in shown(limit_text=text, limits=begins)
+
+
+def test_status_shows_the_results_of_tuning(scene: CoordinatorProcess) -> None:
+    status = scene.status()
+    assert "tuning" not in printed(status)
+    kept, now = {"switch_overhead": 0.05, "idle_factor": 1.0}, {"switch_overhead": 0.1, "idle_factor": 1.0}
+    results = {"now": now, "kept": kept, "tried": [{**now, "trials": 6.0, "gain": 0.062}]}
+    text = printed({**status, "coordinator": {**status["coordinator"], "tuning": results}}).replace("\n", " ")
+    assert "tuning keeps switch overhead 0.05, idle factor 1; tries switch overhead 0.1, idle factor 1" in text
+    assert "idle factor 1: +6.2 %" in text
 
 
 def test_status_shows_context_memory_where_it_is_known(scene: CoordinatorProcess) -> None:

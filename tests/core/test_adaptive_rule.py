@@ -78,6 +78,17 @@ def test_interference_on_an_empty_device_is_bounded_too(friction: float) -> None
     assert mean(device.used[-300:]) >= 0.66 * min(0.7, TOLERATED_SLOWDOWN / friction)
 
 
+def test_the_measured_loss_is_that_of_the_guaranteed_client() -> None:
+    device = SharedDevice(load=0.3, friction=0.3)
+    assert device.rate.loss is None
+    device.run(300)
+    recent = mean(device.lost[-8:])
+    assert device.rate.loss == pytest.approx(recent, abs=0.015)
+    device.load = 0.0
+    device.run(8)
+    assert device.rate.loss is None, "nothing is lost while the guaranteed client pauses"
+
+
 def test_large_launches_do_not_make_the_limit_swing() -> None:
     """The device has 400 blocks per window left, less than one of TGS's steps."""
     device = SharedDevice(load=0.5, cost=0.0125 / 2)

@@ -240,6 +240,15 @@ class TestFailedPackings:
         assert not self.may_join(card, "b", "a", "c")
         assert self.may_join(card, "b", "c")
 
+    def test_the_failure_has_its_members_and_their_progress(self, card: Card) -> None:
+        """Two clients that keep the device busy get 60 % of the work done that they get done in turns."""
+        members, progress = card.packing.failure("b", ["a"], card.now) or (frozenset(), 0.0)
+        assert members == {"a", "b"}
+        assert progress == pytest.approx(0.6, abs=0.05)
+        assert card.packing.failure("c", ["a", "b"], card.now) is None, "which fails without c as well"
+        assert card.packing.failure("b", ["c"], card.now) is None
+        assert card.packing.failure("b", ["a"], card.now + FAILURE_VALID_SECONDS) is None
+
     def test_other_memory_makes_another_program(self, card: Card) -> None:
         card.programs[1].memory *= 2
         card.sample()

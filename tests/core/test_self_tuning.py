@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from random import Random
 
 import pytest
@@ -89,6 +90,16 @@ def test_better_setting_is_selected(seed: int) -> None:
     day.run(24)
     last = day.used[-300:]
     assert sum(setting.idle_factor == 0.5 for setting in last) >= 0.8 * len(last)
+
+
+def test_the_report_has_the_setting_and_its_gain() -> None:
+    day = Day(lambda setting, now: 0.5 if setting.idle_factor == 0.5 else 1.0, 1)
+    assert day.tuning.report() == {"now": asdict(DEFAULT), "kept": asdict(DEFAULT), "tried": []}
+    day.run(24)
+    report = day.tuning.report()
+    assert report["kept"]["idle_factor"] == 0.5
+    gains = {one["idle_factor"]: one["gain"] for one in report["tried"] if one["switch_overhead"] == 0.05}
+    assert gains[1.0] == pytest.approx(-0.5, abs=0.1), "the gain of the new setting when it became the one to keep"
 
 
 @pytest.mark.parametrize("seed", range(4))

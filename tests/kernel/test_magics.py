@@ -99,7 +99,7 @@ def test_each_sub_command(coordinator: Any, notebook: Any) -> None:
     run("evict", "no memory on the GPU")
     run("suspend", "%gpushare resume", f"jupyter gpushare resume {notebook.manager.kernel_id}")
     run("suspend", "was suspended already")
-    run("why", "This kernel is limited: no turn: it is suspended.\n", "State: suspended · GPU calls wait")
+    run("why", "This kernel is limited: no turn: it is suspended (for ", "State: suspended · GPU calls wait")
     assert "suspended · GPU calls wait until it is resumed" in shown(notebook)["text/plain"]
     assert "resume it first" in notebook.run("%gpushare hold").stderr
     run("resume", "takes turns again")

@@ -21,6 +21,7 @@ from ..transport.connection import Connection
 from . import quota_codec
 from .cell_quotas import CellQuotas
 from .handshake import InvalidHandshake, open_pages
+from .limit_times import LimitTimes
 from .process_counters import ProcessCounters, WorkCounters, sum_work
 from .process_handle import MAX_BYTES, ProcessHandle
 
@@ -47,6 +48,7 @@ class ClientRuntime:
         self._permit: Permit | None = None
         self._resident_targets: dict[str, int] = {}  # by device; a device without an entry keeps all memory
         self.budget: LaunchBudget | None = None  # only while the client is colocated
+        self.limit_times = LimitTimes()
         self.prefetch_devices: set[str] = set()  # devices whose memory may come back ahead of the next turn
 
     @property

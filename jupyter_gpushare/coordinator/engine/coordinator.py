@@ -34,7 +34,7 @@ from ..monitoring.usage import UsageService
 from ..storage.audit_log import AuditLog
 from ..storage.state_store import StateStore, store_path
 from ..transport.connection import refusal_counts
-from ..views import snapshot
+from ..views import launch_limits, snapshot
 from ..views.progress_fields import StepCounts
 from ..views.subscriptions import SnapshotSteps, SnapshotSubscriptions
 from .client_registry import ClientRegistry
@@ -183,6 +183,7 @@ class Coordinator:
             self.dispatcher.dispatch(progress)
         if runtime.prefetch_devices:
             self.page_sync.publish_prefetch(runtime)
+        launch_limits.limits_field(self.state.scheduler, self.state.client(runtime), runtime, self.state.now)
         devices = self.state.client(runtime).device_bindings
         is_short = any(device.has_memory_shortage for device in devices)
         runtime.report_memory_shortage(is_short and self.state.settings.traits.release_caches)
@@ -232,6 +233,7 @@ class Coordinator:
             changed_clients,
             self.state.clock,
         )
+        turns = self.state.scheduler.turns
         total = ProcessCounters.combine([self.registry.removed_counters, *counters])
         coordinator = {
             **snapshot.coordinator_fields(
@@ -240,6 +242,7 @@ class Coordinator:
             **self.usage.summary(),
             "overruns": self.executor.overrun_count,
             "refused": dict(refusal_counts),
+            "tuning": turns.closer.tuner.report(turns.table.settings),
             "problems": [*self.state.problems, *self.state_store.problems],
         }
         return {"devices": devices, "clients": clients, "config": self.state.config(), "coordinator": coordinator}

@@ -194,7 +194,7 @@ def _client(
             "resident": quota.resident,
             "service": quota.service,
         },
-        "limits": launch_limits.limits_field(client, runtime, now),
+        "limits": launch_limits.limits_field(scheduler, client, runtime, now),
         "allocated": runtime.allocated,
         "unmade": runtime.memory_use.unmade,
         **residency.as_json(),

@@ -62,6 +62,22 @@ class ColocationController:
         client_id = state.packing.client_to_separate(now, _switch_overhead(state.peers, self._quantum))
         return next((client for client in state.peers if client.id == client_id), None)
 
+    # --- reasons
+
+    def failed_packing(self, client: Client, now: float) -> tuple[frozenset[str], float] | None:
+        """Return the failed packing that keeps a waiting client from running beside others; see `PackingTrials`."""
+        for device in client.device_bindings:
+            state = self._device_state(device)
+            members = [member.id for member in state.members if member.service_rank == client.service_rank]
+            if failure := state.packing.failure(client.id, members, now):
+                return failure
+        return None
+
+    def online_loss(self, client: Client) -> float | None:
+        """Return the loss of the online clients that the client is colocated with, as a fraction; None: unknown."""
+        losses = (self._device_state(device).throttle.online_loss() for device in client.device_bindings)
+        return max((loss for loss in losses if loss is not None), default=None)
+
     # --- events
 
     def on_progress(self, client: Client, event: Progress, now: float) -> None:

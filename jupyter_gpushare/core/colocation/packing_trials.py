@@ -110,6 +110,7 @@ class _Trial:
 class _FailedPacking:
     until: float
     baselines: Mapping[str, tuple[WorkDone, int]]  # by member: its exclusive work and its memory at the judgement
+    progress: float  # of all members, over the progress in turns
 
 
 class PackingTrials:
@@ -193,6 +194,14 @@ class PackingTrials:
         packing = frozenset(members) | {client}
         return not packing & self._needs_exclusive_run and self._failed_subset(packing, now) is None
 
+    def failure(self, client: str, members: Collection[str], now: float) -> tuple[frozenset[str], float] | None:
+        """Return the failed packing that keeps the client from joining, and its progress over that in turns.
+
+        None: no packing of these clients has failed.
+        """
+        failed = self._failed_subset(frozenset(members) | {client}, now)
+        return None if failed is None or client not in failed else (failed, self._failed[failed].progress)
+
     def client_to_separate(self, now: float, overhead: float = 0.0) -> str | None:
         """Return the client to separate from the present packing, the last that joined; None: no client.
 
@@ -248,7 +257,7 @@ class PackingTrials:
         if trial.poor_results > 1 or total < min_total - NOISE_MARGIN:
             del self._trials[members]
             baselines = {client: (replace(one), self._last[client].memory) for client, one in known.items()}
-            self._failed[members] = _FailedPacking(now + FAILURE_VALID_SECONDS, baselines)
+            self._failed[members] = _FailedPacking(now + FAILURE_VALID_SECONDS, baselines, total / (1.0 - overhead))
 
 
 def _awaits_steps(done: WorkDone, known: WorkDone | None) -> bool:

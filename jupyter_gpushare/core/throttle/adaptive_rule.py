@@ -47,6 +47,7 @@ class AdaptiveRate:
         self.baseline = baseline
         self.limit = FIRST_LIMIT if baseline else MIN_LIMIT
         self.allowed: float | None = self.limit / WINDOW_SECONDS  # the last result of `update`
+        self.loss: float | None = None  # of the guaranteed client's rate in the last window; None: unknown
         self._slow_start = True
         self._awaits_capacity = True  # until the capacity has set the limit, or a loss has occurred
         self._recent: deque[float] = deque(maxlen=MAX_WINDOWS)
@@ -68,6 +69,7 @@ class AdaptiveRate:
         has not launched enough to estimate the cost of its blocks. None: unknown.
         """
         if guaranteed == 0:
+            self.loss = None
             self._recent.clear()
             self._losses = 0
             self._stepped_at = now
@@ -110,7 +112,7 @@ class AdaptiveRate:
     def _step(self, guaranteed: float, opportunistic: float | None) -> None:
         # Three windows in a row, because a client that catches up exceeds its exclusive rate for a moment.
         self.baseline = max(self.baseline or 0.0, min(list(self._recent)[-3:]) if len(self._recent) > 2 else 0.0)
-        loss = max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0  # of its rate
+        self.loss = loss = max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0
         if loss <= TOLERATED_SLOWDOWN:
             self._losses = 0
             # Otherwise the client does not use its limit, and a step shows nothing. (Ours, as all uses of its rate.)
@@ -192,6 +194,11 @@ class AdaptiveRule:
             if client in self._rates and not client.service_rank:
                 rate = self._activity(client).window.rate
                 self._rates[client].update(rate, opportunistic, now, self._capacity_left(members))
+
+    def online_loss(self) -> float | None:
+        """Return the largest loss of an online member, as a fraction of its exclusive rate; None: not measured."""
+        rates = [self._rates[client] for client in self._members if not client.service_rank and client in self._rates]
+        return max((rate.loss for rate in rates if rate.loss is not None), default=None)
 
     def _capacity_left(self, members: Sequence[Client]) -> float | None:
         """Return the blocks per window of offline members for which the online members seem to leave device time."""

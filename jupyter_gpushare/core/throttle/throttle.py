@@ -26,8 +26,13 @@ class Throttle:
     """Budgets of one device. `share` returns the fraction that the policy in force gives a client, or 0."""
 
     def __init__(self, activity: Callable[[Client], Activity], share: Callable[[Client], float]) -> None:
-        self._rules: tuple[ThrottleRule, ...] = (AdaptiveRule(activity), ShareRule(activity, share))
+        self._adaptive_rule = AdaptiveRule(activity)
+        self._rules: tuple[ThrottleRule, ...] = (self._adaptive_rule, ShareRule(activity, share))
         self.budgets: dict[str, LaunchBudget] = {}
+
+    def online_loss(self) -> float | None:
+        """Return the measured loss of the online members; see `AdaptiveRule.online_loss`."""
+        return self._adaptive_rule.online_loss()
 
     def update(self, members: Sequence[Client], now: float) -> None:
         for rule in self._rules:

@@ -15,9 +15,10 @@ Moulines, "On Upper-Confidence Bound Policies for Switching Bandit Problems", AL
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import sqrt
+from typing import Any
 
 from ..interface.settings import Settings
 
@@ -112,6 +113,19 @@ class SelfTuning:
         self._epochs = 0
         self._cost_before_trial: float | None = None  # the cost of the baseline's epoch before a trial
         self._last_trial: tuple[TuningSetting, float] | None = None  # the setting of a trial, and its cost
+
+    def report(self) -> dict[str, Any]:
+        """Return the setting in use, the setting outside trials, and the mean gain of each setting that was tried.
+
+        A gain is the part of the seconds lost to waiting and switching that the setting has saved, against the setting
+        outside trials. `trials` is a discounted number.
+        """
+        tried = [
+            {**asdict(setting), "trials": round(stats.samples, 1), "gain": round(-stats.mean, 4)}
+            for setting, stats in self._stats.items()
+            if stats.samples >= 1
+        ]
+        return {"now": asdict(self.setting), "kept": asdict(self.baseline), "tried": tried}
 
     def observe(self, totals: CostTotals, now: float) -> bool:
         """Take totals, at any intervals, and return whether `setting` has changed."""
@@ -220,6 +234,10 @@ class SettingsTuner:
         ):
             return self.apply(settings)
         return settings
+
+    def report(self, settings: Settings) -> dict[str, Any] | None:
+        """Return the results of tuning, see `SelfTuning.report`; None: it is off."""
+        return self._self_tuning.report() if settings.tuning else None
 
     def apply(self, settings: Settings) -> Settings:
         if not settings.tuning:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any, Iterable, Mapping
 
 from jupyter_gpushare.units import format_duration, format_size
@@ -22,6 +23,15 @@ def quota_line(quota: Mapping[str, Any], device_memory: float = 0) -> str:
     if quota.get("service"):
         words.append(f"class {quota['service']}")
     return ", ".join(words)
+
+
+def limit_line(client: Mapping[str, Any]) -> str:
+    """Return what limits a client, and for how long; empty without a limit."""
+    text = str(client.get("limit_text") or "")
+    begins = [limit["since"] for limit in client.get("limits", ()) if "since" in limit]
+    if not text or not begins:
+        return text
+    return f"{text} (for {format_duration(max(1, round(time.time() - min(begins))))})"
 
 
 def state_line(client: Mapping[str, Any], devices: Iterable[Mapping[str, Any]] = (), elapsed: float = 0.0) -> str:

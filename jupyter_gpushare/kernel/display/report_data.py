@@ -7,7 +7,7 @@ from typing import Any
 
 from jupyter_gpushare.units import format_duration, format_size
 
-from .formatting import format_percent, quota_line, state_line
+from .formatting import format_percent, limit_line, quota_line, state_line
 
 # Seconds by which two ages may be out of order, because a snapshot has the uptime in tenths of a second.
 _ROUNDING = 0.1
@@ -80,8 +80,8 @@ class ReportData:
             ("memory", memory_line(client)),
             ("GPU time", times + since),
         ]
-        if client.get("limit_text"):
-            rows.insert(3, ("limited", str(client["limit_text"])))
+        if limits := limit_line(client):
+            rows.insert(3, ("limited", limits))
         if client.get("progress_text"):
             rows.insert(2, ("progress", str(client["progress_text"])))
         return rows + [("note", str(note)) for note in client.get("notes", [])]

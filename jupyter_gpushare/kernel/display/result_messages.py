@@ -10,7 +10,7 @@ from typing import Any
 
 from jupyter_gpushare.units import format_duration, format_size
 
-from .formatting import quota_line
+from .formatting import limit_line, quota_line
 
 
 def quota(now: dict[str, Any], changed: bool) -> str:
@@ -21,7 +21,7 @@ def quota(now: dict[str, Any], changed: bool) -> str:
 
 def limits(client: dict[str, Any], state: str) -> str:
     """Format the state, the limits and the notes of this kernel's client in the snapshot."""
-    text = client.get("limit_text")
+    text = limit_line(client)
     first = f"This kernel is limited: {text}." if text else "No limit of launches or turns holds for this kernel now."
     return "\n".join([first, f"State: {state}", *(f"Note: {note}" for note in client.get("notes", []))])
 

@@ -118,6 +118,8 @@ export interface IClient {
    * limit.
    */
   readonly limit_text: string;
+  /** Present limits; `since` is in Unix seconds. */
+  readonly limits: ReadonlyArray<{ readonly since: number }>;
   /** Progress of the cell or program; null if unknown, or of another user. */
   readonly progress: IProgress | null;
   /** Sentence about the progress; empty without one. */

@@ -53,7 +53,7 @@ function clientDetails(view: IClientView, status: IStatus | null): IDetail[] {
     details.push({ label: trans.__('Progress'), value: client.progress_text });
   }
   if (client.limit_text) {
-    details.push({ label: trans.__('Limited'), value: client.limit_text });
+    details.push({ label: trans.__('Limited'), value: limitText(client) });
   }
   for (const note of client.notes) {
     details.push({ label: trans.__('Note'), value: note });
@@ -67,6 +67,17 @@ function clientDetails(view: IClientView, status: IStatus | null): IDetail[] {
     });
   }
   return details;
+}
+
+function limitText(client: IClient): string {
+  const since = Math.min(...client.limits.map(limit => limit.since));
+  return Number.isFinite(since)
+    ? trans.__(
+        '%1, since %2',
+        client.limit_text,
+        new Date(since * 1000).toLocaleTimeString()
+      )
+    : client.limit_text;
 }
 
 function memoryText(client: IClient): string {

@@ -203,6 +203,10 @@ describe('the explanation of the status item', () => {
     ['Held: for 30 s', { hold_seconds_left: 30 }],
     ['Progress: 3 of 10', { progress_text: '3 of 10' }],
     ['Limited: at most 1 block/s', { limit_text: 'at most 1 block/s' }],
+    [
+      `Limited: at most 1 block/s, since ${new Date(5000).toLocaleTimeString()}`,
+      { limit_text: 'at most 1 block/s', limits: [{ since: 7 }, { since: 5 }] }
+    ],
     ['Note: not used for long: …', { notes: ['not used for long: …'] }],
     ['Note: moved', { notes: ['not used for long: …', 'moved'] }],
     ['Quota: none', { quota: unbounded }],

@@ -59,6 +59,7 @@ export function client(changes: Partial<IClient> = {}): IClient {
     state,
     state_text: position === null ? state : `#${position} in queue`,
     limit_text: '',
+    limits: [],
     progress: null,
     progress_text: '',
     id: 'mine',
