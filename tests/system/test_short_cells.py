@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -22,9 +23,14 @@ CELLS = tier.strength(4, 8)
 WORK_SECONDS = tier.strength(10, 20)  # of the notebook before the newcomer
 MEASURED_SECONDS = tier.strength(10.0, 20.0)  # the controller adapts the rate in windows of 5 s
 MAX_WAIT_SECONDS = 1.0  # for a turn, without transfers
+DEVICE_BYTES = 1024 * MIB
+MOVED_BYTES = 2 * SIZE - DEVICE_BYTES  # at a change of turns between two clients
+SWITCH_SECONDS = 2 * MOVED_BYTES / LINK  # the memory leaves, and then other memory returns
+DRAWN_CELLS = tier.strength(6, 40)
+CUT_SECONDS = tier.strength(20.0, 300.0)
 
 
-@pytest.mark.parametrize("host", [1024 * MIB], indirect=True)
+@pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
 def test_a_short_cell_does_not_wait_for_a_newcomer(
     default_settings_host: SystemHost, start: Callable[..., Notebook]
 ) -> None:
@@ -44,6 +50,61 @@ def test_a_short_cell_does_not_wait_for_a_newcomer(
     newcomer.interrupt()
     assert newcomer.finish(loop)["ename"] == "KeyboardInterrupt"
     assert max(waits) <= MAX_WAIT_SECONDS + 2 * SIZE / LINK, waits
+
+
+def start_loops(host: SystemHost, count: int) -> list[GpuProgram]:
+    """Start programs with endless work and so much memory that each of their turns needs a transfer."""
+    loops = [host.program(f"loop {number}") for number in range(count)]
+    for loop in loops:
+        loop.start(FILL)
+    for loop in loops:
+        loop.result()
+        loop.start_busy(launch=LAUNCH)
+    return loops
+
+
+@pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
+@pytest.mark.parametrize("loops", [1, *tier.nightly([3])])
+def test_cells_that_use_less_than_their_part_do_not_wait_for_endless_loops(
+    default_settings_host: SystemHost, start: Callable[..., Notebook], loops: int
+) -> None:
+    """The notebook has cells of 0.1 to 1 s and thinking times, and uses half of its part of the device."""
+    notebook = start()
+    notebook.run(FILL)
+    programs = start_loops(default_settings_host, loops)
+    draw, think, waits = Random(loops), 0.55 * (2 * (1 + loops) - 1), []
+
+    def waited() -> float:
+        return float(default_settings_host.clients()[notebook.client_id]["wait_seconds"])
+
+    for _ in range(DRAWN_CELLS):
+        time.sleep(draw.uniform(0.5, 1.5) * think)
+        before = waited()
+        notebook.run(f"work({draw.uniform(0.1, 1.0)})")
+        waits.append(waited() - before)
+    assert max(waits) <= MAX_WAIT_SECONDS + 2 * SWITCH_SECONDS, waits
+    for program in programs:
+        program.end()
+
+
+def test_a_notebook_that_cuts_endless_work_into_short_cells_gains_nothing(
+    default_settings_host: SystemHost, start: Callable[..., Notebook]
+) -> None:
+    notebook, whole = start(), default_settings_host.program("whole")
+    whole.busy(launch=LAUNCH)
+
+    def granted() -> tuple[float, float]:
+        clients = default_settings_host.clients()
+        return tuple(clients[client]["gpu_seconds"] for client in (notebook.client_id, "whole"))  # type: ignore[return-value]
+
+    notebook.run("work(0.05)")
+    before, end = granted(), time.monotonic() + CUT_SECONDS
+    while time.monotonic() < end:
+        notebook.run("work(0.05)")
+    cut, uncut = (now - then for now, then in zip(granted(), before, strict=True))
+    assert cut <= 1.1 * (cut + uncut) / 2
+    assert cut > 0 and uncut > 0
+    whole.stop()
 
 
 def device_share(host: SystemHost, program: GpuProgram, seconds: float) -> float:

@@ -16,7 +16,8 @@ import pytest
 from jupyter_gpushare.wire import address
 from jupyter_gpushare.wire.client import Client
 
-from ..coordinator.protocol_process import wait_until
+from ..coordinator.conftest import BusyProgram
+from ..coordinator.protocol_process import UUID, wait_until
 from ..hub import machine as machines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,6 +141,15 @@ class Host:
             program.wait(10)
             if program.stdout:
                 program.stdout.close()
+
+
+def busy(host: Host, user: str, client: str, path: str = SOCKET) -> BusyProgram:
+    """Start a process of a user's client, which always waits for the device or uses it."""
+    made = BusyProgram(
+        host.start(sys.executable, "-m", "tests.coordinator.protocol_process", path, client, UUID, user=user)
+    )
+    made.wait_for_event("ready")
+    return made
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from jupyter_gpushare.wire import messages
 
 from ..coordinator.conftest import BusyProgram
 from ..coordinator.protocol_process import UUID, wait_until
-from .conftest import SOCKET, Host
+from .conftest import SOCKET, Host, busy
 
 LOCK = f"/dev/shm/gpushare/{UUID}.lock"
 
@@ -30,15 +30,6 @@ def attempt(name, function):
     except OSError as error:
         result[name] = type(error).__name__
 """
-
-
-def busy(host: Host, user: str, client: str, path: str = SOCKET) -> BusyProgram:
-    """Start a process of a user's client, which always waits for the device or uses it."""
-    made = BusyProgram(
-        host.start(sys.executable, "-m", "tests.coordinator.protocol_process", path, client, UUID, user=user)
-    )
-    made.wait_for_event("ready")
-    return made
 
 
 def pid_of(host: Host, client: str) -> int:

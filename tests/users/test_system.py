@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.coordinator.config import system_config
-from jupyter_gpushare.wire import address
+from jupyter_gpushare.wire import address, messages
 
 from ..coordinator.protocol_process import wait_until
-from .conftest import COORDINATOR, ROOT, SOCKET, Host
+from ..support import tier
+from .conftest import COORDINATOR, ROOT, SOCKET, Host, busy
 
+TURN = 0.2  # seconds
+TURNS = tier.strength(60, 600)
 UNITS = ROOT / "jupyter_gpushare/share/systemd"
 
 STATUS = """
@@ -76,6 +79,25 @@ def test_users_change_what_is_theirs_within_the_ceilings_and_all_of_it_is_record
     assert (entries[0]["old"]["limit"], entries[0]["new"]["limit"]) == (0.9, 0.7)
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     assert host.run("ada", f"import os\nresult = os.access({str(record)!r}, os.R_OK)") is False
+
+
+def test_five_programs_of_one_user_get_as_much_time_as_one_of_another(bare_host: Host) -> None:
+    """Under the shipped policy, with shorter turns, since the parts of users hold over many turns."""
+    bare_host.coordinator(
+        settings=f"c.GpuShare.policy = 'interactive'\nc.GpuShare.sharing = 'auto'\nc.GpuShare.time_quantum = {TURN}\n"
+    )
+    clients = [("bob", "single"), *(("ada", f"one-of-five-{number}") for number in range(5))]
+    programs = [busy(bare_host, user, client) for user, client in clients]
+
+    def granted() -> dict[str, float]:
+        return {one["id"]: one["gpu_seconds"] for one in bare_host.request(messages.Status())["clients"]}
+
+    for program in programs:
+        program.wait_for_event("begin")
+    before = granted()
+    wait_until(lambda: sum(granted().values()) - sum(before.values()) >= TURNS * TURN, 10 * TURNS * TURN)
+    used = {client: seconds - before[client] for client, seconds in granted().items()}
+    assert used["single"] / sum(used.values()) == pytest.approx(0.5, abs=0.1), used
 
 
 def test_user_configuration_does_not_change_the_host_coordinator(bare_host: Host) -> None:
