@@ -93,14 +93,19 @@ def test_memory_can_be_a_part_of_the_device(two: CoordinatorProcess, processes: 
         two.request(messages.SetQuota(client="a", changes={"affinity": "x"}))
 
 
-def test_disabled_device_is_avoided_and_its_clients_are_notified(two: CoordinatorProcess) -> None:
+def test_disabled_device_is_avoided_and_its_clients_are_notified(
+    two: CoordinatorProcess, processes: ProcessFactory
+) -> None:
     (uuid,) = register(two, "a")
+    process = processes("a", uuid)
     assert two.request(messages.Device(device=uuid, failed="maintenance")) == {"clients": ["a"]}
     assert device(two, uuid)["failed"] == "maintenance"
     (notice,) = (two.client("a") or {})["notes"]
     assert "has failed (maintenance): restart the kernel to get another device" in notice
     other = B if uuid == A else A
     assert [register(two, name) for name in "bcd"] == [[other]] * 3
+    process.disconnect()
+    wait_until(lambda: not (two.client("a") or {})["processes"])
     assert register(two, "a") == [other], "a restarted kernel gets the failed device"
     two.request(messages.Device(device=uuid))
     assert device(two, uuid)["failed"] is None
@@ -160,8 +165,11 @@ def test_a_topology_is_read_from_a_file(
     assert register(idle_coordinator, "pair", gpus=2) == [B, "GPU-c"]
 
 
-def test_a_device_is_taken_out_of_use_by_command(two: CoordinatorProcess, command: Any) -> None:
+def test_a_device_is_taken_out_of_use_by_command(
+    two: CoordinatorProcess, processes: ProcessFactory, command: Any
+) -> None:
     (uuid,) = register(two, "a")
+    processes("a", uuid)
     done = command("device", uuid, "--fail", "fan [broken]", "--socket", two.path)
     assert (done.returncode, done.stdout) == (0, f"{uuid}: out of use; clients on the device: a\n")
     shown = command("status", "--socket", two.path).stdout

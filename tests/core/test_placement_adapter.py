@@ -148,9 +148,21 @@ def test_a_guest_runs_while_the_owner_is_idle_and_is_no_guest_when_it_has_gone()
     assert host.scheduler.clients["guest"].service_rank == 0
 
 
+def test_clients_without_processes_leave_a_failed_device() -> None:
+    host = host_with(2)
+    assert [come(host, client) for client in "abc"] == [("d0",), ("d1",), ("d0",)]
+    host.add_process("c", "d0")
+    host.handle_event(ev.DeviceFailed("d0", "Xid 79"))
+    assert [host.scheduler.clients[client].devices for client in "abc"] == [("d1",), ("d1",), ("d0",)]
+    assert notices(host) == [("c", "device d0 has failed: Xid 79; restart the kernel to get another device")]
+    host.handle_event(ev.DeviceFailed("d1", "Xid 79"))
+    assert [client for client, _ in notices(host)[1:]] == ["b", "a"], "no device is left"
+
+
 def test_failed_device_notifies_its_clients_and_gets_no_new_ones() -> None:
     host = host_with(2)
     come(host, "a")
+    host.add_process("a", "d0")
     come(host, "b")
     host.handle_event(ev.DeviceFailed("d0", "Xid 79"))
     host.handle_event(ev.DeviceFailed("d0", "Xid 79"))

@@ -41,14 +41,22 @@ class PlacementAdapter:
         self.placement.add_device(info.uuid, info.name, info.memory, info.is_unverified, info.parent)
 
     def on_device_failed(self, uuid: str, reason: str, now: float) -> None:
-        """Mark the device as failed, and notify its clients. Raises IllegalEvent for an unknown device."""
+        """Mark the device as failed. Raises IllegalEvent for an unknown device.
+
+        Clients without processes get other devices, as far as possible, and all other clients of the device a message.
+        """
         device = self._allocations_of(uuid)
         if device.failure == reason:
             return
-        for client in self.placement.fail(uuid, reason):
-            self._notify(
-                client, f"device {device.name or uuid} has failed: {reason}; restart the kernel to get another device"
-            )
+        for identity in self.placement.fail(uuid, reason):
+            client = self._clients.get(identity)
+            if client and not client.processes:
+                self._place_again(client, now)
+            if uuid in self.placement.placed[identity].devices:
+                self._notify(
+                    identity,
+                    f"device {device.name or uuid} has failed: {reason}; restart the kernel to get another device",
+                )
         self.update_guests(now)
 
     def on_device_recovered(self, uuid: str, now: float) -> None:
