@@ -101,6 +101,25 @@ def assert_waits_for_room(started: Started, holder: ProcessConnection, call: str
     wait_until(lambda: process.page.report.unmet_bytes == 0)
 
 
+def test_a_request_for_a_context_fits_the_smallest_device(
+    machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path
+) -> None:
+    config = tmp_path / "machine.conf"
+    config.write_text(f"[device]\n[device]\nmemory = 256 MiB\ncontext_memory = {CONTEXT_MIB} MiB\n")
+    client, holder = machine.new_client(
+        coordinator, GPUSHARE_MEMORY_MODE="swap", GPUSHARE_SIM_CONFIG=str(config), CUDA_VISIBLE_DEVICES="1"
+    )
+    client.begin(holder, 1)
+    assert client.run("cuda.alloc(208 << 20)[0]") == 0
+    holder.drain(1)
+    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(config))
+    process.open(1)
+    client.start("cuda.cuDevicePrimaryCtxRetain(byref(c_void_p()), 1)")
+    wait_until(lambda: process.page.report.unmet_bytes == 32 << 20)
+    make_room(process, holder)
+    assert client.result() == 0
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("call", [CREATE, RETAIN])
 def test_a_context_waits_for_room_in_its_turn(

@@ -12,14 +12,21 @@ bool room_release_freed(void) {
     return some;
 }
 
+/* No call shows the device on which it takes memory, so the request must fit each device. */
+static uint64_t wanted_bytes(void) {
+    uint64_t bytes = CONTEXT_BYTES;
+    for (int i = 0; i < shim.device_count; i++)
+        bytes = min_u64(bytes, shim.devices[i].memory / 8);
+    return bytes;
+}
+
 /* The coordinator makes room for clients that have their turns. */
 static CUresult wait_for_room(struct shortage *shortage) {
     if (!is_running())
         return shortage_next_turn(shortage);
     if (room_release_freed())
         return CUDA_SUCCESS;
-    return shortage_wait(shortage,
-                         (struct room_needed){ANY_DEVICE, min_u64(CONTEXT_BYTES, shim.devices[0].memory / 8)});
+    return shortage_wait(shortage, (struct room_needed){ANY_DEVICE, wanted_bytes()});
 }
 
 bool room_make(struct shortage *shortage, CUresult *result) {
