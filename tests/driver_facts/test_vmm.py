@@ -81,6 +81,20 @@ def test_unmapping_leaves_the_address_and_nothing_else(cuda: Cuda) -> None:
 
 
 @on_driver()
+def test_a_mapping_outlives_the_context_in_which_it_was_made(cuda: Cuda) -> None:
+    """Another context of the device uses the memory after that. (In mode swap, another context then moves it.)
+
+    Source: a trial on an H200, apart from this test. Not yet seen on a GPU by this test.
+    """
+    context = cuda.cuCtxCreate(None, 0, cuda.device)
+    address, _ = mapped(cuda)
+    cuda.cuMemsetD8(address, 0, GRANULE)
+    cuda.cuCtxDestroy(context)
+    cuda.launch("fill_f32", address, 1.0, 16)
+    assert cuda.read_f32(address, 15) == 1.0
+
+
+@on_driver()
 def test_memory_without_access_can_not_be_copied(cuda: Cuda) -> None:
     """A copy from mapped memory before cuMemSetAccess fails.
 

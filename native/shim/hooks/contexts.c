@@ -113,6 +113,7 @@ CUresult hook_cuStreamWaitEvent(bool twin, CUstream stream, CUevent event, unsig
     do {                                                                                                               \
         CUresult result = (call);                                                                                      \
         drop_default_stream();                                                                                         \
+        residency_use_current_context();                                                                               \
         return result;                                                                                                 \
     } while (0)
 

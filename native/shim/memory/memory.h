@@ -20,6 +20,8 @@ CUresult residency_restore(uint32_t word);
 bool residency_is_mapped(void);
 void residency_pause(void);            /* no context is used for moving memory until … */
 void residency_resume(CUcontext gone); /* … here; NULL: no context has ended */
+/* The current context may be the first one that can move memory whose own context has ended. */
+void residency_use_current_context(void);
 void residency_after_fork(void);
 
 /* --- modes.c, mode_unified.c, mode_plain.c --- */

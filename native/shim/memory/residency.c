@@ -218,6 +218,14 @@ void residency_resume(CUcontext gone) {
     pthread_mutex_unlock(&residency_lock);
 }
 
+void residency_use_current_context(void) {
+    if (!swap_lacks_context())
+        return;
+    pthread_mutex_lock(&residency_lock);
+    swap_offer_context(memory_context());
+    pthread_mutex_unlock(&residency_lock);
+}
+
 void residency_after_fork(void) {
     is_evicting = false;
     shortage_after_fork();

@@ -8,6 +8,7 @@ struct block *swap_blocks;
 static uint64_t missing[MAX_DEVICES];     /* bytes of blocks that are not on the device */
 static uint64_t unmade;                   /* of all those, of blocks that were never there */
 static uint64_t block_bytes[MAX_DEVICES]; /* of all blocks, by device */
+static _Atomic uint64_t without_context;  /* number of blocks that no known context can copy */
 
 static int device_of(const CUmemAllocationProp *properties) {
     int id = properties->location.id;
@@ -51,20 +52,49 @@ static void note_off_device(const struct block *block, int64_t bytes) {
         account_note_unmade(block_device(block), bytes);
 }
 
+/* A copy needs a context. */
+static bool stays(const struct block *block) {
+    return block->is_unmovable || !block->context;
+}
+
 /* A block counts for the client with the requested bytes, on the device or not; only there they are resident. */
 void block_charge(struct block *block, int64_t bytes) {
     block->charged_bytes += (uint64_t)bytes;
     account_note_placed(block_device(block), bytes);
     if (!block->is_resident)
         note_off_device(block, bytes);
-    if (block->is_unmovable)
+    if (stays(block))
         account_mark_unmovable(block_device(block), bytes);
 }
 
 void block_pin(struct block *block) {
-    if (!block->is_unmovable)
+    if (!stays(block))
         account_mark_unmovable(block_device(block), (int64_t)block->charged_bytes);
     block->is_unmovable = true;
+}
+
+void block_set_context(struct block *block, CUcontext context) {
+    bool stayed = stays(block);
+    without_context += (uint64_t)!context - (uint64_t)!block->context;
+    block->context = context;
+    if (stayed != stays(block))
+        account_mark_unmovable(block_device(block), (stayed ? -1 : 1) * (int64_t)block->charged_bytes);
+}
+
+bool swap_lacks_context(void) {
+    return atomic_load_explicit(&without_context, memory_order_relaxed) != 0;
+}
+
+void swap_offer_context(CUcontext context) {
+    CUdevice device = -1;
+    CUcontext left;
+    if (!context || !swap_lacks_context() || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return;
+    CUresult result = REAL(cuCtxGetDevice)(&device);
+    REAL(cuCtxPopCurrent_v2)(&left);
+    for (struct block *block = swap_blocks; block && result == CUDA_SUCCESS; block = block->next)
+        if (!block->context && block_device(block) == device)
+            block_set_context(block, context);
 }
 
 static void set_resident(struct block *block, bool here) {
@@ -159,6 +189,8 @@ CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uin
     block->bytes = bytes;
     block->properties = *properties;
     block->context = memory_context();
+    if (!block->context)
+        block->context = primary_context(block_device(block));
     CUresult result = create_physical(block, charged_bytes);
     if (result != CUDA_SUCCESS) {
         free(block);
@@ -168,6 +200,7 @@ CUresult block_create(uint64_t bytes, const CUmemAllocationProp *properties, uin
     if (swap_blocks)
         swap_blocks->previous = block;
     swap_blocks = block;
+    without_context += !block->context;
     block->is_resident = block->was_resident = block->handle != 0;
     block_bytes[device_of(properties)] += bytes;
     if (!block->is_resident)
@@ -182,7 +215,8 @@ void block_destroy(struct block *block) {
         return;
     if (block->handle)
         REAL(cuMemRelease)(block->handle);
-    if (block->is_unmovable)
+    without_context -= !block->context;
+    if (stays(block))
         account_mark_unmovable(block_device(block), -(int64_t)block->charged_bytes);
     block_bytes[device_of(&block->properties)] -= block->bytes;
     if (!block->is_resident) {
@@ -275,7 +309,7 @@ CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, 
 }
 
 bool swap_is_movable(const struct block *block) {
-    return block->is_resident && !block->is_unmovable && block->context;
+    return block->is_resident && !stays(block);
 }
 
 static bool map_all(struct block *block, CUresult *result) {
@@ -331,7 +365,7 @@ void block_end_restore(struct block *block) {
 
 void swap_blocks_after_fork(void) {
     swap_blocks = NULL;
-    unmade = 0;
+    unmade = without_context = 0;
     memset(missing, 0, sizeof missing);
     memset(block_bytes, 0, sizeof block_bytes);
 }

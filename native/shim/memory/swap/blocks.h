@@ -34,7 +34,7 @@ struct block {
     uint64_t id; /* never used again */
     uint64_t bytes;
     uint64_t charged_bytes; /* of `bytes`, in the client's account */
-    CUcontext context;      /* in which it is copied; NULL: it has ended */
+    CUcontext context;      /* in which it is copied; NULL: none is known, so it stays */
     CUmemAllocationProp properties;
     CUmemGenericAllocationHandle handle; /* 0: no physical memory */
     bool is_resident;                    /* mapped, with its contents */
@@ -71,6 +71,7 @@ void block_destroy(struct block *block); /* unless the program names or maps it 
 int block_device(const struct block *block);
 void block_charge(struct block *block, int64_t bytes);
 void block_pin(struct block *block); /* it stays on the device until its end */
+void block_set_context(struct block *block, CUcontext context);
 CUresult block_map(struct block *block, CUdeviceptr address, uint64_t bytes, uint64_t offset, struct mapping **made);
 CUresult block_unmap(struct mapping *mapping);
 CUresult mapping_access(struct mapping *mapping, const CUmemAccessDesc *access, size_t count);

@@ -29,6 +29,18 @@ static CUresult release(const struct entry *entry) {
     return result;
 }
 
+/* The program's own mappings outlive the context in which they were made. */
+static void find_other_context(CUcontext ended) {
+    CUcontext offered = swap_lacks_context() ? memory_context() : NULL;
+    if (offered != ended)
+        swap_offer_context(offered);
+    for (int i = 0; i < shim.device_count && swap_lacks_context(); i++)
+        swap_offer_context(primary_context(i));
+    for (struct block *block = swap_blocks; block && swap_lacks_context(); block = block->next)
+        if (block->context && block->context != offered)
+            swap_offer_context(offered = block->context);
+}
+
 /* Discard what ends with a context. residency_lock is held. */
 void swap_drop_context(CUcontext context) {
     struct swap_allocation *allocation;
@@ -41,10 +53,11 @@ void swap_drop_context(CUcontext context) {
     host_buffers_drop_context(context);
     for (struct block *block = swap_blocks; block; block = block->next) {
         if (block->context == context)
-            block->context = NULL;
+            block_set_context(block, NULL);
         if (block->copy && block->copy->pinned == context)
             host_buffer_unpinned(block->copy);
     }
+    find_other_context(context);
 }
 
 void swap_after_fork(void) {

@@ -28,6 +28,9 @@ struct swap_pointer {
 
 bool swap_find_pointer(CUdeviceptr address, struct swap_pointer *found); /* false: the address is not of this mode */
 void swap_drop_context(CUcontext context);                               /* under residency_lock */
+bool swap_lacks_context(void); /* some memory stays on its device, because its context has ended */
+/* Let the context move memory of its device that has no context; under residency_lock. */
+void swap_offer_context(CUcontext context);
 void swap_after_fork(void);
 bool swap_manages(const CUmemAllocationProp *properties, unsigned long long flags); /* the shim moves such memory */
 bool swap_owns_handle(uint64_t handle);
