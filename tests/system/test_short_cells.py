@@ -28,6 +28,7 @@ MOVED_BYTES = 2 * SIZE - DEVICE_BYTES  # at a change of turns between two client
 SWITCH_SECONDS = 2 * MOVED_BYTES / LINK  # the memory leaves, and then other memory returns
 DRAWN_CELLS = tier.strength(6, 40)
 CUT_SECONDS = tier.strength(20.0, 300.0)
+NIGHTLY_SECONDS = 600  # for one test
 
 
 @pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
@@ -63,6 +64,7 @@ def start_loops(host: SystemHost, count: int) -> list[GpuProgram]:
     return loops
 
 
+@pytest.mark.timeout(NIGHTLY_SECONDS)
 @pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
 @pytest.mark.parametrize("loops", [1, *tier.nightly([3])])
 def test_cells_that_use_less_than_their_part_do_not_wait_for_endless_loops(
@@ -87,6 +89,7 @@ def test_cells_that_use_less_than_their_part_do_not_wait_for_endless_loops(
         program.end()
 
 
+@pytest.mark.timeout(NIGHTLY_SECONDS)
 def test_a_notebook_that_cuts_endless_work_into_short_cells_gains_nothing(
     default_settings_host: SystemHost, start: Callable[..., Notebook]
 ) -> None:
