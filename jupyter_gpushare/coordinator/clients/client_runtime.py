@@ -56,6 +56,11 @@ class ClientRuntime:
         return sum(handle.allocated for handle in self.processes.values())
 
     @property
+    def busy_seconds(self) -> float:
+        """Seconds in which the devices have worked for its processes."""
+        return self.counters.gpu_ns / 1e9
+
+    @property
     def memory_use(self) -> MemoryUse:
         """Device memory of all processes, as the processes report it."""
         return reduce(MemoryUse.plus, (handle.memory_use for handle in self.processes.values()), NO_MEMORY)

@@ -142,21 +142,20 @@ class ProtocolSessions:
         connection.send(encode(messages.Welcome()))
 
     def _on_cell(self, connection: Connection, session: ProtocolSession, cell: messages.Cell) -> None:
-        if session.runtime is None or connection not in session.runtime.kernels:
+        runtime = session.runtime
+        if runtime is None or connection not in runtime.kernels:
             raise IllegalEvent("cell before attach")
-        requests = session.runtime.kernels[connection]
+        requests = runtime.kernels[connection]
         if cell.state == "end":
             requests.pop(cell.request, None)
-            self._quotas.end_cell(connection, session.runtime, cell.request)
-            for handle in list(session.runtime.processes.values()):
+            self._quotas.end_cell(connection, runtime, cell.request)
+            for handle in list(runtime.processes.values()):
                 self._page_reader.read(handle)  # the scheduler must get first the turn that the cell's work has entered
-            busy_seconds = session.runtime.counters.gpu_ns / 1e9
-            self._dispatch(ev.CellEnded(session.runtime.client_id, cell.request, busy_seconds))
+            self._dispatch(ev.CellEnded(runtime.client_id, cell.request, runtime.busy_seconds))
         elif len(requests) < MAX_CELLS:
             requests[cell.request] = cell.cell_id
             names = tuple(name for name in (cell.text_hash, cell.cell_id) if name)
-            busy_seconds = session.runtime.counters.gpu_ns / 1e9
-            self._dispatch(ev.CellStarted(session.runtime.client_id, cell.request, names, busy_seconds))
+            self._dispatch(ev.CellStarted(runtime.client_id, cell.request, names, runtime.busy_seconds))
 
 
 def _reason(error: PermissionError | InvalidHandshake | Refused) -> str:
