@@ -1,7 +1,7 @@
 """Training steps and progress of this program, for `import jupyter_gpushare as gs`.
 
 The functions store numbers in the shim, whose agent copies them to the page once a second.
-So a call sends no message and waits for nothing. A call of `step` costs less than a microsecond.
+So a call sends no message. A call of `step` costs less than a microsecond, unless the turn ends at that step.
 In a program without the shim, `step` does nothing, and `progress` only checks its arguments.
 """
 
@@ -34,14 +34,17 @@ class Step:
         return None
 
     def __exit__(self, *_: object) -> None:
-        return None
+        _end_step()
 
 
 _STEP = Step()
 
 
 def step() -> Step:
-    """Count one training step, in a plain call or as `with gs.step():`. The function never raises."""
+    """Count one training step, at its end, or as `with gs.step():` around it. The function never raises.
+
+    A turn that is about to end ends at the next call, or at the end of the `with` statement.
+    """
     _count_step()
     return _STEP
 
@@ -126,16 +129,16 @@ def _encode_text(text: str | None) -> bytes:
     return encoded.decode("utf-8", "ignore").encode()
 
 
-def _load() -> tuple[Callable[[], object], Callable[[int, int, bytes], object]]:
+def _load() -> tuple[Callable[[], object], Callable[[], object], Callable[[int, int, bytes], object]]:
     """Return the functions of the shim, or functions that do nothing in a process without the shim."""
     shim = ctypes.PyDLL(None)  # keeps the interpreter lock, which is faster for calls as short as these
     try:
-        count, show = shim.gpushare_step, shim.gpushare_progress
+        count, end, show = shim.gpushare_step, shim.gpushare_step_end, shim.gpushare_progress
     except AttributeError:
-        return (lambda: None), (lambda done, total, text: None)
-    count.restype = show.restype = None
-    count.argtypes, show.argtypes = (), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p)
-    return count, show
+        return (lambda: None), (lambda: None), (lambda done, total, text: None)
+    count.restype = end.restype = show.restype = None
+    count.argtypes, end.argtypes, show.argtypes = (), (), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p)
+    return count, end, show
 
 
-_count_step, _show_progress = _load()
+_count_step, _end_step, _show_progress = _load()

@@ -26,6 +26,8 @@ def change(process: RuleDriver, random: Random) -> None:
         given.waiting = random.randrange(3)
         given.moving, given.bell, given.client_in = (random.randrange(2) for _ in range(3))
         given.submissions += random.randrange(2)
+        given.training_steps += random.randrange(3)
+        given.boundary_ns = random.choice((0, process.now, random.getrandbits(64)))
         given.missing_bytes = random.choice((0, 50 * MS, random.getrandbits(64)))
         given.idle_release_ns = random.choice((0, 10 * MS))
         process.sibling(random.randrange(3), random.choice((0, 1 << 40, 1 << 42)), random.choice((0, 30, 500)))

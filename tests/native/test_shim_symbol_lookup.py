@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer adds 
 TABLE = (ROOT / "native" / "shim" / "driver" / "hooks.def").read_text()
 TWINS = {"PTSZ": "_ptsz", "PTDS": "_ptds"}
 OTHERS = {"dlsym", "dlvsym", "sigaction", "signal"} | {
-    f"gpushare_{name}" for name in ("progress", "progress_end", "step", "version", "waits")
+    f"gpushare_{name}" for name in ("progress", "progress_end", "step", "step_end", "version", "waits")
 }
 OTHERS |= {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from .notebook_client import Notebook
-from .system_host import SystemHost, wait_until
+from .system_host import MOST, SystemHost, wait_until
 
 LOOP = """
 import jupyter_gpushare as gs
@@ -13,6 +14,14 @@ for epoch in gs.progress(range(4), text="epoch"):
     for _ in range(25):
         with gs.step():
             check(cuda.spin(1))
+"""
+
+STEPS = """
+for _ in range(150):
+    with gs.step():
+        for _ in range(10):
+            check(cuda.spin(2))
+            check(cuda.cuCtxSynchronize())
 """
 
 
@@ -34,6 +43,27 @@ def test_steps_and_progress_of_a_program_are_shown(default_settings_host: System
     program.run("child = os.fork()\nif child == 0:\n    gs.step()\n    os._exit(0)\nos.waitpid(child, 0)")
     program.run("gs.step()")
     wait_until(lambda: host.page(program)["training_steps"] == 4101)
+
+
+def test_turns_end_between_training_steps(host: SystemHost) -> None:
+    """A step has ten launches, so without marks one turn in ten would end after the last of them."""
+    host.start_coordinator("--time-quantum", "0.2")
+    trains, other = (host.program(name, part=MOST) for name in ("trains", "other"))
+    trains.run("import jupyter_gpushare as gs")
+    first = len(host.launches(trains))
+    other.busy()
+    trains.run(STEPS)
+    other.stop()
+    others = [launch.begin_ns for launch in host.launches(other)]
+    own = host.launches(trains)[first:]
+    assert len(own) == 10 * 150
+    turn_ends = [
+        number
+        for number, (launch, following) in enumerate(itertools.pairwise(own), 1)
+        if any(launch.begin_ns < begin < following.begin_ns for begin in others)
+    ]
+    assert len(turn_ends) >= 6
+    assert sum(number % 10 == 0 for number in turn_ends) >= len(turn_ends) / 2, turn_ends
 
 
 def test_progress_of_a_notebook_is_shown_until_its_cell_ends(

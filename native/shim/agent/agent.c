@@ -129,6 +129,8 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
         .client_devices = all_devices(),
         .own_devices = client_page_own_devices(shim.client),
         .submissions = agent.submissions,
+        .training_steps = training_steps(),
+        .boundary_ns = training_boundary(),
         .missing_bytes = PAGE_LOAD(the_page()->report.missing_bytes),
         .waiting = atomic_load(&shim.waiting),
         .tried = tried,
@@ -248,6 +250,7 @@ static uint64_t take_turns(void) {
         tried = carry_out(&agent.out, in.now);
         next = min_u64(next, agent.out.wake_at);
     } while (tried || (next <= in.now && ++rounds < MAX_ROUNDS));
+    training_await_boundary(agent.out.boundary_from);
     agent.bell = agent.out.listen ? locks_bell(agent.out.devices) : -1;
     return next;
 }

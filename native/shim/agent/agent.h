@@ -39,6 +39,9 @@ void agent_after_fork(void);
 /* --- training.c: training steps and progress, as the program reports them --- */
 
 void training_publish(struct gpushare_report *report); /* agent */
+uint64_t training_steps(void);
+uint64_t training_boundary(void);            /* when a step ended last, from the time that the agent has asked for */
+void training_await_boundary(uint64_t from); /* agent: the end of a step wakes it from then on; NEVER: it does not */
 void training_after_fork(void);
 
 /* --- exit.c --- */

@@ -14,6 +14,7 @@
 #define MIN_QUANTUM_NS (10 * NS_PER_MS)
 #define MAX_RESTORE_NS (30000 * NS_PER_MS) /* by which a restore extends a turn without a coordinator */
 #define RESTORE_POLL_NS (5 * NS_PER_MS)
+#define BOUNDARY_PART 4                  /* a turn may end at a training step in the last quarter of its time */
 #define MIN_IDLE_POLL_NS (5 * NS_PER_MS) /* between polls for idleness */
 #define STUCK_NS (100 * NS_PER_MS)       /* a drain that takes longer, while a thread waits, may wait for that thread */
 #define STEP_NS (20 * NS_PER_MS)         /* the length of a step, and the time between steps */
@@ -129,6 +130,7 @@ static void open_gate(struct agent *agent, const struct rule *rule, struct agent
     agent->report.steps = 0;
     agent->idle = agent->slices = agent->helped = 0;
     agent->idle_since = agent->waited_since = 0;
+    agent->at_boundary = 0;
     out->acts |= AGENT_WAKE | AGENT_CHANGED;
 }
 
@@ -230,6 +232,7 @@ static void entered(struct agent *agent, const struct agent_inputs *in, const st
     agent->report.closed_ns = agent->report.left_ns = 0;
     agent->report.epoch = 0;
     agent->submissions = in->submissions;
+    agent->first_training_step = in->training_steps;
     if (agent->steps_in) { /* row 7 */
         agent->report.closed_ns = in->now;
         begin_slice(agent, in, out);
@@ -355,6 +358,19 @@ static void announce_end(struct agent *agent, uint64_t now, const struct rule *r
     out->acts |= AGENT_RING;
 }
 
+/* Return from when on a turn ends at the end of a training step. There a program has the least memory that must move.
+ * One step should end after that time, so the time before the deadline is a mean step and a quarter more. The turn
+ * never becomes longer, so a program gains no time by its marks. */
+static uint64_t boundary_from(const struct agent *agent, const struct agent_inputs *in, const struct rule *rule) {
+    uint64_t entered = agent->report.entered_ns, steps = in->training_steps - agent->first_training_step;
+    if (!in->training_steps || !rule->relieved || rule->silent || rule->deadline == NEVER || rule->deadline <= entered)
+        return NEVER;
+    uint64_t window = (rule->deadline - entered) / BOUNDARY_PART;
+    if (steps)
+        window = min_u64(window, (in->now - entered) / steps * 5 / 4);
+    return rule->deadline - window;
+}
+
 static void while_in(struct agent *agent, const struct agent_inputs *in, const struct rule *rule,
                      struct agent_outputs *out) {
     uint64_t now = in->now;
@@ -375,13 +391,25 @@ static void while_in(struct agent *agent, const struct agent_inputs *in, const s
     if (agent->idle && rule->without_coordinator) {
         close_gate(agent, now, out);
         out->wake_at = now;
+        return;
+    }
+    out->boundary_from = boundary_from(agent, in, rule);
+    if (now < out->boundary_from)
+        out->wake_at = min_u64(out->wake_at, out->boundary_from);
+    else if (in->boundary_ns >= out->boundary_from) { /* row 23 */
+        agent->at_boundary = 1;
+        out->boundary_from = NEVER;
+        close_gate(agent, now, out);
+        out->wake_at = now;
     }
 }
 
 /* Return true if the closing may be cancelled. */
 static bool may_reopen(const struct agent *agent, const struct rule *rule, uint64_t now) {
     bool used_up = !rule->without_coordinator && rule->epoch != agent->report.epoch && rule->epoch == agent->used;
-    return rule->may && rule->turn == agent->report.turn && !is_over(rule, now) && !used_up;
+    /* After a training step the turn is over as after its deadline, unless the coordinator lets it go on. */
+    bool ended = agent->at_boundary && rule->relieved && rule->epoch == agent->report.epoch;
+    return rule->may && rule->turn == agent->report.turn && !is_over(rule, now) && !used_up && !ended;
 }
 
 /* A sibling may finish only after a call of this process. That call would restore evicted memory, again and again,
@@ -485,7 +513,7 @@ static void while_leaving(struct agent *agent, const struct agent_inputs *in, co
 void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out) {
     poll_restore(agent, in);
     struct rule rule = rule_of(agent, in);
-    *out = (struct agent_outputs){.wake_at = NEVER};
+    *out = (struct agent_outputs){.wake_at = NEVER, .boundary_from = NEVER};
     switch (agent->report.phase) {
     case GPUSHARE_OUT:
         while_out(agent, in, &rule, out);

@@ -41,8 +41,10 @@ struct agent_inputs {
         /* of the sibling whose gate has been closed for longest, in a turn that another process is in by the
          * device's lock; 0: none */
         sibling_since;
-    uint64_t submissions;      /* calls that this process has submitted so far */
-    uint64_t missing_bytes;    /* of memory that must be on the device before a call passes the gate */
+    uint64_t submissions;    /* calls that this process has submitted so far */
+    uint64_t training_steps; /* that the program has marked so far */
+    uint64_t boundary_ns;    /* when the program was last between two training steps, as far as `boundary_from` asked */
+    uint64_t missing_bytes;  /* of memory that must be on the device before a call passes the gate */
     uint32_t closing_siblings; /* siblings whose gate is closed and whose work has not finished */
     uint32_t client_in;        /* another process is in `client_turn`, by the device's lock */
     uint32_t waiting;          /* threads at the gate */
@@ -74,7 +76,8 @@ struct agent_outputs {
     uint32_t idle, evicting;      /* for the report */
     uint32_t unused;
     uint64_t turn, devices;
-    uint64_t wake_at; /* step again then, or when an input changes */
+    uint64_t wake_at;       /* step again then, or when an input changes */
+    uint64_t boundary_from; /* from then on, the end of a training step is an input; NEVER: it is none */
     struct gpushare_turn report;
 };
 
@@ -89,6 +92,7 @@ struct agent {
     uint64_t waited_since; /* since when a thread has waited for a turn that closes; 0: none waits */
     uint64_t closed_at;    /* when the gate closed last, also after a step */
     uint64_t restore_ns;   /* of the turn: the time of its restore, or while memory is missing, the longest time */
+    uint64_t first_training_step; /* `training_steps` when the turn began */
     uint64_t slice_end;
     uint64_t drained_at;
     uint64_t spurious_since, bell_ignored_until;
@@ -106,6 +110,7 @@ struct agent {
     uint32_t keeps;            /* drained, but turn and memory stay because a sibling still drains */
     uint32_t restoring;        /* memory that was missing at the start of the turn is missing still */
     uint32_t idle, evicting, bell_rang;
+    uint32_t at_boundary; /* the gate has closed at the end of a training step */
 };
 
 void agent_step(struct agent *agent, const struct agent_inputs *in, struct agent_outputs *out);

@@ -5,16 +5,33 @@
 
 #include <string.h>
 
+#define MAX_CLOSING_NS (1 * NS_PER_MS) /* for which the end of a training step waits for the end of the turn */
 #define TEXT_BYTES (GPUSHARE_TEXT_WORDS * sizeof(uint64_t))
 
 static struct {
     uint64_t steps;
+    uint64_t boundary_from; /* the end of a step wakes the agent from then on; NEVER: it does not */
+    uint64_t boundary_ns;   /* when a step ended last, from that time on */
     struct gpushare_progress progress;
-} training;
+} training = {.boundary_from = NEVER};
 
-/* Count one training step. */
+/* The program is between two training steps. If the agent ends the turn for that, wait until the gate is closed, so
+ * that the next step allocates no memory in this turn. */
+EXPORT void gpushare_step_end(void) {
+    uint64_t from = PAGE_LOAD(training.boundary_from), now = from == NEVER ? 0 : now_ns();
+    uint32_t word = gate_word();
+    if (now < from || !is_open(word))
+        return;
+    PAGE_STORE(training.boundary_ns, now);
+    PAGE_STORE(training.boundary_from, NEVER);
+    agent_wake();
+    futex_wait(&shim.gate, word, MAX_CLOSING_NS);
+}
+
+/* Count one training step, which has ended. */
 EXPORT void gpushare_step(void) {
     PAGE_ADD(training.steps, 1);
+    gpushare_step_end();
 }
 
 /* Show that `done` of `total` parts are done; 0: the total is unknown. `text` is UTF-8; a longer text than
@@ -47,6 +64,18 @@ void training_publish(struct gpushare_report *report) {
         PAGE_STORE(to[i], PAGE_LOAD(from[i]));
 }
 
+uint64_t training_steps(void) {
+    return PAGE_LOAD(training.steps);
+}
+
+uint64_t training_boundary(void) {
+    return PAGE_LOAD(training.boundary_ns);
+}
+
+void training_await_boundary(uint64_t from) {
+    PAGE_STORE(training.boundary_from, from);
+}
+
 void training_after_fork(void) {
-    memset(&training, 0, sizeof training);
+    training = (typeof(training)){.boundary_from = NEVER};
 }
