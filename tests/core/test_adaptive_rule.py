@@ -239,6 +239,24 @@ class TestLaunchWindow:
     def test_rate(self, blocks: tuple[int, ...], rate: int | None) -> None:
         assert self.counted(blocks).rate == rate
 
+    def test_bursts_shorter_than_a_second_count_from_the_beginning_of_their_turns(self) -> None:
+        """A turn begins 0.4 s before a reading, with 100 blocks a second, and pauses after it until the turn's end."""
+        window, sum_ = LaunchWindow(), 0
+        window.add(0, 0.0)
+        for second in range(1, 9):
+            begins = bool(second % 2)
+            sum_ += 40 if begins else 5
+            window.add(sum_, float(second), 0.4 if begins else 0.3, begins)
+        assert window.rate == pytest.approx(100 * WINDOW_SECONDS)
+
+    def test_time_outside_of_turns_does_not_count(self) -> None:
+        window, sum_ = LaunchWindow(), 0
+        for second in range(9):
+            in_turn = second % 3 != 2
+            sum_ += 10 * in_turn
+            window.add(sum_, float(second), float(in_turn), in_turn)
+        assert window.rate == 50
+
     def test_a_counter_that_went_back_begins_again(self) -> None:
         window = self.counted((10, 10, 10, 10))
         window.add(5, 5.0)

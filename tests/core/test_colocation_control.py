@@ -233,6 +233,35 @@ def test_offline_client_is_unlimited_between_the_cells_of_an_online_client() -> 
     assert online.lately(30) >= 0.95 * 0.6
 
 
+def test_offline_client_is_unlimited_in_pauses_within_a_cell_of_an_online_client() -> None:
+    host = Host()
+    offline, online = host.start("offline", service="offline"), host.start("online")
+    host.run(20)
+    assert offline.budget
+    online.asks = 0.0
+    host.feed(ev.ProcessIdle(online.number))
+    host.run(0.1)
+    assert offline.budget is None and not online.open
+    online.asks = 1.0
+    host.run(0.01)
+    assert offline.budget and online.open
+
+
+def test_short_pause_of_an_online_client_ends_no_turn() -> None:
+    host = Host()
+    host.start("offline", service="offline")
+    online = host.start("online")
+    host.run(20)
+    online.asks = 0.0
+    host.feed(ev.ProcessIdle(online.number))
+    host.run(0.02)
+    online.asks = 1.0
+    host.feed(ev.ProcessBusy(online.number))
+    turn = online.turn
+    host.run(1.0)
+    assert turn and online.turn == turn
+
+
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("cost", [2e-3, 1e-6, 1e-8])
 @pytest.mark.parametrize("order", [("online", "offline"), ("offline", "online")], ids="-then-".join)

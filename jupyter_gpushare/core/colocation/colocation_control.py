@@ -83,16 +83,17 @@ class ColocationController:
     def on_progress(self, client: Client, event: Progress, now: float) -> None:
         activity = self._activity(client)
         at = now if event.at is None else min(event.at, now)
-        if not activity.add(event, at, self._is_measured_exclusively(client)):
+        grant = client.grant
+        granted_seconds = client.gpu_seconds + (max(0.0, at - grant.granted_at) if grant else 0.0)
+        if not activity.add(event, at, granted_seconds, grant is not None, self._is_measured_exclusively(client)):
             return  # its counters have not been read again
-        granted_seconds = client.gpu_seconds + (max(0.0, at - client.grant.granted_at) if client.grant else 0.0)
         sample = Sample(
             client.id,
             event.launches,
             event.blocks,
             event.gpu_seconds,
             granted_seconds,
-            activity.colocated_seconds_at(at),
+            activity.packed.seconds_at(at),
             client.memory_use.allocated,
             at,
             event.training_steps,
@@ -152,9 +153,11 @@ class ColocationController:
         state.reported.clear()
         state.packing.set_members([client.id for client in state.peers], now)
         for client in dict.fromkeys((*before, *members)):
-            states = (self._device_state(device) for device in client.device_bindings)
-            is_colocated = any(len(state.members) > 1 and client in state.members for state in states)
-            self._activity(client).set_colocated(is_colocated, now)
+            together = [self._device_state(device).members for device in client.device_bindings]
+            others = [other for found in together if client in found for other in found if other is not client]
+            activity = self._activity(client)
+            activity.colocated.set(bool(others), now)
+            activity.packed.set(any(other.service_rank <= client.service_rank for other in others), now)
         state.throttle.update_budgets(members, now)
 
     def remove(self, client: Client) -> None:

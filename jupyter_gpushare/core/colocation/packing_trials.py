@@ -38,7 +38,7 @@ class Sample:
     """Counters of a client since its start, as read at the time `at`.
 
     `launches`, `blocks`, `gpu_seconds`: the client's work on the device. `granted_seconds`: for which the client has
-    had the device. `colocated_seconds`: the part of these in a colocation. `memory` in bytes.
+    had the device. `colocated_seconds`: the part of these with clients of its class or a better one. `memory` in bytes.
     `training_steps`: those that the client's programs have marked.
     """
 

@@ -125,17 +125,22 @@ class ProcessEventHandlers:
     def _on_process_idle(self, event: ev.ProcessIdle, now: float) -> None:
         process = self._registry.process(event.process)
         grant = process.client.grant
-        if not grant or grant.is_draining or process.turn != grant.turn or not self._table.has_contenders(grant):
+        if not grant or grant.is_draining or process.turn != grant.turn or not self._table.ends_when_idle(grant):
             return
         process.is_idle = True
         hold_until = process.client.hold_until
         if grant.is_idle and (hold_until is None or hold_until <= now):
-            self._closer.start_closing(grant, now)
+            if self._table.has_contenders(grant):
+                self._closer.start_closing(grant, now)
+            else:
+                grant.paused_at = now
         self._table.mark_dirty(process.client)
 
     def _on_process_busy(self, event: ev.ProcessBusy, now: float) -> None:
         process = self._registry.process(event.process)
         process.is_idle = False
+        if process.client.grant:
+            process.client.grant.paused_at = None
         self._table.mark_dirty(process.client)
 
     def _on_cell_started(self, event: ev.CellStarted, now: float) -> None:

@@ -13,8 +13,8 @@ class Permit:
 
     `may`: the processes may be in the turn `turn`, which they enter by themselves on all of `devices`. `relieved`:
     another client can follow without a further command, so the turn ends at its deadline. `contended`: another client
-    waits, so an idle turn ends early. `deadline` in seconds; None: no deadline is known. `epoch`: the number of the
-    permit. A process that has left a turn under an epoch never enters again under that epoch.
+    waits, or is limited for this one, so an idle turn ends early. `deadline` in seconds; None: no deadline is known.
+    `epoch`: the number of the permit. A process that has left a turn under an epoch never enters again under it.
     """
 
     client: str

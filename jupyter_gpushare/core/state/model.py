@@ -57,6 +57,7 @@ class Grant:
     overrun_since: float | None = None  # when it became an overrun
     is_interrupted: bool = False  # the client's kernel has got a request to interrupt its cell
     cells_ended_at: float | None = None  # when the last open cell ended, if a cell ended during this grant
+    paused_at: float | None = None  # when its processes reported that they are idle, if no other client waited then
 
     @property
     def work_starts_at(self) -> float:

@@ -13,37 +13,80 @@ WINDOW_SECONDS = 5.0  # over which launches are counted
 MAX_WINDOWS = 5  # number of windows that are kept
 
 _DECAY_PER_SECOND = 0.95  # factor on measured work and blocks after a second
-_EXCLUSIVE_AFTER_SECONDS = MAX_WINDOWS + 1.0  # after a colocation, until a launch window is exclusive
+_WHOLE = 0.95  # part of an interval, from which on the client counts as in its turn for all of it
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """Blocks launched between two readings, in `seconds` of turns. A turn may begin, or end, between the readings."""
+
+    seconds: float
+    blocks: int
+    is_whole: bool
+    begins_turn: bool
 
 
 class LaunchWindow:
     """A client's launch rate, from its counter of blocks about once a second.
 
     Seconds in which the client began or ceased to launch would make it look slower. Therefore only seconds between two
-    others with launches count. (Ours; TGS has jobs that never pause.)
+    others with launches count. The beginning of a turn counts as well, because a turn begins with work. (Ours; TGS has
+    jobs that never pause.)
     """
 
     def __init__(self) -> None:
         self._last: tuple[float, int] | None = None
-        self._intervals: deque[tuple[float, int]] = deque(maxlen=MAX_WINDOWS + 1)  # seconds, blocks
+        self._intervals: deque[_Interval] = deque(maxlen=MAX_WINDOWS + 1)
 
-    def add(self, blocks: int, now: float) -> None:
-        """Add a reading of the counter. A counter that went back belongs to a new process, and begins again."""
+    def add(self, blocks: int, now: float, seconds: float | None = None, is_in_turn: bool = True) -> None:
+        """Add a reading of the counter. A counter that went back belongs to a new process, and begins again.
+
+        `seconds`: the part of the time since the last reading to measure, in turns; None: all of it. `is_in_turn`:
+        the client's turn goes on.
+        """
         if self._last is not None and now <= self._last[0]:
             return
-        if self._last is not None and blocks >= self._last[1]:
-            self._intervals.append((now - self._last[0], blocks - self._last[1]))
-        self._last = (now, blocks)
+        last, self._last = self._last, (now, blocks)
+        if last is None or blocks < last[1]:
+            return
+        elapsed = now - last[0]
+        seconds = elapsed if seconds is None else min(seconds, elapsed)
+        if seconds > 0:
+            is_whole = seconds >= elapsed * _WHOLE
+            self._intervals.append(_Interval(seconds, blocks - last[1], is_whole, not is_whole and is_in_turn))
 
     @property
     def rate(self) -> float | None:
         """Blocks per window while the client launches; 0: it launched nothing for a window; None: unknown."""
-        if not any(blocks for _, blocks in self._intervals):
-            return 0.0 if sum(seconds for seconds, _ in self._intervals) >= WINDOW_SECONDS * 0.99 else None
+        if not any(one.blocks for one in self._intervals):
+            return 0.0 if sum(one.seconds for one in self._intervals) >= WINDOW_SECONDS * 0.99 else None
         known = list(self._intervals)
-        inner = [known[at] for at in range(1, len(known) - 1) if all(blocks for _, blocks in known[at - 1 : at + 2])]
-        seconds = sum(seconds for seconds, _ in inner)
-        return sum(blocks for _, blocks in inner) / seconds * WINDOW_SECONDS if inner else None
+        inner = [
+            one
+            for at, one in enumerate(known)
+            if one.begins_turn
+            or (one.is_whole and 0 < at < len(known) - 1 and all(near.blocks for near in known[at - 1 : at + 2]))
+        ]
+        seconds = sum(one.seconds for one in inner)
+        return sum(one.blocks for one in inner) / seconds * WINDOW_SECONDS if inner else None
+
+
+@dataclass
+class Stopwatch:
+    """Time for which a state of a client has lasted, in several parts."""
+
+    since: float | None = None  # when the present part began
+    _seconds: float = 0.0  # of the parts that have ended
+
+    def set(self, runs: bool, now: float) -> None:
+        if runs and self.since is None:
+            self.since = now
+        elif not runs and self.since is not None:
+            self._seconds += now - self.since
+            self.since = None
+
+    def seconds_at(self, at: float) -> float:
+        return self._seconds + (max(0.0, at - self.since) if self.since is not None else 0.0)
 
 
 @dataclass
@@ -52,19 +95,22 @@ class Activity:
 
     window: LaunchWindow = field(default_factory=LaunchWindow)
     used_fraction: float = 0.0  # of its devices, between the last two reports
-    exclusive_load: float | None = None  # `used_fraction` while no other client runs, exponentially weighted
-    colocated_since: float | None = None
-    _exclusive_rates: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_WINDOWS))  # outside colocations
+    exclusive_load: float | None = None  # part of its turns used while no other client runs, exponentially weighted
+    colocated: Stopwatch = field(default_factory=Stopwatch)  # with any client
+    packed: Stopwatch = field(default_factory=Stopwatch)  # with clients that no limit holds back for this one
     _last: Progress | None = None
     _read_at: float = 0.0
+    _granted_seconds: float = 0.0  # of its turns, at the last report
+    _colocated_at_report: float = 0.0  # colocated seconds at the last report
     _worked: float = 0.0  # seconds of work on its devices; each second counts as `_DECAY_PER_SECOND` of the next one
     _blocks: float = 0.0  # launched in the same time, weighted likewise
-    _colocated_seconds: float = 0.0  # in colocations that have ended
-    _colocation_ended_at: float = float("-inf")
 
-    def add(self, event: Progress, at: float, measured_exclusively: bool) -> bool:
+    def add(
+        self, event: Progress, at: float, granted_seconds: float, is_in_turn: bool, measured_exclusively: bool
+    ) -> bool:
         """Add counters that were read at the time `at`, and return whether they are new.
 
+        `granted_seconds`: sum of the client's turns up to then. `is_in_turn`: the client has a turn then.
         `measured_exclusively`: the colocated clients are all but stopped, until the exclusive rate is known.
         """
         last = self._last
@@ -73,42 +119,28 @@ class Activity:
         if last is not None:
             worked, blocks = event.gpu_seconds - last.gpu_seconds, event.blocks - last.blocks
             self.used_fraction = max(0.0, worked) / (at - self._read_at)
-            if self.colocated_since is None or measured_exclusively:
-                self.exclusive_load = (
-                    self.used_fraction
-                    if self.exclusive_load is None
-                    else 0.7 * self.exclusive_load + 0.3 * self.used_fraction
-                )
+            if self.colocated.since is None or measured_exclusively:
+                self._add_exclusive_load(max(0.0, worked), granted_seconds - self._granted_seconds)
             self._worked = _DECAY_PER_SECOND * self._worked + max(0.0, worked)
             self._blocks = _DECAY_PER_SECOND * self._blocks + max(0, blocks)
         self._last, self._read_at = event, at
-        self.window.add(event.blocks, at)
-        rate = self.window.rate
-        if rate and self.colocated_since is None and at >= self._colocation_ended_at + _EXCLUSIVE_AFTER_SECONDS:
-            self._exclusive_rates.append(rate)
+        colocated = self.colocated.seconds_at(at)
+        seconds = granted_seconds - self._granted_seconds
+        is_colocated = colocated - self._colocated_at_report >= _WHOLE * seconds  # in all of its turns
+        self.window.add(event.blocks, at, seconds if is_colocated else 0.0, is_in_turn)
+        self._granted_seconds, self._colocated_at_report = granted_seconds, colocated
         return True
 
-    def set_colocated(self, colocated: bool, now: float) -> None:
-        if colocated and self.colocated_since is None:
-            self.colocated_since = now
-        elif not colocated and self.colocated_since is not None:
-            self._colocated_seconds += now - self.colocated_since
-            self.colocated_since, self._colocation_ended_at = None, now
-
-    def colocated_seconds_at(self, at: float) -> float:
-        return self._colocated_seconds + (
-            max(0.0, at - self.colocated_since) if self.colocated_since is not None else 0.0
-        )
+    def _add_exclusive_load(self, worked: float, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        load = min(1.0, worked / seconds)
+        self.exclusive_load = load if self.exclusive_load is None else 0.7 * self.exclusive_load + 0.3 * load
 
     @property
     def blocks_per_work_second(self) -> float:
         """Blocks per second of work; 0: unknown. Work is sampled, so seconds with little of it must count little."""
         return self._blocks / self._worked if self._worked and self._blocks else 0.0
-
-    @property
-    def exclusive_rate(self) -> float | None:
-        """Blocks per window outside colocations; None: unknown."""
-        return highest_rate(self._exclusive_rates) or None
 
 
 def highest_rate(rates: Iterable[float]) -> float:

@@ -192,8 +192,9 @@ class AdaptiveRule:
         opportunistic = None if None in launched else sum(rate for rate in launched if rate)
         for client in members:
             if client in self._rates and not client.service_rank:
-                rate = self._activity(client).window.rate
-                self._rates[client].update(rate, opportunistic, now, self._capacity_left(members))
+                activity = self._activity(client)
+                colocated = activity.colocated.seconds_at(now)  # a clock that stands still in the client's pauses
+                self._rates[client].update(activity.window.rate, opportunistic, colocated, self._capacity_left(members))
 
     def online_loss(self) -> float | None:
         """Return the largest loss of an online member, as a fraction of its exclusive rate; None: not measured."""
@@ -212,9 +213,9 @@ class AdaptiveRule:
         return max(0.0, left) * WINDOW_SECONDS * sum(paces) / len(paces)
 
     def budgets(self, members: Sequence[Client], now: float) -> dict[str, LaunchBudget]:
-        for client in {*self._members} ^ {*members}:
+        for client in {*members} - {*self._members}:
             if rate := self._rates.get(client):
-                rate.update(None if client in members else 0, None, now)  # so that its pause does not count as a loss
+                rate.update(None, None, self._activity(client).colocated.seconds_at(now))
         self._members = tuple(members)
         online = [client for client in members if not client.service_rank]
         offline = [client.id for client in members if client.service_rank]
@@ -222,7 +223,7 @@ class AdaptiveRule:
             return {}
         for client in online:
             if client not in self._rates:
-                self._rates[client] = AdaptiveRate(self._activity(client).exclusive_rate)
+                self._rates[client] = AdaptiveRate()
         rates = {client.id: self._rates[client] for client in online}
         allowed = {identity: rate.allowed for identity, rate in rates.items() if rate.allowed is not None}
         if not allowed:

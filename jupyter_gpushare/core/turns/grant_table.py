@@ -225,6 +225,17 @@ class GrantTable:
             device.lock_contended_since is not None or device.queue.has_others(grant.client) for device in devices
         )
 
+    def ends_when_idle(self, grant: Grant) -> bool:
+        """Return whether the turn ends in a pause of its client, for clients that wait or whose launches are limited.
+
+        Clients of a worse class that share the device have limits as long as the turn lasts.
+        """
+        devices = [self.devices[uuid] for uuid in grant.devices]
+        rank = grant.client.service_rank
+        return self.has_contenders(grant) or any(
+            other.client.service_rank > rank for device in devices for other in device.grants
+        )
+
     def set_lock_contended(self, device: Device, contended: bool, now: float) -> None:
         """Note whether a client unknown to this coordinator waits for the device."""
         if not contended:

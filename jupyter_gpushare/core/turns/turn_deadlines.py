@@ -10,6 +10,8 @@ from ..state.model import Client, Device, Grant
 from .grant_table import GrantTable
 from .turn_close import TurnCloser
 
+_PAUSE_SECONDS = 0.05  # without work, after which the limits of colocated clients of a worse class end with the turn
+
 
 class TurnDeadlines:
     """Deadlines of the grants in the table, which the deadlines do not change."""
@@ -32,11 +34,14 @@ class TurnDeadlines:
         return self.close_at(grant, self.deadline(grant))
 
     def close_at(self, grant: Grant, deadline: float | None) -> float | None:
-        """Return when to close the grant: at its `deadline`, or some time after the end of a cell."""
-        if grant.cells_ended_at is None:
-            return deadline
-        linger_end = max(grant.cells_ended_at + self._table.settings.cell_linger, grant.client.hold_until or 0.0)
-        return linger_end if deadline is None else min(deadline, linger_end)
+        """Return when to close the grant: at its `deadline`, or some time after the end of a cell or of work."""
+        ends = math.inf if deadline is None else deadline
+        hold_until = grant.client.hold_until or 0.0
+        if grant.cells_ended_at is not None:
+            ends = min(ends, max(grant.cells_ended_at + self._table.settings.cell_linger, hold_until))
+        if grant.paused_at is not None and self._table.ends_when_idle(grant):
+            ends = min(ends, max(grant.paused_at + _PAUSE_SECONDS, hold_until))
+        return None if ends == math.inf else ends
 
     def deadline(self, grant: Grant) -> float | None:
         """Return when the turn ends, with or without work; None: no client waits and no limit applies."""

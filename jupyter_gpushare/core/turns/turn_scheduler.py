@@ -256,7 +256,7 @@ class TurnScheduler:
             devices = pending.devices if pending else grant.devices
             relieved = any(self._is_relieved(self.table.devices[uuid], grant) for uuid in grant.devices)
             deadline = self._deadlines.deadline(grant)
-            return Permit(client.id, grant.turn, 0, devices, True, relieved, self.table.has_contenders(grant), deadline)
+            return Permit(client.id, grant.turn, 0, devices, True, relieved, self.table.ends_when_idle(grant), deadline)
         if pending and not grant:
             others = any(
                 device.grants or device.lock_contended_since is not None or device.queue.has_others(client)

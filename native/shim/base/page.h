@@ -80,7 +80,7 @@ struct gpushare_permit {
     uint32_t epoch;       /* the number of this permit; 0 = the coordinator has written none yet */
     /* MAY: the process may enter, or stay.
      * RELIEVED: another client follows without the coordinator, so the turn ends at its deadline.
-     * CONTENDED: another client waits, so an idle turn ends early. */
+     * CONTENDED: another client waits, or is limited for this one, so an idle turn ends early. */
     uint32_t flags;
     uint64_t check;
 };
