@@ -35,6 +35,7 @@ class Busy:
 
     The thread pauses for `pause` seconds after a launch, and waits for the device after every `sync_every` launches.
     With a `period`, a launch comes every `period` seconds by the clock, as requests come to a service.
+    With a `burst`, the thread rests for `rest` seconds after each `burst` seconds.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class Busy:
         stream: bool = False,
         period: float = 0.0,
         blocks: int = 1,
+        burst: float = 0.0,
+        rest: float = 0.0,
     ) -> None:
         self.cuda = cuda
         self.launches = 0
         self.failure = ""
         self._launch, self._sync_every, self._pause, self._period = int(launch * 1e9), sync_every, pause, period
-        self._blocks = blocks
+        self._blocks, self._burst, self._rest = blocks, burst, rest
         self._over = threading.Event()
         status, self._array = cuda.alloc(4 * LENGTH)
         check(status)
@@ -64,6 +67,7 @@ class Busy:
         try:
             self.cuda.make_current()
             next_launch = time.monotonic()
+            burst_end = next_launch + self._burst
             while not (self.launches and self._over.is_set()):  # at least once, however soon `stop` comes
                 values = (self._array, LENGTH, self._launch, 0)
                 check(self.cuda.launch("work_f32", *values, stream=self._stream, blocks=self._blocks))
@@ -75,6 +79,9 @@ class Busy:
                     time.sleep(max(0.0, next_launch - time.monotonic()))
                 if self._pause:
                     time.sleep(self._pause)
+                if self._burst and time.monotonic() >= burst_end:
+                    time.sleep(self._rest)
+                    burst_end = time.monotonic() + self._burst
             check(self.cuda.cuStreamSynchronize(c_void_p(self._stream)))
         except Exception as error:
             self.failure = repr(error)

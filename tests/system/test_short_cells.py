@@ -22,6 +22,7 @@ LAUNCH = 0.002  # seconds
 CELLS = tier.strength(4, 8)
 WORK_SECONDS = tier.strength(10, 20)  # of the notebook before the newcomer
 MEASURED_SECONDS = tier.strength(10.0, 20.0)  # the controller adapts the rate in windows of 5 s
+BURSTS_SECONDS = 16.0  # four bursts and rests
 MAX_WAIT_SECONDS = 1.0  # for a turn, without transfers
 DEVICE_BYTES = 1024 * MIB
 MOVED_BYTES = 2 * SIZE - DEVICE_BYTES  # at a change of turns between two clients
@@ -146,3 +147,25 @@ def test_an_offline_program_gets_the_time_that_an_online_one_leaves(
         "the offline program must have the device a second later"
     )
     offline.stop()
+
+
+@pytest.mark.exclusive
+@pytest.mark.nightly
+def test_offline_programs_get_the_pauses_of_an_online_program(default_settings_host: SystemHost) -> None:
+    """The online program, whose rate is unknown at first, works for 2 s and rests for 2 s."""
+    host = default_settings_host
+    online = host.program("online", "service=online")
+    offline = [host.program(name, "service=offline") for name in ("first", "second")]
+    online.busy(launch=LAUNCH, sync_every=8, burst=2.0, rest=2.0)
+    time.sleep(BURSTS_SECONDS)
+    alone = device_share(host, online, BURSTS_SECONDS)
+    for program in offline:
+        program.start_busy(launch=LAUNCH)
+    for program in offline:
+        program.result()
+    time.sleep(BURSTS_SECONDS)
+    left = sum(device_share(host, program, BURSTS_SECONDS) for program in offline)
+    assert device_share(host, online, BURSTS_SECONDS) >= 0.9 * alone
+    assert left >= 0.7 * (1 - alone)
+    for program in (online, *offline):
+        program.stop()
