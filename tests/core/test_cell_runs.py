@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core.interface import events as ev
-from jupyter_gpushare.core.measure.cell_runs import MAX_NAMES, CellRuns
+from jupyter_gpushare.core.measure.cell_runs import MAX_NAMES, CellRuns, RunNeeds
 from jupyter_gpushare.core.views.wait_forecast import forecast_wait
 
 from .simulated_host import SimulatedHost, host_of
@@ -24,24 +24,24 @@ def run_named(host: SimulatedHost, process: SimulatedProcess, name: str, seconds
     host.run_until(lambda: bool(done))
 
 
-def test_the_median_of_the_last_three_runs_is_expected() -> None:
+def test_the_median_time_and_the_largest_memory_of_the_last_three_runs_are_expected() -> None:
     runs = CellRuns()
-    assert runs.expected_seconds(("hash", "id")) is None
+    assert runs.expected(("hash", "id")) is None
     for seconds in (100.0, 4.0, 0.5, 5.0):
-        runs.add(("hash", "id"), seconds)
-    assert runs.expected_seconds(("hash", "id")) == 4.0
-    assert runs.expected_seconds(("edited", "id")) == 4.0
-    assert runs.expected_seconds(("edited", "other")) is None
+        runs.add(("hash", "id"), RunNeeds(seconds, int(seconds)))
+    assert runs.expected(("hash", "id")) == RunNeeds(4.0, 5)
+    assert runs.expected(("edited", "id")) == RunNeeds(4.0, 5)
+    assert runs.expected(("edited", "other")) is None
 
 
 def test_the_names_that_were_used_last_are_kept() -> None:
     runs = CellRuns()
     for number in range(2 * MAX_NAMES):
-        runs.add(("often",), 1.0)
-        runs.add((str(number),), 2.0)
-    assert runs.expected_seconds(("often",)) == 1.0
-    assert runs.expected_seconds((str(2 * MAX_NAMES - 1),)) == 2.0
-    assert runs.expected_seconds(("0",)) is None
+        runs.add(("often",), RunNeeds(1.0, 0))
+        runs.add((str(number),), RunNeeds(2.0, 0))
+    assert runs.expected(("often",)) == RunNeeds(1.0, 0)
+    assert runs.expected((str(2 * MAX_NAMES - 1),)) == RunNeeds(2.0, 0)
+    assert runs.expected(("0",)) is None
 
 
 def test_a_cell_that_was_short_goes_before_a_cell_that_was_long(host: SimulatedHost) -> None:
@@ -108,7 +108,7 @@ def test_time_on_the_cpu_does_not_count(host: SimulatedHost) -> None:
     host.wait_at_gate(*host.processes.values())
     host.run(60.0)
     host.handle_event(ev.CellEnded("a", "1", busy_seconds=8.5))
-    assert client.cell_runs.expected_seconds(("cell",)) == 1.5
+    assert client.cell_runs.expected(("cell",)) == RunNeeds(1.5, 0)
 
 
 def test_cells_at_the_same_time_leave_no_expectation(host: SimulatedHost) -> None:
@@ -117,7 +117,7 @@ def test_cells_at_the_same_time_leave_no_expectation(host: SimulatedHost) -> Non
         host.handle_event(ev.CellStarted("a", number, (f"cell {number}",)))
     for number in "12":
         host.handle_event(ev.CellEnded("a", number))
-    assert client.cell_runs.expected_seconds(("cell 1",)) is None
+    assert client.cell_runs.expected(("cell 1",)) is None
 
 
 def test_the_wait_behind_a_known_cell_is_the_time_that_it_has_left(host: SimulatedHost) -> None:
@@ -131,3 +131,33 @@ def test_the_wait_behind_a_known_cell_is_the_time_that_it_has_left(host: Simulat
     forecast = forecast_wait(host.scheduler, host.scheduler.clients["waiting"], host.now)
     assert forecast == (1, pytest.approx(3.0, abs=0.01))
     assert host.run_until(lambda: host.running() == "waiting") == pytest.approx(3.0, abs=0.01)
+
+
+def test_a_cell_that_filled_the_device_runs_beside_no_other_client() -> None:
+    """The client has freed the memory since, and has not allocated it yet when the cell runs again."""
+    host = host_of("gpu", sharing="packed", time_quantum=1.0)
+    size = host.scheduler.devices["gpu"].info.memory
+    big = host.start_client("big", busy=False)
+    for name, allocated in (("training", size * 3 // 4), ("plot", 0), ("plot", 0)):
+        host.run_cell(big, 1.0, name=name)
+        host.report_memory("big", allocated)
+        host.run(2.0)
+        host.report_memory("big", 0)
+        host.handle_event(ev.ReleaseRequested("big"))  # so that the memory of the cell's turn counts no longer
+        host.run(0.1)
+    host.start_client("other")
+    host.report_memory("other", size // 2)
+
+    def runs_beside_the_other(name: str) -> bool:
+        host.run_cell(big, 100.0, name=name)
+        host.run_until(lambda: host.phase("big") == "running")
+        number = len(host.scheduler.devices["gpu"].grants)
+        big.busy = False
+        host.stop_waiting(big)
+        host.end_cell("big", "cell")
+        host.handle_event(ev.ReleaseRequested("big"))
+        host.run(0.5)
+        return number == 2
+
+    assert runs_beside_the_other("plot")
+    assert not runs_beside_the_other("training")

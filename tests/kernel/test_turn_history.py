@@ -42,6 +42,8 @@ def test_history_compares_the_last_known_cell_with_its_expectation() -> None:
     assert text in History(known, 160.0).summary()
     assert text in History(known, 160.0)._repr_html_()
     assert "expected" not in History(SOME, 160.0).summary()
+    memory = [*known[:-1], {**known[-1], "allocated": 3 << 30, "expected_allocated": 1 << 30}]
+    assert "it allocated up to 3 GiB, and 1 GiB were expected" in History(memory, 160.0).summary()
 
 
 def test_turn_held_between_cells_is_one_marked_turn() -> None:

@@ -69,6 +69,19 @@ def test_a_cell_that_runs_again_is_expected_to_take_as_long(default_settings_hos
     assert ends[1]["gpu_seconds"] == pytest.approx(1.5, abs=0.5)
 
 
+def test_a_cell_that_runs_again_is_expected_to_need_as_much_memory(
+    default_settings_host: SystemHost, start: Start
+) -> None:
+    notebook = start()
+    cell = "error, array = cuda.alloc(64 << 20); check(error); work(0.1); check(cuda.free(array))"
+    for _ in range(2):
+        notebook.run(cell)
+        notebook.run("pass")
+    entries = default_settings_host.request(messages.History(client=notebook.client_id))["entries"]
+    (again,) = (entry for entry in entries if entry.get("expected_allocated"))
+    assert again["allocated"] == again["expected_allocated"] == 64 << 20
+
+
 def test_a_restarted_kernel_is_the_same_client(long_quantum_host: SystemHost, start: Start) -> None:
     """The client keeps its quota, also after a change, whatever the way of the restart."""
     one = start()

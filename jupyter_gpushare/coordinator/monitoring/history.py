@@ -31,9 +31,11 @@ class Entry(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """Return the entry as in the reply."""
         fields: dict[str, Any] = {"at": round(self.at, 6), "client": self.client, "what": self.what}
-        if self.run and self.run.expected_seconds is not None:
-            fields["gpu_seconds"] = round(self.run.seconds, 3)
-            fields["expected_seconds"] = round(self.run.expected_seconds, 3)
+        if self.run and self.run.expected:
+            fields["gpu_seconds"] = round(self.run.needed.seconds, 3)
+            fields["expected_seconds"] = round(self.run.expected.seconds, 3)
+            fields["allocated"] = self.run.needed.peak_bytes
+            fields["expected_allocated"] = self.run.expected.peak_bytes
         return fields
 
 

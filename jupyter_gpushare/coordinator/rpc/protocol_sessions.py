@@ -146,6 +146,7 @@ class ProtocolSessions:
         if runtime is None or connection not in runtime.kernels:
             raise IllegalEvent("cell before attach")
         requests = runtime.kernels[connection]
+        self._page_sync.read_memory(runtime)  # memory that was freed before the cell is not the cell's
         if cell.state == "end":
             requests.pop(cell.request, None)
             self._quotas.end_cell(connection, runtime, cell.request)

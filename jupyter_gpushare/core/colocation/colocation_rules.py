@@ -129,7 +129,8 @@ class ColocationRules:
 def fits_in_memory(device: Device, clients: list[Client]) -> bool:
     """Return whether all memory that the clients have, or had a turn ago, fits on the device at the same time.
 
-    Memory of other clients that cannot leave the device counts as well.
+    A cell that ran before is expected to need as much memory as it did then. Memory of other clients that cannot leave
+    the device counts as well.
     """
     others_unmovable = device.unmovable - sum(client.memory_on(device).unmovable for client in clients)
     return sum(memory_needed(device, client) for client in clients) + others_unmovable <= device.capacity
@@ -139,7 +140,7 @@ def memory_needed(device: Device, client: Client) -> int:
     """Return the client's bytes on the device. Bytes that can never be resident do not count."""
     use = client.memory_on(device)
     demand = use.allocated if use.unmet and can_make_resident(device, client) else 0
-    return max(client.part_on(device, max(client.peak_bytes)), demand)
+    return max(client.part_on(device, max(*client.peak_bytes, client.expected_bytes)), demand)
 
 
 def overrun_deadline(grant: Grant, settings: Settings) -> float | None:

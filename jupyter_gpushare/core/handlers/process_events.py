@@ -149,8 +149,8 @@ class ProcessEventHandlers:
             client.cell_run = None  # the times of cells at once cannot be separated
         else:
             client.cells_since = now
-            expected = client.cell_runs.expected_seconds(event.names)
-            client.cell_run = CellRun(event.names, client.gpu_seconds_at(now), event.busy_seconds, expected)
+            expected, allocated = client.cell_runs.expected(event.names), client.memory_use.allocated
+            client.cell_run = CellRun(event.names, client.gpu_seconds_at(now), event.busy_seconds, expected, allocated)
             self._table.start_work(client, now)
         client.cells.add(event.request)
         if client.grant:
@@ -165,7 +165,7 @@ class ProcessEventHandlers:
         if not client.cells and client.cell_run:
             run, client.cell_run = client.cell_run, None
             client.ended_run = run.end(client.gpu_seconds_at(now), event.busy_seconds)
-            client.cell_runs.add(run.names, client.ended_run.seconds)
+            client.cell_runs.add(run.names, client.ended_run.needed)
         if client.grant and not client.cells:
             client.grant.cells_ended_at = now
         self._table.mark_dirty(client)

@@ -203,6 +203,11 @@ class Client:
         return self.grant is not None or bool(self.cells) or self.is_waiting_at_gate
 
     @property
+    def expected_bytes(self) -> int:
+        """The most bytes that it is expected to have until the end of its open cell; 0: the cell never ran."""
+        return self.cell_run.expected.peak_bytes if self.cell_run and self.cell_run.expected else 0
+
+    @property
     def is_at_work(self) -> bool:
         """True if the client waits for its devices, or has them and a cell of it is open.
 

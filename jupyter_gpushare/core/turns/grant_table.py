@@ -64,8 +64,9 @@ class GrantTable:
         grant = client.grant
         if grant:
             grant.earlier_work = now - grant.granted_at - self._contended_seconds(grant, now)
-        expected = client.cell_run.expected_seconds if client.cell_run else None
-        self.policy.on_new_work(client, 0.0 if grant else now - client.last_turn_ended_at, now, expected)
+        expected = client.cell_run.expected if client.cell_run else None
+        seconds = expected.seconds if expected else None
+        self.policy.on_new_work(client, 0.0 if grant else now - client.last_turn_ended_at, now, seconds)
         self.requeue(client, now)
 
     def apply_quota(self, client: Client, now: float) -> None:
@@ -179,7 +180,10 @@ class GrantTable:
             device.memory_version += 1
             if new.resident and not old.resident:
                 self._update_eviction_candidate(client, device)
-        client.peak_bytes = (client.peak_bytes[0], max(client.peak_bytes[1], memory_use.allocated - client.unmet_bytes))
+        allocated = memory_use.allocated - client.unmet_bytes
+        client.peak_bytes = (client.peak_bytes[0], max(client.peak_bytes[1], allocated))
+        if client.cell_run:
+            client.cell_run.peak_bytes = max(client.cell_run.peak_bytes, allocated)
 
     def _update_eviction_candidate(self, client: Client, device: Device) -> None:
         """Enter the client in the eviction order of the device, as a waiting or an idle client."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jupyter_gpushare.units import format_duration
+from jupyter_gpushare.units import format_duration, format_size
 
 _STATES = {"waiting", "running", "held", "draining", "idle", "suspended", "gone"}
 _TURN_STATES = {"running", "held"}  # a sequence of these states is one turn
@@ -80,8 +80,12 @@ class HistoryData:
         words.append(_counted(len(self.cells), "cell"))
         known = [one for one in self.entries if "expected_seconds" in one]
         if known:
-            took, expected = (format_duration(known[-1][name]) for name in ("gpu_seconds", "expected_seconds"))
+            last = known[-1]
+            took, expected = (format_duration(last[name]) for name in ("gpu_seconds", "expected_seconds"))
             words.append(f"the last cell that ran before used the GPU for {took}, and {expected} were expected")
+            if last.get("allocated") or last.get("expected_allocated"):
+                had, expected = (format_size(last[name]) for name in ("allocated", "expected_allocated"))
+                words.append(f"it allocated up to {had}, and {expected} were expected")
         return f"The last {format_duration(self.now - self.begin)}: {', '.join(words)}"
 
 
