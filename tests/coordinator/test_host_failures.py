@@ -28,6 +28,7 @@ WALL_CLOCK = {
     "coordinator/monitoring/usage.py": "the hour of usage, and the age of usage, which decides on its deletion",
     "coordinator/config/settings_override.py": "the time since a coordinator was killed, across a start of the host",
     "coordinator/storage/audit_log.py": "the time of a change, which users read",
+    "coordinator/clients/limit_times.py": "the time since which a limit is in force, which users read",
 }
 
 NVML = """
