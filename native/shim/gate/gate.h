@@ -32,9 +32,9 @@ void gate_publish_waiting(void); /* in the page */
 CUcontext streams_mark(CUstream stream);
 /* Before the stream ends or captures: an orphan event stands for its work. The lock of captures.c is held. */
 void streams_untrack(CUstream stream, bool ends);
-/* Before the stream captures: make sure that the drain need not query the legacy stream meanwhile. `begins`: it begins a
- * capture; otherwise it may only join one. The lock of captures.c is held. */
-void streams_hide_legacy(CUstream stream, bool begins);
+/* Before the stream begins or joins a capture: note whether the work of the legacy stream, which no query may name
+ * meanwhile, has finished. The lock of captures.c is held. */
+void streams_note_capture(CUstream stream);
 /* Before the end of a context, with the streams of `green`, or NULL. True: the context carried work, and
  * `streams_context_destroyed` must follow its end. */
 bool streams_untrack_context(CUcontext context, CUgreenCtx green);

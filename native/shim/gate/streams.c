@@ -3,14 +3,13 @@
  * The table has an entry for each stream in use. All default streams of a context share one entry, because a query of
  * the context's legacy stream covers the work of all of them. An orphan event stands for the work of a stream that is
  * destroyed or becomes part of a capture. The rules of driver/captures.c hold: no context is synchronised, no stream is
- * queried that captures, and the legacy stream gets no event, with one exception. Work behind such an event would wait
- * for all work before it, which may need a call that a step lets in.
+ * queried that captures, and the legacy stream gets no event. Work behind such an event would wait for all work before
+ * it, which may need a call that a step lets in.
  *
- * The exception: while a blocking stream captures, no query may name the legacy stream, and the driver refuses work for
- * it. So when such a capture begins, an orphan event stands for unfinished work of the legacy stream. Without it, a
- * capture that stays open would keep the turn. Work of per-thread default streams has no such event, because only its
- * own thread can name the stream. Nothing stands for work that another thread submits between the event and the
- * capture: the driver would refuse the same work a moment later.
+ * While a blocking stream captures, no query may name the legacy stream, and the driver refuses work for that. So if its
+ * work has finished when such a capture begins, the drain need not wait for the end of the capture, which may stay open.
+ * Nothing is known of work of per-thread default streams, because only its own thread can name the stream. Work that
+ * another thread submits just before the capture is not noticed. The driver would refuse that a moment later.
  *
  * Default streams of a green context have names only where that is current, so an event of the whole green context
  * stands for their work. The event is recorded from the primary context, and only while no stream captures, because it
@@ -34,7 +33,7 @@ struct stream_state {
     bool is_finished;   /* at the last poll */
     bool is_recorded;   /* the event of the default streams of a green context covers their work */
     bool is_per_thread; /* some of the default streams' work is in per-thread ones */
-    bool is_hidden;     /* no event stands for work of the legacy stream from before a capture */
+    bool is_hidden;     /* the work of the legacy stream had not finished when the present capture began */
 };
 
 static struct {
@@ -228,29 +227,23 @@ void streams_clear(void) {
     pthread_mutex_unlock(&streams.lock);
 }
 
-/* Record an orphan for the work of the state's stream, or of the legacy stream. A later event of a stream covers its
- * earlier work too. */
-static bool record_orphan(struct stream_state *state, CUstream stream) {
-    struct stream_state *orphan = NULL;
-    for (unsigned i = 0; i < streams.orphan_count && !orphan; i++)
-        if (streams.orphans[i].stream == stream && streams.orphans[i].context == state->context)
-            orphan = &streams.orphans[i];
-    if (!orphan && (orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room)))
-        *orphan = (struct stream_state){.context = state->context, .green = state->green, .stream = stream};
-    bool is_recorded = orphan && record(orphan, stream);
-    if (orphan && !orphan->event) /* it is new, and thus the last one */
-        streams.orphan_count--;
-    return is_recorded;
-}
-
-/* False: the work of a stream of a green context has no event while some stream captures. */
+/* Record an orphan for unfinished work of the stream. A later event of a stream covers its earlier work too. False: the
+ * work of a stream of a green context has no event while some stream captures. */
 static bool make_orphan(struct visit *guest, struct stream_state *state) {
+    struct stream_state *orphan = NULL;
     if (query(guest, state, true) != UNFINISHED)
         return true;
     if (state->green && captures_any())
         return false;
-    if (!record_orphan(state, state->stream))
+    for (unsigned i = 0; i < streams.orphan_count && !orphan; i++)
+        orphan = streams.orphans[i].stream == state->stream ? &streams.orphans[i] : NULL;
+    if (!orphan && (orphan = append(&streams.orphans, &streams.orphan_count, &streams.orphan_room)))
+        *orphan = (struct stream_state){.context = state->context, .green = state->green, .stream = state->stream};
+    if (orphan && !record(orphan, state->stream)) {
         log_once(LOG_INFO, "could not record an event, so a turn may end before the work of one stream has finished");
+        if (!orphan->event) /* it is new, and thus the last one */
+            streams.orphan_count--;
+    }
     return true;
 }
 
@@ -271,8 +264,8 @@ void streams_untrack(CUstream stream, bool ends) {
     pthread_mutex_unlock(&streams.lock);
 }
 
-/* Nothing changes during another capture: that one has hidden the work, and what has come since was refused. */
-void streams_hide_legacy(CUstream stream, bool begins) {
+/* Nothing changes during another capture: what has come since it began was refused. */
+void streams_note_capture(CUstream stream) {
     RELAXED_MODE;
     unsigned flags;
     struct visit guest = {0};
@@ -281,9 +274,8 @@ void streams_hide_legacy(CUstream stream, bool begins) {
     struct stream_home home = stream_home(stream);
     pthread_mutex_lock(&streams.lock);
     struct stream_state *state = find(home, DEFAULT);
-    if (state && state->has_work && visit(&guest, home.context) && !touches_capture(CU_STREAM_LEGACY))
-        state->is_hidden =
-            query(&guest, state, true) == UNFINISHED && !(begins && record_orphan(state, CU_STREAM_LEGACY));
+    if (state && visit(&guest, home.context) && !touches_capture(CU_STREAM_LEGACY))
+        state->is_hidden = state->has_work && query(&guest, state, true) == UNFINISHED;
     visit_end(&guest);
     pthread_mutex_unlock(&streams.lock);
 }

@@ -47,7 +47,7 @@ CUresult hook_cuStreamDestroy_v2(CUstream stream) {
             return (call);                                                                                             \
         queries_lock();                                                                                                \
         streams_untrack(stream, false);                                                                                \
-        streams_hide_legacy(twin ? per_thread(stream) : stream, true);                                                 \
+        streams_note_capture(twin ? per_thread(stream) : stream);                                                      \
         CUresult result = (call);                                                                                      \
         if (result == CUDA_SUCCESS)                                                                                    \
             captures_add(twin ? per_thread(stream) : stream, (mode));                                                  \
@@ -103,7 +103,7 @@ CUresult hook_cuStreamWaitEvent(bool twin, CUstream stream, CUevent event, unsig
         return REAL_TWIN(cuStreamWaitEvent, twin)(stream, event, flags);
     queries_lock();
     streams_untrack(stream, false);
-    streams_hide_legacy(twin ? per_thread(stream) : stream, false);
+    streams_note_capture(twin ? per_thread(stream) : stream);
     CUresult result = REAL_TWIN(cuStreamWaitEvent, twin)(stream, event, flags);
     queries_unlock();
     return result;
