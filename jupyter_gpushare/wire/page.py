@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import re
+import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -211,8 +212,10 @@ class Page(SharedMemory):
         found = self.report.progress
         if not found.began_ns:
             return None
-        text = bytes(layout()[0].buffer(found.text)).split(b"\0")[0].decode("utf-8", "replace")
-        return Progress(found.done, found.total, found.first, found.began_ns, found.changed_ns, text)
+        text = b"".join(word.to_bytes(8, sys.byteorder) for word in found.text).split(b"\0")[0]
+        return Progress(
+            found.done, found.total, found.first, found.began_ns, found.changed_ns, text.decode("utf-8", "replace")
+        )
 
     def interrupt(self) -> None:
         """Interrupt the calls that wait at the gate; the caller rings the doorbell."""
