@@ -181,6 +181,7 @@ class Scheduler:
             raise IllegalEvent(f"process {event.process} uses no device")
         if unknown := set(event.devices) - set(self.devices):
             raise IllegalEvent(f"process {event.process} uses unknown devices {sorted(unknown)}")
+        client.bound_at = -math.inf
         process = self.processes[event.process] = Process(event.process, client, event.devices)
         client.processes[event.process] = process
         self._set_devices(client, now)

@@ -39,6 +39,8 @@ def test_a_client_gets_the_device_without_work(one_busy: SimulatedHost) -> None:
     assert request_devices(one_busy, "new") == ("d1",)
     one_busy.add_process("new", "d1", busy=True)
     assert (one_busy.running("d0"), one_busy.running("d1")) == ("works", "new")
+    one_busy.add_client("later")
+    assert one_busy.scheduler.clients["later"].devices == ("d0",), "a registration counts clients only"
 
 
 def test_a_client_that_waits_is_at_work(one_busy: SimulatedHost) -> None:

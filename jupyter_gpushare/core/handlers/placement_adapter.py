@@ -19,7 +19,7 @@ from ..placement import DeviceAllocations, Placement, PlacementRequest, Placemen
 from ..state.model import Client
 from ..turns.grant_table import GrantTable
 
-_JOIN_SECONDS = 10.0  # from a request for devices, in which the process is expected to join
+_JOIN_SECONDS = 60.0  # from a request for devices, in which the process is expected to join
 _RECENT_SECONDS = 60.0  # since its last work, for which a client counts as load of its devices
 
 
@@ -125,6 +125,7 @@ class PlacementAdapter:
                 loads.update(dict.fromkeys(other.devices, load))
         self.placement.set_loads(loads)
         self._place_again(client, now)
+        self.placement.set_loads({})  # a registration counts clients only, because the work will have changed by then
         client.bound_at = now
 
     def _place_again(self, client: Client, now: float) -> None:
@@ -134,7 +135,7 @@ class PlacementAdapter:
             self.placement.place(client.id, placed.request, placed.tenant, client.quota)
         except Refused:
             self.placement.register_existing(client.id, placed.request, placed.tenant)
-            self.placement.move(client.id, placed.devices)
+            self.on_devices_changed(client, placed.devices, now)
             return
         self._table.set_devices(client, self.devices_of(client), now)
         self._resolve_memory_fraction(client)

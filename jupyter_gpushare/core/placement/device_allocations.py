@@ -24,7 +24,7 @@ class DeviceAllocations:
     parent: str = ""  # UUID of the GPU of a MIG slice; empty: a whole GPU
     cell_paths: tuple[str, ...] = ("", "", "")
     failure: str = ""  # the reason why no client may use it; empty: it works
-    load: int = 0  # recent work of its clients, as set last by `Placement.set_loads`
+    load: int = 0  # recent work of its clients, while a client is placed for its first CUDA call
     clients: dict[str, PlacementRequest] = field(default_factory=dict)
     guaranteed_share: float = 0.0  # sum of the clients' guaranteed shares
     allocated_memory: int = 0  # bytes that clients asked for
