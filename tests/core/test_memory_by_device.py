@@ -103,3 +103,13 @@ def test_the_memory_of_a_colocated_client_is_needed_where_it_is(host: SimulatedH
     report(host, "wide", d=900, e=100)
     client, devices = host.scheduler.clients["wide"], host.scheduler.devices
     assert [memory_needed(devices[uuid], client) // MIB for uuid in ("d", "e")] == [900, 100]
+
+
+def test_the_part_of_a_device_is_never_more_than_the_whole(host: SimulatedHost) -> None:
+    """A process may change its page between two readings, so that its sum is smaller than its memory on one device."""
+    host.start_client("a", busy=False)
+    part = {"d": MemoryUse(1 << 40, 1 << 40)}
+    host.handle_event(ev.MemoryReported("a", 1, 1, by_device=part))
+    client = host.scheduler.clients["a"]
+    assert client.part_on(host.scheduler.devices["d"], 1 << 40) == 1 << 40
+    assert client.part_on(host.scheduler.devices["e"], 1 << 40) == 0

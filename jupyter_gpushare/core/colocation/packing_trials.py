@@ -199,8 +199,11 @@ class PackingTrials:
 
         None: no packing of these clients has failed.
         """
-        failed = self._failed_subset(frozenset(members) | {client}, now)
-        return None if failed is None or client not in failed else (failed, self._failed[failed].progress)
+        packing = frozenset(members) | {client}
+        if self._failed_subset(packing, now) is None:  # which also drops verdicts that no longer hold
+            return None
+        reasons = ((tried, one.progress) for tried, one in self._failed.items() if client in tried and tried <= packing)
+        return next(reasons, None)
 
     def client_to_separate(self, now: float, overhead: float = 0.0) -> str | None:
         """Return the client to separate from the present packing, the last that joined; None: no client.

@@ -149,8 +149,11 @@ class ProcessEventHandlers:
             client.cell_run = None  # the times of cells at once cannot be separated
         else:
             client.cells_since = now
-            expected, allocated = client.cell_runs.expected(event.names), client.memory_use.allocated
-            client.cell_run = CellRun(event.names, client.gpu_seconds_at(now), event.busy_seconds, expected, allocated)
+            expected = client.cell_runs.expected(event.names)
+            allocations = client.memory_use.allocated - client.memory_use.context
+            client.cell_run = CellRun(
+                event.names, client.gpu_seconds_at(now), event.busy_seconds, expected, allocations
+            )
             self._table.start_work(client, now)
         client.cells.add(event.request)
         if client.grant:

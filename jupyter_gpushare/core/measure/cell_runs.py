@@ -16,7 +16,10 @@ MAX_NAMES = 500  # the names that were used last
 
 
 class RunNeeds(NamedTuple):
-    """The seconds of work that a run takes, and the most bytes that its client has allocated meanwhile."""
+    """The seconds of work that a run takes, and the most bytes that its client has allocated meanwhile.
+
+    Context memory does not count.
+    """
 
     seconds: float
     peak_bytes: int

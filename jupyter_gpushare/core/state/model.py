@@ -88,7 +88,7 @@ class Grant:
 
     def reset_closing(self) -> None:
         """Treat the turn as if its closing had never begun."""
-        self.closing_since = self.evicting_since = self.cells_ended_at = self.overrun_since = None
+        self.closing_since = self.evicting_since = self.cells_ended_at = self.overrun_since = self.paused_at = None
 
 
 @dataclass(eq=False)
@@ -132,7 +132,7 @@ class Client:
     memory_use: MemoryUse = NO_MEMORY
     memory_by_device: dict[str, MemoryUse] = field(default_factory=dict)  # the part of `memory_use` on each device
     last_turn_ended_at: float = float("-inf")
-    bound_at: float = float("-inf")  # when its devices were last chosen for its first process
+    bound_at: float = float("-inf")  # when its devices were chosen for a process that has not joined yet
     mean_turn: float | None = None  # seconds, exponentially weighted, for expected waits
     restores_memory: bool = True  # as observed: its evicted memory comes back before the work of its turn
     peak_bytes: tuple[int, int] = (0, 0)  # the most bytes that it had in its last turn, and since then
@@ -163,7 +163,7 @@ class Client:
 
     def part_on(self, device: Device, size: int) -> int:
         """Return the part of `size` bytes that the device gets: as much as of its present memory, or an equal part."""
-        allocated = self.memory_use.allocated
+        allocated = sum(use.allocated for use in self.memory_by_device.values())
         if not allocated:
             return size // max(1, len(self.devices))
         return size * self.memory_on(device).allocated // allocated
@@ -205,7 +205,8 @@ class Client:
     @property
     def expected_bytes(self) -> int:
         """The most bytes that it is expected to have until the end of its open cell; 0: the cell never ran."""
-        return self.cell_run.expected.peak_bytes if self.cell_run and self.cell_run.expected else 0
+        expected = self.cell_run.expected if self.cell_run else None
+        return expected.peak_bytes + self.memory_use.context if expected else 0
 
     @property
     def is_at_work(self) -> bool:

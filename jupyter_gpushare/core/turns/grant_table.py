@@ -183,7 +183,7 @@ class GrantTable:
         allocated = memory_use.allocated - client.unmet_bytes
         client.peak_bytes = (client.peak_bytes[0], max(client.peak_bytes[1], allocated))
         if client.cell_run:
-            client.cell_run.peak_bytes = max(client.cell_run.peak_bytes, allocated)
+            client.cell_run.peak_bytes = max(client.cell_run.peak_bytes, allocated - memory_use.context)
 
     def _update_eviction_candidate(self, client: Client, device: Device) -> None:
         """Enter the client in the eviction order of the device, as a waiting or an idle client."""

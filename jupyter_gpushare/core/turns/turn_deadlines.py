@@ -39,7 +39,7 @@ class TurnDeadlines:
         hold_until = grant.client.hold_until or 0.0
         if grant.cells_ended_at is not None:
             ends = min(ends, max(grant.cells_ended_at + self._table.settings.cell_linger, hold_until))
-        if grant.paused_at is not None and self._table.ends_when_idle(grant):
+        if grant.paused_at is not None and grant.is_idle and self._table.ends_when_idle(grant):
             ends = min(ends, max(grant.paused_at + _PAUSE_SECONDS, hold_until))
         return None if ends == math.inf else ends
 
