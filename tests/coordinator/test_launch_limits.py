@@ -16,12 +16,14 @@ from jupyter_gpushare.coordinator.views import launch_limits
 from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
 from jupyter_gpushare.core import Scheduler
 from jupyter_gpushare.core.base.quota import Quota
+from jupyter_gpushare.core.interface import events as ev
 from jupyter_gpushare.core.measure.time_limit import TimeLimitBucket
 from jupyter_gpushare.core.state.model import Client
 from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.page import TIME
 
 from .conftest import CoordinatorProcess, ProcessFactory
+from .page_sync_harness import MIB, PageSyncHarness
 from .protocol_process import lock_as_other_coordinator, wait_until
 from .test_documented_snapshot import check
 
@@ -54,7 +56,8 @@ def test_colocated_clients_have_launch_limits_with_reasons(
     big.allocate(8 << 30)
     big.start_waiting()
     wait_until(lambda: a.contended)
-    assert (coordinator.client("a") or {})["limit_text"].endswith("; at most 20 ms of work queued: other clients wait")
+    text = (coordinator.client("a") or {})["limit_text"]
+    assert text.endswith("; at most 20 ms of work queued: other clients wait, or run beside it")
     b.finish()
     coordinator.request(messages.Suspend(client="b"))
     wait_until(lambda: not a.control.budget_rate)
@@ -122,6 +125,18 @@ def test_memory_above_the_resident_quota_is_a_limit(
     client = coordinator.client("a") or {}
     check("Client", client)
     assert client["limit_text"] == "at most 1 GiB of its memory on the GPU between its turns: resident in its quota"
+
+
+def test_context_memory_is_no_memory_above_the_resident_quota() -> None:
+    harness = PageSyncHarness()
+    process = harness.process("a", 500)
+    harness.scheduler.handle(ev.QuotaChanged("a", Quota(resident=600 * MIB)), 0.0)
+    for _ in range(3):  # NVML's figure exceeds the allocations
+        process.context_memory.sample(process.memory_use.resident + 300 * MIB, process.memory_use.resident)
+    harness.page_sync.read_memory(harness.runtimes["a"])
+    client = harness.scheduler.clients["a"]
+    assert client.memory_use.allocated > 600 * MIB
+    assert launch_limits.limits_field(harness.scheduler, client, harness.runtimes["a"], 0.0) == []
 
 
 @pytest.mark.parametrize(

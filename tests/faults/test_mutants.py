@@ -75,7 +75,7 @@ MUTANTS = [
 ]
 FIRST_SEEDS = {
     mutant_movable_memory_ignored: 7,
-    mutant_wait_for_room_never_ends: 51,
+    mutant_wait_for_room_never_ends: 111,
     mutant_request_of_an_ending_turn_never_refused: 128,
 }  # mutants that need a rare kind of host
 

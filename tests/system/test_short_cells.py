@@ -19,6 +19,7 @@ FILL = (
     "check(cuda.cuCtxSynchronize())"  # one long launch, which no other client can interrupt
 )
 LAUNCH = 0.002  # seconds
+CELL_LAUNCH = 0.005  # seconds
 CELLS = tier.strength(4, 8)
 WORK_SECONDS = tier.strength(10, 20)  # of the notebook before the newcomer
 MEASURED_SECONDS = tier.strength(10.0, 20.0)  # the controller adapts the rate in windows of 5 s
@@ -97,15 +98,16 @@ def test_a_notebook_that_cuts_endless_work_into_short_cells_gains_nothing(
     notebook, whole = start(), default_settings_host.program("whole")
     whole.busy(launch=LAUNCH)
 
-    def granted() -> tuple[float, float]:
-        clients = default_settings_host.clients()
-        return tuple(clients[client]["gpu_seconds"] for client in (notebook.client_id, "whole"))  # type: ignore[return-value]
+    def worked() -> tuple[float, float]:
+        """Return the seconds of work that each of them has got done, also where both ran at the same time."""
+        cells, launches = (len(default_settings_host.launches(one)) for one in (notebook.pid, whole))
+        return CELL_LAUNCH * cells, LAUNCH * launches
 
     notebook.run("work(0.05)")
-    before, end = granted(), time.monotonic() + CUT_SECONDS
+    before, end = worked(), time.monotonic() + CUT_SECONDS
     while time.monotonic() < end:
-        notebook.run("work(0.05)")
-    cut, uncut = (now - then for now, then in zip(granted(), before, strict=True))
+        notebook.run(f"work(0.05, {CELL_LAUNCH})")
+    cut, uncut = (now - then for now, then in zip(worked(), before, strict=True))
     assert cut <= 1.1 * (cut + uncut) / 2
     assert cut > 0 and uncut > 0
     whole.stop()

@@ -22,7 +22,7 @@ _REASONS = {
     ADAPTIVE: "the speed of {} is kept",
     SHARE: "its share, colocated with {}",
     SURPLUS: "its share and idle time, colocated with {}",
-    "others_wait": "other clients wait",
+    "others_wait": "other clients wait, or run beside it",
     "resident": "resident in its quota",
 }
 _NO_TURN_REASONS = {
@@ -62,7 +62,8 @@ def _present_limits(scheduler: Scheduler, client: Client, runtime: ClientRuntime
     window = max((handle.page.control.window_ns for handle in runtime.processes.values()), default=0)
     if window and client.phase == RUNNING and client.permit and client.permit.contended:
         limits.append(_limit(window / 1e9, "queued_seconds", "others_wait"))
-    if client.quota.resident is not None and client.memory_use.allocated > client.quota.resident:
+    allocations = client.memory_use.allocated - client.memory_use.context  # no quota counts context memory
+    if client.quota.resident is not None and allocations > client.quota.resident:
         limits.append(_limit(client.quota.resident, "bytes", "resident"))
     return limits
 

@@ -147,7 +147,7 @@ struct shim {
     _Atomic uint32_t link;
     _Atomic uint32_t phase;           /* of the turn, GPUSHARE_OUT …; written by the agent */
     _Atomic uint32_t waiting;         /* threads at the gate */
-    _Atomic bool contended;           /* another client waits for the device */
+    _Atomic bool contended;           /* the permit flag CONTENDED */
     _Atomic bool without_coordinator; /* turns go by the rule without a coordinator */
     int wake_receiver, wake_sender;   /* a pair of sockets: a byte wakes the agent */
     int page_fd;
