@@ -72,7 +72,7 @@ def test_a_process_gets_the_devices_of_its_client_as_it_needs_them(
 
 
 @pytest.mark.parametrize(
-    ("client", "token", "reason"), [("nobody", "secret", "unknown_client"), ("new", "wrong", "forbidden")]
+    ("client", "token", "reason"), [("absent", "secret", "unknown_client"), ("new", "wrong", "forbidden")]
 )
 def test_a_process_of_no_client_gets_no_devices(two: CoordinatorProcess, client: str, token: str, reason: str) -> None:
     before = register(two, "new")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.wire.page import CLOSING, CONTENDED
-
 from ..support import tier
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
-from .test_shim_transfer_failures import faulty_driver
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 UNSUPPORTED, INVALIDATED, IMPLICIT = 900, 901, 906
@@ -46,224 +43,6 @@ def test_captured_calls_pass_and_the_graph_waits_at_the_gate(client: CudaClient,
     assert client.run(INSTANTIATE) == 0
     assert client.run_at_the_gate(process, 1, "cuda.cuGraphLaunch(graph_exec, c_void_p(one))") == 0
     process.drain(1)
-
-
-def test_draining_leaves_a_capture_valid(machine: NativeHost, client: CudaClient, process: ProcessConnection) -> None:
-    """A stream carries work when its capture begins. The drain waits for that work and not for the capture."""
-    process.open(1)
-    client.run(SETUP)
-    client.run("cuda.spin(); cuda.spin(150, one); cuda.spin(50, two)")
-    assert client.run(CAPTURE.format(THREAD_LOCAL)) == 0
-    assert client.run("cuda.spin(0, one)") == 0
-    process.drain(1, 2)
-    assert machine.executions_are_over(3)
-    assert client.run("cuda.spin(0, one)", 2) == 0  # still capturing, the gate closed
-    assert client.run(END) == 0
-    assert client.run(INSTANTIATE) == 0
-    process.open(2)
-    assert client.run("cuda.cuGraphLaunch(graph_exec, c_void_p(one))") == 0
-    process.drain(2)
-
-
-def test_a_capture_that_stays_open_does_not_keep_the_turn(
-    machine: NativeHost, client: CudaClient, process: ProcessConnection
-) -> None:
-    """Work of the default stream has finished before the capture, during which no query may name that stream."""
-    process.open(1)
-    client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin()")
-    assert client.run("cuda.cuCtxSynchronize()") == 0
-    assert client.run(CAPTURE.format(GLOBAL)) == 0
-    assert client.run("cuda.spin(0, one)") == 0
-    process.drain(1)
-    assert machine.executions_are_over(1)
-    assert client.run("cuda.spin(0, one)") == 0
-    assert client.run(END) == 0
-    assert client.run(INSTANTIATE) == 0
-    assert client.run_at_the_gate(process, 2, "cuda.cuGraphLaunch(graph_exec, c_void_p(one))") == 0
-    process.drain(2)
-
-
-def test_a_drain_waits_for_a_capture_that_has_begun_during_work_of_the_default_stream(
-    client: CudaClient, process: ProcessConnection
-) -> None:
-    """No call can find out whether that work has finished, and an event would let all later work wait for it."""
-    process.open(1)
-    client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p(); cuda.spin(100)")
-    assert client.run(CAPTURE.format(GLOBAL)) == 0
-    assert client.run("cuda.spin(0, one)") == 0
-    process.close_gate(1)
-    assert process.stays_in(CLOSING, 0.5)
-    assert client.run(END) == 0
-    process.wait_until_left(1)
-    assert client.run(INSTANTIATE) == 0
-
-
-def test_refused_work_of_a_later_capture_does_not_keep_the_turn(client: CudaClient, process: ProcessConnection) -> None:
-    """An earlier capture has begun during work of the default stream, which has finished since."""
-    process.open(1)
-    client.run("one = cuda.stream(0); graph = c_void_p(); cuda.spin(100)")
-    assert client.run(CAPTURE.format(RELAXED)) == 0
-    assert client.run(END) == 0
-    process.drain(1)
-    process.open(2)
-    client.run("cuda.spin(0, one)")
-    assert client.run(CAPTURE.format(RELAXED)) == 0
-    assert client.run("cuda.spin()") == IMPLICIT
-    process.drain(2)
-    assert client.run(END) == INVALIDATED
-
-
-def test_a_capture_between_two_streams_that_need_each_other(client: CudaClient, process: ProcessConnection) -> None:
-    """Work of one blocking stream waits for work that another blocking stream gets after a capture."""
-    process.open(1)
-    client.run("one, two, three = (cuda.stream(0) for _ in range(3))")
-    client.run("graph = c_void_p(); flag = cuda.alloc(1 << 20)[1]")
-    assert client.run("cuda.cuMemsetD8_v2(c_uint64(flag), 0, c_size_t(4)), cuda.cuCtxSynchronize()") == [0, 0]
-    assert client.run("cuda.launch('wait_flag', flag, 1, stream=three)") == 0
-    assert client.run(CAPTURE.format(RELAXED)) == 0
-    assert client.run(END) == 0
-    assert client.run("cuda.launch('set_flag', flag, 1, stream=two)") == 0
-    assert client.run("cuda.cuStreamSynchronize(c_void_p(three))") == 0
-
-
-def test_refused_work_of_the_default_stream_does_not_keep_the_turn(
-    client: CudaClient, process: ProcessConnection
-) -> None:
-    """The refusal ends the capture, which stays open until the program closes it."""
-    process.open(1)
-    client.run("one = cuda.stream(0); graph = c_void_p()")
-    assert client.run(CAPTURE.format(RELAXED)) == 0
-    assert client.run("cuda.spin()") == IMPLICIT
-    process.drain(1)
-    assert client.run(END) == INVALIDATED
-    assert client.run_at_the_gate(process, 2) == 0
-    process.drain(2)
-
-
-PER_THREAD_SPIN = "cuda.launch('spin', 0, call=cuda.cuLaunchKernel_ptsz)"
-
-
-@pytest.mark.parametrize("begun", ["before", "during"])
-def test_the_drain_of_per_thread_default_streams_waits_for_the_end_of_a_capture(
-    client: CudaClient, process: ProcessConnection, begun: str
-) -> None:
-    """No call of the agent can name the stream, and a query of the legacy stream would end the capture."""
-    process.open(1)
-    client.run("one = cuda.stream(0); graph = c_void_p(); graph_exec = c_void_p()")
-    if begun == "before":
-        assert client.run(PER_THREAD_SPIN) == 0
-    assert client.run(CAPTURE.format(GLOBAL)) == 0
-    assert client.run("cuda.spin(0, one)") == 0
-    if begun == "during":
-        assert client.run(PER_THREAD_SPIN) == 0
-    process.close_gate(1)
-    assert process.stays_in(CLOSING, 0.3)
-    assert client.run(END) == 0
-    process.wait_until_left(1)
-    assert client.run(INSTANTIATE) == 0
-
-
-JOIN = "cuda.cuStreamWaitEvent(c_void_p(two), event, 0)"
-JOIN_BACK = "cuda.cuEventRecord(event, c_void_p(two)), cuda.cuStreamWaitEvent(c_void_p(one), event, 0)"
-
-
-def begin_with_an_event(client: CudaClient) -> None:
-    """Begin a capture that a stream with work can join by waiting for an event."""
-    client.run(SETUP + "; event = c_void_p(); cuda.cuEventCreate(byref(event), 2)")
-    assert client.run("cuda.spin(200, two)") == 0
-    assert client.run(CAPTURE.format(RELAXED)) == 0
-    assert client.run("cuda.cuEventRecord(event, c_void_p(one))") == 0
-
-
-def test_a_drain_waits_for_work_of_a_stream_before_it_has_joined_a_capture(
-    machine: NativeHost, client: CudaClient, process: ProcessConnection
-) -> None:
-    """The drain waits for that work and not for the capture."""
-    process.open(1)
-    begin_with_an_event(client)
-    assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
-    process.drain(1)
-    assert machine.executions_are_over(1)
-    assert client.run(JOIN_BACK) == [0, 0]
-    assert client.run(END) == 0
-
-
-def test_a_drain_waits_for_a_capture_that_a_blocking_stream_has_joined_during_default_work(
-    machine: NativeHost, client: CudaClient, process: ProcessConnection
-) -> None:
-    """The work of the default stream had not finished when the stream joined the capture."""
-    process.open(1)
-    begin_with_an_event(client)
-    client.run("two = cuda.stream(0); cuda.spin(100)")
-    assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
-    process.close_gate(1)
-    assert process.stays_in(CLOSING, 0.5)
-    assert client.run(JOIN_BACK) == [0, 0]
-    assert client.run(END) == 0
-    process.wait_until_left(1)
-    assert machine.executions_are_over(2)
-
-
-def test_a_blocking_stream_that_joins_a_capture_does_not_keep_the_turn(
-    machine: NativeHost, client: CudaClient, process: ProcessConnection
-) -> None:
-    process.open(1)
-    begin_with_an_event(client)
-    client.run("two = cuda.stream(0); cuda.spin(); cuda.cuStreamSynchronize(None)")
-    assert client.run(f"{JOIN}, cuda.spin(0, two)") == [0, 0]
-    process.drain(1)
-    assert machine.executions_are_over(2)
-    assert client.run(JOIN_BACK) == [0, 0]
-    assert client.run(END) == 0
-
-
-def test_a_stream_that_joins_a_capture_is_not_queried_meanwhile(
-    machine: NativeHost, coordinator: ScriptedCoordinator
-) -> None:
-    """The drain has found that the stream does not capture, and would end the capture by its query."""
-    client, process = machine.new_client(coordinator, LD_LIBRARY_PATH=str(faulty_driver().parent))
-    process.open(1)
-    begin_with_an_event(client)
-    client.run("cuda.library.faulty_hold_in(b'cuStreamIsCapturing')")
-    process.close_gate(1)
-    client.run("while cuda.library.faulty_hold(-1) == 1: pass")
-    assert client.run(f"{JOIN}, cuda.library.faulty_hold(0) and 0") == [0, 0]
-    process.wait_until_left(1)
-    assert client.run(JOIN_BACK) == [0, 0]
-    assert client.run(END) == 0
-
-
-def test_idle_probe_leaves_captures_valid(client: CudaClient, process: ProcessConnection) -> None:
-    process.page.control.idle_release_ns = 20_000_000
-    process.open(1, CONTENDED)
-    client.run(SETUP)
-    assert client.run("cuda.spin(0, one)") == 0
-    assert client.run(CAPTURE.format(GLOBAL)) == 0
-    assert client.run("cuda.spin(0, one)") == 0
-    wait_until(lambda: process.page.report.idle)
-    assert client.run(END) == 0
-    assert client.run(INSTANTIATE) == 0
-
-
-def test_drain_waits_for_other_contexts_after_one_was_destroyed(
-    machine: NativeHost, client: CudaClient, process: ProcessConnection
-) -> None:
-    """The drain waits for the default stream of a context although another context was destroyed with work in it."""
-    process.open(1)
-    client.run("other = c_void_p(); cuda.cuCtxCreate_v2(byref(other), 0, 0)")
-    client.run("mine = cuda.module, cuda.functions")
-    client.run("cuda.module = c_void_p(); cuda.functions = {}")
-    client.run("cuda.cuModuleLoadData(byref(cuda.module), Path(os.environ['TEST_PTX']).read_bytes())")
-    assert client.run("cuda.spin(100)") == 0
-    assert client.run("cuda.cuCtxPopCurrent_v2(byref(c_void_p()))") == 0
-    client.run("theirs = cuda.module, cuda.functions; cuda.module, cuda.functions = mine")
-    assert client.run("cuda.spin(200)") == 0
-    assert client.run("cuda.cuCtxDestroy_v2(other)") == 0
-    process.drain(1)
-    assert machine.executions_are_over(2)
-    assert client.run_at_the_gate(process, 2) == 0
-    assert client.run("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
-    process.drain(2)
 
 
 def test_a_graph_cannot_free_memory_that_no_graph_has_allocated(client: CudaClient, process: ProcessConnection) -> None:
@@ -416,6 +195,19 @@ def test_an_allocation_between_two_streams_that_need_each_other(client: CudaClie
     assert client.run("cuda.launch('wait_flag', flag, 1, stream=one)") == 0
     assert client.run("cuda.alloc(1 << 20)[0], cuda.launch('set_flag', flag, 1, stream=two)") == [0, 0]
     assert client.run("cuda.cuStreamSynchronize(c_void_p(one))") == 0
+
+
+def test_a_capture_between_two_streams_that_need_each_other(client: CudaClient, process: ProcessConnection) -> None:
+    """Work of one blocking stream waits for work that another blocking stream gets after a capture."""
+    process.open(1)
+    client.run("one, two, three = (cuda.stream(0) for _ in range(3))")
+    client.run("graph = c_void_p(); flag = cuda.alloc(1 << 20)[1]")
+    assert client.run("cuda.cuMemsetD8_v2(c_uint64(flag), 0, c_size_t(4)), cuda.cuCtxSynchronize()") == [0, 0]
+    assert client.run("cuda.launch('wait_flag', flag, 1, stream=three)") == 0
+    assert client.run(CAPTURE.format(RELAXED)) == 0
+    assert client.run(END) == 0
+    assert client.run("cuda.launch('set_flag', flag, 1, stream=two)") == 0
+    assert client.run("cuda.cuStreamSynchronize(c_void_p(three))") == 0
 
 
 def test_the_end_of_a_graph_leaves_captures_of_other_threads_valid(
