@@ -183,6 +183,7 @@ class Coordinator:
             self.dispatcher.dispatch(progress)
         if runtime.prefetch_devices:
             self.page_sync.publish_prefetch(runtime)
+        # Each limit gets the time of its begin, also while no snapshot is built.
         launch_limits.limits_field(self.state.scheduler, self.state.client(runtime), runtime, self.state.now)
         devices = self.state.client(runtime).device_bindings
         is_short = any(device.has_memory_shortage for device in devices)
