@@ -25,6 +25,7 @@ _CONFIGURATION = """\
 
 Admins set `c.GpuShare.NAME` in `jupyter_gpushare_config.py` or `jupyter_server_config.py`, or pass `--GpuShare.NAME=VALUE` to `jupyter gpushare coordinator`.
 The *live* settings of a running coordinator are changed by `jupyter gpushare config NAME VALUE`, in JupyterLab's panel, or by `PATCH /gpushare/api/config`; such changes last until the coordinator ends.
+Settings that are live *per device* may have another value on single devices, by the setting `devices` or `jupyter gpushare config devices.DEVICE.NAME VALUE`.
 
 Times are seconds, or texts such as `"30s"`, `"5min"` and `"1h"`.
 Sizes are bytes, or texts such as `"8GiB"` (1024s) and `"8GB"` (1000s).
@@ -70,7 +71,7 @@ def _settings(table: dict[str, Setting]) -> str:
     for name, setting in table.items():
         choices = "<br>".join(f"`{word}`: {meaning}." for word, meaning in setting.choices.items())
         default = "none" if setting.default is None else f"`{setting.default!r}`"
-        live = "yes" if setting.live else "no"
+        live = "yes, per device" if setting.per_device else "yes" if setting.live else "no"
         meaning = f"{setting.help} {setting.more}"
         rows.append([f"`{name}`", default, choices or setting.allowed or setting.type, live, meaning])
     return _table(["name", "default", "allowed", "live", "meaning"], rows)

@@ -13,8 +13,8 @@ from . import without_coordinator
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("name", nargs="?", help="a setting, such as time_quantum; default: all settings")
-    parser.add_argument("value", nargs="?", help="new value of the setting, in force until the coordinator stops")
+    parser.add_argument("name", nargs="?", help="a setting, such as time_quantum, or devices.0.policy; default: all")
+    parser.add_argument("value", nargs="?", help="new value, in force until the coordinator stops")
     parser.add_argument("--socket", default="", help="the coordinator's socket")
 
 
@@ -26,6 +26,8 @@ def main(args: argparse.Namespace) -> int:
             settings = client.request(messages.Config(changes=changes))
     except (CoordinatorError, ValueError) as error:
         return without_coordinator.report_failure("config", error, args.socket)
+    if args.name is not None and args.name.startswith("devices."):
+        args.name = "devices"
     if args.name is not None and args.name not in settings:
         print(
             f"jupyter gpushare config: unknown setting {args.name!r}: allowed are {', '.join(settings)}",

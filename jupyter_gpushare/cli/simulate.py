@@ -38,7 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="policy to compare, such as fcfs:idle_release=5,cell_linger=60, or clairvoyant, a yardstick that knows "
         "the length of each cell; repeatable (default: the default policy)",
     )
-    add("--set", action="append", default=[], metavar="SETTING=VALUE", help="setting for all policies; repeatable")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SETTING=VALUE",
+        help="setting for all policies, such as max_wait=60 or devices.0.policy=fcfs; repeatable",
+    )
     add("--load", type=number(0.001, 100), default=0.8, help="offered GPU load per device, for notebooks:N (0.8)")
     add("--devices", type=count(1, 10_000), help="number of devices (1, or the number that the trace needs)")
     add("--device-memory", type=size, help="memory of each device (80GB, or the memory in the trace)")

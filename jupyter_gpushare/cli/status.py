@@ -132,6 +132,7 @@ def render(status: dict[str, Any]) -> Any:
                 + _foreign_lines(device.get("foreign_processes", []))
                 + "".join(f"\nlocked by {_owner(one)}" for one in device.get("locked_by", []))
                 + (f"\nof tenant {device['guaranteed_to']}" if device.get("guaranteed_to") else "")
+                + "".join(f"\n{name} {value}" for name, value in device.get("settings", {}).items())
             ),
             f"{_format_estimate(device['memory_used'], device.get('memory_used_is_estimate', False))} of "
             f"{units.format_size(device['memory_total'])}",

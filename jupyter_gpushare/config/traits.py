@@ -11,6 +11,7 @@ from traitlets import Dict, List, TraitError, TraitType, Unicode, validate
 from traitlets.config import Configurable
 
 from ..settings import SETTINGS, Setting
+from ..settings.device_table import DeviceTable, read_device_table
 from ..wire import address
 
 
@@ -86,6 +87,13 @@ class GpuShare(Configurable):
         except address.BadAddress as error:
             raise TraitError(f"GpuShare.{name}: {error}") from None
         return value
+
+    @validate("devices")
+    def _check_devices(self, proposal: dict[str, Any]) -> DeviceTable:
+        try:
+            return read_device_table(proposal["value"])
+        except ValueError as error:
+            raise TraitError(f"GpuShare.{error}") from None
 
     def values(self) -> dict[str, Any]:
         """Return all settings by name."""

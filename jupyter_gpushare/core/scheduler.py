@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..units import format_size, size_word
-from .base.errors import Conflict, GpuShareError, IllegalEvent
+from .base.errors import Conflict, GpuShareError, IllegalEvent, Refused
 from .handlers.idle_policy import IdlePolicy
 from .handlers.placement_adapter import PlacementAdapter
 from .handlers.process_events import ProcessEventHandlers
@@ -19,7 +19,6 @@ from .handlers.user_requests import UserRequests
 from .interface import events as ev
 from .interface.commands import Command, UpdateQuota
 from .interface.settings import Settings
-from .queueing.policies import policy_of
 from .residency.residency_plan import ResidencyPlanner
 from .state.model import Client, EntityRegistry, Process
 from .turns.grant_table import FIRST_TURN
@@ -112,17 +111,26 @@ class Scheduler:
 
     @property
     def settings(self) -> Settings:
-        return self._table.settings
+        """The settings of the host; those of a device are `Device.settings`."""
+        return self._table.policies.host_settings
+
+    def settings_of(self, client: Client) -> Settings:
+        """Return the settings of the client's turns, which are those of its first device."""
+        return self._table.policies.settings_of(client)
+
+    def unknown_devices(self, settings: Settings) -> list[str]:
+        """Return the words of the setting `devices` that name no device of this host."""
+        return [word for word in settings.devices if not self.placement_adapter.placement.devices_named(word)]
 
     def queue(self, device: str, now: float) -> list[Client]:
         """Return the clients that wait for `device`, the next client first."""
         return self.devices[device].queue.in_order(now)
 
     def quantum(self, client: Client) -> float:
-        return self._table.policy.quantum(client)
+        return self._table.policies.policy_of(client).quantum(client)
 
     def idle_release(self, client: Client) -> float:
-        return self._table.policy.idle_release(client)
+        return self._table.policies.policy_of(client).idle_release(client)
 
     def event_log(self) -> list[str]:
         """Return the last events with their commands, for error reports."""
@@ -157,7 +165,8 @@ class Scheduler:
         self._table.leave_queue(client, now)
         self._table.set_devices(client, (), now)
         self.placement_adapter.remove(client, now)
-        self._table.policy.remove(client)
+        for policy in self._table.policies.all():
+            policy.remove(client)
         self.turns.colocation.remove(client)
         self._table.permits.remove(client)
         self.residency.remove(client)
@@ -171,6 +180,8 @@ class Scheduler:
         else:
             self.turns.add_device(event.device)
         self.placement_adapter.on_device_found(event.device)
+        if self.settings.devices:
+            self.turns.configure(self.settings, self._device_overrides(self.settings), now)
         self._table.dirty_devices[event.device.uuid] = None
 
     def _on_process_joined(self, event: ev.ProcessJoined, now: float) -> None:
@@ -233,8 +244,20 @@ class Scheduler:
         self._commands.append(UpdateQuota(client.id))
 
     def _on_settings_changed(self, event: ev.SettingsChanged, now: float) -> None:
-        policy_of(event.settings)  # raises before anything has changed
+        overrides = self._device_overrides(event.settings)
+        unknown = [word for word in self.unknown_devices(event.settings) if word not in self.settings.devices]
+        if unknown:
+            known = "; ".join(map(self.placement_adapter.placement.display_name, self.devices)) or "none"
+            raise Refused(f"devices: {unknown[0]!r} does not exist: allowed are UUIDs, indexes and names of {known}")
         self.placement_adapter.placement.configure(event.settings.placement)
-        self.turns.configure(event.settings, now)
+        self.turns.configure(event.settings, overrides, now)
         self.idle_policy.on_settings_changed()
         self.placement_adapter.reassign_tenants(event.tenants, now)
+
+    def _device_overrides(self, settings: Settings) -> dict[str, dict[str, Any]]:
+        """Return the own settings of each device. Of several words for one device, the last one counts."""
+        found: dict[str, dict[str, Any]] = {}
+        for word, values in settings.devices.items():
+            for uuid in self.placement_adapter.placement.devices_named(word):
+                found.setdefault(uuid, {}).update(values)
+        return found

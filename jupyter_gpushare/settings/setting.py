@@ -35,6 +35,7 @@ class Setting:
     `zero` is the meaning of 0 where 0 lies outside of the range, and `auto` permits the word "auto".
     `choices` maps each word to its meaning.
     A `live` setting can be changed while a coordinator runs.
+    A setting `per_device` can have another value on some devices.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Setting:
     auto: bool = False
     choices: Mapping[str, str] = field(default_factory=dict)
     live: bool = False
+    per_device: bool = False
     title: str = ""
 
     @property

@@ -232,6 +232,14 @@ _LIVE = (
         "Memory is short if the clients of a GPU have allocated more than the GPU has.",
     ),
     Setting(
+        "devices",
+        "object",
+        {},
+        "Settings of single devices, by UUID, index or name.",
+        "For example {'0': {'policy': 'fcfs', 'sharing': 'exclusive'}, 'H200': {'time_quantum': '10s'}}. All other "
+        "settings of these devices are those of the host. See docs/how-to/policies.md.",
+    ),
+    Setting(
         "max_connections",
         "count",
         1024,
@@ -265,6 +273,23 @@ _LIVE = (
         range=_COUNT,
         zero=NO_BOUND,
     ),
+)
+
+# Settings of `_LIVE` that can have another value on some devices: what the scheduler decides for each device.
+PER_DEVICE = (
+    "time_quantum",
+    "policy",
+    "idle_release",
+    "cell_linger",
+    "idle_warn",
+    "idle_evict",
+    "idle_suspend",
+    "sharing",
+    "min_quantum",
+    "max_wait",
+    "max_hold",
+    "overrun",
+    "overrun_patience",
 )
 
 # Settings that are fixed while a coordinator runs and that every user sees.
@@ -360,4 +385,7 @@ _PRIVATE = (
 
 LIVE = tuple(row.name for row in _LIVE)
 PUBLIC = (*LIVE, *(row.name for row in _PUBLIC))
-SETTINGS = {row.name: replace(row, live=row in _LIVE) for row in (*_LIVE, *_PUBLIC, *_PRIVATE)}
+SETTINGS = {
+    row.name: replace(row, live=row in _LIVE, per_device=row.name in PER_DEVICE)
+    for row in (*_LIVE, *_PUBLIC, *_PRIVATE)
+}

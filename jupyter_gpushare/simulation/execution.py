@@ -22,7 +22,8 @@ class ExecutionModel(MemoryTransfers):
         super().__init__(costs)
         self.results = Results()
         self.timeline = details
-        self._reports_progress = settings.sharing != EXCLUSIVE
+        sharings = {settings.sharing, *(own.get("sharing") for own in settings.devices.values())}
+        self._reports_progress = bool(sharings - {EXCLUSIVE, None})
 
     def begin_work(self, client: SimClient) -> None:
         if client.accounted_until >= 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..core.base.errors import Refused
-from ..core.interface.settings import Settings, parse_setting
+from ..core.interface.settings import Settings, is_device_setting, parse_setting, with_device_setting
 from ..core.placement import PlacementSettings
 from ..core.queueing.policies import policy_of
 from .clairvoyant import Clairvoyant
@@ -52,11 +52,17 @@ def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant
 
 def with_settings(settings: Settings, values: Mapping[str, str]) -> Settings:
     """Return `settings` with some replaced by texts that a user wrote. Raises Refused."""
-    present = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name != "policy"}
+    own = ("policy", "devices")
+    present = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in own}
     parsed: dict[str, Any] = {}
     for name, value in values.items():
+        if is_device_setting(name):
+            parsed["devices"] = with_device_setting(parsed.get("devices", {}), name, value)
+            continue
         if name not in present:
-            raise Refused(f"setting {name!r} is unknown here: allowed are {', '.join(present)}")
+            raise Refused(
+                f"setting {name!r} is unknown here: allowed are {', '.join(present)}, and devices.DEVICE.SETTING"
+            )
         parsed[name] = _parse(name, value, present[name])
     return replace(settings, **parsed)
 
@@ -122,7 +128,7 @@ def run(
     on_progress: Callable[[float], None] | None = None,
     timeline: TimelineData | None = None,
 ) -> Results:
-    """Run one simulation, with `on_progress` as in `compare`."""
+    """Run one simulation, with `on_progress` as in `compare`. Raises ValueError for a device that does not exist."""
     reported = 0.0
 
     def report(now: float) -> None:
@@ -131,7 +137,10 @@ def run(
             on_progress(now - reported)
             reported = now
 
-    simulation = Simulation(workload, variant.settings, details=timeline, is_clairvoyant=variant.is_clairvoyant)
+    try:
+        simulation = Simulation(workload, variant.settings, details=timeline, is_clairvoyant=variant.is_clairvoyant)
+    except Refused as error:
+        raise ValueError(str(error)) from None
     results = simulation.run(seconds, report if on_progress else None)
     report(seconds)
     return results

@@ -39,8 +39,9 @@ class SimulatedAgent(ExecutionModel):
         self.scheduler = Scheduler(settings)
         self.clients: dict[str, SimClient] = {}
         if is_clairvoyant:
-            policy = Clairvoyant(settings, lambda name: self.remaining_of_cell(self.clients[name]))
-            self.scheduler.turns.table.set_settings(settings, policy)
+            self.scheduler.turns.table.policies.set_host_policy(
+                lambda settings: Clairvoyant(settings, lambda name: self.remaining_of_cell(self.clients[name]))
+            )
         self.decisions = 0
         self.switches = 0
         self.free_devices: set[SimDevice] = set()  # devices that work and have no turn

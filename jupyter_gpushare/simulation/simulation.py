@@ -40,6 +40,7 @@ class Simulation(SimulatedAgent):
 
     The simulation is deterministic; all random values are in the workload.
     `details` collects the data of pictures.
+    Raises Refused if `settings` name a device that the workload does not have.
     With `is_clairvoyant`, the policy of `settings` gives way to the yardstick `Clairvoyant`.
     """
 
@@ -77,6 +78,8 @@ class Simulation(SimulatedAgent):
             )
             if model.outages:
                 self._schedule_outages(device, model.outages)
+        if unknown := self.scheduler.unknown_devices(settings):
+            raise Refused(f"devices: {unknown[0]!r} does not exist: allowed are {', '.join(self.devices)} and indexes")
         for index, spec in enumerate(workload.participants):
             client = SimClient(spec, index)
             self.all_clients.append(client)

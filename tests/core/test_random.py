@@ -43,8 +43,8 @@ QUOTAS = st.builds(
     st.sampled_from([None, None, MEMORY // 8]),
 )
 SETTINGS = st.builds(
-    lambda policy, sharing, quantum, wait, idle, overrun: baseline(
-        policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, **idle, **overrun
+    lambda policy, sharing, quantum, wait, idle, overrun, own: baseline(
+        policy=policy, sharing=sharing, time_quantum=quantum, max_wait=wait, devices=own, **idle, **overrun
     ),
     st.sampled_from(sorted(POLICIES)),
     st.sampled_from(list(SETTINGS["sharing"].choices)),
@@ -57,12 +57,21 @@ SETTINGS = st.builds(
         st.sampled_from([0.0, 0.2]),
         st.sampled_from([0.05, 10.0]),
     ),
+    st.sampled_from(
+        [
+            {},
+            {"d1": {"policy": "interactive", "sharing": "packed", "idle_suspend": 1.0}},
+            {"0": {"policy": "fcfs", "sharing": "exclusive", "overrun": "wait", "time_quantum": 0.3}},
+            {"d1": {"policy": "weighted", "max_wait": 2.0, "overrun": "join"}},
+        ]
+    ),
 )
 NEVER = [*OF_NO_PROCESS, *OF_NO_CLIENT, *OF_NO_DEVICE]
 
 
 def together(settings: Settings) -> bool:
-    return settings.sharing != "exclusive" or settings.overrun == "join"
+    tables = [vars(settings), *({**vars(settings), **own} for own in settings.devices.values())]
+    return any(one["sharing"] != "exclusive" or one["overrun"] == "join" for one in tables)
 
 
 class AnyHost(RuleBasedStateMachine):

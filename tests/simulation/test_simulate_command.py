@@ -54,6 +54,25 @@ def test_common_settings_apply_to_all_policies(capsys: pytest.CaptureFixture[str
     )
 
 
+def test_settings_of_a_device_apply_to_that_device(capsys: pytest.CaptureFixture[str]) -> None:
+    own = "interactive:devices.0.policy=fcfs,devices.0.time_quantum=5"
+    output = figures(capsys, "--policy", "fcfs:time_quantum=5", "--policy", own)["policies"]
+    assert output[own] == output["fcfs:time_quantum=5"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("devices.7.policy=fcfs", "devices: '7' does not exist: allowed are GPU-0 and indexes"),
+        ("devices.0.colour=red", "setting 'colour' is unknown: allowed are time_quantum"),
+        ("devices.0.policy=lottery", "policy='lottery' is unknown"),
+    ],
+)
+def test_a_wrong_setting_of_a_device_is_refused(capsys: pytest.CaptureFixture[str], setting: str, words: str) -> None:
+    assert main([*QUICK, "--set", setting]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_table_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--policy", "fcfs"]) == 0
     text = capsys.readouterr().out

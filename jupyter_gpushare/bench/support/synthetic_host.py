@@ -94,6 +94,7 @@ class SyntheticHost:
             "memory_total": 80 * _GIB,
             "memory_used": 60 * _GIB,
             "memory_used_is_estimate": False,
+            "settings": {},
             "context_memory": len(self._queues[number]) * _CONTEXT_MEMORY,
             "utilisation": 0.9,
             "utilisation_is_estimate": True,

@@ -16,7 +16,7 @@ from ...core import Scheduler
 from ...core.base.device_info import DeviceInfo
 from ...core.base.errors import Refused
 from ...core.base.quota import Quota
-from ...core.interface.settings import Settings
+from ...core.interface.settings import Settings, is_device_setting, with_device_setting
 from ...core.placement import PlacementSettings
 from ...settings import quota
 from ...settings.table import LIVE, PUBLIC
@@ -87,9 +87,14 @@ class LiveSettings:
         return replace(info, memory=min(info.memory, self._memory_cap)) if self._memory_cap else info
 
     def with_changes(self, changes: dict[str, Any]) -> LiveSettings:
-        """Return new settings with some values replaced. Raises Refused for an unknown name or an invalid value."""
+        """Return new settings with some values replaced. Raises Refused for an unknown name or an invalid value.
+
+        The name of a device's own setting is such as `devices.0.policy`; None or "" removes that setting.
+        """
         traits = GpuShare(parent=self.traits.parent, **self.traits.values())
         for name, value in changes.items():
+            if is_device_setting(name):
+                name, value = "devices", with_device_setting(traits.devices, name, value)
             if name not in LIVE:
                 raise Refused(
                     f"setting {name!r} is unknown or cannot change while the coordinator runs: "

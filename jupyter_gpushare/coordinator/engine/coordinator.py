@@ -114,6 +114,8 @@ class Coordinator:
             self._add_device(info)
         if unmet := scheduler.placement_adapter.placement.unmet_guarantees:
             log.error("not keeping the guarantees of tenants, which this host has no devices for: %s", unmet)
+        for problem in self._unknown_devices():
+            log.error("%s", problem)
         self._periodic_tasks = PeriodicTasks(self._run_periodic_tasks, scheduler.event_log)
 
     def close(self) -> None:
@@ -177,7 +179,7 @@ class Coordinator:
     def _update_client(self, runtime: ClientRuntime) -> None:
         self.page_sync.read_memory(runtime)
         self.step_counts.sample(self.state.client(runtime), runtime, self.state.now)
-        if self.state.scheduler.settings.sharing != EXCLUSIVE and (
+        if self.state.scheduler.settings_of(self.state.client(runtime)).sharing != EXCLUSIVE and (
             progress := self.progress_reports.progress_event(runtime)
         ):
             self.dispatcher.dispatch(progress)
@@ -219,6 +221,14 @@ class Coordinator:
         for runtime in self.state.runtimes.values():
             self.page_sync.write_quota(runtime)
 
+    def _unknown_devices(self) -> list[str]:
+        """Return a message for each entry of the setting `devices` that names no device."""
+        scheduler = self.state.scheduler
+        return [
+            f"the setting devices names {word!r}, which this host does not have, so that entry has no effect"
+            for word in scheduler.unknown_devices(scheduler.settings)
+        ]
+
     # --- snapshots
 
     def build_snapshot(self, changed_clients: set[str]) -> SnapshotSteps:
@@ -243,8 +253,8 @@ class Coordinator:
             **self.usage.summary(),
             "overruns": self.executor.overrun_count,
             "refused": dict(refusal_counts),
-            "tuning": turns.closer.tuner.report(turns.table.settings),
-            "problems": [*self.state.problems, *self.state_store.problems],
+            "tuning": turns.closer.tuner.report(self.state.scheduler.settings),
+            "problems": [*self.state.problems, *self._unknown_devices(), *self.state_store.problems],
         }
         return {"devices": devices, "clients": clients, "config": self.state.config(), "coordinator": coordinator}
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...core import Scheduler
 from ...core.colocation.colocation_rules import admits_others
 from ...core.handlers.idle_policy import IdleForecast
-from ...core.interface.settings import EXCLUSIVE, INTERRUPT, JOIN
+from ...core.interface.settings import EXCLUSIVE, INTERRUPT, JOIN, Settings
 from ...core.queueing.policies.virtual_clocks import VirtualClocks
 from ...core.state.model import IDLE, RUNNING, SUSPENDED, WAITING, Client, Grant
 from ...core.views.wait_forecast import is_holding
@@ -110,23 +110,24 @@ def overrun_notes(scheduler: Scheduler, client: Client, now: float) -> list[str]
     grant = client.grant
     if grant is None:
         return []
-    others = [other for uuid in grant.devices for other in scheduler.devices[uuid].grants if other is not grant]
+    devices = [scheduler.devices[uuid] for uuid in grant.devices]
+    others = [(device, other) for device in devices for other in device.grants if other is not grant]
     if grant.is_overrun:
         state = _WORK_REMAINS if grant.evicting_since is None else _MEMORY_REMAINS
-        return [f"{state}: {_consequence(scheduler, grant, others, now)}"]
-    if any(admits_others(other, scheduler.settings, now) for other in others):
+        return [f"{state}: {_consequence(scheduler.settings_of(client), grant, bool(others), now)}"]
+    if any(admits_others(other, device.settings, now) for device, other in others):
         return ["another client's turn is over, and its work has not left the GPU: both clients run at the same time"]
     return []
 
 
-def _consequence(scheduler: Scheduler, grant: Grant, others: list[Grant], now: float) -> str:
+def _consequence(settings: Settings, grant: Grant, has_others: bool, now: float) -> str:
     if grant.is_interrupted:
         return "its kernel was asked to interrupt its cell, and does that when the running call returns"
-    if others and admits_others(grant, scheduler.settings, now):
+    if has_others and admits_others(grant, settings, now):
         return "other clients run at the same time"
-    if scheduler.settings.overrun == JOIN:
+    if settings.overrun == JOIN:
         return "if this lasts, clients whose memory fits will run at the same time"
-    if scheduler.settings.overrun == INTERRUPT and grant.evicting_since is None:
+    if settings.overrun == INTERRUPT and grant.evicting_since is None:
         return "if this lasts, its kernel will be asked to interrupt its cell"
     return "other clients wait for that"
 
@@ -161,7 +162,7 @@ def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:
 
 def share_notes(scheduler: Scheduler, client: Client) -> list[str]:
     """Return a note for the client's user if turns ignore the share, with the decisions in which the share counts."""
-    settings, policy = scheduler.settings, scheduler.turns.table.policy
+    settings, policy = scheduler.settings_of(client), scheduler.turns.table.policies.policy_of(client)
     policy_share = policy.share(client)
     if not client.quota.share or (policy_share and isinstance(policy, VirtualClocks)):
         return []

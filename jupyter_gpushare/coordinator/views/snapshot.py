@@ -9,6 +9,7 @@ from typing import Any
 from ...core import Scheduler
 from ...core.state.model import Client, Device
 from ...core.views.wait_forecast import expected_waits, is_holding, seconds_left
+from ...settings.table import PER_DEVICE
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_counters import ProcessCounters
 from ..clients.process_handle import MAX_BYTES
@@ -76,6 +77,7 @@ def build_snapshot(
         devices.append(
             {
                 **_device(device, list(queue), residencies, nvml, now),
+                "settings": _own_settings(scheduler, device),
                 **utilisation.of_device(uuid).as_json(),
                 **_device_placement_fields(scheduler, uuid),
                 "foreign_processes": foreign_processes.on_device(uuid),
@@ -122,6 +124,12 @@ def _device(
         "grants": grants,
         "queue": queue,
     }
+
+
+def _own_settings(scheduler: Scheduler, device: Device) -> dict[str, Any]:
+    """Return the settings of the device that differ from those of the host."""
+    pairs = ((name, getattr(device.settings, name)) for name in PER_DEVICE)
+    return {name: value for name, value in pairs if value != getattr(scheduler.settings, name)}
 
 
 def _device_placement_fields(scheduler: Scheduler, uuid: str) -> dict[str, Any]:

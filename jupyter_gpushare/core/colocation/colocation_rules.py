@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ..interface.settings import AUTO, EXCLUSIVE, INTERRUPT, JOIN, PACKED, WAIT, Settings
-from ..queueing.policies import Policy
 from ..residency.residency_plan import can_make_resident
 from ..state.model import Client, Device, Grant
 from .colocation_control import ColocationController
@@ -28,8 +27,6 @@ _CAPACITY_VALID_SECONDS = 600.0  # for which the capacity of a device holds that
 class SchedulingContext(Protocol):
     """State of the scheduler that the rules read."""
 
-    settings: Settings
-    policy: Policy
     now: float
 
 
@@ -46,16 +43,16 @@ class ColocationRules:
             return False
         if not fits_in_memory(device, [*(grant.client for grant in device.grants), client]):
             return False
-        members = [grant.client for grant in device.grants if not self._admits_others(grant)]
+        members = [grant.client for grant in device.grants if not self._admits_others(device, grant)]
         if not members:
             return True  # no member would leave the device for the client, however slow the colocated client is
-        if self._context.settings.sharing == EXCLUSIVE:
+        if device.settings.sharing == EXCLUSIVE:
             return False
-        if self._context.settings.sharing == PACKED:
+        if device.settings.sharing == PACKED:
             return True
         # Sharing a busy device delays all work, and short work most of all, so only long work is tried there.
         clients = [*members, client]
-        shares = any(self._context.policy.share(member) for member in clients)  # turns keep shares better
+        shares = any(device.policy.share(member) for member in clients)  # turns keep shares better
         unknown = 1.0 if shares else _DEFAULT_DEMAND
         demand = sum(unknown if member.demand.fraction is None else member.demand.fraction for member in clients)
         if demand > _MAX_TOTAL_DEMAND and len({member.service_rank for member in clients}) == 1:
@@ -68,11 +65,11 @@ class ColocationRules:
 
     def is_free(self, device: Device) -> bool:
         """Return whether no client has the device, except for overruns that admit others."""
-        return all(self._admits_others(grant) for grant in device.grants)
+        return all(self._admits_others(device, grant) for grant in device.grants)
 
     def is_blocked_by_overrun(self, device: Device, client: Client) -> bool:
         """Return whether the client cannot have the device before an overrun there has ended."""
-        overruns = [grant for grant in device.grants if self._admits_others(grant)]
+        overruns = [grant for grant in device.grants if self._admits_others(device, grant)]
         return bool(overruns) and not fits_in_memory(device, [*(grant.client for grant in overruns), client])
 
     def grants_to_separate(self, device: Device, now: float) -> Iterator[Grant]:
@@ -82,19 +79,19 @@ class ColocationRules:
         """
         running = [grant for grant in device.grants if not grant.is_draining]
         running.sort(key=lambda grant: grant.client.service_rank)
-        staying = [grant for grant in device.grants if self._admits_others(grant)]
+        staying = [grant for grant in device.grants if self._admits_others(device, grant)]
         if device.measured_capacity_until <= now:
             device.measured_capacity = None
         if len(running) + len(staying) > 1:
             self._measure_capacity(device, running, staying, now)
         while running and len(running) + len(staying) > 1:
-            together = len(running) == 1 or self._context.settings.sharing != EXCLUSIVE
+            together = len(running) == 1 or device.settings.sharing != EXCLUSIVE
             if together and fits_in_memory(device, [grant.client for grant in (*staying, *running)]):
                 break
             yield running.pop()
         client = (
             self._colocation.client_to_separate(device, now)
-            if self._context.settings.sharing == AUTO and len(running) > 1
+            if device.settings.sharing == AUTO and len(running) > 1
             else None
         )
         if client and client.grant and client.grant in running:
@@ -122,8 +119,8 @@ class ColocationRules:
                 now + _CAPACITY_VALID_SECONDS,
             )
 
-    def _admits_others(self, grant: Grant) -> bool:
-        return admits_others(grant, self._context.settings, self._context.now)
+    def _admits_others(self, device: Device, grant: Grant) -> bool:
+        return admits_others(grant, device.settings, self._context.now)
 
 
 def fits_in_memory(device: Device, clients: list[Client]) -> bool:

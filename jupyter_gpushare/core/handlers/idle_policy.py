@@ -90,7 +90,7 @@ class IdlePolicy:
             now - since,
             None if evict is None else max(0.0, evict - now),
             None if suspend is None else max(0.0, suspend - now),
-            bool(client.processes) and self._is_warning_due(since, evict, suspend, now),
+            bool(client.processes) and self._is_warning_due(client, since, evict, suspend, now),
         )
 
     def on_restart(self, client: Client, now: float) -> None:
@@ -99,8 +99,10 @@ class IdlePolicy:
         self._end_idleness(client, now)
         self._table.clients_to_review[client.id] = client  # it may be idle from now on
 
-    def _is_warning_due(self, since: float, evict: float | None, suspend: float | None, now: float) -> bool:
-        after = self._table.settings.idle_warn
+    def _is_warning_due(
+        self, client: Client, since: float, evict: float | None, suspend: float | None, now: float
+    ) -> bool:
+        after = self._table.policies.settings_of(client).idle_warn
         if after != AUTO:
             return bool(after) and now >= since + float(after)
         return any(
@@ -109,18 +111,18 @@ class IdlePolicy:
 
     def _evict_at(self, client: Client, since: float) -> float | None:
         """Return when the client's memory is to leave; None: never, or the client has no memory that could."""
-        after = self._table.settings.idle_evict
+        after = self._table.policies.settings_of(client).idle_evict
         if not after or client.evicted or client.suspended or client.memory_use.resident <= client.memory_use.unmovable:
             return None
         return since + (AUTO_EVICT_SECONDS if after == AUTO else float(after))
 
     def _suspend_at(self, client: Client, since: float) -> float | None:
-        after = self._table.settings.idle_suspend
+        after = self._table.policies.settings_of(client).idle_suspend
         return since + after if after and client.processes and not client.suspended else None
 
     def _keeps_memory(self, client: Client) -> bool:
         """Return whether the client's memory may stay, because no device is short of memory."""
-        return self._table.settings.idle_evict == AUTO and not any(
+        return self._table.policies.settings_of(client).idle_evict == AUTO and not any(
             device.has_memory_shortage for device in client.device_bindings
         )
 

@@ -97,9 +97,8 @@ class ProcessEventHandlers:
         if not grant or process.turn != grant.turn:
             return
         # A process may report at any time, so the largest of quantum, switch cost and allowance is the bound.
-        max_seconds = max(
-            self._table.policy.quantum(process.client), process.client.switch_cost.total, grant.max_restore_seconds
-        )
+        quantum = self._table.policies.policy_of(process.client).quantum(process.client)
+        max_seconds = max(quantum, process.client.switch_cost.total, grant.max_restore_seconds)
         restore_seconds = min(now - grant.granted_at, max_seconds)
         grant.restore_seconds = max(grant.restore_seconds, restore_seconds) if grant.has_restored else restore_seconds
         grant.has_restored = True

@@ -40,7 +40,7 @@ class UserRequests:
 
     def _on_hold_requested(self, event: ev.HoldRequested, now: float) -> None:
         client = self._registry.client(event.client)
-        max_hold = self._table.settings.max_hold
+        max_hold = self._table.policies.settings_of(client).max_hold
         if not 0 <= event.seconds <= max_hold:
             raise Refused(f"hold={event.seconds:g} is out of range: allowed are 0 to {max_hold:g} seconds (max_hold)")
         if client.suspended_by_user and event.seconds:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...settings import AUTO as AUTO
-from ...settings import SETTINGS, Setting
+from ...settings import SETTINGS, Setting, device_table
 from ..base.errors import Refused
 from ..placement import PlacementSettings
 
@@ -48,12 +49,14 @@ class Settings:
     evicting_overrun_after: float = 60.0  # a longer eviction is reported; most devices are emptied in 30 s
     overrun: str = _DEFAULT["overrun"]  # wait for an overrun to end, or join or interrupt it after `overrun_patience`
     overrun_patience: float = _DEFAULT["overrun_patience"]  # counted from the report of the overrun
+    devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # own settings, by a device's UUID or name
 
     def __post_init__(self) -> None:
         """Check the values. Raises Refused."""
         try:
             for name, setting in _DEFINITIONS.items():
                 setting.check(getattr(self, name))
+            device_table.read_device_table(self.devices)
         except ValueError as error:
             raise Refused(str(error)) from None
 
@@ -67,5 +70,18 @@ def parse_setting(name: str, value: str) -> Any:
     """Return the value that a text stands for. Raises Refused."""
     try:
         return _DEFINITIONS[name].read(value)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+
+
+def is_device_setting(name: str) -> bool:
+    """Return whether the name is that of a setting of one device, such as `devices.0.policy`."""
+    return name.startswith(device_table.PREFIX)
+
+
+def with_device_setting(table: device_table.DeviceTable, name: str, value: Any) -> device_table.DeviceTable:
+    """Return the table `devices` with one setting replaced; None or "" removes the setting. Raises Refused."""
+    try:
+        return device_table.with_entry(table, name, value)
     except ValueError as error:
         raise Refused(str(error)) from None

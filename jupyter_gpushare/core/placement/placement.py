@@ -217,6 +217,13 @@ class Placement:
         """Return the bytes that the client may allocate on its devices together; None: no bound of its own."""
         return placed.request.total_bytes(tuple(self.allocations[uuid].memory for uuid in placed.devices))
 
+    def devices_named(self, word: str) -> list[str]:
+        """Return the UUIDs of the devices that a user names by UUID, index or name."""
+        return self._search.devices_named(word)
+
+    def display_name(self, uuid: str) -> str:
+        return self._search.display_name(uuid)
+
     def clients_on(self, uuid: str) -> tuple[str, ...]:
         return tuple(self.allocations[uuid].clients)
 

@@ -197,18 +197,24 @@ class PlacementSearch:
             return f"has no client with affinity={request.affinity}"
         return device.rejection_reason(request)
 
+    def devices_named(self, word: str) -> list[str]:
+        """Return the devices with that UUID, else index, else beginning of the UUID, else part of the name.
+
+        The list is empty if clients may get no such device.
+        """
+        devices = self.schedulable_devices
+        match = [uuid for uuid in devices if uuid == word]
+        match = match or [uuid for uuid, device in devices.items() if str(device.order) == word]
+        match = match or [uuid for uuid in devices if len(word) >= 4 and uuid.startswith(word)]
+        return match or [uuid for uuid, device in devices.items() if word.lower() in device.name.lower()]
+
     def _named_devices(self, request: PlacementRequest) -> frozenset[str] | None:
         """Return the devices that the request names. Raises Refused for a device that does not exist."""
         if not request.devices:
             return None
         found: set[str] = set()
         for name in request.devices:
-            match = [uuid for uuid in self.schedulable_devices if uuid == name]
-            match = match or [device.uuid for device in self.schedulable_devices.values() if str(device.order) == name]
-            match = match or [uuid for uuid in self.schedulable_devices if len(name) >= 4 and uuid.startswith(name)]
-            match = match or [
-                device.uuid for device in self.schedulable_devices.values() if name.lower() in device.name.lower()
-            ]
+            match = self.devices_named(name)
             if not match:
                 known = "; ".join(map(self.display_name, self.schedulable_devices))
                 raise PlacementFailed(

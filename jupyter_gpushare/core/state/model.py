@@ -18,6 +18,7 @@ from ..measure.estimates import DecayingUsage, DemandEstimate, SwitchCostEstimat
 
 if TYPE_CHECKING:
     from ..interface.commands import Permit
+    from ..interface.settings import Settings
     from ..measure.time_limit import TimeLimitBucket
 
 IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "draining", "overrun"
@@ -150,7 +151,7 @@ class Client:
     is_preemptible_guest: bool = False  # a guest on devices that their owner has claimed
     hold_until: float | None = None  # the end of the hold
     holding_since: float = float("-inf")  # when the hold began; a renewed hold does not change it
-    contending_share: float | None = None  # its share among the contenders of its devices; None: it does not contend
+    contending_shares: tuple[float, ...] | None = None  # its share on each of its devices; None: it does not contend
 
     @property
     def unmet_bytes(self) -> int:
@@ -308,10 +309,22 @@ class EvictionCandidates(Protocol):
     def waiting_last_first(self) -> Generator[Client, None, None]: ...
 
 
+class TurnPolicy(Protocol):
+    """The policy of one device (`queueing.policies`)."""
+
+    def share(self, client: Client) -> float: ...
+    def limit(self, client: Client) -> float: ...
+    def key(self, client: Client) -> float: ...
+    def quantum(self, client: Client) -> float: ...
+    def turn_end(self, grant: Grant, head: Client, starvation_deadline: float) -> float: ...
+
+
 @dataclass(eq=False)
 class Device:
     info: DeviceInfo
-    queue: ClientQueue
+    queue: ClientQueue = field(init=False)
+    settings: Settings = field(init=False)  # those of the host, with the device's own in their place
+    policy: TurnPolicy = field(init=False)  # the policy of `settings`
     grants: list[Grant] = field(default_factory=list)
     clients: dict[str, Client] = field(default_factory=dict)  # all clients that use it, waiting or not
     contention: Contention = field(default_factory=Contention)

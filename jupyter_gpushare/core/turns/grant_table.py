@@ -12,10 +12,10 @@ from types import MappingProxyType
 
 from ..base.deadline_queue import DeadlineQueue
 from ..base.memory_use import NO_MEMORY, MemoryUse
-from ..interface.commands import Command
+from ..interface.commands import Command, UpdateQuota
 from ..interface.settings import Settings
 from ..measure.time_limit import TimeLimitBucket
-from ..queueing.policies import Policy, policy_of
+from ..queueing.device_policies import DevicePolicies
 from ..state.model import Client, Device, Grant
 from .permits import Permits
 
@@ -31,9 +31,8 @@ class GrantTable:
     def __init__(
         self, settings: Settings, devices: dict[str, Device], commands: list[Command], first_turn: int = FIRST_TURN
     ) -> None:
-        self.settings = settings
+        self.policies = DevicePolicies(settings, devices)
         self.now = -math.inf  # the time of the event that is being handled
-        self.policy = policy_of(settings)
         self.devices = devices
         self.waiting: dict[str, Client] = {}
         self.grants: dict[str, Grant] = {}
@@ -45,13 +44,6 @@ class GrantTable:
         self.commands = commands
         self._queue_sequence = 0
         self._last_turn = first_turn - 1
-
-    def set_settings(self, settings: Settings, policy: Policy | None = None) -> None:
-        """Use the settings, and the policy if there is one, from now on."""
-        self.settings = settings
-        if policy:
-            self.policy = policy
-        self.policy.settings = settings
 
     def mark_dirty(self, client: Client) -> None:
         self.clients_to_review[client.id] = client
@@ -66,16 +58,18 @@ class GrantTable:
             grant.earlier_work = now - grant.granted_at - self._contended_seconds(grant, now)
         expected = client.cell_run.expected if client.cell_run else None
         seconds = expected.seconds if expected else None
-        self.policy.on_new_work(client, 0.0 if grant else now - client.last_turn_ended_at, now, seconds)
+        for policy in self.policies.policies_of(client):
+            policy.on_new_work(client, 0.0 if grant else now - client.last_turn_ended_at, now, seconds)
         self.requeue(client, now)
 
     def apply_quota(self, client: Client, now: float) -> None:
         """Apply the limit and the share of the client, whose quota or policy has changed."""
-        limit = self.policy.limit(client)
+        policy = self.policies.policy_of(client)
+        limit = min((device.policy.limit(client) for device in client.device_bindings), default=policy.limit(client))
         if limit >= 1.0:
             client.time_limit = None
         elif client.time_limit is None or client.time_limit.limit != limit:
-            timing = (self.policy.quantum(client), client.switch_cost.total)
+            timing = (policy.quantum(client), client.switch_cost.total)
             if client.grant and client.time_limit:
                 client.time_limit.charge(now - client.grant.granted_at, now)
             client.time_limit = TimeLimitBucket(limit, *timing, now, client.time_limit)
@@ -96,8 +90,10 @@ class GrantTable:
         if client.grant is None:
             client.demand.add_pause(now - max(client.last_turn_ended_at, client.cells_since))
             if not client.cells and now - client.last_turn_ended_at >= NEW_WORK_PAUSE_SECONDS:
-                self.policy.on_new_work(client, now - client.last_turn_ended_at, now)
-        self.policy.on_wait(client, now)
+                for policy in self.policies.policies_of(client):
+                    policy.on_new_work(client, now - client.last_turn_ended_at, now)
+        for policy in self.policies.policies_of(client):
+            policy.on_wait(client, now)
         if client.time_limit:
             client.time_limit.start_wait(now)
         client.queue_sequence = self._queue_sequence
@@ -137,6 +133,7 @@ class GrantTable:
     def set_devices(self, client: Client, devices: tuple[str, ...], now: float) -> None:
         """Make `devices` the devices of the client."""
         self.mark_dirty(client)
+        settings = self.policies.settings_of(client)
         memory_use, by_device = client.memory_use, client.memory_by_device
         self.set_memory_use(client, NO_MEMORY)
         self._remove_from_contention(client)
@@ -152,9 +149,9 @@ class GrantTable:
         # Memory stays on its device, whatever devices the client uses besides.
         self.set_memory_use(client, memory_use, by_device if by_device.keys() <= set(devices) else _EQUAL_PARTS)
         self.update_forced_eviction(client)
-        self.update_contention(client)
-        self.requeue(client, now)
-        self.mark_dirty(client)
+        self.apply_quota(client, now)
+        if devices and self.policies.settings_of(client) != settings:
+            self.commands.append(UpdateQuota(client.id))  # its pages have the times of its devices
 
     def set_memory_use(
         self, client: Client, memory_use: MemoryUse, by_device: Mapping[str, MemoryUse] = _EQUAL_PARTS
@@ -188,7 +185,7 @@ class GrantTable:
     def _update_eviction_candidate(self, client: Client, device: Device) -> None:
         """Enter the client in the eviction order of the device, as a waiting or an idle client."""
         if client in device.queue:
-            device.eviction_candidates.add_waiting(client, self.policy.key(client))
+            device.eviction_candidates.add_waiting(client, device.policy.key(client))
         elif client.grant is None:
             device.eviction_candidates.add_idle(client)
 
@@ -211,16 +208,16 @@ class GrantTable:
         self._remove_from_contention(client)
         if client.waiting_since is None and client.grant is None:
             return
-        client.contending_share = self.policy.share(client)
-        for device in client.device_bindings:
-            device.contention.add(client.user, client.contending_share)
+        client.contending_shares = tuple(device.policy.share(client) for device in client.device_bindings)
+        for device, share in zip(client.device_bindings, client.contending_shares, strict=True):
+            device.contention.add(client.user, share)
 
     def _remove_from_contention(self, client: Client) -> None:
-        if client.contending_share is None:
+        if client.contending_shares is None:
             return
-        for device in client.device_bindings:
-            device.contention.remove(client.user, client.contending_share)
-        client.contending_share = None
+        for device, share in zip(client.device_bindings, client.contending_shares, strict=True):
+            device.contention.remove(client.user, share)
+        client.contending_shares = None
 
     def has_contenders(self, grant: Grant) -> bool:
         """Return whether a client waits that could run if the turn were over."""
@@ -301,10 +298,12 @@ class GrantTable:
         client, seconds = grant.client, now - grant.granted_at
         client.gpu_seconds += seconds
         client.granted_seconds = client.granted_seconds_at(now)
-        self.policy.add_work(client, seconds - grant.earlier_work, self._contended_seconds(grant, now))
+        for policy in self.policies.policies_of(client):
+            policy.add_work(client, seconds - grant.earlier_work, self._contended_seconds(grant, now))
         grant.accounted_until = dict.fromkeys(grant.accounted_until, now)
         client.usage.add(seconds, now)
-        self.policy.charge(client, seconds, now)
+        for policy in self.policies.policies_of(client):
+            policy.charge(client, seconds, now)
         if client.time_limit:
             client.time_limit.charge(seconds, now)
         grant.granted_at = now

@@ -54,9 +54,10 @@ class TurnCloser:
 
     def overrun_at(self, grant: Grant) -> float:
         """Return when a closing that goes on is an overrun."""
+        settings = self._table.policies.settings_of(grant.client)
         if grant.evicting_since is not None:
-            return grant.evicting_since + self._table.settings.evicting_overrun_after
-        return (grant.closing_since or 0.0) + self._table.settings.overrun_after
+            return grant.evicting_since + settings.evicting_overrun_after
+        return (grant.closing_since or 0.0) + settings.overrun_after
 
     def update_overrun(self, grant: Grant, now: float) -> None:
         if (
@@ -83,7 +84,7 @@ class TurnCloser:
             drained = now if grant.evicting_since is None else grant.evicting_since
             client.switch_cost.add_drain(drained - grant.closing_since, now - drained)
         if client.time_limit:
-            client.time_limit.resize(self._table.policy.quantum(client), client.switch_cost.total)
+            client.time_limit.resize(self._table.policies.policy_of(client).quantum(client), client.switch_cost.total)
         client.last_turn_ended_at = now
         client.peak_bytes = (client.peak_bytes[1], client.memory_use.allocated)
         client.mean_turn = duration if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * duration
@@ -93,10 +94,10 @@ class TurnCloser:
             self._table.enter_queue(client, now)
         switching = restore_seconds + grant.closing_seconds(now)
         client.switch_seconds += switching
-        settings = self.tuner.on_turn_ended(
-            self._table.settings, self._table.waited_seconds, switching, duration - switching, now
-        )
-        self._table.set_settings(settings)
+        before = self._table.policies.host_settings
+        settings = self.tuner.on_turn_ended(before, self._table.waited_seconds, switching, duration - switching, now)
+        if settings is not before:
+            self._table.policies.tune(settings)
         self._publish_timing(client)
 
     def _yield_devices(self, grant: Grant, now: float) -> None:
@@ -105,7 +106,8 @@ class TurnCloser:
         No client here takes the devices in the meantime. The time is a small part of a turn, because a client that only
         pretends to wait would cost this time as well.
         """
-        yield_seconds = max(min(self._table.policy.quantum(grant.client) / 10, _MAX_YIELD_SECONDS), _MIN_YIELD_SECONDS)
+        quantum = self._table.policies.policy_of(grant.client).quantum(grant.client)
+        yield_seconds = max(min(quantum / 10, _MAX_YIELD_SECONDS), _MIN_YIELD_SECONDS)
         for device in (self._table.devices[uuid] for uuid in grant.devices):
             if device.lock_contended_since is not None and not device.grants:
                 device.yielded_until = now + yield_seconds
@@ -114,7 +116,8 @@ class TurnCloser:
 
     def _publish_timing(self, client: Client) -> None:
         """Publish the client's quantum and idle release again if measurements have changed them by a quarter."""
-        timing = (self._table.policy.quantum(client), self._table.policy.idle_release(client))
+        policy = self._table.policies.policy_of(client)
+        timing = (policy.quantum(client), policy.idle_release(client))
         if any(not 0.8 <= new / old <= 1.25 for new, old in zip(timing, client.published_timing, strict=True)):
             self._table.commands.append(UpdateQuota(client.id))
             client.published_timing = timing

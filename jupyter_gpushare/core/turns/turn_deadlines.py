@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..colocation.colocation_rules import overrun_deadline
+from ..interface.settings import Settings
 from ..measure.estimates import DEFAULT_RESTORE_BYTES_PER_SECOND
 from ..state.model import Client, Device, Grant
 from .grant_table import GrantTable
@@ -20,6 +21,9 @@ class TurnDeadlines:
         self._table = table
         self._closer = closer
 
+    def _settings_of(self, grant: Grant) -> Settings:
+        return self._table.policies.settings_of(grant.client)
+
     def next_check(self, grant: Grant) -> float | None:
         """Return the time of the next check of the grant: to close it, or, while it drains, to act on its overrun."""
         if grant.is_draining:
@@ -28,7 +32,7 @@ class TurnDeadlines:
             due = (
                 self._closer.overrun_at(grant)
                 if not grant.is_overrun
-                else overrun_deadline(grant, self._table.settings)
+                else overrun_deadline(grant, self._settings_of(grant))
             )
             return None if due is None or due <= self._table.now else due
         return self.close_at(grant, self.deadline(grant))
@@ -38,7 +42,7 @@ class TurnDeadlines:
         ends = math.inf if deadline is None else deadline
         hold_until = grant.client.hold_until or 0.0
         if grant.cells_ended_at is not None:
-            ends = min(ends, max(grant.cells_ended_at + self._table.settings.cell_linger, hold_until))
+            ends = min(ends, max(grant.cells_ended_at + self._settings_of(grant).cell_linger, hold_until))
         if grant.paused_at is not None and grant.is_idle and self._table.ends_when_idle(grant):
             ends = min(ends, max(grant.paused_at + _PAUSE_SECONDS, hold_until))
         return None if ends == math.inf else ends
@@ -60,16 +64,16 @@ class TurnDeadlines:
         return (
             ends
             if device.lock_contended_since is None
-            else min(ends, self._limit_by_other_coordinator(grant, device.lock_contended_since))
+            else min(ends, self._limit_by_other_coordinator(grant, device, device.lock_contended_since))
         )
 
-    def _limit_by_other_coordinator(self, grant: Grant, contended_since: float) -> float:
+    def _limit_by_other_coordinator(self, grant: Grant, device: Device, contended_since: float) -> float:
         """Return a deadline of one quantum, because a client waits of which only its wait for the lock is known."""
         client = grant.client
-        ends = grant.work_starts_at + self._table.policy.quantum(client)
+        ends = grant.work_starts_at + device.policy.quantum(client)
         if client.hold_until is None:
             return ends
-        hold_end = min(client.hold_until, contended_since + self._table.settings.max_hold)
+        hold_end = min(client.hold_until, contended_since + device.settings.max_hold)
         return hold_end if grant.is_idle else max(ends, hold_end)
 
     def _limit_by_queue(self, grant: Grant, device: Device) -> float:
@@ -84,13 +88,13 @@ class TurnDeadlines:
         if head.service_rank > client.service_rank:
             # Offline clients get what online clients leave, such as a device without work after the end of a hold.
             return math.inf if client.hold_until is None or not grant.is_idle else client.hold_until
-        ends = self._table.policy.turn_end(grant, head, device.queue.starvation_deadline(head.service_rank))
+        ends = device.policy.turn_end(grant, head, device.queue.starvation_deadline(head.service_rank))
         ends = max(ends, self._next_memory_ready_at(device, head))
         if client.hold_until is None:
             return ends
         # Renewals of a hold do not add to the wait of other clients.
-        waiting_since = device.queue.starvation_deadline(head.service_rank) - self._table.settings.max_wait
-        hold_end = min(client.hold_until, waiting_since + self._table.settings.max_hold)
+        waiting_since = device.queue.starvation_deadline(head.service_rank) - device.settings.max_wait
+        hold_end = min(client.hold_until, waiting_since + device.settings.max_hold)
         return hold_end if grant.is_idle else max(ends, hold_end)
 
     def _next_memory_ready_at(self, device: Device, head: Client) -> float:

@@ -9,9 +9,8 @@ from ..colocation.colocation_control import ColocationController
 from ..colocation.colocation_rules import ColocationRules, should_interrupt
 from ..interface.commands import Command, InterruptKernel, Permit
 from ..interface.settings import Settings
+from ..queueing.device_policies import Overrides
 from ..queueing.eviction_order import EvictionOrder
-from ..queueing.policies import policy_of
-from ..queueing.wait_queue import WaitQueue
 from ..residency.residency_plan import is_short_of_room
 from ..state.model import Client, Device, Grant
 from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END, GrantTable
@@ -30,28 +29,24 @@ class TurnScheduler:
         self.closer = TurnCloser(table)
         self.starter = TurnStarter(table, self.closer)
         self.colocation = ColocationController(
-            lambda client: table.policy.share(client), lambda client: table.policy.quantum(client)
+            lambda client: table.policies.policy_of(client).share(client),
+            lambda client: table.policies.policy_of(client).quantum(client),
         )
         self._colocation_rules = ColocationRules(table, self.colocation)
         self._deadlines = TurnDeadlines(table, self.closer)
         self._heads: dict[str, Client] = {}  # by device: the head of its queue at the last review
 
-    def configure(self, settings: Settings, now: float) -> None:
-        """Apply other settings. Raises Refused, and then changes nothing."""
+    def configure(self, settings: Settings, overrides: Overrides, now: float) -> None:
+        """Apply other settings, and the devices' own. Raises Refused, and then changes nothing."""
         table = self.table
-        settings = self.closer.tuner.apply(settings)
-        policy = policy_of(settings)
-        policy.take_over_state(table.policy)
-        table.set_settings(settings, policy)
+        table.policies.configure(self.closer.tuner.apply(settings), overrides)
         clients = {client.id: client for device in table.devices.values() for client in device.clients.values()}
-        for device in table.devices.values():
-            device.queue = WaitQueue(policy, settings.max_wait)
         for client in clients.values():
             table.apply_quota(client, now)
 
     def add_device(self, info: DeviceInfo) -> None:
-        queue = WaitQueue(self.table.policy, self.table.settings.max_wait)
-        device = self.table.devices[info.uuid] = Device(info, queue)
+        device = self.table.devices[info.uuid] = Device(info)
+        self.table.policies.add(device)
         device.eviction_candidates = EvictionOrder(device)
 
     # --- time
@@ -239,7 +234,8 @@ class TurnScheduler:
             if due is not None and due <= now:  # a client began to wait after the quantum was over
                 self.closer.start_closing(grant, now)
             return
-        if should_interrupt(grant, self.table.settings, now) and self.table.has_contenders(grant):
+        interrupts = any(should_interrupt(grant, self.table.devices[uuid].settings, now) for uuid in grant.devices)
+        if interrupts and self.table.has_contenders(grant):
             grant.is_interrupted = True
             self.table.commands.append(InterruptKernel(grant.client.id, grant.turn, grant.closing_seconds(now)))
 

@@ -150,7 +150,9 @@ class TurnStarter:
 
     def _start_turn(self, client: Client, turn: int, devices: tuple[str, ...], granted_at: float) -> Grant:
         self._table.leave_queue(client, self._table.now)
-        joined = [grant for uuid in devices for grant in self._table.devices[uuid].grants]
+        joined = [
+            (device, grant) for device in (self._table.devices[uuid] for uuid in devices) for grant in device.grants
+        ]
         grant = self._table.add_grant(client, turn, devices, granted_at)
         # Otherwise a short quantum would be over before the memory is back, turn after turn.
         evicted = client.memory_use.evicted_bytes if client.restores_memory else 0
@@ -158,8 +160,8 @@ class TurnStarter:
             max(client.switch_cost.restore, evicted / MIN_RESTORE_BYTES_PER_SECOND) if evicted else 0.0,
             MAX_QUANTUM_SECONDS,
         )
-        for other in joined:  # an overrun has had its turn, so it waits for its next turn instead of joining this one
-            other.is_separating = other.is_separating or admits_others(other, self._table.settings, self._table.now)
+        for device, other in joined:  # an overrun has had its turn, so it waits for its next turn
+            other.is_separating = other.is_separating or admits_others(other, device.settings, self._table.now)
         self._mark_obtained(devices)
         if client.needs_more_devices:
             self._table.enter_queue(client, self._table.now)

@@ -61,10 +61,10 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
             if permit_to_follow is None or not permit_to_follow.may:
                 yield f"client {grant.client.id} is relieved on {uuid}, and no client has a permit to follow"
     running = [grant.client for grant in device.grants if not grant.is_draining]
-    staying = [grant.client for grant in device.grants if admits_others(grant, scheduler.settings, now)]
+    staying = [grant.client for grant in device.grants if admits_others(grant, device.settings, now)]
     if running and len(together := [*staying, *running]) > 1 and not fits_in_memory(device, together):
         yield f"clients {[client.id for client in together]} run on {uuid}, and their memory does not fit"
-    if len(running) > 1 and scheduler.settings.sharing == EXCLUSIVE:
+    if len(running) > 1 and device.settings.sharing == EXCLUSIVE:
         yield f"clients {[client.id for client in running]} run on {uuid} together, although sharing is exclusive"
     for grant in device.grants:
         if scheduler.turns.table.grants.get(grant.client.id) is not grant or uuid not in grant.devices:

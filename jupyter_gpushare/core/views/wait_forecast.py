@@ -87,7 +87,7 @@ def _turn_left(scheduler: Scheduler, grant: Grant, now: float) -> float:
     if deadline is not None and grant.client.hold_seconds_left(now) is not None:
         return deadline
     duration = now - grant.granted_at
-    policy = scheduler.turns.table.policy
+    policy = scheduler.turns.table.policies.policy_of(grant.client)
     left = (policy.expected_seconds_left(grant.client) or 0.0) - (duration - grant.earlier_work)
     if left <= 0.0:
         worked = duration + policy.work_seconds(grant.client)
@@ -97,6 +97,6 @@ def _turn_left(scheduler: Scheduler, grant: Grant, now: float) -> float:
 
 def _expected_turn(scheduler: Scheduler, client: Client) -> float:
     quantum = scheduler.quantum(client)
-    if expected := scheduler.turns.table.policy.expected_seconds_left(client):
+    if expected := scheduler.turns.table.policies.policy_of(client).expected_seconds_left(client):
         return min(expected, quantum)
     return quantum if client.mean_turn is None else min(client.mean_turn, quantum)

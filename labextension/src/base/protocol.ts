@@ -23,6 +23,8 @@ export interface IDevice {
   /** UUID of the GPU that a MIG slice is a part of; null for a whole GPU. */
   readonly parent: string | null;
   readonly simulated: boolean;
+  /** Own settings of the device, where they differ from those of the host. */
+  readonly settings: Readonly<Record<string, unknown>>;
   readonly memory_total: number;
   readonly memory_used: number;
   readonly memory_used_is_estimate: boolean;

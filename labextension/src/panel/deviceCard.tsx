@@ -58,14 +58,21 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
             trans.__('empty')
           )}
         </dd>
-        <Processes
+        <Note
+          term={trans.__('Settings')}
+          title={trans.__(
+            'Own settings of this GPU. All other settings are those of the host.'
+          )}
+          text={device.ownSettings}
+        />
+        <Note
           term={trans.__('Locked')}
           title={trans.__(
             'A process of another coordinator holds the lock of this GPU while clients here wait.'
           )}
           text={device.lockedBy}
         />
-        <Processes
+        <Note
           term={trans.__('Not shared')}
           title={trans.__(
             'Programs that use this GPU without sharing. Such programs take memory and time from the clients.'
@@ -77,8 +84,8 @@ export function DeviceCard(props: { device: IDeviceView }): React.ReactElement {
   );
 }
 
-/** Processes that belong to no client; null without such processes. */
-function Processes(props: {
+/** A term with a text; null without a text. */
+function Note(props: {
   term: string;
   title: string;
   text: string;

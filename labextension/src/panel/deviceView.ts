@@ -48,6 +48,8 @@ export interface IDeviceView {
    * processes.
    */
   readonly lockedBy: string;
+  /** Own settings of the device; empty if all its settings are the host's. */
+  readonly ownSettings: string;
 }
 
 /**
@@ -91,7 +93,10 @@ export function deviceView(
       time: waitTime(clients.get(id), age)
     })),
     foreignProcesses: processesText(device.foreign_processes),
-    lockedBy: processesText(device.locked_by)
+    lockedBy: processesText(device.locked_by),
+    ownSettings: Object.entries(device.settings)
+      .map(([name, value]) => `${name} ${value}`)
+      .join(', ')
   };
 }
 

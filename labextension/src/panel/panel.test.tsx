@@ -138,6 +138,10 @@ describe('the side panel', () => {
       { foreign_processes: [{ user: 'ada', memory: 3 * GIB }] }
     ],
     ['Locked1 process', { locked_by: [{ user: null }] }],
+    [
+      'Settingspolicy fcfs, time_quantum 5',
+      { settings: { policy: 'fcfs', time_quantum: 5 } }
+    ],
     ['simulated', { simulated: true }],
     ['Out of use: it fell off the bus', { failed: 'it fell off the bus' }]
   ])('shows "%s" for a device in that state only', async (some, is) => {

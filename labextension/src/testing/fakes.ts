@@ -27,6 +27,7 @@ export function device(changes: Partial<IDevice> = {}): IDevice {
     name: 'Test GPU',
     parent: null,
     simulated: false,
+    settings: {},
     memory_total: 16 * GIB,
     memory_used: 4 * GIB,
     memory_used_is_estimate: false,

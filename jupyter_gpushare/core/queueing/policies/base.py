@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from ...interface.settings import AUTO, MAX_QUANTUM_SECONDS, Settings
-from ...state.model import Client, Grant
+from ...state.model import Client, Device, Grant
 
 _MIN_IDLE_SECONDS, _MAX_IDLE_SECONDS = 0.02, 5.0
 
@@ -21,6 +22,13 @@ class Policy:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+
+    def devices_of(self, client: Client) -> Sequence[Device]:
+        """Return the devices of the client that are under this policy."""
+        bindings = client.device_bindings
+        if len(bindings) < 2:
+            return bindings
+        return [device for device in bindings if device.policy is self]
 
     # --- order
 
@@ -90,4 +98,4 @@ class Policy:
         """Drop the state of the client, which has ended."""
 
     def take_over_state(self, other: Policy) -> None:
-        """Take over the state of an earlier policy, or of this policy with other settings."""
+        """Add the state of an earlier policy, or of this policy with other settings, whose devices are here now."""

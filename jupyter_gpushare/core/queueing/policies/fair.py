@@ -28,7 +28,7 @@ class Fair(VirtualClocks):
         """Return the fraction of time that the client gets if all present contenders go on to contend."""
         share = self.share(client)
         contention = max(
-            (device.contention for device in client.device_bindings),
+            (device.contention for device in self.devices_of(client)),
             key=lambda contention: contention.count,
             default=None,
         )
@@ -57,7 +57,7 @@ class Fair(VirtualClocks):
         other_weight = self.weight(other) if other else own_weight
         quantum = max(self.quantum(one) for one in (client, other) if one)
         cost = max(one.switch_cost.total for one in (client, other) if one)
-        contenders = max((device.contention.count for device in client.device_bindings), default=1)
+        contenders = max((device.contention.count for device in self.devices_of(client)), default=1)
         paying_seconds = cost / self.settings.switch_overhead * contenders
         min_turn = max(self.settings.min_quantum, cost)
         max_turn = MAX_QUANTUM_SECONDS if self.settings.time_quantum == AUTO else quantum
@@ -104,6 +104,6 @@ class Weighted(Fair):
         return client.quota.share or 0.1  # the same for all clients without a share
 
     def weight(self, client: Client) -> float:
-        shares = max((device.contention.shares for device in client.device_bindings), default=0.0)
+        shares = max((device.contention.shares for device in self.devices_of(client)), default=0.0)
         share = self.share(client)
         return share / max(shares, share)

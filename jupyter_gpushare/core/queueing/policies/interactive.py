@@ -26,7 +26,7 @@ notebooks get no more than one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...interface.settings import Settings
@@ -80,7 +80,7 @@ class Interactive(VirtualClocks):
         contenders get equal parts of that time, and divide them among their contenders.
         """
         contention = max(
-            (device.contention for device in client.device_bindings),
+            (device.contention for device in self.devices_of(client)),
             key=lambda contention: contention.count,
             default=None,
         )
@@ -115,10 +115,10 @@ class Interactive(VirtualClocks):
     def on_new_work(self, client: Client, pause: float, now: float, expected: float | None = None) -> None:
         work = self._work_of(client)
         carried = max(0.0, work.contended - pause)
-        for device in client.device_bindings:
+        for device in self.devices_of(client):
             user_work = self._user_work_of(device, client)
             # While another client of the user contends for the device, there is no pause.
-            if device.contention.count_of_user(client.user) == (client.contending_share is not None):
+            if device.contention.count_of_user(client.user) == (client.contending_shares is not None):
                 user_work.contended = max(0.0, user_work.contended - (now - user_work.ended))
                 user_work.ended = now
             carried = max(carried, user_work.contended)
@@ -127,14 +127,14 @@ class Interactive(VirtualClocks):
 
     def charge(self, client: Client, seconds: float, now: float) -> None:
         super().charge(client, seconds, now)
-        for device in client.device_bindings:
+        for device in self.devices_of(client):
             self._user_work_of(device, client).ended = now
 
     def add_work(self, client: Client, seconds: float, contended: float) -> None:
         work, weight = self._work_of(client), self.weight(client)
         work.seconds += seconds / weight
         work.contended += contended / weight
-        for device in client.device_bindings:
+        for device in self.devices_of(client):
             if len(device.contention.user_counts) > 1:
                 self._user_work_of(device, client).contended += contended / weight
 
@@ -152,7 +152,8 @@ class Interactive(VirtualClocks):
     def take_over_state(self, other: Policy) -> None:
         super().take_over_state(other)
         if isinstance(other, Interactive):
-            self._work, self._user_work = other._work, other._user_work
+            self._work = {name: replace(work) for name, work in other._work.items()} | self._work
+            self._user_work = {key: replace(work) for key, work in other._user_work.items()} | self._user_work
 
     def _work_of(self, client: Client) -> _WorkAtHand:
         work = self._work.get(client.id)

@@ -37,17 +37,17 @@ class VirtualClocks(Policy):
         return self.clock(client)
 
     def on_wait(self, client: Client, now: float) -> None:
-        clock = max((self._clock_now(device, client, now) for device in client.device_bindings), default=0.0)
+        clock = max((self._clock_now(device, client, now) for device in self.devices_of(client)), default=0.0)
         self._clocks[client.id] = max(self.clock(client), clock)
         # The devices of a gang get one clock: a client that waits there already comes before the gang once at most.
-        for device in client.device_bindings if len(client.device_bindings) > 1 else ():
+        for device in self.devices_of(client) if len(client.device_bindings) > 1 else ():
             self._device_clocks[device.info.uuid] = max(self._device_clocks.get(device.info.uuid, 0.0), clock)
 
     def charge(self, client: Client, seconds: float, now: float) -> None:
         super().charge(client, seconds, now)
         began = self.clock(client)
         ended = self._clocks[client.id] = began + seconds / self.weight(client)
-        for device in client.device_bindings:
+        for device in self.devices_of(client):
             head = device.queue.head(now)
             ahead = self.run_ahead_seconds(client) / self.weight(client)
             clock = max(began, ended - ahead) if head is None else self.clock(head)
@@ -61,7 +61,8 @@ class VirtualClocks(Policy):
     def take_over_state(self, other: Policy) -> None:
         super().take_over_state(other)
         if isinstance(other, VirtualClocks):
-            self._clocks, self._device_clocks = other._clocks, other._device_clocks
+            _raise(self._clocks, other._clocks)
+            _raise(self._device_clocks, other._device_clocks)
 
     def _clock_now(self, device: Device, newcomer: Client, now: float) -> float:
         clock = self._device_clocks.get(device.info.uuid, 0.0)
@@ -75,3 +76,9 @@ class VirtualClocks(Policy):
         return self.clock(client) + max(0.0, now - grant.granted_at - self.run_ahead_seconds(client)) / self.weight(
             client
         )
+
+
+def _raise(clocks: dict[str, float], others: dict[str, float]) -> None:
+    """Set each clock to that of `others` if it is behind."""
+    for name, clock in others.items():
+        clocks[name] = max(clocks.get(name, 0.0), clock)
