@@ -15,10 +15,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import units
 from ..wire import address
+from .mps import MpsRequest, prepare_environment
 
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIM = PACKAGE / "native" / "libgpushare.so"
@@ -83,6 +84,7 @@ class Registration(NamedTuple):
     coordinator_argv: Sequence[str] = ()
     memory_mode: str = ""
     pinned_memory: str = ""
+    mps_request: MpsRequest | None = None  # None: the settings are unknown
 
 
 def register_client(
@@ -147,7 +149,18 @@ def register_client(
         coordinator_argv=_coordinator_argv(is_simulated, settings),
         memory_mode=mode or str(config.get("memory_mode", "")),
         pinned_memory=str(config.get("pinned_memory", "")),
+        mps_request=_mps_request(identity.client, status),
     )
+
+
+def _mps_request(client: str, status: Mapping[str, Any]) -> MpsRequest:
+    """Return the settings of the client's first device, and the client's share, from a snapshot."""
+    config = status.get("config", {})
+    own: Mapping[str, Any] = next((one for one in status.get("clients", ()) if one["id"] == client), {})
+    devices = own.get("devices") or [None]
+    device: Mapping[str, Any] = next((one for one in status.get("devices", ()) if one["uuid"] == devices[0]), {})
+    sharing = device.get("settings", {}).get("sharing", config.get("sharing", "exclusive"))
+    return MpsRequest(str(config.get("mps", "auto")), str(sharing), float(own.get("quota", {}).get("share", 0.0)))
 
 
 def unregister_client(identity: Identity, *, socket: str = "", timeout: float = 1.0) -> None:
@@ -172,6 +185,7 @@ def build_environment(
     coordinator_argv: Sequence[str] = (),
     memory_mode: str = "",
     pinned_memory: str = "",
+    mps_request: MpsRequest | None = None,
     python: bool = True,
 ) -> dict[str, str]:
     """Return the environment `env` of a shared program, which is unchanged if it is prepared for `client` already.
@@ -213,6 +227,8 @@ def build_environment(
         if visible_devices and "CUDA_VISIBLE_DEVICES" not in prepared:
             # While both have the same value, the shim may choose other devices at the first CUDA call.
             prepared["CUDA_VISIBLE_DEVICES"] = prepared["GPUSHARE_DEVICES"] = ",".join(visible_devices)
+    if mps_request:
+        prepare_environment(prepared, mps_request)
     if simulate:
         note = _use_simulated_driver(prepared, socket) or note
     if note:

@@ -102,6 +102,19 @@ _LIVE = (
         },
     ),
     Setting(
+        "mps",
+        "choice",
+        AUTO,
+        "Use of CUDA's Multi-Process Service (MPS) by clients that start later.",
+        "Under the setting sharing 'packed', a client's share becomes its percentage of the threads. "
+        "See docs/how-to/policies.md.",
+        choices={
+            AUTO: "where a control daemon runs and sharing is not 'exclusive'",
+            "off": "never, although a control daemon runs",
+        },
+        title="MPS",
+    ),
+    Setting(
         "tuning",
         "switch",
         False,

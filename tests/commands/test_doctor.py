@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 
 from jupyter_gpushare.cli.doctor.clients import bypassing_libraries, pids_from_nvml
 from jupyter_gpushare.cli.doctor.main import _driver, _mode_swap, _shim
+from jupyter_gpushare.cli.doctor.mps import compute_mode
 from jupyter_gpushare.launch import kernel_env
 
 from ..coordinator.fake_nvml import FakeNvml
 from ..support.command import run_command
+from ..support.mps_daemon import MpsDaemon
 
 
 def doctor(*words: str, **changes: str) -> tuple[int, list[dict[str, Any]]]:
@@ -52,6 +56,46 @@ def test_a_driver_that_is_newer_than_known(own_host: Path, monkeypatch: pytest.M
     assert newer.level == "warning" and "CUDA 13.0 is newer than CUDA 12.9" in newer.message
     monkeypatch.undo()
     assert [finding.level for finding in _driver(simulate=True)] == ["ok", "ok", "ok"]
+
+
+def test_a_control_daemon_of_mps_is_reported_with_what_it_does_not_isolate(own_host: Path) -> None:
+    assert not [finding for finding in doctor("--simulate")[1] if finding["subject"] == "MPS"]
+    with tempfile.TemporaryDirectory(prefix="mps") as folder:
+        daemon = MpsDaemon(Path(folder))
+        code, findings = doctor("--simulate", CUDA_MPS_PIPE_DIRECTORY=folder)
+        daemon.stop()
+    found = about(findings, "MPS")
+    assert (code, found["level"]) == (0, "warning")
+    assert f"pid {os.getpid()}, {folder}" in found["message"] and "a fatal fault of one client" in found["message"]
+    assert "mps off" in found["remedy"]
+
+
+class ModeDriver:
+    """Driver with one device in this compute mode."""
+
+    def __init__(self, mode: int) -> None:
+        self.mode = mode
+
+    def cuDeviceGet(self, device: Any, index: int) -> int:
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> int:
+        value._obj.value = self.mode if attribute == 20 else 0
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "has_daemon", "words"),
+    [(0, False, ""), (3, False, "EXCLUSIVE_PROCESS"), (3, True, ""), (2, False, "PROHIBITED"), (2, True, "PROHIBITED")],
+)
+def test_a_compute_mode_that_keeps_clients_from_the_device(mode: int, has_daemon: bool, words: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="mps") as folder:
+        daemon = MpsDaemon(Path(folder)) if has_daemon else None
+        found = list(compute_mode(ModeDriver(mode), 1, {"CUDA_MPS_PIPE_DIRECTORY": folder}))
+        if daemon:
+            daemon.stop()
+    assert [finding.level for finding in found] == (["error"] if words else [])
+    assert not words or (words in found[0].message and found[0].remedy == "nvidia-smi -i 1 -c DEFAULT")
 
 
 class MappingDriver:

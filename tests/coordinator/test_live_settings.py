@@ -102,6 +102,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "exempt_launches": [(-1, "0 to 0.1"), (1, "0 to 0.1"), (True, "True")],
     "policy": [("no such policy", "allowed are"), (3, "3")],
     "sharing": [("never", "exclusive"), (None, "None")],
+    "mps": [("on", "off"), (True, "True")],
     "tuning": [("perhaps", "perhaps"), (3, "3")],
     "default_quota": [({"share": 2}, "share=2 is out of range"), ({"colour": 1}, "allowed are"), (5, "5")],
     "device_memory": [("lots", "examples: 8GiB"), (0, "above 0"), (True, "examples"), (-1, "above 0")],

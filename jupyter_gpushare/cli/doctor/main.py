@@ -23,7 +23,7 @@ from ...launch import kernel_env
 from ...wire import address, messages
 from ...wire.client import Client, CoordinatorError
 from .. import without_coordinator
-from . import clients, other_coordinators
+from . import clients, mps, other_coordinators
 from .finding import Finding
 
 _MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT = 83, 89, 102  # CUdevice_attribute
@@ -75,6 +75,7 @@ def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[
         lambda: _simulation(is_simulated and not simulate),
         lambda: _driver(simulate or is_simulated),
         lambda: _slices(devices),
+        lambda: mps.control_daemon(os.environ),
         lambda: _shim(socket),
         lambda: _coordinator(socket, status),
         lambda: clients.overruns(status) if status else iter(()),
@@ -134,6 +135,7 @@ def _driver(simulate: bool) -> Iterator[Finding]:
     for index in range(count.value):
         yield _device(driver, index)
         yield from _mode_swap(driver, index)
+        yield from mps.compute_mode(driver, index, os.environ)
 
 
 def _known_cuda_version() -> int:
