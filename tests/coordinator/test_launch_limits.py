@@ -99,6 +99,16 @@ def test_waiting_client_that_has_reached_its_time_limit_has_the_reason() -> None
     assert launch_limits.limits_field(scheduler, client, runtime, client.ready_at) == []
 
 
+def test_waiting_offline_client_has_the_loss_of_an_online_client_as_the_reason() -> None:
+    client = Client("a", ME, "", Quota(service="offline"), 1, 0, takeover_at=20.0, waiting_since=10.0)
+    scheduler, runtime = Scheduler(), ClientRuntime("a", "")
+    (limit,) = launch_limits.limits_field(scheduler, client, runtime, 15)
+    assert (limit["rate"], limit["unit"], limit["reason"]) == (None, None, "takeover")
+    text = "no turn: an online client has lost 5 % of its time to offline clients that do not fit beside it"
+    assert launch_limits.describe_limits([limit], str) == text
+    assert launch_limits.limits_field(scheduler, client, runtime, 20) == []
+
+
 def test_each_limit_has_the_time_of_its_begin() -> None:
     """A limit that ends and begins again has a new time, and so has a limit in favour of other clients."""
     now = 100.0

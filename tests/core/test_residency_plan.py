@@ -52,6 +52,12 @@ def test_refused_allocation_forces_evictions() -> None:
     assert plan_residency(10, {"a": full(2), "i": full(5)}, ["a"], [], ["i"], unmet_bytes=3) == {"i": 2}
 
 
+def test_memory_of_online_clients_in_use_leaves_last() -> None:
+    """The idle client `i` is online, and offline clients take turns."""
+    memory_use = {"a": full(3), "b": evicted(5), "c": full(3), "i": full(4)}
+    assert plan_residency(10, memory_use, ["a"], ["b", "c"], ["i"], kept=["i"]) == {"a": 0, "c": 1}
+
+
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[int, dict[str, MemoryUse], str | None, list[str], list[str]]:
     memory = draw(st.integers(1, 50))

@@ -21,7 +21,8 @@ from .workloads import DEVICE, GB
 
 MAX_LOSS = 0.05  # of the online clients' throughput without offline clients
 MIN_PART = 0.8  # of the device's time that the online clients leave without offline clients
-TOGETHER, MOVING = 20 * GB, 50 * GB  # memory of each client; the device has 80 GB
+# Memory of each client. The device has 80 GB.
+TOGETHER, MOVING, THREE_DO_NOT_FIT = 20 * GB, 50 * GB, 38 * GB
 ENDLESS = 1e9  # seconds of GPU work
 UNIFIED, SWAP = "unified", "swap"
 NOTEBOOK, PROGRAM = "notebook", "program"
@@ -125,19 +126,29 @@ def test_long_bursts_pay_for_memory_that_moves(mode: str, kind: str) -> None:
     assert outcome.part >= MIN_PART
 
 
+@pytest.mark.parametrize("mode", [UNIFIED, SWAP])
+@pytest.mark.parametrize("kind", [PROGRAM, *tier.nightly([NOTEBOOK])])
 @pytest.mark.parametrize(
-    ("online", "offline", "burst", "pause", "mode", "loss", "part"),
+    ("online", "offline", "burst", "pause", "memory", "part"),
     [
-        (1, 2, 5.0, 15.0, UNIFIED, 0.11, 0.75),
-        (1, 2, 5.0, 15.0, SWAP, 0.07, 0.8),
-        (1, 2, 5.0, 5.0, SWAP, 0.11, 0.5),
-        (2, 1, 5.0, 15.0, SWAP, MAX_LOSS, 0.65),
+        (1, 2, 1.0, 1.0, MOVING, 0.0),
+        (1, 2, 1.0, 3.0, MOVING, 0.08),
+        (1, 2, 5.0, 5.0, MOVING, 0.25),
+        (1, 2, 5.0, 15.0, MOVING, 0.5),
+        (2, 1, 1.0, 3.0, THREE_DO_NOT_FIT, 0.08),
+        (2, 1, 5.0, 15.0, THREE_DO_NOT_FIT, 0.55),
     ],
 )
-def test_short_bursts_lose_the_time_in_which_their_memory_moves(
-    online: int, offline: int, burst: float, pause: float, mode: str, loss: float, part: float
+def test_short_bursts_lose_no_more_while_memory_moves(
+    online: int, offline: int, burst: float, pause: float, memory: int, part: float, kind: str, mode: str
 ) -> None:
-    """Each burst has to wait until an offline client's memory has left and its own memory is back."""
-    outcome = Scenario(online, offline, burst, pause, memory=MOVING, mode=mode).measure()
-    assert outcome.loss <= loss
+    """The offline clients get less, because the takeover budget of each online client allows few returns."""
+    outcome = Scenario(online, offline, burst, pause, kind, memory=memory, mode=mode).measure()
+    assert outcome.loss <= MAX_LOSS
     assert outcome.part >= part
+
+
+@pytest.mark.parametrize("mode", [UNIFIED, SWAP])
+def test_pauses_that_are_shorter_than_the_moves_are_left_to_the_online_client(mode: str) -> None:
+    outcome = Scenario(1, 2, 1.0, 1.0, memory=MOVING, mode=mode).measure()
+    assert outcome.loss <= 0.01

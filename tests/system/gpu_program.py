@@ -36,6 +36,7 @@ class Busy:
     The thread pauses for `pause` seconds after a launch, and waits for the device after every `sync_every` launches.
     With a `period`, a launch comes every `period` seconds by the clock, as requests come to a service.
     With a `burst`, the thread rests for `rest` seconds after each `burst` seconds.
+    With `burst_launches`, the thread rests after each so many launches, however long these take.
     """
 
     def __init__(
@@ -49,12 +50,13 @@ class Busy:
         blocks: int = 1,
         burst: float = 0.0,
         rest: float = 0.0,
+        burst_launches: int = 0,
     ) -> None:
         self.cuda = cuda
         self.launches = 0
         self.failure = ""
         self._launch, self._sync_every, self._pause, self._period = int(launch * 1e9), sync_every, pause, period
-        self._blocks, self._burst, self._rest = blocks, burst, rest
+        self._blocks, self._burst, self._rest, self._burst_launches = blocks, burst, rest, burst_launches
         self._over = threading.Event()
         status, self._array = cuda.alloc(4 * LENGTH)
         check(status)
@@ -79,6 +81,8 @@ class Busy:
                     time.sleep(max(0.0, next_launch - time.monotonic()))
                 if self._pause:
                     time.sleep(self._pause)
+                if self._burst_launches and self.launches % self._burst_launches == 0:
+                    time.sleep(self._rest)
                 if self._burst and time.monotonic() >= burst_end:
                     time.sleep(self._rest)
                     burst_end = time.monotonic() + self._burst

@@ -171,3 +171,27 @@ def test_offline_programs_get_the_pauses_of_an_online_program(default_settings_h
     assert left >= 0.7 * (1 - alone)
     for program in (online, *offline):
         program.stop()
+
+
+@pytest.mark.exclusive
+@pytest.mark.nightly
+@pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
+def test_the_bursts_of_an_online_program_rarely_wait_for_memory(host: SystemHost) -> None:
+    """Each burst takes a second, and each return of the online program's memory half a second."""
+    host.config = host.folder / "parameters"
+    host.config.write_text("[device]\nmemory = 1GiB\nh2d_bandwidth = 1GiB/s\nd2h_bandwidth = 1GiB/s\n")
+    host.start_coordinator()
+    online, offline = host.program("online", "service=online"), host.program("offline", "service=offline")
+    offline.run(FILL)
+    online.run(FILL)
+    online.busy(launch=LAUNCH, sync_every=10, burst_launches=500, rest=3.0)
+    time.sleep(BURSTS_SECONDS)
+    alone = device_share(host, online, BURSTS_SECONDS)
+    offline.start_busy(launch=LAUNCH)
+    time.sleep(2 * BURSTS_SECONDS)
+    together = device_share(host, online, 2 * BURSTS_SECONDS)
+    assert together >= 0.92 * alone
+    assert device_share(host, offline, 2 * BURSTS_SECONDS) >= 0.05
+    offline.result(60.0)
+    for program in (online, offline):
+        program.stop()

@@ -28,6 +28,7 @@ _REASONS = {
 _NO_TURN_REASONS = {
     "suspended": "it is suspended",
     "time_limit": "it has run for as long as the limit of its quota allows so far",
+    "takeover": "an online client has lost 5 % of its time to offline clients that do not fit beside it",
     "other_coordinator": "a client of another coordinator has its device",
     "short_of_room": "memory of another client cannot leave its device",
 }
@@ -47,8 +48,10 @@ def _present_limits(scheduler: Scheduler, client: Client, runtime: ClientRuntime
     if client.suspended:
         limits.append(_limit(None, None, "suspended"))
     elif client.phase == WAITING:
-        if client.ready_at > now:
+        if client.time_limit and client.time_limit.ready_at() > now:
             limits.append(_limit(None, None, "time_limit"))
+        if client.service_rank and client.takeover_at > now:
+            limits.append(_limit(None, None, "takeover"))
         if any(device.taken_by_other_since is not None for device in client.device_bindings):
             limits.append(_limit(None, None, "other_coordinator"))
         if client.is_short_of_room:

@@ -9,6 +9,7 @@ device. By setting, other clients wait, other clients join the device, or the cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -138,6 +139,20 @@ def memory_needed(device: Device, client: Client) -> int:
     use = client.memory_on(device)
     demand = use.allocated if use.unmet and can_make_resident(device, client) else 0
     return max(client.part_on(device, max(*client.peak_bytes, client.expected_bytes)), demand)
+
+
+def takeover_at_of(device: Device, client: Client, online: list[Client], now: float) -> float:
+    """Return when `online` clients of the device can bear the loss that a turn of an offline client costs them.
+
+    Minus infinity: the memory of all these clients fits on the device.
+    """
+    if fits_in_memory(device, [*online, client]):
+        return -math.inf
+    return max((other.takeover_budget.ready_at(_paused_since(other), now) for other in online), default=-math.inf)
+
+
+def _paused_since(client: Client) -> float | None:
+    return None if client.grant or client.waiting_since is not None else client.last_turn_ended_at
 
 
 def overrun_deadline(grant: Grant, settings: Settings) -> float | None:

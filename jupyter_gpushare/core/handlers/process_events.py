@@ -102,6 +102,7 @@ class ProcessEventHandlers:
         restore_seconds = min(now - grant.granted_at, max_seconds)
         grant.restore_seconds = max(grant.restore_seconds, restore_seconds) if grant.has_restored else restore_seconds
         grant.has_restored = True
+        self._closer.charge_return(grant, grant.restore_seconds, now)
         self._table.mark_dirty(process.client)
 
     def _on_memory_reported(self, event: ev.MemoryReported, now: float) -> None:

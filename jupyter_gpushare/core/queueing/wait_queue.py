@@ -1,10 +1,10 @@
 """Queue of the clients that wait for one device, in the policy's order.
 
 Online clients come before offline clients. Within a class, a client that has waited for longer than `max_wait` comes
-first, then the client with the smallest key of the policy. A client that has used up its limit is deferred: the client
-comes last, until it may run again. A client that is short of room also comes last, until its next `add`. The key of a
-waiting client counts from its last `add`, so a heap suffices. Each `add` leaves an outdated entry of that client in the
-heap, which is dropped when the entry comes up.
+first, then the client with the smallest key of the policy. A deferred client comes last, until it may run: a client
+that has used up its limit, or an offline client whose turn would cost online clients too much. A client that is short
+of room also comes last, until its next `add`. The key of a waiting client counts from its last `add`, so a heap
+suffices. Each `add` leaves an outdated entry of that client in the heap, which is dropped when the entry comes up.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ class WaitQueue:
         self._policy = policy
         self._max_wait = max_wait
         self._clients: dict[str, Client] = {}
+        self._offline: dict[str, Client] = {}  # of `_clients`
         self._classes = (_ClassQueue(self, 0), _ClassQueue(self, 1))
         self._ready: dict[str, tuple[int, _Entry]] = {}  # by ready client: class of service and valid entry
         self._head: Client | None = None
         self._head_until = -math.inf
-        self._deferred: list[_Entry] = []  # clients that have used up their limit, by the time when they are ready
+        self._deferred: list[_Entry] = []  # deferred clients, by the time when they are ready
         self._deferred_entries: dict[str, _Entry] = {}  # by deferred client: the valid entry
 
     def __len__(self) -> int:
@@ -48,9 +49,15 @@ class WaitQueue:
     def clients(self) -> Iterable[Client]:
         return self._clients.values()
 
+    @property
+    def offline_clients(self) -> Iterable[Client]:
+        return self._offline.values()
+
     def add(self, client: Client, now: float) -> None:
         self.remove(client)
         self._clients[client.id] = client
+        if client.service_rank:
+            self._offline[client.id] = client
         ready = client.ready_at
         if client.is_short_of_room:
             return
@@ -62,6 +69,7 @@ class WaitQueue:
 
     def remove(self, client: Client) -> None:
         self._clients.pop(client.id, None)
+        self._offline.pop(client.id, None)
         self._deferred_entries.pop(client.id, None)
         if ready_entry := self._ready.pop(client.id, None):
             self._classes[ready_entry[0]].count -= 1

@@ -3,6 +3,7 @@
 The order of the coming turns is known, so the memory that is needed latest leaves, by Belady's rule. The memory of
 idle clients leaves first, beginning with the longest idle client. The memory of the clients whose turn ends leaves
 next, because these clients go to the end of the queue. The memory of the queue leaves last, beginning at its end.
+The memory of offline clients leaves before that of online clients that have had a turn in the last minute (TGS).
 Only as much leaves as the running clients and the next client need. The memory of suspended or evicted clients leaves
 even if there is room. Memory above the quota `resident` leaves while other clients wait. If there is room, the next
 client's memory is restored while the client waits.
@@ -12,11 +13,13 @@ client's memory is restored while the client waits.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 from ..base.memory_use import MemoryUse
 from ..interface.commands import Prefetch, SetResident
 from ..state.model import Client, Device
+
+_KEPT_SECONDS = 60.0  # after its last turn, for which offline memory leaves before that of an online client
 
 
 def plan_residency(
@@ -26,16 +29,18 @@ def plan_residency(
     queue: Sequence[str],
     idle: Sequence[str],
     unmet_bytes: int = 0,
+    kept: Collection[str] = (),
 ) -> dict[str, int]:
     """Return the bytes that each client may keep on a device of `memory` bytes. A client without entry keeps all.
 
     `queue` has the next client first, `idle` the longest idle client first. `unmet_bytes`: bytes that the running
-    clients asked for and could not get. The entry of a running client counts from the end of its turn.
+    clients asked for and could not get. `kept`: clients whose memory leaves after that of all others. The entry of a
+    running client counts from the end of its turn.
     """
     after = {client: one.resident for client, one in memory_use.items()}
 
     def leave(shortage: int, clients: Iterable[str]) -> None:
-        for client in clients:
+        for client in sorted(clients, key=kept.__contains__):
             if shortage <= 0:
                 return
             size = max(0, min(shortage, after[client] - memory_use[client].unmovable))
@@ -124,7 +129,7 @@ class ResidencyPlanner:
                 continue
             self._planned_for[uuid] = state
             before = self._plans.get(uuid, {})
-            plan = self._plan_device(device, head, now)
+            plan = self._plan_device(device, head, lambda client: is_kept(client, now))
             if plan:
                 self._plans[uuid] = plan
             elif before:
@@ -142,7 +147,7 @@ class ResidencyPlanner:
         for uuid in client.devices:
             self._plans.get(uuid, {}).pop(client.id, None)
 
-    def _plan_device(self, device: Device, head: Client | None, now: float) -> dict[str, int]:
+    def _plan_device(self, device: Device, head: Client | None, is_kept: Callable[[Client], bool]) -> dict[str, int]:
         running = [grant.client for grant in device.grants]
         short = sum(client.memory_on(device).unmet for client in running)
         plan: dict[str, int] = {}
@@ -152,13 +157,19 @@ class ResidencyPlanner:
             if head and not head.grant:
                 missing += head.memory_on(device).missing_bytes
             needed = max(device.resident + missing - device.info.memory, 0) + short
-            idle = _smallest_sufficient(device, device.eviction_candidates.idle_oldest_first(), needed)
-            left = needed - sum(client.memory_on(device).movable for client in idle)
-            last = [
-                client
-                for client in _smallest_sufficient(device, device.eviction_candidates.waiting_last_first(), left)
-                if client not in (head, *running)
-            ]
+            candidates = device.eviction_candidates
+            idle, left = _smallest_sufficient(
+                device, candidates.idle_oldest_first(), needed, lambda client: not is_kept(client)
+            )
+            offline, kept_from = _smallest_sufficient(
+                device, candidates.waiting_last_first(), left, lambda client: client.service_rank > 0
+            )
+            kept_idle, left = _smallest_sufficient(device, candidates.idle_oldest_first(), kept_from, is_kept)
+            online, _ = _smallest_sufficient(
+                device, candidates.waiting_last_first(), left, lambda client: client.service_rank == 0
+            )
+            idle += kept_idle
+            last = [client for client in (*offline, *online) if client not in (head, *running)]
             waiting = [*((head,) if head and not head.grant else ()), *reversed(last)]
             memory_use = {client.id: client.memory_on(device) for client in (*running, *waiting, *idle)}
             plan = plan_residency(
@@ -168,6 +179,7 @@ class ResidencyPlanner:
                 [client.id for client in waiting],
                 [client.id for client in idle],
                 short,
+                {client.id for client in (*running, *waiting, *idle) if is_kept(client)},
             )
         for client in device.forced_evictions.values():
             leaves = client.suspended or client.evicted
@@ -197,11 +209,22 @@ class ResidencyPlanner:
         return not head.evicted and head.memory_on(device).evicted_bytes > 0 and not is_full and free_bytes(device) > 0
 
 
-def _smallest_sufficient(device: Device, clients: Generator[Client, None, None], needed: int) -> list[Client]:
-    """Return the first clients that together have `needed` movable bytes on the device, or all clients."""
+def is_kept(client: Client, now: float) -> bool:
+    """Return whether the client is online and in use, so that offline memory leaves before that of the client."""
+    if client.service_rank or client.suspended:
+        return False
+    in_use = client.grant is not None or client.waiting_since is not None
+    return in_use or now - client.last_turn_ended_at < _KEPT_SECONDS
+
+
+def _smallest_sufficient(
+    device: Device, clients: Generator[Client, None, None], needed: int, accepts: Callable[[Client], bool]
+) -> tuple[list[Client], int]:
+    """Return the first accepted clients that together have `needed` movable bytes there, and the bytes they lack."""
     found = []
     while needed > 0 and (client := next(clients, None)) is not None:
-        found.append(client)
-        needed -= client.memory_on(device).movable
+        if accepts(client):
+            found.append(client)
+            needed -= client.memory_on(device).movable
     clients.close()
-    return found
+    return found, needed

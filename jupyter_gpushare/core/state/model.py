@@ -15,6 +15,7 @@ from ..base.memory_use import NO_MEMORY, MemoryUse
 from ..base.quota import Quota
 from ..measure.cell_runs import CellRun, CellRuns, EndedRun
 from ..measure.estimates import DecayingUsage, DemandEstimate, SwitchCostEstimate
+from ..measure.takeover_budget import TakeoverBudget
 
 if TYPE_CHECKING:
     from ..interface.commands import Permit
@@ -58,6 +59,8 @@ class Grant:
     overrun_since: float | None = None  # when it became an overrun
     is_interrupted: bool = False  # the client's kernel has got a request to interrupt its cell
     cells_ended_at: float | None = None  # when the last open cell ended, if a cell ended during this grant
+    return_wait: float | None = None  # seconds before it, to charge to the budget for offline turns; None: charged
+    is_return: bool = False  # of an online client, after offline turns on its devices
     paused_at: float | None = None  # when its processes reported that they are idle, if no other client waited then
 
     @property
@@ -141,6 +144,8 @@ class Client:
     demand: DemandEstimate = field(default_factory=DemandEstimate)
     usage: DecayingUsage = field(default_factory=DecayingUsage)
     time_limit: TimeLimitBucket | None = None  # None: it may run all the time
+    takeover_budget: TakeoverBudget = field(default_factory=TakeoverBudget)
+    takeover_at: float = float("-inf")  # of an offline client: when online clients can bear the loss of its turn
     published_timing: tuple[float, float] = (1.0, 1.0)  # quantum and idle release on the pages of its processes
     suspended: bool = False
     suspended_by_policy: bool = False  # for being idle: its next cell or GPU call resumes it
@@ -176,8 +181,9 @@ class Client:
 
     @property
     def ready_at(self) -> float:
-        """Time from which its limit lets it run."""
-        return self.time_limit.ready_at() if self.time_limit else float("-inf")
+        """Time from which its limit, and the losses of online clients, let it run."""
+        limit = self.time_limit.ready_at() if self.time_limit else float("-inf")
+        return max(limit, self.takeover_at) if self.service_rank else limit
 
     @property
     def phase(self) -> str:
@@ -287,6 +293,8 @@ class ClientQueue(Protocol):
     def __contains__(self, client: Client) -> bool: ...
     @property
     def clients(self) -> Iterable[Client]: ...
+    @property
+    def offline_clients(self) -> Iterable[Client]: ...
     def has_others(self, client: Client) -> bool: ...
     def add(self, client: Client, now: float) -> None: ...
     def remove(self, client: Client) -> None: ...
@@ -342,6 +350,8 @@ class Device:
     memory_version: int = 0  # changes when the memory there, or what clients may have there, changes
     next_client: Client | None = None  # the client that has an unused permit for the device
     free_since: float = float("-inf")  # when the last turn there ended
+    last_client: Client | None = None  # the client of that turn
+    offline_until: float = float("-inf")  # when the last turn of an offline client there ended
     taken_by_other_since: float | None = None  # when a client unknown to this coordinator was found to have it
     lock_contended_since: float | None = None  # when a client unknown to this coordinator began to wait for it
     yielded_until: float | None = None  # until then no client here takes it, so that such a client can

@@ -89,6 +89,8 @@ class GrantTable:
         client.waits += 1
         if client.grant is None:
             client.demand.add_pause(now - max(client.last_turn_ended_at, client.cells_since))
+            if -math.inf < client.last_turn_ended_at < now:
+                client.takeover_budget.add_pause(now - client.last_turn_ended_at)
             if not client.cells and now - client.last_turn_ended_at >= NEW_WORK_PAUSE_SECONDS:
                 for policy in self.policies.policies_of(client):
                     policy.on_new_work(client, now - client.last_turn_ended_at, now)
@@ -109,6 +111,7 @@ class GrantTable:
         self.waited_seconds += now - client.waiting_since
         client.waiting_since = None
         client.is_short_of_room = False
+        client.takeover_at = -math.inf
         self.withdraw_permit(client)
         del self.waiting[client.id]
         for device in client.device_bindings:
@@ -229,12 +232,19 @@ class GrantTable:
     def ends_when_idle(self, grant: Grant) -> bool:
         """Return whether the turn ends in a pause of its client, for clients that wait or whose launches are limited.
 
-        Clients of a worse class that share the device have limits as long as the turn lasts.
+        Clients of a worse class that share the device have limits as long as the turn lasts. Such clients also wait
+        for a pause that begins when its client can bear the loss.
         """
         devices = [self.devices[uuid] for uuid in grant.devices]
         rank = grant.client.service_rank
-        return self.has_contenders(grant) or any(
-            other.client.service_rank > rank for device in devices for other in device.grants
+        return (
+            self.has_contenders(grant)
+            or any(other.client.service_rank > rank for device in devices for other in device.grants)
+            or any(
+                client.takeover_at > self.now and client.service_rank > rank
+                for device in devices
+                for client in device.queue.offline_clients
+            )
         )
 
     def set_lock_contended(self, device: Device, contended: bool, now: float) -> None:
@@ -327,5 +337,8 @@ class GrantTable:
             device = self.devices[uuid]
             device.grants.remove(grant)
             device.free_since = self.now
+            device.last_client = grant.client
+            if grant.client.service_rank:
+                device.offline_until = self.now
             self._update_eviction_candidate(grant.client, device)
         self.update_contention(grant.client)

@@ -76,6 +76,7 @@ class TurnCloser:
         duration, restore_seconds = now - grant.granted_at, grant.restore_seconds if grant.has_restored else 0.0
         if grant.is_restoring and not grant.has_restored:
             restore_seconds = duration  # at least, so that the next turn is long enough
+        self.charge_return(grant, restore_seconds, now)
         client.switch_cost.add_restore(restore_seconds)
         if grant.max_restore_seconds or grant.has_restored:
             client.restores_memory = grant.has_restored or grant.is_restoring
@@ -99,6 +100,12 @@ class TurnCloser:
         if settings is not before:
             self._table.policies.tune(settings)
         self._publish_timing(client)
+
+    def charge_return(self, grant: Grant, restore_seconds: float, now: float) -> None:
+        """Charge the wait and the restore at the beginning of the turn to the budget of an online client, once."""
+        if grant.return_wait is not None:
+            grant.client.takeover_budget.spend(grant.return_wait + restore_seconds, now, grant.is_return)
+            grant.return_wait = None
 
     def _yield_devices(self, grant: Grant, now: float) -> None:
         """Leave the grant's devices to waiting clients of other coordinators, which try to enter at intervals.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ..base.device_info import ReportedTurn
@@ -149,6 +150,7 @@ class TurnStarter:
                 return
 
     def _start_turn(self, client: Client, turn: int, devices: tuple[str, ...], granted_at: float) -> Grant:
+        return_wait, is_return = self._return_of(client, turn, devices, granted_at)
         self._table.leave_queue(client, self._table.now)
         joined = [
             (device, grant) for device in (self._table.devices[uuid] for uuid in devices) for grant in device.grants
@@ -160,6 +162,9 @@ class TurnStarter:
             max(client.switch_cost.restore, evicted / MIN_RESTORE_BYTES_PER_SECOND) if evicted else 0.0,
             MAX_QUANTUM_SECONDS,
         )
+        grant.return_wait, grant.is_return = return_wait, is_return
+        if not evicted:
+            self._closer.charge_return(grant, 0.0, self._table.now)
         for device, other in joined:  # an overrun has had its turn, so it waits for its next turn
             other.is_separating = other.is_separating or admits_others(other, device.settings, self._table.now)
         self._mark_obtained(devices)
@@ -168,6 +173,30 @@ class TurnStarter:
         if client.suspended:
             self._closer.start_closing(grant, self._table.now)
         return grant
+
+    def _return_of(
+        self, client: Client, turn: int, devices: Iterable[str], granted_at: float
+    ) -> tuple[float | None, bool]:
+        """Return the seconds for which offline clients let an online client wait, and whether they had turns meanwhile.
+
+        None: they have no part in the beginning of this turn. The client may have waited until its own memory had left
+        for them.
+        """
+        if client.service_rank:
+            return None, False
+        bindings = [self._table.devices[uuid] for uuid in devices]
+        is_return = any(
+            device.offline_until >= client.last_turn_ended_at
+            or (client.memory_on(device).evicted_bytes and any(grant.client.service_rank for grant in device.grants))
+            for device in bindings
+        )
+        others = {device.last_client for device in bindings} - {client, None}
+        if any(other and not other.service_rank for other in others):
+            return (0.0, True) if is_return else (None, False)
+        if client.waiting_since is None:
+            return 0.0, is_return
+        waits = [granted_at - one.waiting_at_gate_since for one in client.processes.values() if one.turn == turn]
+        return max((seconds for seconds in waits if seconds < math.inf), default=0.0), is_return
 
     def _extend_turn(self, grant: Grant, devices: tuple[str, ...], now: float) -> None:
         """Add further devices to the grant."""

@@ -1,0 +1,63 @@
+"""Budget of the time that an online client loses to turns of offline clients whose memory does not fit beside its own.
+
+Such a turn makes the online client wait at its return, until offline memory has left and its own memory is back. The
+budget is a token bucket: the client earns a part of all time, with and without work, and spends the time that it has
+lost. So the loss of throughput stays below that part. The bucket holds two returns, so an offline client gets a turn
+after a long pause in any case.
+
+A return costs the same after a long turn as after a short one. So an offline turn begins in the first half of a pause,
+by the mean of the earlier pauses, or when the pause is twice as long as the mean. The memory of the offline client also
+takes about the time of a return to come. So pauses that are shorter on average are left to the online client.
+"""
+
+from __future__ import annotations
+
+import math
+
+MAX_LOSS = 0.045  # of all time; the promise is 5 %, and switches without transfers take another part
+_MAX_RETURNS = 2.0  # that a bucket holds
+_WEIGHT = 0.3  # of the newest value in a mean
+_LATEST_START = 0.5  # of an offline turn, in mean pauses
+_LONG_PAUSE = 2.0  # in mean pauses
+
+
+class TakeoverBudget:
+    """Budget of one online client, with times in seconds."""
+
+    __slots__ = ("_cost", "_earned", "_mean_pause", "_updated_at")
+
+    def __init__(self) -> None:
+        self._earned = 0.0
+        self._updated_at = 0.0
+        self._cost = 0.0  # of a return, exponentially weighted
+        self._mean_pause = 0.0  # exponentially weighted
+
+    def spend(self, seconds: float, now: float, is_return: bool) -> None:
+        """Spend the `seconds` that the client has lost before its work begins at `now`.
+
+        `is_return`: an offline client had a turn since the client's last turn. Otherwise the client came back while
+        its memory left.
+        """
+        earned = self._earned + (now - self._updated_at) * MAX_LOSS
+        self._earned = min(earned, _MAX_RETURNS * self._cost) - seconds
+        self._updated_at = now
+        if is_return:
+            self._cost += (_WEIGHT if self._cost else 1.0) * (seconds - self._cost)
+
+    def add_pause(self, seconds: float) -> None:
+        """Add a pause of the client, from the end of a turn to the wait for the next turn."""
+        self._mean_pause += (_WEIGHT if self._mean_pause else 1.0) * (seconds - self._mean_pause)
+
+    def ready_at(self, paused_since: float | None, now: float) -> float:
+        """Return when an offline turn may cost one more return; minus infinity: a return has cost nothing so far.
+
+        `paused_since`: the beginning of the client's pause; None: the client works, or waits.
+        """
+        if not self._cost:
+            return -math.inf
+        earned_at = self._updated_at + max(0.0, self._cost - self._earned) / MAX_LOSS
+        if 0 < self._mean_pause < self._cost:
+            return max(earned_at, (now if paused_since is None else paused_since) + _LONG_PAUSE * self._cost)
+        if paused_since is None or earned_at <= paused_since + _LATEST_START * self._mean_pause:
+            return earned_at
+        return max(earned_at, paused_since + _LONG_PAUSE * self._mean_pause)

@@ -1,0 +1,172 @@
+"""Tests of turns of offline clients whose memory does not fit beside that of an online client.
+
+The online client loses time at each return from a pause, and its budget bounds this loss.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core.interface import commands as cmd
+from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.measure.takeover_budget import MAX_LOSS, TakeoverBudget
+
+from .simulated_host import SimulatedHost, host_of
+from .simulated_process import SimulatedProcess
+
+GIB = 1 << 30
+LARGE, SMALL = 5 * GIB // 8, GIB // 4  # memory of clients; the device has one GiB
+RESTORE = 2.0  # seconds
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 50), st.floats(0.1, 50), st.floats(0.01, 5)), min_size=1, max_size=60),
+    st.booleans(),
+)
+def test_the_loss_stays_below_a_part_of_all_time(cycles: list[tuple[float, float, float]], waits: bool) -> None:
+    """In each cycle of work, pause and cost, an offline turn begins as early, or as late, as the budget allows."""
+    budget, now, lost, largest = TakeoverBudget(), 1000.0, 0.0, 0.0
+    for work, pause, cost in cycles:
+        paused_since, now = now + work, now + work + pause
+        budget.add_pause(pause)
+        if budget.ready_at(paused_since, now) <= (paused_since if waits else now):
+            budget.spend(cost, now + cost, True)
+            now, lost, largest = now + cost, lost + cost, max(largest, cost)
+        assert lost <= MAX_LOSS * (now - 1000.0) + 4 * largest
+
+
+@pytest.mark.parametrize(("burst", "pause", "cost"), itertools.product((1.0, 5.0, 30.0), (1.0, 5.0, 30.0), (0.1, 1, 2)))
+def test_regular_pauses_use_the_budget(burst: float, pause: float, cost: float) -> None:
+    """Turns begin at the beginning of pauses only, where they last longest."""
+    budget, now, lost = TakeoverBudget(), 0.0, 0.0
+    while now < 10_000:
+        paused_since, now = now + burst, now + burst + pause
+        ready_at = budget.ready_at(paused_since, now)
+        if ready_at < now:
+            assert ready_at <= paused_since + pause / 2
+            budget.spend(cost, now + cost, True)
+            now, lost = now + cost, lost + cost
+        budget.add_pause(pause)
+    unlimited = cost / (burst + pause + cost) if pause >= cost else 0.0
+    assert min(unlimited, MAX_LOSS) * 0.8 <= lost / now <= MAX_LOSS
+
+
+def test_a_pause_that_is_longer_than_usual_lets_an_offline_turn_begin() -> None:
+    budget = TakeoverBudget()
+    for _ in range(10):
+        budget.add_pause(10.0)
+    budget.spend(1.0, 100.0, True)
+    earned_at = 100.0 + 2.0 / MAX_LOSS
+    assert budget.ready_at(None, 100.0) == pytest.approx(earned_at), "during its work"
+    assert budget.ready_at(earned_at - 4.0, 200.0) == pytest.approx(earned_at), "early in a pause"
+    assert budget.ready_at(earned_at - 6.0, 200.0) == pytest.approx(earned_at + 14.0), "late in a pause"
+
+
+def test_a_client_that_comes_back_while_its_own_memory_leaves_loses_time_as_well() -> None:
+    budget = TakeoverBudget()
+    budget.spend(1.0, 100.0, True)
+    budget.spend(0.5, 110.0, False)
+    assert budget.ready_at(None, 100.0) == pytest.approx(100.0 + 2.5 / MAX_LOSS)
+
+
+def test_a_return_without_a_loss_keeps_no_offline_client_waiting() -> None:
+    budget = TakeoverBudget()
+    budget.spend(0.0, 100.0, True)
+    assert budget.ready_at(None, 100.0) == float("-inf")
+
+
+# --- in the scheduler
+
+
+def host_after_a_return(**settings: object) -> tuple[SimulatedHost, SimulatedProcess, SimulatedProcess]:
+    """Return a host whose online client works again after a turn of an offline client and a restore of its memory."""
+    host = host_of("gpu", **{"sharing": "auto", **settings})
+    online = host.start_client("online")
+    host.report_memory("online", LARGE)
+    host.run(1)
+    offline = host.start_client("offline", service="offline")
+    host.report_memory("offline", LARGE, 0)
+    pause(host, online)
+    assert host.running() == "offline"
+    host.report_memory("offline", LARGE)
+    host.report_memory("online", LARGE, LARGE // 2)
+    host.run(20)
+    host.wait_at_gate(online)
+    host.report_memory("offline", LARGE, LARGE // 2)
+    host.run(RESTORE)
+    host.report_memory("online", LARGE)
+    host.handle_event(ev.RestoreFinished(online.number))
+    return host, online, offline
+
+
+def pause(host: SimulatedHost, online: SimulatedProcess) -> None:
+    """Let the online client pause, with the release of its turn."""
+    online.busy = False
+    host.report_idle(online)
+    host.run(0.1)
+
+
+def test_an_offline_client_that_does_not_fit_waits_until_the_online_client_can_bear_the_loss() -> None:
+    host, online, _ = host_after_a_return()
+    host.run(1)
+    pause(host, online)
+    assert host.phase("online") == "idle", "its pauses must be known"
+    assert host.running() is None
+    client = host.scheduler.clients["offline"]
+    assert host.now < client.takeover_at == client.ready_at
+    assert host.run_until(lambda: host.running() == "offline") == pytest.approx(2 * RESTORE / MAX_LOSS, rel=0.2)
+
+
+def test_the_online_client_comes_back_at_once_while_the_offline_client_waits() -> None:
+    host, online, _ = host_after_a_return()
+    host.run(1)
+    pause(host, online)
+    host.run(3)
+    before = len(host.commands)
+    host.wait_at_gate(online)
+    assert host.running() == "online"
+    assert not any(isinstance(command, cmd.SetResident) for command in host.commands[before:])
+
+
+def test_an_offline_client_that_fits_runs_before_one_that_does_not() -> None:
+    host, online, _ = host_after_a_return()
+    host.start_client("small", service="offline")
+    host.report_memory("small", SMALL)
+    pause(host, online)
+    assert host.running() == "small"
+
+
+def test_an_offline_client_has_a_device_without_online_clients_at_once() -> None:
+    host, online, _ = host_after_a_return()
+    pause(host, online)
+    host.kill_process(online)
+    host.handle_event(ev.ClientRemoved("online"))
+    assert host.running() == "offline"
+
+
+def test_an_offline_client_that_becomes_online_waits_for_no_budget() -> None:
+    host, online, _ = host_after_a_return()
+    pause(host, online)
+    quota = host.scheduler.clients["offline"].quota.with_changes({"service": "online"})
+    host.handle_event(ev.QuotaChanged("offline", quota))
+    assert host.running() == "offline"
+
+
+def test_memory_of_waiting_offline_clients_leaves_before_that_of_an_online_client_in_a_pause() -> None:
+    host = host_of("gpu", sharing="auto", time_quantum=1.0)
+    online = host.start_client("online")
+    host.report_memory("online", SMALL)
+    host.run(1)
+    for name in ("first", "second"):
+        host.start_client(name, service="offline")
+    host.report_memory("first", LARGE)
+    host.report_memory("second", LARGE, 0)
+    pause(host, online)
+    host.report_memory("second", LARGE)
+    assert host.running() in ("first", "second")
+    sizes = {command.client: command.bytes for command in host.commands if isinstance(command, cmd.SetResident)}
+    assert "online" not in sizes
