@@ -171,6 +171,52 @@ def test_a_restore_without_room_leaves_the_process_checkpointed_for_ever(cuda: C
         assert state(cuda, process.pid) == CHECKPOINTED
 
 
+def restore_on(cuda: Cuda, *pairs: tuple[Any, Any]) -> int:
+    """Restore this process by a map from UUIDs to UUIDs, and return the error."""
+    args = cuda.CUcheckpointRestoreArgs()
+    made = []
+    for old, new in pairs:
+        made.append(cuda.CUcheckpointGpuPair())
+        made[-1].oldUuid, made[-1].newUuid = old, new
+    args.gpuPairs, args.gpuPairsCount = made, len(made)
+    return cuda.code("cuCheckpointProcessRestore", os.getpid(), args)
+
+
+@on_driver()
+def test_a_process_restores_itself_by_a_map_of_its_devices(cuda: Cuda) -> None:
+    """A map from each device to itself is as no map.
+
+    Source: documentation of CUcheckpointRestoreArgs and CUcheckpointGpuPair; NVIDIA/cuda-checkpoint issue 35 (a map to
+    the same GPU works). Not yet seen on a GPU.
+    """
+    need_checkpoints(cuda)
+    devices = [cuda.cuDeviceGetUuid(device) for device in range(cuda.cuDeviceGetCount())]
+    memory = cuda.cuMemAlloc(4 * COUNT)
+    cuda.launch("fill_f32", memory, 3.0, COUNT)
+    assert codes(cuda, os.getpid(), "Lock", "Checkpoint") == [0, 0]
+    assert restore_on(cuda, *zip(devices, devices, strict=True)) == 0
+    assert codes(cuda, os.getpid(), "Unlock") == [0]
+    assert cuda.read_f32(memory, COUNT - 1) == 3.0
+
+
+@on_driver()
+def test_a_refused_map_changes_nothing(cuda: Cuda) -> None:
+    """A map to a device that does not exist returns CUDA_ERROR_INVALID_VALUE, and the process can be restored.
+
+    Source: documentation of cuCheckpointProcessRestore (results); NVIDIA/cuda-checkpoint issue 35. Not yet seen on a
+    GPU.
+    """
+    need_checkpoints(cuda)
+    memory = cuda.cuMemAlloc(4 * COUNT)
+    cuda.launch("fill_f32", memory, 3.0, COUNT)
+    own = cuda.cuDeviceGetUuid(0)
+    assert codes(cuda, os.getpid(), "Lock", "Checkpoint") == [0, 0]
+    assert restore_on(cuda, (own, cuda.CUuuid())) == INVALID_VALUE
+    assert state(cuda, os.getpid()) == CHECKPOINTED
+    assert codes(cuda, os.getpid(), "Restore", "Unlock") == [0, 0]
+    assert cuda.read_f32(memory, COUNT - 1) == 3.0
+
+
 @on_driver()
 def test_a_checkpoint_completes_submitted_work(cuda: Cuda) -> None:
     """A checkpoint waits for work that the process has submitted before, here of its own.
