@@ -231,6 +231,8 @@ class Link:
             self.state, self.away_since, self._backoff_ns, self._welcomed_at = CONNECTED, 0, 0, now
             self._process.on_welcome()
             self._doorbell_due = True  # the report may have changed since hello
+        elif kind == "move":
+            self.send({"type": "moved", "error": "the process has no CUDA driver that could move it"})
         else:
             self.messages.append(message)
 

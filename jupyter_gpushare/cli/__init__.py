@@ -19,6 +19,7 @@ COMMANDS = {
     "hold": (".client", "let a client keep the GPU for some time, also between cells"),
     "release": (".client", "end a client's turn and hold"),
     "evict": (".client", "move a client's memory off the device until its next turn"),
+    "move": (".client", "move a client with its memory to another device of the same type"),
     "suspend": (".client", "give a client no turns and move its memory off the device, until 'resume'"),
     "resume": (".client", "let a suspended client take turns again"),
     "device": (".device", "take a device out of use, or put a device back into use"),

@@ -1,4 +1,4 @@
-"""Commands `jupyter gpushare quota | hold | release | evict | suspend | resume CLIENT`.
+"""Commands `jupyter gpushare quota | hold | release | evict | move | suspend | resume CLIENT`.
 
 Users can change their own clients, and admins all clients.
 """
@@ -15,6 +15,8 @@ from ..wire.client import Client, CoordinatorError
 from . import without_coordinator
 from .status import client_label
 
+_MOVE_SECONDS = 3600.0  # for a turn on both devices, and for the move
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of each of the commands."""
@@ -27,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="KEY=VALUE",
             help="changes such as share=0.5 limit=0.9 memory=8GiB resident=2GiB class=offline; default: show the quota",
         )
+    if command == "move":
+        parser.add_argument("device", metavar="DEVICE", help="UUID, index or name of the device to move to")
     if command == "hold":
         parser.add_argument(
             "seconds",
@@ -40,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Return 0, or 1 if no coordinator answers, or 2 if the coordinator refuses."""
     try:
-        with Client(args.socket) as connection:
+        with Client(args.socket, timeout=_MOVE_SECONDS if args.command_name == "move" else 5.0) as connection:
             client = select_client(args.client, connection.request(messages.Status())["clients"])
             identity = client["id"]
             name = client_label(client)
@@ -54,6 +58,9 @@ def main(args: argparse.Namespace) -> int:
                     message = _release_message(connection.request(messages.Release(client=identity)))
                 case "evict":
                     message = _evict_message(connection.request(messages.Evict(client=identity)))
+                case "move":
+                    moved = connection.request(messages.Move(client=identity, device=args.device))
+                    message = f"the client is on device {moved['device']} now, with all its memory"
                 case "suspend":
                     changed = connection.request(messages.Suspend(client=identity))["changed"]
                     message = (

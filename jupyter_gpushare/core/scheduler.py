@@ -12,6 +12,7 @@ from typing import Any
 
 from ..units import format_size, size_word
 from .base.errors import Conflict, GpuShareError, IllegalEvent, Refused
+from .handlers.client_moves import ClientMoves
 from .handlers.idle_policy import IdlePolicy
 from .handlers.placement_adapter import PlacementAdapter
 from .handlers.process_events import ProcessEventHandlers
@@ -55,6 +56,14 @@ class Scheduler:
         process_events = ProcessEventHandlers(
             self.registry, self._table, self.turns.closer, self.turns.starter, self.turns.colocation
         )
+        self._moves = ClientMoves(
+            self.registry,
+            self._table,
+            self.turns.closer,
+            self.placement_adapter.placement,
+            self._set_devices,
+            self._commands,
+        )
         self.idle_policy = IdlePolicy(self.clients, self._table, user_requests, self._commands)
         self._event_log: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_MAX_LOGGED_EVENTS)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
@@ -76,6 +85,7 @@ class Scheduler:
             ev.Tick: lambda event, now: None,
             **process_events.handlers,
             **user_requests.handlers,
+            **self._moves.handlers,
         }
 
     # --- interface
@@ -96,6 +106,7 @@ class Scheduler:
             raise
         self._now = now
         self.idle_policy.apply(now)
+        self._moves.advance(now)
         touched = self.turns.advance(now)
         self.idle_policy.update(now)  # again, because advance() may have adopted a turn that began without a permit
         # The residency commands come first, because a process whose gate closes reads its resident target.
@@ -202,20 +213,23 @@ class Scheduler:
         self._table.permits.on_process_joined(client)
 
     def _set_devices(self, client: Client, now: float) -> None:
-        """Set the client's devices to the devices that its processes use.
+        """Set the client's devices to the devices that its processes use, and the device that it moves to.
 
         All clients have their devices in one order, so that gangs lock devices without deadlock.
         """
-        devices = tuple(sorted({uuid for process in client.processes.values() for uuid in process.devices}))
-        if devices and devices != client.devices:
+        used = tuple(sorted({uuid for process in client.processes.values() for uuid in process.devices}))
+        used = used or self.placement_adapter.devices_of(client)
+        devices = tuple(sorted({*used, client.moving_to} - {""}))
+        if devices != client.devices:
             self._table.set_devices(client, devices, now)
-            self.placement_adapter.on_devices_changed(client, devices, now)
+            self.placement_adapter.on_devices_changed(client, used, now)
         self._table.mark_dirty(client)
 
     def _on_process_gone(self, event: ev.ProcessGone, now: float) -> None:
         process = self.registry.process(event.process)
         client = process.client
         del self.processes[process.number], client.processes[process.number]
+        self._moves.on_process_gone(client, now)
         self._set_devices(client, now)
         if client.grant and not client.grant.processes:
             self.turns.closer.finish_turn(client.grant, now)

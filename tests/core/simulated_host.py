@@ -35,6 +35,9 @@ def host_of(*devices: str, **settings: Any) -> SimulatedHost:
     return host
 
 
+MAX_ROOM_WAIT_SECONDS = 30.0  # MAX_ROOM_WAIT_NS of move.c
+
+
 @dataclass
 class SimulatedHost:
     """A host with its devices, clients and processes. `turns` is that of DeviceLocks."""
@@ -302,11 +305,56 @@ class SimulatedHost:
             for process in self._processes_of(command.client):
                 process.write_permit(command)
                 self._woken.append(process)
+        elif isinstance(command, cmd.PrepareMove):
+            self._prepare_move(command)
+        elif isinstance(command, cmd.StartMove):
+            self._start_move(command.client)
+        elif isinstance(command, cmd.FinishMove) and command.error:
+            self._cancel_move(command.client)
         elif isinstance(command, cmd.CheckUnusedPermit):
             processes = self._processes_of(command.client)
             is_stopped = any(process.stopped for process in processes)
             if is_stopped or any(process.was_refused for process in processes):
                 self.call_after(0.0, lambda: self._report_permit_unused(command.client, is_stopped))
+
+    def _prepare_move(self, command: cmd.PrepareMove) -> None:
+        for process in self._processes_of(command.client):
+            process.moving_to = command.device
+            self.wake(process)
+
+    def _start_move(self, client: str) -> None:
+        """Move the process in 0.1 s. The process then leaves its turn and connects again, unless it has ended."""
+        process = next(process for process in self._processes_of(client) if process.moving_to)
+        process.is_moved_by_driver = True
+
+        def moved() -> None:
+            if not process.alive:
+                return
+            process.is_moved_by_driver = False
+            process.devices = (process.moving_to,)
+            self.handle_event(ev.MoveEnded(process.number))
+            process.moving_to = ""
+            self.wake(process)
+            self.handle_event(ev.ProcessGone(process.number))
+            del self.processes[process.number]
+            process.connect_after_move(next(self._numbers))
+            self.processes[process.number] = process
+            self.handle_event(ev.ProcessJoined(client, process.number, process.devices))
+            self.wake(process)
+
+        self.call_after(0.1, moved)
+
+    def _cancel_move(self, client: str) -> None:
+        for process in self._processes_of(client):
+            if not process.is_moved_by_driver:
+                process.moving_to = ""
+                self.wake(process)
+
+    def _end_move_without_room(self, process: SimulatedProcess) -> None:
+        if process.alive and process.moving_to in process.entered and not process.is_moved_by_driver:
+            process.moving_to = ""
+            self.handle_event(ev.MoveEnded(process.number, "no room has come"))
+            self.wake(process)
 
     def _report_permit_unused(self, client: str, stopped: bool) -> None:
         if client in self.scheduler.clients:
@@ -382,6 +430,9 @@ class SimulatedHost:
         self._step_woken()
 
     def _report_event(self, event: Any) -> None:
+        if isinstance(event, ev.EvictionStarted):
+            process = self.processes[event.process]
+            self.call_after(MAX_ROOM_WAIT_SECONDS, lambda: self._end_move_without_room(process))
         if self.ignores_reports:
             self._unread.append(event)
         elif self.report_delay and isinstance(event, ev.TurnLeft):

@@ -48,6 +48,8 @@ class SimulatedProcess:
         self.peer: SimulatedProcess | None = None
         self.collectives = 0
         self.waits = False
+        self.moving_to = ""  # waits for a turn that includes this device, and stays in that turn
+        self.is_moved_by_driver = False
         self.alive = True
         self.stopped = False
         self.openings = 0
@@ -61,6 +63,7 @@ class SimulatedProcess:
         self._outputs: Any = ffi.new("struct agent_outputs *")
         self._reported_phase = (0, 0)  # phase and turn as last reported to the scheduler
         self._reported_waiting = False
+        self._reported_evicting = False
 
     @property
     def gate(self) -> str:
@@ -90,6 +93,13 @@ class SimulatedProcess:
         report.turn, report.phase, report.entered_ns = turn, GATES.index(phase), ns(now)
         self._agent.gate = phase == OPEN
         self._reported_phase = (report.phase, turn)
+
+    def connect_after_move(self, number: int) -> None:
+        """Begin a new connection, under another number, as a process does that has moved to its first device."""
+        self.number, self._table = number, list(self.devices)
+        self._inputs.permit = ffi.new("struct gpushare_permit *")[0]
+        self._reported_waiting = False
+        native().agent_new_connection(self._agent)
 
     def write_permit(self, permit: cmd.Permit) -> None:
         self._table = [*self._table, *(uuid for uuid in permit.devices if uuid not in self._table)]
@@ -122,7 +132,8 @@ class SimulatedProcess:
     def _fill_inputs(self, host: LockingHost, tried: int) -> None:
         given = self._inputs
         given.now, given.tried, given.bell = ns(host.now), tried, 0
-        given.waiting = self.waits
+        given.waiting = self.waits or (bool(self.moving_to) and self.gate == CLOSED)
+        given.moving = self.gate == LEAVING and bool(self.moving_to) and self.moving_to in self.entered
         given.polled = 0
         if self.gate == CLOSING:
             given.polled = rule.QUIET if self._is_quiet(host.now) else rule.BUSY
@@ -170,7 +181,10 @@ class SimulatedProcess:
                 yield ev.TurnEntered(self.number, report.turn, now)
             if GATES[report.phase] == CLOSING and GATES[phase] in (CLOSED, OPEN):
                 yield ev.GateClosed(self.number, report.turn, now)
-        waiting = bool(self.waits and self.gate != OPEN)
+        evicting, self._reported_evicting = self._reported_evicting, bool(self._outputs.evicting)
+        if self._reported_evicting and not evicting:
+            yield ev.EvictionStarted(self.number)
+        waiting = self.gate != OPEN and (self.waits or (bool(self.moving_to) and self.gate == CLOSED))
         if waiting != self._reported_waiting:
             self._reported_waiting = waiting
             yield (ev.GateWaitStarted if waiting else ev.GateWaitEnded)(self.number)

@@ -6,6 +6,7 @@ The host checks the core's invariants after every event, and that no process run
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jupyter_gpushare.core import Scheduler
+from jupyter_gpushare.core.base.device_info import DeviceInfo
 from jupyter_gpushare.core.base.errors import Conflict, GpuShareError, Refused
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
@@ -85,6 +87,7 @@ class AnyHost(RuleBasedStateMachine):
         self.together = together(settings)  # ever
         for uuid in DEVICES[:count]:
             self.host.add_device(uuid)
+            self.host.handle_event(ev.DeviceFound(DeviceInfo(uuid, "one type", MEMORY)))
 
     def processes(self) -> list[SimulatedProcess]:
         return list(self.host.processes.values())
@@ -124,6 +127,20 @@ class AnyHost(RuleBasedStateMachine):
     @precondition(lambda self: self.host.scheduler.clients)
     def request_devices(self, data: st.DataObject) -> None:
         self.host.handle_event(ev.DevicesRequested(self.pick_client(data)))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.host.processes)
+    def move(self, data: st.DataObject) -> None:
+        device = data.draw(st.sampled_from(self.host.devices), label="device")
+        with contextlib.suppress(Refused):
+            self.host.handle_event(ev.MoveRequested(self.pick(data).client, device))
+
+    @rule(data=st.data(), error=st.sampled_from(["", "it cannot"]))
+    @precondition(lambda self: self.host.processes)
+    def a_move_ends_out_of_order(self, data: st.DataObject, error: str) -> None:
+        process = self.pick(data)
+        if not process.moving_to:
+            self.host.handle_event(ev.MoveEnded(process.number, error))
 
     @rule(data=st.data(), quota=QUOTAS)
     @precondition(lambda self: self.host.scheduler.clients)

@@ -236,8 +236,8 @@ class HostileProcess(ExternalActor):
 
     def _send_request_for_other_client(self) -> None:
         name = self.random.choice(self._names[1:] or ["unknown"])
-        kind = self.random.choice(("suspend", "evict", "release", "quota", "unregister", "hold", "wait_status"))
-        extra = {"changes": {"limit": 0.01}} if kind == "quota" else {}
+        kind = self.random.choice(("suspend", "evict", "release", "quota", "unregister", "hold", "move"))
+        extra = {"quota": {"changes": {"limit": 0.01}}, "move": {"device": "1"}}.get(kind, {})
         self.send({"type": kind, "id": 1, "client": name, **extra})
 
     def die(self) -> None:

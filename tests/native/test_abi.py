@@ -94,6 +94,13 @@ LAYOUTS = {
     "reserved=allocFlags.reserved",
     "CUmemAccessDesc": "location flags",
     "CUmemPoolProps": "type=allocType handle_types=handleTypes location",
+    "CUcheckpointLockArgs": "timeout_ms=timeoutMs reserved0",
+    "CUcheckpointCheckpointArgs": "",
+    "CUcheckpointUnlockArgs": "",
+}
+SINCE_CUDA_13 = {
+    "CUcheckpointGpuPair": "old_uuid=oldUuid new_uuid=newUuid",
+    "CUcheckpointRestoreArgs": "pairs=gpuPairs pair_count=gpuPairsCount",
 }
 
 
@@ -113,15 +120,15 @@ def our_constants() -> list[str]:
 
 @each_toolkit
 def test_layouts_and_values_match_the_header(toolkit: int, tmp_path: Path) -> None:
-    assert set(re.findall(r"^} (CU\w+);", TYPES, re.MULTILINE)) <= {name.split(":")[0] for name in LAYOUTS} | {
-        "CUmemcpy3DOperand"
-    }
+    layouts = LAYOUTS | SINCE_CUDA_13
+    named = {name.split(":")[0] for name in layouts} | {"CUmemcpy3DOperand"}
+    assert set(re.findall(r"^} (CU\w+);", TYPES, re.MULTILINE)) <= named
     lines = ["#define __CUDA_API_VERSION_INTERNAL", "#include <cuda.h>", our_abi()]
 
     def must(claim: str, text: str) -> None:
         lines.append(f'_Static_assert({claim}, "{text}");')
 
-    for names, fields in LAYOUTS.items():
+    for names, fields in (layouts if toolkit >= 13 else LAYOUTS).items():
         name, real = names.split(":") if ":" in names else (names, names)
         must(f"sizeof(our{name}) == sizeof({real})", f"the size of {real}")
         for field in fields.split():

@@ -37,7 +37,7 @@ TREES = {
         (
             *("base", "driver", "channel"),
             *("memory/account", "memory/transfers", "memory/freed", "memory/swap/host", "memory/swap", "memory"),
-            *("gate", "coordinator", "agent", "hooks", "wrappers"),
+            *("gate", "coordinator", "devices", "agent", "hooks", "wrappers"),
         ),
     ),
     "simcuda": Tree(

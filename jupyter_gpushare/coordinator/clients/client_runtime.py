@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 
 from ...config.traits import GpuShare
@@ -15,7 +16,7 @@ from ...core.interface.launch_budget import BLOCKS, LaunchBudget
 from ...core.state.model import Client
 from ...wire import page as pages
 from ...wire.client import encode
-from ...wire.messages import Hello, MemoryShortage
+from ...wire.messages import CancelMove, Hello, MemoryShortage, PrepareMove, StartMove
 from ..storage.state_database import hash_token
 from ..transport.connection import Connection
 from . import quota_codec
@@ -115,6 +116,23 @@ class ClientRuntime:
                 flags=may * pages.MAY | permit.relieved * pages.RELIEVED | permit.contended * pages.CONTENDED,
             )
         )
+
+    def prepare_move(self, device: str, host_devices: Iterable[str]) -> None:
+        """Let the processes wait for a turn that includes the device, and move there at its end."""
+        if self.page:
+            self.page.add_device(device)
+        others = [uuid for uuid in host_devices if uuid != device]
+        self._send(PrepareMove(devices=[device, *others]))
+
+    def start_move(self) -> None:
+        self._send(StartMove())
+
+    def cancel_move(self) -> None:
+        self._send(CancelMove())
+
+    def _send(self, message: PrepareMove | StartMove | CancelMove) -> None:
+        for handle in self.processes.values():
+            handle.connection.send(encode(message))
 
     def set_resident_target(self, device: str, target: int | None) -> None:
         """Divide the client's resident target on a device, in bytes, among its processes; None: all memory may stay.

@@ -9,12 +9,16 @@ from ...core.interface import commands as cmd
 from ...core.interface import events as ev
 from ..clients.client_runtime import ClientRuntime
 from ..storage.audit_log import AuditLog
+from .move_executor import MoveExecutor
 
 log = logging.getLogger(__name__)
 
 
 class CommandExecutor:
-    """Executor of commands. `on_consequence` receives the events that a command causes."""
+    """Executor of commands. `on_consequence` receives the events that a command causes.
+
+    `moves` carries out the commands of moves.
+    """
 
     def __init__(
         self,
@@ -23,17 +27,22 @@ class CommandExecutor:
         write_quota: Callable[[ClientRuntime], None],
         publish_prefetch: Callable[[ClientRuntime], None],
         audit: AuditLog,
+        moves: MoveExecutor,
     ) -> None:
         self._runtimes = runtimes
         self._on_consequence = on_consequence
         self._write_quota = write_quota
         self._publish_prefetch = publish_prefetch
         self._audit = audit
+        self._moves = moves
         self.overrun_count = 0  # turns
 
     def execute(self, command: cmd.Command) -> None:
         runtime = self._runtimes.get(command.client)
         if runtime is None:
+            return
+        if isinstance(command, (cmd.PrepareMove, cmd.StartMove, cmd.FinishMove)):
+            self._moves.execute(command, runtime)
             return
         match command:
             case cmd.Permit():

@@ -41,6 +41,7 @@ from .client_registry import ClientRegistry
 from .command_executor import CommandExecutor
 from .event_dispatcher import EventDispatcher
 from .lock_contention import LockContention
+from .move_executor import MoveExecutor
 from .page_reader import PageReader
 from .page_sync import PageSync
 from .periodic_tasks import PeriodicTasks
@@ -76,12 +77,14 @@ class Coordinator:
         self.host_backing = HostBackingSampler(scheduler, state.runtimes)
         self.page_sync = PageSync(state, dispatch, self.host_backing)
         self.page_reader = PageReader(state, dispatch, self.page_sync)
+        self.moves = MoveExecutor(scheduler.devices, self.nvml, dispatch, self.dispatcher.enqueue)
         self.executor = CommandExecutor(
             state.runtimes,
             self.dispatcher.enqueue,
             self.page_sync.write_quota,
             self.page_sync.publish_prefetch,
             self.audit,
+            self.moves,
         )
         self.lock_contention = LockContention(scheduler.devices, dispatch)
         self.state_store = StateStore(store_path(socket_path, directory), loop.call_soon_threadsafe)

@@ -83,6 +83,8 @@ class ProtocolSessions:
         session = self._sessions[connection]
         if isinstance(message, messages.Details):
             self._inspections.on_details(self._handle_of(connection, "details"), message)
+        elif isinstance(message, messages.Moved):
+            self._dispatch(ev.MoveEnded(self._handle_of(connection, "moved").number, message.error))
         elif isinstance(message, messages.Hello):
             self._on_hello(connection, session, message)
         elif isinstance(message, messages.Attach):

@@ -114,7 +114,7 @@ def make_dispatcher(coordinator: Coordinator, stop: Callable[[], None]) -> Reque
     inspections = ProcessInspections()
     clients = ClientHandlers(state, dispatch, registry, audit)
     quotas = QuotaHandlers(state, dispatch, recovery, audit)
-    turns = TurnHandlers(state, dispatch, page_sync, recovery, audit)
+    turns = TurnHandlers(state, dispatch, page_sync, recovery, audit, coordinator.moves)
     queries = QueryHandlers(
         state, coordinator.subscriptions, inspections, coordinator.query_history, coordinator.query_usage
     )

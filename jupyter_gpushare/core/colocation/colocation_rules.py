@@ -40,7 +40,7 @@ class ColocationRules:
 
     def can_colocate(self, device: Device, client: Client) -> bool:
         """Return whether the client may be colocated with the clients that have the device."""
-        if client.grant:
+        if client.grant or any(one.moving_to for one in (client, *(grant.client for grant in device.grants))):
             return False
         if not fits_in_memory(device, [*(grant.client for grant in device.grants), client]):
             return False

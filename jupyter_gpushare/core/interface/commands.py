@@ -103,6 +103,32 @@ class NotifyUser:
     message: str
 
 
+@dataclass(frozen=True)
+class PrepareMove:
+    """A request to the client's process to wait for a turn that includes `device`, and to move there at its end."""
+
+    client: str
+    device: str
+
+
+@dataclass(frozen=True)
+class StartMove:
+    """The client is in that turn without work, and `device` has room for the `needed` bytes that come with it."""
+
+    client: str
+    device: str
+    needed: int
+
+
+@dataclass(frozen=True)
+class FinishMove:
+    """The client has moved to `device`, or `error` is the reason why the client stays where it is."""
+
+    client: str
+    device: str
+    error: str = ""
+
+
 Command = (
     Permit
     | CheckUnusedPermit
@@ -113,4 +139,7 @@ Command = (
     | ReportOverrun
     | InterruptKernel
     | NotifyUser
+    | PrepareMove
+    | StartMove
+    | FinishMove
 )

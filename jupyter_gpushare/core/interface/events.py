@@ -72,6 +72,22 @@ class DevicesRequested:
 
 
 @dataclass(frozen=True)
+class MoveRequested:
+    """A user or an admin moves the client to another device, which `device` names by UUID, index or name."""
+
+    client: str
+    device: str
+
+
+@dataclass(frozen=True)
+class MoveEnded:
+    """The process has moved, or `error` is the reason why the process stays on its device."""
+
+    process: int
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class ProcessJoined:
     """A process of a registered client has initialised CUDA on `devices`.
 
@@ -319,6 +335,8 @@ Event = (
     | DeviceFailed
     | DeviceRecovered
     | DevicesRequested
+    | MoveRequested
+    | MoveEnded
     | ProcessJoined
     | ProcessGone
     | GateWaitStarted

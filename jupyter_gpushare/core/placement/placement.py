@@ -152,6 +152,13 @@ class Placement:
         """Add a client that runs already, whatever room is left. A later `move` sets its devices."""
         self._assign(client, PlacedClient(request, tenant, ()))
 
+    def find_other(self, client: str, name: str) -> str:
+        """Return the device of this UUID, index or name, if the client could be placed there. Raises Refused."""
+        placed = self.placed[client]
+        known = self.tenants.get(placed.tenant)
+        request = replace(placed.request, devices=(name,))
+        return self._search.find(request, placed.tenant, known is not None and known.has_cells)[0]
+
     def move(self, client: str, devices: tuple[str, ...]) -> bool:
         """Set the devices that the client uses, whatever was chosen, and return whether it keeps its guaranteed share.
 

@@ -153,7 +153,8 @@ class ResidencyPlanner:
         plan: dict[str, int] = {}
         if device.has_memory_shortage:
             # Only as many clients are examined as are needed to make room, even if there are many clients.
-            missing = sum(client.memory_on(device).missing_bytes for client in running)
+            arriving = sum(client.arriving_on(device) for client in running)
+            missing = sum(client.memory_on(device).missing_bytes for client in running) + arriving
             if head and not head.grant:
                 missing += head.memory_on(device).missing_bytes
             needed = max(device.resident + missing - device.info.memory, 0) + short
@@ -173,7 +174,7 @@ class ResidencyPlanner:
             waiting = [*((head,) if head and not head.grant else ()), *reversed(last)]
             memory_use = {client.id: client.memory_on(device) for client in (*running, *waiting, *idle)}
             plan = plan_residency(
-                device.info.memory - (device.resident - sum(part.resident for part in memory_use.values())),
+                device.info.memory - arriving - (device.resident - sum(part.resident for part in memory_use.values())),
                 memory_use,
                 [client.id for client in running],
                 [client.id for client in waiting],

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..interface.settings import Settings
     from ..measure.time_limit import TimeLimitBucket
 
+_RESERVED_PART, _RESERVED_PART_FOR_CONTEXTS = 16, 4  # of a device that a client moves to
+
 IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "draining", "overrun"
 SUSPENDED = "suspended"
 
@@ -139,6 +141,8 @@ class Client:
     bound_at: float = float("-inf")  # when its devices were chosen for a process that has not joined yet
     mean_turn: float | None = None  # seconds, exponentially weighted, for expected waits
     restores_memory: bool = True  # as observed: its evicted memory comes back before the work of its turn
+    moving_to: str = ""  # the device that the client moves to; it is one of `devices` until then
+    has_started_move: bool = False  # the driver moves the client's process
     peak_bytes: tuple[int, int] = (0, 0)  # the most bytes that it had in its last turn, and since then
     switch_cost: SwitchCostEstimate = field(default_factory=SwitchCostEstimate)
     demand: DemandEstimate = field(default_factory=DemandEstimate)
@@ -166,6 +170,17 @@ class Client:
     def memory_on(self, device: Device) -> MemoryUse:
         """Return the part of its memory that is on the device, or belongs there."""
         return self.memory_by_device.get(device.info.uuid, NO_MEMORY)
+
+    def arriving_on(self, device: Device) -> int:
+        """Return the bytes that must be free on the device when the client moves there; 0: it does not move there.
+
+        A part of the device stays free besides, because a restore without room could never be repeated. Other clients'
+        new contexts need no turn, and contexts of unknown size are in no figure of the coordinator.
+        """
+        if self.moving_to != device.info.uuid:
+            return 0
+        reserve = device.info.memory // (_RESERVED_PART if self.memory_use.context else _RESERVED_PART_FOR_CONTEXTS)
+        return reserve + sum(use.unmovable for uuid, use in self.memory_by_device.items() if uuid != self.moving_to)
 
     def part_on(self, device: Device, size: int) -> int:
         """Return the part of `size` bytes that the device gets: as much as of its present memory, or an equal part."""
@@ -364,7 +379,10 @@ class Device:
     @property
     def has_memory_shortage(self) -> bool:
         """True if its clients have more memory than the device, or if a running client lacks memory."""
-        return self.allocated > self.info.memory or any(grant.client.memory_on(self).unmet for grant in self.grants)
+        arriving = sum(grant.client.arriving_on(self) for grant in self.grants)
+        return self.allocated + arriving > self.info.memory or any(
+            grant.client.memory_on(self).unmet for grant in self.grants
+        )
 
 
 class EntityRegistry:

@@ -38,6 +38,7 @@ class TurnCloser:
             and grant.client.is_waiting_at_gate
             and not grant.client.suspended
             and not grant.client.evicted
+            and not grant.client.moving_to
             and (limit is None or limit.ends_at(grant.granted_at) > now)
         )
 

@@ -274,8 +274,9 @@ class TurnScheduler:
                 for device in client.device_bindings
             )
             return Permit(client.id, pending.turn, 0, pending.devices, True, contended=others)
-        turn, devices = (before.turn, before.devices) if before else (0, ())
-        return Permit(client.id, turn, 0, devices, False)
+        # The page of a process that has moved does not know the device of its last permit.
+        turn, earlier = (before.turn, before.devices) if before else (0, ())
+        return Permit(client.id, turn, 0, tuple(uuid for uuid in earlier if uuid in client.devices), False)
 
     def _is_relieved(self, device: Device, grant: Grant) -> bool:
         """Return whether a client can follow without a command of the coordinator."""

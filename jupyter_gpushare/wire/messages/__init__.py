@@ -16,11 +16,11 @@ from .clients import ClientRequest
 from .kernels import *
 from .kernels import KernelMessage
 from .processes import *
-from .processes import Details, Hello
+from .processes import Details, Hello, Moved
 from .queries import *
 from .queries import QueryRequest
 from .responses import *
 from .turns import *
 from .turns import TurnRequest
 
-Incoming = Hello | Details | KernelMessage | ClientRequest | TurnRequest | QueryRequest | AdminRequest
+Incoming = Hello | Details | Moved | KernelMessage | ClientRequest | TurnRequest | QueryRequest | AdminRequest

@@ -1,4 +1,4 @@
-"""Messages of a process: its hello and its details. The page has the state of its gate and its memory."""
+"""Messages of a process: its hello, its details and its moves. The page has the state of its gate and its memory."""
 
 from __future__ import annotations
 
@@ -53,3 +53,12 @@ class Details(Message, tag="details", frozen=True, kw_only=True):
     memory_mode: Text = ""
     ledger: Annotated[list[AllocationSummary], msgspec.Meta(max_length=64)] = []
     unhooked: Annotated[list[Text], msgspec.Meta(max_length=256)] = []
+
+
+class Moved(Message, tag="moved", frozen=True, kw_only=True):
+    """Answer to PrepareMove: the process has moved, or `error` is the reason why it stays on its device.
+
+    After a move the process connects again, and its hello has the new device.
+    """
+
+    error: Text = ""

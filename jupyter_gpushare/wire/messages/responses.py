@@ -43,10 +43,27 @@ class MemoryShortage(Message, tag="memory_shortage", frozen=True, kw_only=True):
     is_short: bool
 
 
+class PrepareMove(Message, tag="move", frozen=True, kw_only=True):
+    """Request to a process to wait for a turn that includes the first of `devices`, and to move there at its end.
+
+    The other devices are those of the host, which the driver needs to know.
+    """
+
+    devices: list[str]
+
+
+class StartMove(Message, tag="move_start", frozen=True, kw_only=True):
+    """Report to a process that the device of its move has room, so that its move may begin."""
+
+
+class CancelMove(Message, tag="move_cancel", frozen=True, kw_only=True):
+    """Request to a process to stay on its device, unless its move has begun."""
+
+
 class Snapshot(Message, tag="snapshot", frozen=True, kw_only=True):
     """Snapshot for a subscription."""
 
     status: Any
 
 
-Outgoing = Welcome | Join | Reply | Error | MemoryShortage | Snapshot
+Outgoing = Welcome | Join | Reply | Error | MemoryShortage | PrepareMove | StartMove | CancelMove | Snapshot

@@ -62,4 +62,15 @@ class Interrupt(Request, tag="interrupt", frozen=True, kw_only=True):
     client: Identity
 
 
-TurnRequest = Release | Hold | Evict | Suspend | Resume | Interrupt
+class Move(Request, tag="move", frozen=True, kw_only=True):
+    """Request to move the client to `device`, a UUID, an index or a name, with its memory and its contexts.
+
+    The coordinator answers when the client has moved, or when the client stays where it is ("conflict").
+    Result: `{"device": UUID}`.
+    """
+
+    client: Identity
+    device: Text
+
+
+TurnRequest = Release | Hold | Evict | Suspend | Resume | Interrupt | Move

@@ -4,6 +4,7 @@
 #include "agent/agent.h"
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
+#include "devices/devices.h"
 #include "gate/gate.h"
 #include "memory/memory.h"
 #include "memory/swap/host/host.h"
@@ -139,7 +140,7 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
     agent.bell_rang = false;
     in->polled = poll_work(now, next);
     if (phase == GPUSHARE_LEAVING && !agent.turns.keeps && agent.may_call_driver)
-        in->moving = residency_is_evicting(now, next);
+        in->moving = residency_is_evicting(move_is_in_turn(agent.turns.devices), now, next) || move_is_due(next);
     if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
         in->client_in = locks_have_others(in->client_devices, in->client_turn);
     if (phase == GPUSHARE_CLOSING || phase == GPUSHARE_STEP || agent.turns.keeps ||
@@ -166,9 +167,12 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
     atomic_store(&shim.without_coordinator, out->without_coordinator);
 }
 
-/* Runs before the threads that the gate lets in, so that none of them runs in a turn that the page does not show. */
+/* Runs before the threads that the gate lets in, so that none of them runs in a turn that the page does not show. The
+ * gate stays closed in a turn for a move, which work would only delay. */
 static void set_gate(const struct agent_outputs *out, uint64_t now) {
-    uint32_t word = out->gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_THROTTLED);
+    bool is_for_move = out->report.phase != GPUSHARE_OUT && move_is_in_turn(agent.turns.devices);
+    uint32_t gate = is_for_move ? GATE_CLOSED : out->gate;
+    uint32_t word = gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_THROTTLED);
     uint32_t before = without_throttle(gate_word());
     if (word == before)
         return;
@@ -244,6 +248,7 @@ static uint64_t take_turns(void) {
     do {
         next = NEVER;
         client_page_poll();
+        move_set_waiting();
         collect(&in, tried, &next);
         agent_step(&agent.turns, &in, &agent.out);
         show_waiting(&agent.out, tried, in.client_devices);
@@ -268,13 +273,21 @@ static void begin_connection(void) {
  * the shim leaves those alone. A coordinator gets a new hello from this process. */
 static bool reopen_descriptors(void) {
     log_message(LOG_INFO, "reopen descriptors that the program has closed");
-    connection_reopen();
+    connection_reopen("the program has closed the shim's descriptors");
     fds_close_all();
     shim.page_fd = -1; /* the page itself is still mapped; hello makes another descriptor */
     if (locks_reopen() && client_page_replace() && wakeup_open())
         return true;
     shim_disable("the program has closed the shim's descriptors, and the shim could not open new ones");
     return false;
+}
+
+/* The coordinator gets a new hello from this process, which names its new device. */
+static void connect_after_move(void) {
+    devices_read_again();
+    client_page_renew();
+    connection_flush(now_ns());
+    connection_reopen("this process has moved to another device");
 }
 
 static void wake_interrupted(void) {
@@ -299,11 +312,16 @@ static uint64_t poll_all(void) {
         outbox_put(OUTBOX_DETAILS);
     connection_flush(now_ns());
     wake_interrupted();
+    move_poll();
     if (now >= agent.libraries_polled_at + LIBRARIES_POLL_NS) {
         agent.libraries_polled_at = now;
         bypassing_libraries();
     }
     next = min_u64(next, take_turns());
+    if (move_ended()) {
+        connect_after_move();
+        next = 0;
+    }
     if (agent.report_at != NEVER)
         ring_coordinator(agent.report_at, now_ns());
     next = min_u64(next, agent.report_at);

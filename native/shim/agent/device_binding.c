@@ -7,11 +7,12 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#define MAX_ANSWER_BYTES 8192 /* 64 devices and more */
+#define MAX_ANSWER_BYTES 8192 /* MAX_DEVICES devices and more */
 
 /* Send the request and return whether the whole answer, a line, has come in time. */
 static bool ask(int file, char *answer, size_t room) {
@@ -39,27 +40,13 @@ static bool ask(int file, char *answer, size_t room) {
     return false;
 }
 
-/* Turn the member "devices" of the answer, a list of UUIDs, into the form of CUDA_VISIBLE_DEVICES. False: it has none. */
+/* Write the devices of the answer in the form of CUDA_VISIBLE_DEVICES. False: the answer has none. */
 static bool read_devices(const char *answer, char *devices, size_t room) {
-    static const char member[] = "\"devices\":[";
-    const char *at = strstr(answer, member);
-    size_t length = 0;
-    if (!at)
-        return false;
-    for (at += sizeof member - 1; *at == '"';) {
-        size_t bytes = strspn(++at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-");
-        if (!bytes || at[bytes] != '"' || length + bytes + 2 > room)
-            return false;
-        length += length ? 1 : 0;
-        if (length)
-            devices[length - 1] = ',';
-        memcpy(devices + length, at, bytes);
-        length += bytes;
-        at += bytes + 1;
-        at += *at == ',';
-    }
-    devices[length] = 0;
-    return length > 0 && *at == ']';
+    char uuids[MAX_DEVICES][GPUSHARE_UUID_BYTES];
+    int count = message_devices(answer, uuids), length = 0;
+    for (int i = 0; i < count; i++)
+        length += snprintf(devices + length, room - (size_t)length, "%s%s", i ? "," : "", uuids[i]);
+    return count > 0;
 }
 
 void bind_devices(void) {

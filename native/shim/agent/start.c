@@ -1,7 +1,7 @@
-/* The start of the shim at the first CUDA call, with the search for the devices; the reset of a fork's child; and the
- * shim's version. */
+/* The start of the shim at the first CUDA call, the reset of a fork's child, and the shim's version. */
 #include "agent/agent.h"
 #include "coordinator/coordinator.h"
+#include "devices/devices.h"
 #include "gate/gate.h"
 #include "memory/memory.h"
 
@@ -23,13 +23,6 @@ EXPORT const char *gpushare_version(void) {
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void format_uuid(char *text, size_t room, const char *prefix, const CUuuid *uuid) {
-    int at = snprintf(text, room, "%s-", prefix);
-    for (int i = 0; i < 16; i++)
-        at += snprintf(text + at, room - (size_t)at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                       uuid->bytes[i]);
-}
-
 /* Devices without concurrent managed access are virtual GPUs (vGPU) and those of WSL. */
 static const struct memory_mode *choose_mode(bool maps_memory) {
     const struct memory_mode *mode = memory_mode_by_name(memory_mode_from_environment()), *other = mode;
@@ -46,41 +39,6 @@ static const struct memory_mode *choose_mode(bool maps_memory) {
                     "together they have no more memory than it holds.",
                     mode->name);
     return other;
-}
-
-static bool has_attribute(CUdevice device, int attribute) {
-    int value = 0;
-    return REAL(cuDeviceGetAttribute)(&value, attribute, device) == CUDA_SUCCESS && value;
-}
-
-/* Find every device that the program may use. False: there is none, or the driver is not initialised. */
-static bool find_devices(void) {
-    int count = 0;
-    bool maps_memory = true;
-    if (REAL(cuDeviceGetCount)(&count) != CUDA_SUCCESS || count < 1)
-        return false;
-    shim.device_count = 0;
-    shim.pages_unified = true;
-    for (int i = 0; i < count && i < MAX_DEVICES; i++) {
-        struct device *device = &shim.devices[shim.device_count];
-        CUdevice handle;
-        CUuuid whole, part;
-        size_t memory = 0;
-        if (REAL(cuDeviceGet)(&handle, i) != CUDA_SUCCESS || REAL(cuDeviceGetUuid)(&whole, handle) != CUDA_SUCCESS)
-            continue;
-        if (REAL(cuDeviceGetUuid_v2)(&part, handle) != CUDA_SUCCESS)
-            part = whole;
-        /* The newer call names a slice of a partitioned device, the older call the whole device. */
-        format_uuid(device->uuid, sizeof device->uuid, memcmp(&part, &whole, sizeof part) ? "MIG" : "GPU", &part);
-        REAL(cuDeviceGetName)(device->name, sizeof device->name - 1, handle);
-        REAL(cuDeviceTotalMem_v2)(&memory, handle);
-        device->memory = memory;
-        shim.pages_unified = shim.pages_unified && has_attribute(handle, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
-        maps_memory = maps_memory && has_attribute(handle, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
-        shim.device_count++;
-    }
-    shim.mode = choose_mode(maps_memory);
-    return shim.device_count > 0;
 }
 
 /* Drop what a child must not share with its parent: mappings, descriptors, which would keep the parent's locks, and
@@ -108,6 +66,7 @@ static void after_fork(void) {
     locks_after_fork();
     agent_after_fork();
     training_after_fork();
+    move_after_fork();
     exit_after_fork();
     interrupt_after_fork();
 }
@@ -117,8 +76,10 @@ static bool initialise(void) {
     static bool watches_forks;
     char reason[512];
     log_start();
-    if (!find_devices())
+    bool maps_memory;
+    if (!devices_find(&maps_memory))
         return false;
+    shim.mode = choose_mode(maps_memory);
     environment_read();
     const char *bypassed = find_bypassed_function();
     if (bypassed) {

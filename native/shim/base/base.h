@@ -2,7 +2,7 @@
  * protocol.
  *
  * Folders, from the lowest: base, driver, channel, memory/account, memory/transfers, memory/freed, memory/swap/host,
- * memory/swap, memory, gate, coordinator, agent, hooks, wrappers. A file calls its own folder and lower ones;
+ * memory/swap, memory, gate, coordinator, devices, agent, hooks, wrappers. A file calls its own folder and lower ones;
  * tests/native/test_layering.py checks that. The main header of a folder is for the folders above.
  *
  * Threads: program threads run the hooks. One agent thread (agent/agent.c) does all that needs the coordinator or the
@@ -157,7 +157,8 @@ struct shim {
     struct device devices[MAX_DEVICES];
     int device_count;
     bool simulated;
-    bool pages_unified; /* unified memory moves by pages, so that it may exceed the device */
+    _Atomic bool shares_memory; /* other processes, devices or interfaces may use memory of the program */
+    bool pages_unified;         /* unified memory moves by pages, so that it may exceed the device */
     const struct memory_mode *mode;
     struct environment environment;
 };

@@ -20,10 +20,12 @@ void message_append_string(struct message_writer *writer, const char *text);    
 void message_append_text(struct message_writer *writer, const char *name, const char *text); /* a field and its comma */
 size_t message_hello(char *line, size_t room); /* the length; 0: no room */
 bool message_has_type(const char *line, const char *type);
+/* Read the member "devices", a list of UUIDs. Return their number; 0: the line has no such list, or it has no room. */
+int message_devices(const char *line, char devices[MAX_DEVICES][GPUSHARE_UUID_BYTES]);
 
 /* --- outbox.c --- */
 
-enum { OUTBOX_CHANGED = 1, OUTBOX_DETAILS = 2 };
+enum { OUTBOX_CHANGED = 1, OUTBOX_DETAILS = 2, OUTBOX_MOVED = 4, OUTBOX_END = 8 };
 
 void outbox_post(unsigned messages); /* any thread: the agent sends them */
 void outbox_put(unsigned messages);  /* agent: likewise, without waking it */

@@ -1,5 +1,5 @@
-/* The text of messages: JSON members and strings, the hello, and the type of a received message, which is all that a
- * process reads of it. */
+/* The text of messages: JSON members and strings, the hello, and the type and the devices of a received message, which are
+ * all that a process reads of it. */
 #include "channel/channel.h"
 
 #include <stdarg.h>
@@ -89,4 +89,21 @@ bool message_has_type(const char *line, const char *type) {
     at += strspn(at, " \t");
     size_t length = strlen(type);
     return *at == '"' && strncmp(at + 1, type, length) == 0 && at[1 + length] == '"';
+}
+
+int message_devices(const char *line, char devices[MAX_DEVICES][GPUSHARE_UUID_BYTES]) {
+    static const char member[] = "\"devices\":[";
+    const char *at = strstr(line, member);
+    int count = 0;
+    if (!at)
+        return 0;
+    for (at += sizeof member - 1; *at == '"'; at += *at == ',') {
+        size_t bytes = strspn(++at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-");
+        if (!bytes || bytes >= GPUSHARE_UUID_BYTES || at[bytes] != '"' || count == MAX_DEVICES)
+            return 0;
+        memcpy(devices[count], at, bytes);
+        devices[count++][bytes] = 0;
+        at += bytes + 1;
+    }
+    return *at == ']' ? count : 0;
 }

@@ -74,6 +74,7 @@ static void on_disconnect(uint64_t now, const char *why) {
     drop_files();
     connection.length = 0;
     outbox_take();
+    move_request_withdraw();
     if (was_there || connection.away_since == 0)
         connection.away_since = now; /* a hello without an answer does not restart the grace */
     connection.next_attempt_at = max_u64(now + connection.reconnect_delay, next_attempt(now));
@@ -106,13 +107,15 @@ void connection_flush(uint64_t now) {
     unsigned messages = outbox_take();
     if (atomic_load(&shim.link) != LINK_CONNECTED)
         return;
-    for (unsigned message = OUTBOX_CHANGED; message <= OUTBOX_DETAILS && connection.file >= 0; message *= 2) {
+    for (unsigned message = OUTBOX_CHANGED; message < OUTBOX_END && connection.file >= 0; message *= 2) {
         size_t length = sizeof doorbell - 1;
         if (!(messages & message))
             continue;
         memcpy(line, doorbell, sizeof doorbell);
         if (message == OUTBOX_DETAILS)
             length = message_details(line, sizeof line);
+        if (message == OUTBOX_MOVED)
+            length = message_moved(line, sizeof line);
         int sent = send_line(line, length);
         if (sent < 0)
             on_disconnect(now, strerror(errno));
@@ -156,6 +159,8 @@ static void on_line(char *line, uint64_t now) {
         increase_reconnect_delay();
         on_disconnect(now, NULL);
         end_welcome_wait();
+    } else {
+        move_request_read(line);
     }
 }
 
@@ -311,8 +316,8 @@ uint64_t connection_poll(uint64_t now) {
     }
 }
 
-void connection_reopen(void) {
-    on_disconnect(now_ns(), "the program has closed the shim's descriptors");
+void connection_reopen(const char *why) {
+    on_disconnect(now_ns(), why);
     client_page_discard();
     connection.reconnect_delay = connection.next_attempt_at = 0;
 }
@@ -324,5 +329,6 @@ void connection_after_fork(void) {
     drop_files();
     connection.away_since = connection.next_attempt_at = connection.reconnect_delay = 0;
     outbox_take();
+    move_request_withdraw();
     connection.length = 0;
 }

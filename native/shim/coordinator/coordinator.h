@@ -21,16 +21,32 @@ void connection_flush(uint64_t now);     /* send what is in the outbox */
 int connection_fd(bool *wants_to_write); /* to poll; -1: none */
 uint64_t connection_away_since(void);    /* 0: connected */
 uint32_t connection_count(void);         /* connections that the coordinator has welcomed */
-void connection_reopen(void);            /* the program has closed the descriptor, or is about to */
+void connection_reopen(const char *why); /* end the connection and connect anew */
 void connection_wait_for_welcome(void);  /* a thread of the program: at most a little more than ANSWER_NS */
 void connection_after_fork(void);
+
+/* --- move_request.c: the coordinator's request to move this process to another device; the agent calls it --- */
+
+struct move_request {
+    char devices[MAX_DEVICES][GPUSHARE_UUID_BYTES]; /* the new device first, then the other devices of the host */
+    int count;                                      /* of the devices; 0: there is no request */
+    bool may_start;                                 /* the new device has room */
+};
+
+const struct move_request *move_request(void);
+bool move_request_read(const char *line); /* false: the line is not about a move */
+void move_request_withdraw(void);
+void move_request_restart(void);               /* the turn has ended, so the new device needs room anew */
+void move_request_answer(const char *error);   /* NULL: the process has moved; the request ends */
+size_t message_moved(char *line, size_t room); /* the length; 0: no room */
 
 /* --- pages.c --- */
 
 bool pages_open(void);                             /* when the shim starts: the first page and client page */
 bool page_replace(void);                           /* before hello: a page for the new connection */
 struct gpushare_client *client_page_map(int file); /* NULL: the descriptor cannot be mapped */
-bool client_page_replace(void);                    /* a client page of this process alone */
+bool client_page_replace(void);                    /* a client page of this process alone, for the same devices */
+bool client_page_renew(void);                      /* likewise, for the devices that the process has now */
 void pages_after_fork(void);
 
 /* --- client_page.c: the client page that the coordinator passes on --- */

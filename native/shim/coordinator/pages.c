@@ -78,14 +78,18 @@ static struct gpushare_client *make_client_page(int *file) {
     return client;
 }
 
+static void set_devices(struct gpushare_client *client) {
+    client->device_count = (uint32_t)shim.device_count;
+    for (int i = 0; i < shim.device_count; i++)
+        memcpy(client->devices[i], shim.devices[i].uuid, sizeof client->devices[i]);
+}
+
 bool pages_open(void) {
     struct gpushare_client *client = make_client_page(&shim.client_fd);
     if (!client || !page_replace())
         return false;
     client->turn = random_turn();
-    client->device_count = (uint32_t)shim.device_count;
-    for (int i = 0; i < shim.device_count; i++)
-        memcpy(client->devices[i], shim.devices[i].uuid, sizeof client->devices[i]);
+    set_devices(client);
     struct gpushare_page *page = the_page();
     page->header = (struct gpushare_page_header){GPUSHARE_PAGE_MAGIC, GPUSHARE_PAGE_VERSION, GPUSHARE_PAGE_BYTES,
                                                  (uint32_t)getpid()};
@@ -99,7 +103,7 @@ bool pages_open(void) {
 }
 
 /* The process has a client page alone until the coordinator passes that of its siblings again. */
-bool client_page_replace(void) {
+static bool replace_client_page(bool keeps_devices) {
     int file;
     struct gpushare_client *before = shim.client, *client = make_client_page(&file);
     if (!client)
@@ -108,8 +112,20 @@ bool client_page_replace(void) {
     client->entered_ns = PAGE_LOAD(before->entered_ns);
     client->device_count = PAGE_LOAD(before->device_count);
     memcpy(client->devices, before->devices, sizeof client->devices);
+    if (!keeps_devices) {
+        memset(client->devices, 0, sizeof client->devices);
+        set_devices(client);
+    }
     account_attach_client_page(client, file);
     return true;
+}
+
+bool client_page_replace(void) {
+    return replace_client_page(true);
+}
+
+bool client_page_renew(void) {
+    return replace_client_page(false);
 }
 
 void pages_after_fork(void) {

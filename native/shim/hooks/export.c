@@ -1,11 +1,17 @@
-/* Hooks on calls that pass memory to other processes or devices. Memory that must move and cannot be kept on the device
- * is refused, and the log names the remedy. */
+/* Hooks on calls that pass memory to or from other processes, devices or interfaces. Memory that must move and cannot be
+ * kept on the device is refused, and the log names the remedy. A process with such memory stays on its device (move.c). */
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
 static bool is_movable_memory(CUdeviceptr address) {
     struct swap_pointer pointer;
     return is_redirected(address) || swap_find_pointer(address, &pointer);
+}
+
+static CUresult note_shared(CUresult result) {
+    if (result == CUDA_SUCCESS)
+        atomic_store(&shim.shares_memory, true);
+    return result;
 }
 
 static CUresult log_if_movable(CUresult result, const char *call, CUdeviceptr address) {
@@ -26,11 +32,32 @@ CUresult hook_cuPointerSetAttribute(const void *value, int attribute, CUdevicept
 }
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    return log_if_movable(REAL(cuIpcGetMemHandle)(handle, address), "cuIpcGetMemHandle", address);
+    return log_if_movable(note_shared(REAL(cuIpcGetMemHandle)(handle, address)), "cuIpcGetMemHandle", address);
+}
+
+/* The process that made the memory counts it. */
+CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
+    return note_shared(REAL(cuIpcOpenMemHandle)(address, handle, flags));
+}
+
+CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
+    return note_shared(REAL(cuIpcOpenMemHandle_v2)(address, handle, flags));
+}
+
+CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type) {
+    return note_shared(REAL(cuMemImportFromShareableHandle)(handle, shareable, type));
+}
+
+CUresult hook_cuImportExternalMemory(void **memory, const void *description) {
+    return note_shared(REAL(cuImportExternalMemory)(memory, description));
+}
+
+CUresult hook_cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, int type, unsigned long long flags) {
+    return note_shared(REAL(cuMemPoolExportToShareableHandle)(shareable, pool, type, flags));
 }
 
 CUresult hook_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
-    return log_if_movable(REAL(cuMemPoolExportPointer)(data, address), "cuMemPoolExportPointer", address);
+    return log_if_movable(note_shared(REAL(cuMemPoolExportPointer)(data, address)), "cuMemPoolExportPointer", address);
 }
 
 /* --- memory of the mode "swap", which stays on the device once another process or device may use it --- */
@@ -59,7 +86,7 @@ static CUmemGenericAllocationHandle driver_handle(CUmemGenericAllocationHandle h
 
 CUresult hook_cuMemExportToShareableHandle(void *data, CUmemGenericAllocationHandle handle, int type,
                                            unsigned long long flags) {
-    SHARE_HANDLE(REAL(cuMemExportToShareableHandle)(data, driver_handle(handle), type, flags));
+    SHARE_HANDLE(note_shared(REAL(cuMemExportToShareableHandle)(data, driver_handle(handle), type, flags)));
 }
 
 CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_offset,
@@ -99,6 +126,6 @@ CUresult hook_cuLogicalEndpointBindAddr(unsigned endpoint, CUdevice device, uint
 
 CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, int type,
                                             unsigned long long flags) {
-    SHARE_RANGE(log_if_movable(REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags),
+    SHARE_RANGE(log_if_movable(note_shared(REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags)),
                                "cuMemGetHandleForAddressRange", address));
 }

@@ -11,8 +11,9 @@
 
 /* --- residency.c --- */
 
-bool residency_is_evicting(uint64_t now, uint64_t *next); /* agent, after a drain: memory that must leave is leaving */
-uint64_t residency_poll(uint64_t now);                    /* agent, while not running: the time of the next call */
+/* agent, after a drain: memory that must leave before the turn ends is leaving; `always`: in every memory mode */
+bool residency_is_evicting(bool always, uint64_t now, uint64_t *next);
+uint64_t residency_poll(uint64_t now); /* agent, while not running: the time of the next call */
 /* A thread at the open gate. CUDA_ERROR_NOT_READY: some memory cannot be restored yet. CUDA_ERROR_OUT_OF_MEMORY: the
  * device has had no room for long, and no client can make room. Any other error is the driver's, in many tries. */
 CUresult residency_restore(uint32_t word);

@@ -82,8 +82,8 @@ static bool evict(uint64_t now, uint64_t *next) {
     return !is_evicting;
 }
 
-bool residency_is_evicting(uint64_t now, uint64_t *next) {
-    return !shim.mode->evicts_after_turn && !evict(now, next);
+bool residency_is_evicting(bool always, uint64_t now, uint64_t *next) {
+    return (always || !shim.mode->evicts_after_turn) && !evict(now, next);
 }
 
 /* So that the turn finds the memory resident. An interrupted program no longer waits, and the coordinator gets to

@@ -24,26 +24,6 @@ typedef uint64_t CUgraphConditionalHandle;
 typedef struct CUuserObject_st *CUuserObject;
 typedef void *CUlogsCallbackHandle;
 
-/* Arguments of the calls that checkpoint a process. The reserved fields are zero. Source: cuda.h of CUDA 13.0. */
-typedef struct {
-    unsigned timeout_ms; /* 0: no timeout */
-    unsigned reserved0;
-    uint64_t reserved1[7];
-} CUcheckpointLockArgs;
-typedef struct {
-    uint64_t reserved[8];
-} CUcheckpointCheckpointArgs;
-typedef struct {
-    CUuuid old_uuid, new_uuid;
-} CUcheckpointGpuPair;
-typedef struct {
-    CUcheckpointGpuPair *pairs;
-    unsigned pair_count;
-    char reserved[52];
-} CUcheckpointRestoreArgs;
-typedef struct {
-    uint64_t reserved[8];
-} CUcheckpointUnlockArgs;
 typedef struct {
     char reserved[64];
 } CUipcEventHandle;

@@ -1,4 +1,4 @@
-"""Requests of users about turns: release, hold, evict, suspend, resume and interrupt."""
+"""Requests of users about turns and devices: release, hold, evict, suspend, resume, interrupt and move."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from .... import units
 from ....core.base.errors import Conflict, Refused
 from ....core.interface import events as ev
 from ....wire import messages
+from ...engine.move_executor import MoveExecutor
 from ...engine.page_sync import PageSync
 from ...engine.restart_recovery import RestartRecovery
 from ...engine.state import CoordinatorState
 from ...storage.audit_log import AuditLog
-from ...transport.connection import Connection
-from . import Handler, client_owned_by
+from ...transport.connection import Connection, refuse, reply
+from . import DEFERRED_REPLY, Handler, client_owned_by
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +31,14 @@ class TurnHandlers:
         page_sync: PageSync,
         recovery: RestartRecovery,
         audit: AuditLog,
+        moves: MoveExecutor,
     ) -> None:
         self._state = state
         self._dispatch = dispatch
         self._page_sync = page_sync
         self._recovery = recovery
         self._audit = audit
+        self._moves = moves
         self.handlers: dict[type, Handler] = {
             messages.Release: self._release,
             messages.Hold: self._hold,
@@ -43,6 +46,7 @@ class TurnHandlers:
             messages.Suspend: lambda connection, request: self._set_suspended(connection, request.client, True),
             messages.Resume: lambda connection, request: self._set_suspended(connection, request.client, False),
             messages.Interrupt: self._interrupt,
+            messages.Move: self._move,
         }
 
     def _release(self, connection: Connection, request: messages.Release) -> Any:
@@ -103,3 +107,18 @@ class TurnHandlers:
             handle.interrupt()
         self._audit.record(connection, "interrupt", request.client, None, {"processes": len(runtime.processes)})
         return {"processes": len(runtime.processes)}
+
+    def _move(self, connection: Connection, request: messages.Move) -> Any:
+        runtime = client_owned_by(self._state, connection, request.client)
+        self._page_sync.read_memory(runtime)
+        before = list(self._state.client(runtime).devices)
+
+        def answer(device: str, error: str) -> None:
+            self._audit.record(connection, "move", request.client, before, error or [device])
+            if error:
+                refuse(connection, request.id, Conflict.reason, error)
+            else:
+                reply(connection, request.id, {"device": device})
+
+        self._moves.request(runtime.client_id, request.device, answer)
+        return DEFERRED_REPLY

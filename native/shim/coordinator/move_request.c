@@ -1,0 +1,50 @@
+/* The coordinator's request to move this process to another device, and the answer of the process. The connection writes
+ * the request, and the agent carries it out (devices/move.c). A request ends with its connection. */
+#include "channel/channel.h"
+#include "coordinator/coordinator.h"
+
+#include <stdio.h>
+
+static struct move_request request;
+static char answer[512]; /* the error of the last request; empty: the process has moved */
+
+const struct move_request *move_request(void) {
+    return &request;
+}
+
+void move_request_withdraw(void) {
+    request.count = 0;
+    request.may_start = false;
+}
+
+void move_request_restart(void) {
+    request.may_start = false;
+}
+
+bool move_request_read(const char *line) {
+    if (message_has_type(line, "move")) {
+        move_request_withdraw();
+        request.count = message_devices(line, request.devices);
+    } else if (message_has_type(line, "move_start")) {
+        request.may_start = request.count != 0;
+    } else if (message_has_type(line, "move_cancel")) {
+        move_request_withdraw();
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void move_request_answer(const char *error) {
+    move_request_withdraw();
+    snprintf(answer, sizeof answer, "%s", error ? error : "");
+    outbox_put(OUTBOX_MOVED);
+}
+
+size_t message_moved(char *line, size_t room) {
+    struct message_writer writer = {line, room, 0};
+    message_append(&writer, "{\"type\":\"moved\"");
+    message_append_text(&writer, "error", answer);
+    message_append(&writer, "}\n");
+    return writer.length < room ? writer.length : 0;
+}

@@ -1,0 +1,188 @@
+/* The move of this process to another device of its type. The driver checkpoints the process, which takes its contexts and
+ * the rest of its memory off the device, and restores it on the other device. Addresses, streams and modules stay.
+ *
+ * The move happens at the end of a turn on both devices. No other client runs on them then, and the work of this process
+ * has finished. Movable memory of the process has left. A restore without room could never be repeated, so the coordinator starts
+ * the move once the other device has room (tests/driver_facts/test_checkpoints.py).
+ *
+ * Source: documentation of the CUDA driver, "CUDA Checkpointing"; README of NVIDIA/cuda-checkpoint. */
+#include "channel/channel.h"
+#include "coordinator/coordinator.h"
+#include "devices/devices.h"
+#include "driver/driver.h"
+#include "gate/gate.h"
+#include "memory/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_ROOM_WAIT_NS (30000 * NS_PER_MS) /* in the turn, until the coordinator starts the move */
+#define LOCK_TIMEOUT_MS 10000                /* for calls of the program that wait in the driver */
+
+static struct {
+    bool waits; /* counts as a thread at the gate */
+    bool is_in_turn;
+    bool has_moved;
+    uint64_t drained_at; /* 0: no turn of the move is drained */
+} move;
+
+static const char *obstacle(void) {
+    if (shim.device_count != 1)
+        return "the process uses several devices";
+    if (shim.mode->number == GPUSHARE_MEMORY_UNIFIED)
+        return "the process has memory mode unified, and the driver cannot move unified memory: start it with "
+               "GPUSHARE_MEMORY_MODE=swap or plain";
+    if (PAGE_LOAD(the_page()->report.uses_managed_memory))
+        return "the program has asked for unified memory, which the driver cannot move";
+    if (atomic_load(&shim.shares_memory))
+        return "the program shares device memory with other processes, which the driver cannot move";
+    return NULL;
+}
+
+void move_poll(void) {
+    const char *reason = move_request()->count ? obstacle() : NULL;
+    if (reason)
+        move_request_answer(reason);
+}
+
+void move_set_waiting(void) {
+    bool is_out = atomic_load(&shim.phase) == GPUSHARE_OUT, waits = is_out && move_request()->count;
+    if (is_out)
+        move_request_restart();
+    if (waits == move.waits)
+        return;
+    move.waits = waits;
+    if (waits)
+        atomic_fetch_add(&shim.waiting, 1);
+    else
+        atomic_fetch_sub(&shim.waiting, 1);
+    gate_publish_waiting();
+}
+
+/* --- the driver's calls ------------------------------------------------------------------------------------------- */
+
+static bool read_uuid(const char *text, CUuuid *uuid) {
+    const char *at = strchr(text, '-');
+    for (int i = 0; i < 16; i++) {
+        unsigned byte;
+        at += at && *at == '-';
+        if (!at || sscanf(at, "%2x", &byte) != 1)
+            return false;
+        uuid->bytes[i] = (unsigned char)byte;
+        at += 2;
+    }
+    return *at == 0;
+}
+
+static CUresult restore(const CUcheckpointGpuPair *pairs, unsigned count) {
+    CUcheckpointRestoreArgs arguments = {.pairs = (CUcheckpointGpuPair *)pairs, .pair_count = count};
+    return REAL(cuCheckpointProcessRestore)((int)getpid(), count ? &arguments : NULL);
+}
+
+/* Restore the process on the new device. A map with every device of the host is as the driver's own tools make it. Some
+ * drivers may accept only the devices that the process sees. A map that the driver refuses changes nothing. */
+static CUresult restore_elsewhere(const struct move_request *request) {
+    CUcheckpointGpuPair pairs[MAX_DEVICES + 1];
+    unsigned count = 2;
+    CUuuid there, here;
+    if (!read_uuid(request->devices[0], &there) || !read_uuid(shim.devices[0].uuid, &here))
+        return CUDA_ERROR_INVALID_VALUE;
+    pairs[0] = (CUcheckpointGpuPair){here, there};
+    pairs[1] = (CUcheckpointGpuPair){there, here};
+    for (int i = 1; i < request->count; i++) {
+        CUuuid other;
+        if (strcmp(request->devices[i], shim.devices[0].uuid) != 0 && read_uuid(request->devices[i], &other))
+            pairs[count++] = (CUcheckpointGpuPair){other, other};
+    }
+    CUresult result = restore(pairs, count);
+    return result == CUDA_ERROR_INVALID_VALUE ? restore(pairs, 1) : result;
+}
+
+static void answer(const char *format, CUresult result) {
+    char text[256];
+    snprintf(text, sizeof text, format, (int)result);
+    log_message(LOG_ERROR, "%s", text);
+    move_request_answer(text);
+}
+
+static void run(const struct move_request *request) {
+    int pid = (int)getpid();
+    CUcheckpointLockArgs lock = {.timeout_ms = LOCK_TIMEOUT_MS};
+    CUresult result = REAL(cuCheckpointProcessLock)(pid, &lock);
+    if (result != CUDA_SUCCESS) {
+        answer("the driver does not checkpoint the process now (CUDA error %d); nothing has changed", result);
+        return;
+    }
+    result = REAL(cuCheckpointProcessCheckpoint)(pid, NULL);
+    if (result != CUDA_SUCCESS) {
+        CUresult unlocked = REAL(cuCheckpointProcessUnlock)(pid, NULL);
+        answer(unlocked == CUDA_SUCCESS
+                   ? "the driver could not checkpoint the process (CUDA error %d); nothing has changed"
+                   : "the driver could not checkpoint the process (CUDA error %d), and the process can no longer use "
+                     "the GPU: restart it",
+               result);
+        return;
+    }
+    CUresult moved = restore_elsewhere(request), back = moved == CUDA_SUCCESS ? moved : restore(NULL, 0);
+    CUresult unlocked = REAL(cuCheckpointProcessUnlock)(pid, NULL);
+    if (back != CUDA_SUCCESS || unlocked != CUDA_SUCCESS) {
+        answer("the driver could not restore the process (CUDA error %d), which can no longer use the GPU: restart it",
+               moved ? moved : unlocked);
+        return;
+    }
+    if (moved != CUDA_SUCCESS) {
+        answer("the driver could not move the process (CUDA error %d), which stays on its device", moved);
+        return;
+    }
+    log_message(LOG_INFO, "moved to the device %s", request->devices[0]);
+    move.has_moved = true;
+    move_request_answer(NULL);
+}
+
+/* --- the turn ----------------------------------------------------------------------------------------------------- */
+
+static bool includes(uint64_t devices, const char *uuid) {
+    uint32_t count = (uint32_t)min_u64(PAGE_LOAD(shim.client->device_count), GPUSHARE_DEVICES);
+    for (uint32_t i = 0; i < count; i++)
+        if ((devices >> i & 1) && strncmp(shim.client->devices[i], uuid, GPUSHARE_UUID_BYTES) == 0)
+            return true;
+    return false;
+}
+
+bool move_is_in_turn(uint64_t devices) {
+    move.is_in_turn = move_request()->count && includes(devices, move_request()->devices[0]);
+    move.drained_at = move.is_in_turn ? move.drained_at : 0;
+    return move.is_in_turn;
+}
+
+bool move_is_due(uint64_t *next) {
+    const struct move_request *request = move_request();
+    uint64_t now = now_ns();
+    if (!move.is_in_turn)
+        return false;
+    if (!move.drained_at) {
+        move.drained_at = now;
+        outbox_post(OUTBOX_CHANGED); /* the report shows that the movable memory has left */
+    }
+    if (!request->may_start && now < move.drained_at + MAX_ROOM_WAIT_NS) {
+        *next = min_u64(*next, move.drained_at + MAX_ROOM_WAIT_NS);
+        return true;
+    }
+    move.drained_at = 0;
+    if (request->may_start)
+        run(request);
+    else
+        move_request_answer("no room has come on the other device");
+    return false;
+}
+
+bool move_ended(void) {
+    bool ended = move.has_moved && atomic_load(&shim.phase) == GPUSHARE_OUT;
+    move.has_moved = move.has_moved && !ended;
+    return ended;
+}
+
+void move_after_fork(void) {
+    move = (typeof(move)){0};
+}

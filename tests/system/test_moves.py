@@ -1,0 +1,215 @@
+"""Tests of moves of clients to other devices, on a host with two simulated devices and the shipped defaults."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import Client, CoordinatorError
+
+from ..support.polling import wait_until
+from .notebook_client import Notebook
+from .system_host import MIB, WAIT, GpuProgram, SystemHost, start_all_busy, stop_all
+
+SIZE = 100 * MIB
+UUID = """
+import ctypes
+def uuid():
+    value = ctypes.create_string_buffer(16)
+    check(cuda.cuDeviceGetUuid_v2(value, 0))
+    return value.raw.hex()
+"""
+ONE_TYPE_BY_NAME = """
+[device]
+name = Alike
+memory = 256 MiB
+[device]
+name = Alike
+memory = 256 MiB
+multiprocessors = 7
+"""
+
+
+@pytest.fixture
+def two(host: SystemHost) -> SystemHost:
+    """Return a host with two devices of 256 MiB."""
+    host.devices = 2
+    host.start_coordinator()
+    return host
+
+
+def devices(host: SystemHost) -> list[str]:
+    return [device["uuid"] for device in host.status()["devices"]]
+
+
+def devices_of(host: SystemHost, client: str) -> list[str]:
+    return list(host.clients()[client]["devices"])
+
+
+def start(host: SystemHost, client: str, mode: str = "swap", size: int = SIZE, device: int = 0) -> GpuProgram:
+    """Start a program whose array has the value 7 on the device."""
+    program = host.program(client, GPUSHARE_MEMORY_MODE=mode, CUDA_VISIBLE_DEVICES=str(device))
+    program.run(f"{UUID}\nsize = {size}\nvalue, array = ctypes.c_float(), cuda.alloc(size)[1]", WAIT)
+    program.run("check(cuda.launch('fill_f32', array, 7.0, size // 4) or cuda.cuCtxSynchronize())", WAIT)
+    return program
+
+
+def increment(program: GpuProgram) -> float:
+    """Add 1 to the array on the device, and return its last value."""
+    program.run("check(cuda.launch('work_f32', array, size // 4, 0, 0) or cuda.cuCtxSynchronize())", WAIT)
+    last = "byref(value), c_uint64(array + size - 4), c_size_t(4)"
+    return float(program.run(f"check(cuda.cuMemcpyDtoH_v2({last})) or value.value", WAIT))
+
+
+def move(host: SystemHost, client: str, device: str) -> Any:
+    with Client(host.socket, timeout=WAIT) as connection:
+        return connection.request(messages.Move(client=client, device=device))
+
+
+def refusal_of_move(host: SystemHost, client: str, device: str) -> str:
+    with pytest.raises(CoordinatorError) as refused:
+        move(host, client, device)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("mode", ["swap", "plain"])
+def test_a_client_moves_with_its_memory(two: SystemHost, mode: str) -> None:
+    first, second = devices(two)
+    program = start(two, "a", mode)
+    before = program.run("uuid()")
+    assert devices_of(two, "a") == [first]
+    assert move(two, "a", "1") == {"device": second}
+    wait_until(lambda: devices_of(two, "a") == [second])
+    assert program.run("uuid()") != before
+    assert increment(program) == 8.0
+    wait_until(lambda: two.clients()["a"]["resident_by_device"] == {second: SIZE})
+    assert move(two, "a", first) == {"device": first}
+    wait_until(lambda: devices_of(two, "a") == [first])
+    assert program.run("uuid()") == before
+    assert increment(program) == 9.0
+
+
+def test_a_client_at_work_moves_between_clients_at_work(two: SystemHost) -> None:
+    """The move takes a turn on both devices, and no client computes a wrong value."""
+    second = devices(two)[1]
+    mover, here, there = start(two, "mover"), start(two, "here"), start(two, "there", device=1)
+    start_all_busy(mover, here, there)
+    assert move(two, "mover", second) == {"device": second}
+    moved_at = max(execution.end_ns for execution in two.launches(mover))
+    wait_until(lambda: two.took_turns_since(moved_at, mover, there))
+    wait_until(lambda: two.worked_since(moved_at, here))
+    stop_all(mover, here, there)
+    assert devices_of(two, "mover") == [second]
+    assert [increment(program) for program in (mover, here, there)] == [8.0, 8.0, 8.0]
+
+
+def test_a_notebook_keeps_its_state(
+    two: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_MEMORY_MODE", "swap")
+    monkeypatch.setenv("GPUSHARE_SIM_DEVICES", "2")
+    notebook = start()
+    notebook.run("answer = 42")
+    notebook.run("work(0.1)")
+    (here,) = devices_of(two, notebook.client_id)
+    (there,) = {*devices(two)} - {here}
+    done = two.command("move", notebook.client_id, there)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(f": the client is on device {there} now, with all its memory\n")
+    notebook.run("work(0.1)")
+    assert notebook.value("answer") == 42
+    assert devices_of(two, notebook.client_id) == [there]
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "reason"),
+    [
+        ("unified", "", "has memory mode unified"),
+        ("swap", "check(cuda.alloc(1 << 20, 'cuMemAllocManaged', 1)[0])", "has asked for unified memory"),
+        ("plain", "check(cuda.cuIpcGetMemHandle(ctypes.create_string_buffer(64), c_uint64(array)))", "shares device"),
+    ],
+)
+def test_a_client_that_the_driver_cannot_move_stays(two: SystemHost, mode: str, code: str, reason: str) -> None:
+    first, second = devices(two)
+    program = start(two, "a", mode)
+    if code:
+        program.run(code)
+    assert reason in refusal_of_move(two, "a", second)
+    assert devices_of(two, "a") == [first]
+    assert increment(program) == 8.0
+
+
+def test_a_client_stays_if_the_driver_refuses_its_new_device(host: SystemHost) -> None:
+    host.config = host.folder / "devices.conf"
+    host.config.write_text(ONE_TYPE_BY_NAME)
+    host.start_coordinator()
+    first, second = devices(host)
+    program = start(host, "a")
+    assert "could not move the process (CUDA error 1), which stays on its device" in refusal_of_move(host, "a", second)
+    assert devices_of(host, "a") == [first]
+    assert increment(program) == 8.0
+    assert increment(start(host, "other", device=1)) == 8.0, "the other device is free again"
+
+
+def test_a_client_stays_without_room_on_its_new_device(two: SystemHost) -> None:
+    first, second = devices(two)
+    program, full = start(two, "a", "plain"), start(two, "full", "plain", 200 * MIB, device=1)
+    assert "the move needs 164 MiB there, and at most 56 MiB can be free" in refusal_of_move(two, "a", second)
+    assert devices_of(two, "a") == [first]
+    assert [increment(one) for one in (program, full)] == [8.0, 8.0]
+
+
+def test_memory_of_other_clients_makes_room(two: SystemHost) -> None:
+    second = devices(two)[1]
+    program, other = start(two, "a", "plain", 60 * MIB), start(two, "other", "swap", 150 * MIB, device=1)
+    assert move(two, "a", second) == {"device": second}
+    assert [increment(one) for one in (program, other, program)] == [8.0, 8.0, 9.0]
+
+
+def test_an_ended_process_ends_its_move(two: SystemHost) -> None:
+    """The process ends while it waits for a turn on both devices, which a client on the other device does not end."""
+    second = devices(two)[1]
+    program, other = start(two, "a"), start(two, "other", device=1)
+    other.run("check(cuda.spin(600_000))")
+    found: list[str] = []
+    mover = threading.Thread(target=lambda: found.append(refusal_of_move(two, "a", second)))
+    mover.start()
+    wait_until(lambda: len(devices_of(two, "a")) == 2)
+    program.end()
+    mover.join(WAIT)
+    assert found == ["its process has ended"]
+    late = start(two, "late")
+    assert increment(late) == 8.0
+
+
+def test_a_client_goes_on_if_its_coordinator_ends_before_the_move(two: SystemHost) -> None:
+    first, second = devices(two)
+    program, other = start(two, "a"), start(two, "other", device=1)
+    other.run("check(cuda.spin(600_000))")
+    mover = threading.Thread(target=lambda: refusal_of_move(two, "a", second))
+    mover.start()
+    wait_until(lambda: len(devices_of(two, "a")) == 2)
+    two.kill_coordinator()
+    mover.join(WAIT)
+    two.start_coordinator()
+    wait_until(lambda: "a" in two.clients() and devices_of(two, "a") == [first])
+    assert increment(program) == 8.0
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        ("0", "is on device"),
+        ("7", "device='7' does not exist"),
+    ],
+)
+def test_bad_requests_change_nothing(two: SystemHost, device: str, reason: str) -> None:
+    program = start(two, "a")
+    before = devices_of(two, "a")
+    assert reason in refusal_of_move(two, "a", device)
+    assert devices_of(two, "a") == before
+    assert increment(program) == 8.0
