@@ -104,7 +104,7 @@ def test_waiting_offline_client_has_the_loss_of_an_online_client_as_the_reason()
     scheduler, runtime = Scheduler(), ClientRuntime("a", "")
     (limit,) = launch_limits.limits_field(scheduler, client, runtime, 15)
     assert (limit["rate"], limit["unit"], limit["reason"]) == (None, None, "takeover")
-    text = "no turn: an online client has lost 5 % of its time to offline clients that do not fit beside it"
+    text = "no turn: its memory does not fit beside that of an online client, which would lose too much time"
     assert launch_limits.describe_limits([limit], str) == text
     assert launch_limits.limits_field(scheduler, client, runtime, 20) == []
 

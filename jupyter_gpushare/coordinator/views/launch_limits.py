@@ -28,7 +28,7 @@ _REASONS = {
 _NO_TURN_REASONS = {
     "suspended": "it is suspended",
     "time_limit": "it has run for as long as the limit of its quota allows so far",
-    "takeover": "an online client has lost 5 % of its time to offline clients that do not fit beside it",
+    "takeover": "its memory does not fit beside that of an online client, which would lose too much time",
     "other_coordinator": "a client of another coordinator has its device",
     "short_of_room": "memory of another client cannot leave its device",
 }
