@@ -85,6 +85,15 @@ def test_commands_show_and_change_the_settings_of_a_device(two: CoordinatorProce
     assert wrong.returncode == 2 and "'GPU-z' does not exist" in wrong.stderr
 
 
+def test_a_hold_without_a_time_is_as_long_as_the_device_allows(
+    two: CoordinatorProcess, processes: ProcessFactory
+) -> None:
+    change(two, **{"devices.GPU-b.max_hold": 5})
+    processes("on-a", A), processes("on-b", B)
+    left = {name: two.request(messages.Hold(client=name))["hold_seconds_left"] for name in ("on-a", "on-b")}
+    assert left["on-a"] > 590 and 4 < left["on-b"] <= 5
+
+
 def test_a_client_has_the_notes_of_its_device(two: CoordinatorProcess, processes: ProcessFactory) -> None:
     change(two, **{"devices.GPU-b.policy": "fair"})
     for name, uuid in (("on-a", A), ("on-b", B)):

@@ -60,7 +60,7 @@ class TurnHandlers:
 
     def _hold(self, connection: Connection, request: messages.Hold) -> Any:
         runtime = client_owned_by(self._state, connection, request.client)
-        limit = self._state.scheduler.settings.max_hold
+        limit = self._state.scheduler.settings_of(self._state.client(runtime)).max_hold
         try:
             seconds = limit if request.seconds is None else units.parse_duration(request.seconds)
         except ValueError as error:
