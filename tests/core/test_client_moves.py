@@ -243,3 +243,20 @@ def test_a_move_leaves_a_failed_device(two: SimulatedHost) -> None:
     move(two, "a")
     assert end_of(two, "a").error == ""
     assert process.devices == devices(two, "a") == ("d1",)
+
+
+def test_a_moved_client_obeys_the_settings_of_its_new_device(make_host: MakeHost) -> None:
+    host = make_host("d0", "d1", devices={"d1": {"policy": "fixed_share", "time_quantum": 2.0}})
+    for uuid in host.devices:
+        host.handle_event(ev.DeviceFound(host_device(uuid)))
+    host.add_client("a", Quota(share=0.5))
+    host.add_process("a", "d0", busy=True)
+    host.run(1.0)
+    client = host.scheduler.clients["a"]
+    assert (host.scheduler.settings_of(client).policy, client.time_limit) == ("fcfs", None)
+    host.commands.clear()
+    move(host, "a")
+    assert end_of(host, "a") == cmd.FinishMove("a", "d1")
+    assert (host.scheduler.settings_of(client).policy, host.scheduler.quantum(client)) == ("fixed_share", 2.0)
+    assert client.time_limit is not None and client.time_limit.limit == 0.5
+    assert cmd.UpdateQuota("a") in host.commands
