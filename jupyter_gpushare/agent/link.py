@@ -232,7 +232,8 @@ class Link:
             self._process.on_welcome()
             self._doorbell_due = True  # the report may have changed since hello
         elif kind == "move":
-            self.send({"type": "moved", "error": "the process has no CUDA driver that could move it"})
+            error = "the process has no CUDA driver that could move it"
+            self.send({"type": "moved", "device": message["devices"][0], "error": error})
         else:
             self.messages.append(message)
 

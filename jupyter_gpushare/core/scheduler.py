@@ -117,7 +117,7 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """Return when to send Tick if no other event comes before; None: no Tick is needed."""
-        deadlines = (self.turns.next_deadline(), self.idle_policy.next_deadline())
+        deadlines = (self.turns.next_deadline(), self.idle_policy.next_deadline(), self._moves.next_deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
@@ -173,6 +173,7 @@ class Scheduler:
         client = self.registry.client(event.client)
         if client.processes:
             raise IllegalEvent(f"client {client.id} still has processes")
+        self._moves.on_client_removed(client, now)
         self._table.leave_queue(client, now)
         self._table.set_devices(client, (), now)
         self.placement_adapter.remove(client, now)
@@ -206,6 +207,7 @@ class Scheduler:
         client.bound_at = -math.inf
         process = self.processes[event.process] = Process(event.process, client, event.devices)
         client.processes[event.process] = process
+        self._moves.on_process_joined(client, now)
         self._set_devices(client, now)
         self._commands.append(UpdateQuota(client.id))
         if event.turn:
@@ -222,6 +224,7 @@ class Scheduler:
         devices = tuple(sorted({*used, client.moving_to} - {""}))
         if devices != client.devices:
             self._table.set_devices(client, devices, now)
+        if set(used) != set(self.placement_adapter.devices_of(client)):
             self.placement_adapter.on_devices_changed(client, used, now)
         self._table.mark_dirty(client)
 

@@ -56,6 +56,7 @@ class SimulatedHost:
         self.turns = self.locks.turns
         self.devices: list[str] = []
         self.report_delay = 0.0  # seconds from the end of a turn to the arrival of its report
+        self.starts_moves = True  # else the edge carries out no StartMove
         self.ignores_reports = False  # the coordinator reads no reports
         self.taken_when_free: set[str] = set()  # devices that another user locks as soon as they are free
         self._actions: list[tuple[float, int, Callable[[], None]]] = []
@@ -308,7 +309,8 @@ class SimulatedHost:
         elif isinstance(command, cmd.PrepareMove):
             self._prepare_move(command)
         elif isinstance(command, cmd.StartMove):
-            self._start_move(command.client)
+            if self.starts_moves:
+                self._start_move(command.client)
         elif isinstance(command, cmd.FinishMove) and command.error:
             self._cancel_move(command.client)
         elif isinstance(command, cmd.CheckUnusedPermit):
@@ -332,7 +334,7 @@ class SimulatedHost:
                 return
             process.is_moved_by_driver = False
             process.devices = (process.moving_to,)
-            self.handle_event(ev.MoveEnded(process.number))
+            self.handle_event(ev.MoveEnded(process.number, process.moving_to))
             process.moving_to = ""
             self.wake(process)
             self.handle_event(ev.ProcessGone(process.number))
@@ -352,8 +354,8 @@ class SimulatedHost:
 
     def _end_move_without_room(self, process: SimulatedProcess) -> None:
         if process.alive and process.moving_to in process.entered and not process.is_moved_by_driver:
-            process.moving_to = ""
-            self.handle_event(ev.MoveEnded(process.number, "no room has come"))
+            device, process.moving_to = process.moving_to, ""
+            self.handle_event(ev.MoveEnded(process.number, device, "no room has come"))
             self.wake(process)
 
     def _report_permit_unused(self, client: str, stopped: bool) -> None:

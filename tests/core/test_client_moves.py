@@ -10,6 +10,7 @@ from jupyter_gpushare.core.base.memory_use import MemoryUse
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
+from jupyter_gpushare.core.placement import PlacementRequest
 
 from .conftest import MakeHost
 from .simulated_host import SimulatedHost
@@ -115,16 +116,14 @@ def test_memory_of_others_makes_room_for_what_cannot_leave(two: SimulatedHost) -
     assert end_of(two, "a").error == ""
 
 
-def test_movable_memory_leaves_before_the_move(two: SimulatedHost) -> None:
+def test_movable_memory_leaves_or_has_room(two: SimulatedHost) -> None:
     two.add_process("a", "d0")
     report(two, "a", resident=GIB // 2)
     move(two, "a")
     two.run(1.0)
     assert cmd.SetResident("a", "d0", CONTEXT) in two.commands
-    assert not any(isinstance(one, cmd.StartMove) for one in two.commands)
-    report(two, "a", resident=0, allocated=GIB // 2)
-    start = [one for one in two.commands if isinstance(one, cmd.StartMove)]
-    assert [one.needed for one in start] == [GIB // 16 + CONTEXT]
+    (start,) = (one for one in two.commands if isinstance(one, cmd.StartMove))
+    assert start == cmd.StartMove("a", "d1", GIB // 16 + GIB // 2 + CONTEXT, GIB // 2 + CONTEXT)
     assert end_of(two, "a").error == ""
 
 
@@ -153,11 +152,11 @@ def test_an_error_of_the_process_ends_the_move(two: SimulatedHost) -> None:
     two.add_process("b", "d1", busy=True)
     two.run(0.1)
     move(two, "a")
-    two.handle_event(ev.MoveEnded(process.number, "it cannot"))
+    two.handle_event(ev.MoveEnded(process.number, "d1", "it cannot"))
     assert end_of(two, "a") == cmd.FinishMove("a", "d1", "it cannot")
     assert devices(two, "a") == ("d0",)
     assert two.running("d1") == "b"
-    two.handle_event(ev.MoveEnded(process.number))
+    two.handle_event(ev.MoveEnded(process.number, "d1"))
     assert devices(two, "a") == ("d0",), "no move is under way"
 
 
@@ -203,7 +202,7 @@ def test_a_move_without_sense_is_refused(two: SimulatedHost) -> None:
     two.add_process("twins", "d0")
     assert "2 processes on 1 devices" in refusal(two, "twins", "d1")
     two.add_process("a", "d0")
-    assert "is on device d0 already" in refusal(two, "a", "d0")
+    assert "is on device d0 already" in refusal(two, "a", "d0", Refused)
     assert "device='d7' does not exist" in refusal(two, "a", "d7", Refused)
     two.handle_event(ev.SuspendRequested("a"))
     assert "is suspended: resume it first" in refusal(two, "a", "d1")
@@ -260,3 +259,102 @@ def test_a_moved_client_obeys_the_settings_of_its_new_device(make_host: MakeHost
     assert (host.scheduler.settings_of(client).policy, host.scheduler.quantum(client)) == ("fixed_share", 2.0)
     assert client.time_limit is not None and client.time_limit.limit == 0.5
     assert cmd.UpdateQuota("a") in host.commands
+
+
+def test_no_memory_comes_ahead_of_its_turn_during_a_move(two: SimulatedHost) -> None:
+    two.add_process("a", "d0")
+    two.add_process("next", "d1", busy=True)
+    two.add_process("later", "d1", busy=True)
+    for client in ("next", "later"):
+        report(two, client, resident=0, allocated=GIB // 4)
+    two.run(0.1)
+    assert cmd.Prefetch("later", "d1", True) in two.commands
+    move(two, "a")
+    two.run_until(lambda: any(isinstance(one, cmd.StartMove) for one in two.commands))
+    prefetches = [one for one in two.commands if isinstance(one, cmd.Prefetch)]
+    assert not any({one.client: one.enabled for one in prefetches}.values())
+
+
+def test_a_delayed_move_starts_again_with_room(two: SimulatedHost) -> None:
+    two.add_process("a", "d0")
+    two.starts_moves = False
+    move(two, "a")
+    two.run(0.5)
+    two.handle_event(ev.MoveDelayed("a"))
+    assert sum(isinstance(one, cmd.StartMove) for one in two.commands) == 2
+    two.starts_moves = True
+    two.handle_event(ev.MoveDelayed("a"))
+    assert end_of(two, "a").error == ""
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (ev.DeviceFailed("d1", "fell off the bus"), "device d1 has failed (fell off the bus)"),
+        (ev.SuspendRequested("a"), "the client was suspended"),
+        (ev.ProcessJoined("a", 99, ("d0",)), "another process of the client uses the GPU"),
+    ],
+)
+def test_a_move_that_has_not_started_ends(two: SimulatedHost, event: ev.Event, reason: str) -> None:
+    two.add_process("a", "d0", busy=True)
+    two.add_process("b", "d1", busy=True, drains_in=5.0)
+    two.run(0.1)
+    move(two, "a")
+    two.handle_event(event)
+    assert end_of(two, "a").error == reason
+    assert devices(two, "a") == ("d0",)
+
+
+def test_a_move_waits_two_minutes_for_its_turn(two: SimulatedHost) -> None:
+    """A client that never drains has the other device; the clients of the mover's device go on afterwards."""
+    two.add_process("a", "d0", busy=True)
+    two.add_process("same", "d0", busy=True)
+    two.add_process("stuck", "d1", busy=True, drains_in=1e9)
+    two.run(0.1)
+    move(two, "a")
+    two.run(125.0)
+    assert "within 120 s" in end_of(two, "a").error
+    since = two.now
+    two.run(20.0)
+    assert min(two.granted_seconds("d0", since)[client] for client in ("a", "same")) > 8.0
+
+
+def test_a_place_that_another_client_got_ends_the_move(two: SimulatedHost) -> None:
+    two.add_client("a", Quota(share=0.5))
+    two.add_process("a", "d0")
+    two.add_process("b", "d1", busy=True, drains_in=1.0)
+    two.run(0.1)
+    move(two, "a")
+    two.add_client("late", Quota(share=0.75), user="late")
+    two.add_process("late", "d1")
+    assert "has 0.25 of its share left" in end_of(two, "a").error
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_process_that_has_moved_may_connect_before_its_answer(two: SimulatedHost, returns: bool) -> None:
+    process = two.add_process("a", "d0")
+    two.starts_moves = False
+    move(two, "a")
+    two.run(0.5)
+    two.kill_process(process)
+    if returns:
+        two.add_process("a", "d1")
+    two.run(11.0)
+    end = end_of(two, "a")
+    assert end.error == ("" if returns else "its process has ended")
+    assert devices(two, "a") == (("d1",) if returns else ("d0",))
+
+
+def test_labels_and_names_leave_the_present_device_out(two: SimulatedHost) -> None:
+    two.handle_event(ev.ClientRegistered("a", "1000", request=PlacementRequest(affinity="pair", devices=("d0",))))
+    two.add_process("a", "d0")
+    move(two, "a", "H200")
+    assert end_of(two, "a") == cmd.FinishMove("a", "d1")
+
+
+def test_unbacked_memory_keeps_a_client(two: SimulatedHost) -> None:
+    two.add_process("a", "d0")
+    use = MemoryUse(GIB // 2, GIB // 2, unmovable=GIB // 2, unbacked=GIB // 4, context=CONTEXT)
+    two.handle_event(ev.MemoryReported("a", GIB // 2, GIB // 2, GIB // 2, 0, GIB // 4, CONTEXT, by_device={"d0": use}))
+    move(two, "a")
+    assert "the host has no memory" in end_of(two, "a").error

@@ -61,7 +61,8 @@ OF_NO_PROCESS: list[ev.Event] = [
         kind(999)
         for kind in (ev.ProcessGone, ev.GateWaitStarted, ev.GateWaitEnded, ev.EvictionStarted, ev.RestoreFinished)
     ),
-    *(kind(999) for kind in (ev.ProcessIdle, ev.ProcessBusy, ev.MoveEnded)),
+    *(kind(999) for kind in (ev.ProcessIdle, ev.ProcessBusy)),
+    ev.MoveEnded(999, "d1"),
     ev.TurnEntered(999, 1 << 40, 0.0),
     ev.GateClosed(999, 1 << 40, 0.0),
     ev.TurnLeft(999, 1 << 40),
@@ -82,6 +83,7 @@ OF_NO_CLIENT: list[ev.Event] = [
     ev.PermitUnused("unknown", stopped=True),
     ev.DevicesRequested("unknown"),
     ev.MoveRequested("unknown", "d1"),
+    ev.MoveDelayed("unknown"),
 ]
 OF_NO_DEVICE: list[ev.Event] = [ev.DeviceFailed("d9", "lost"), ev.DeviceRecovered("d9")]
 ILLEGAL: list[tuple[ev.Event, type[Exception], str]] = [

@@ -139,8 +139,16 @@ class AnyHost(RuleBasedStateMachine):
     @precondition(lambda self: self.host.processes)
     def a_move_ends_out_of_order(self, data: st.DataObject, error: str) -> None:
         process = self.pick(data)
-        if not process.moving_to:
-            self.host.handle_event(ev.MoveEnded(process.number, error))
+        device = data.draw(st.sampled_from(self.host.devices), label="device")
+        if device != process.moving_to:
+            self.host.handle_event(ev.MoveEnded(process.number, device, error))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.host.processes)
+    def a_move_is_delayed(self, data: st.DataObject) -> None:
+        process = self.pick(data)
+        if not process.is_moved_by_driver:
+            self.host.handle_event(ev.MoveDelayed(process.client))
 
     @rule(data=st.data(), quota=QUOTAS)
     @precondition(lambda self: self.host.scheduler.clients)

@@ -155,18 +155,22 @@ def test_a_client_stays_if_the_driver_refuses_its_new_device(host: SystemHost) -
     assert increment(start(host, "other", device=1)) == 8.0, "the other device is free again"
 
 
-def test_a_client_stays_without_room_on_its_new_device(two: SystemHost) -> None:
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_client_stays_beside_clients_that_allocate_without_a_turn(two: SystemHost, device: int) -> None:
     first, second = devices(two)
-    program, full = start(two, "a", "plain"), start(two, "full", "plain", 200 * MIB, device=1)
-    assert "the move needs 164 MiB there, and at most 56 MiB can be free" in refusal_of_move(two, "a", second)
+    program, plain = start(two, "a"), start(two, "plain", "plain", 60 * MIB, device=device)
+    assert "a client of mode plain" in refusal_of_move(two, "a", second)
     assert devices_of(two, "a") == [first]
-    assert [increment(one) for one in (program, full)] == [8.0, 8.0]
+    assert [increment(one) for one in (program, plain)] == [8.0, 8.0]
 
 
 def test_memory_of_other_clients_makes_room(two: SystemHost) -> None:
+    """The other client's memory leaves for that of mode plain, and comes ahead of its turn afterwards only."""
     second = devices(two)[1]
     program, other = start(two, "a", "plain", 60 * MIB), start(two, "other", "swap", 150 * MIB, device=1)
+    start_all_busy(other)
     assert move(two, "a", second) == {"device": second}
+    stop_all(other)
     assert [increment(one) for one in (program, other, program)] == [8.0, 8.0, 9.0]
 
 

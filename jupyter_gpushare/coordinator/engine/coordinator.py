@@ -77,7 +77,9 @@ class Coordinator:
         self.host_backing = HostBackingSampler(scheduler, state.runtimes)
         self.page_sync = PageSync(state, dispatch, self.host_backing)
         self.page_reader = PageReader(state, dispatch, self.page_sync)
-        self.moves = MoveExecutor(scheduler.devices, self.nvml, dispatch, self.dispatcher.enqueue)
+        self.moves = MoveExecutor(
+            scheduler.devices, state.runtimes, self.host_backing, self.nvml, dispatch, self.dispatcher.enqueue
+        )
         self.executor = CommandExecutor(
             state.runtimes,
             self.dispatcher.enqueue,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ...core.base.errors import Refused
+from ...core.base.memory_use import NO_MEMORY
 from ...core.interface import commands as cmd
 from ...core.interface import events as ev
 from ...core.state.model import Device
@@ -13,6 +14,8 @@ from ...units import format_size
 from ...wire.page import BadPage
 from ..clients.client_runtime import ClientRuntime
 from ..gpu.nvml import Nvml
+from ..host.host_memory import available_bytes
+from ..monitoring.host_backing import HostBackingSampler
 
 log = logging.getLogger(__name__)
 
@@ -25,11 +28,15 @@ class MoveExecutor:
     def __init__(
         self,
         devices: Mapping[str, Device],
+        runtimes: Mapping[str, ClientRuntime],
+        host_backing: HostBackingSampler,
         nvml: Nvml,
         dispatch: Callable[[ev.Event], None],
         on_consequence: Callable[[ev.Event], None],
     ) -> None:
         self._devices = devices
+        self._runtimes = runtimes
+        self._host_backing = host_backing
         self._nvml = nvml
         self._dispatch = dispatch
         self._on_consequence = on_consequence
@@ -56,9 +63,14 @@ class MoveExecutor:
                 try:
                     runtime.prepare_move(command.device, self._devices)
                 except BadPage as error:
-                    self._fail(runtime, str(error))
+                    self._fail(runtime, command.device, str(error))
             case cmd.StartMove():
-                self._start(command, runtime)
+                if obstacle := self._obstacle(command, runtime):
+                    self._fail(runtime, command.device, obstacle)
+                elif self._has_room(command, runtime):
+                    runtime.start_move()
+                else:
+                    self._on_consequence(ev.MoveDelayed(runtime.client_id))
             case cmd.FinishMove():
                 if command.error:
                     log.warning("client %s has not moved to %s: %s", command.client, command.device, command.error)
@@ -68,19 +80,38 @@ class MoveExecutor:
                 if on_end := self._on_end.pop(command.client, None):
                     on_end(command.device, command.error)
 
-    def _start(self, command: cmd.StartMove, runtime: ClientRuntime) -> None:
-        """Start the move, unless programs that do not share the device take its room."""
-        self._nvml.sample()
-        used, memory = self._nvml.memory_used(command.device), self._devices[command.device].info.memory
-        if used is not None and memory - used < command.needed:
-            free = format_size(max(0, memory - used))
-            self._fail(
-                runtime, f"device {command.device} has {free} free, and needed are {format_size(command.needed)}"
-            )
-            return
-        runtime.start_move()
+    def _obstacle(self, command: cmd.StartMove, runtime: ClientRuntime) -> str:
+        """Return a reason against the start; empty: there is none.
 
-    def _fail(self, runtime: ClientRuntime, error: str) -> None:
-        runtime.cancel_move()
+        Other clients of both devices must not allocate during the move, since the process may have to return.
+        """
+        devices = {command.device}.union(*(handle.devices for handle in runtime.processes.values()))
+        for other in self._runtimes.values():
+            if other is not runtime and other.uses_plain_mode and devices & {*other.memory_by_device}:
+                return "a client of mode plain, which allocates memory without a turn, is on one of the devices"
+        backing, use = self._host_backing.of_client(runtime.client_id), runtime.memory_use
+        bound = None if backing.max_evicted is None else max(0, backing.max_evicted - use.evicted_bytes)
+        room = min((size for size in (available_bytes(), bound) if size is not None), default=command.copied)
+        if command.copied > room:
+            return (
+                f"the driver copies {format_size(command.copied)} to the host meanwhile, "
+                f"which has {format_size(room)} for the client"
+            )
+        return ""
+
+    def _has_room(self, command: cmd.StartMove, runtime: ClientRuntime) -> bool:
+        """Return whether the device has room by the pages of all clients, which are newer than their reports.
+
+        Programs that do not share the device count where NVML has a figure.
+        """
+        memory = self._devices[command.device].info.memory
+        others = [other for other in self._runtimes.values() if other is not runtime]
+        resident = sum(other.memory_by_device.get(command.device, NO_MEMORY).resident for other in others)
+        resident += sum(other.context_memory_on(command.device) for other in others)
+        self._nvml.sample()
+        used = max(resident, self._nvml.memory_used(command.device) or 0)
+        return memory - used >= command.needed
+
+    def _fail(self, runtime: ClientRuntime, device: str, error: str) -> None:
         for number in runtime.processes:
-            self._on_consequence(ev.MoveEnded(number, error))
+            self._on_consequence(ev.MoveEnded(number, device, error))

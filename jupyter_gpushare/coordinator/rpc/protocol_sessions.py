@@ -84,7 +84,7 @@ class ProtocolSessions:
         if isinstance(message, messages.Details):
             self._inspections.on_details(self._handle_of(connection, "details"), message)
         elif isinstance(message, messages.Moved):
-            self._dispatch(ev.MoveEnded(self._handle_of(connection, "moved").number, message.error))
+            self._dispatch(ev.MoveEnded(self._handle_of(connection, "moved").number, message.device, message.error))
         elif isinstance(message, messages.Hello):
             self._on_hello(connection, session, message)
         elif isinstance(message, messages.Attach):

@@ -113,11 +113,15 @@ class PrepareMove:
 
 @dataclass(frozen=True)
 class StartMove:
-    """The client is in that turn without work, and `device` has room for the `needed` bytes that come with it."""
+    """The client is in that turn without work, and `device` has `needed` free bytes by the reports.
+
+    `copied`: the bytes of them that the driver copies to the host meanwhile.
+    """
 
     client: str
     device: str
     needed: int
+    copied: int
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,18 @@ class MoveRequested:
 
 @dataclass(frozen=True)
 class MoveEnded:
-    """The process has moved, or `error` is the reason why the process stays on its device."""
+    """The process has moved to the device, or `error` is the reason why the process stays on its device."""
 
     process: int
+    device: str
     error: str = ""
+
+
+@dataclass(frozen=True)
+class MoveDelayed:
+    """The device of the client's move has less room than the reports have shown."""
+
+    client: str
 
 
 @dataclass(frozen=True)
@@ -337,6 +345,7 @@ Event = (
     | DevicesRequested
     | MoveRequested
     | MoveEnded
+    | MoveDelayed
     | ProcessJoined
     | ProcessGone
     | GateWaitStarted

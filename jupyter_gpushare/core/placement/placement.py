@@ -153,11 +153,22 @@ class Placement:
         self._assign(client, PlacedClient(request, tenant, ()))
 
     def find_other(self, client: str, name: str) -> str:
-        """Return the device of this UUID, index or name, if the client could be placed there. Raises Refused."""
+        """Return a device of this UUID, index or name, on which the client is not, and could be placed.
+
+        Raises Refused.
+        """
         placed = self.placed[client]
+        named = self._search.named_devices(replace(placed.request, gpus=1, devices=(name,))) or frozenset()
+        others = tuple(sorted(named - {*placed.devices}))
+        if not others:
+            raise Refused(f"the client is on device {placed.devices[0]} already")
         known = self.tenants.get(placed.tenant)
-        request = replace(placed.request, devices=(name,))
-        return self._search.find(request, placed.tenant, known is not None and known.has_cells)[0]
+        self._search.remove(client, placed.request, placed.devices)  # its own labels do not bind it to its device
+        try:
+            request = replace(placed.request, devices=others)
+            return self._search.find(request, placed.tenant, known is not None and known.has_cells)[0]
+        finally:
+            self._search.add(client, placed.request, placed.devices)
 
     def move(self, client: str, devices: tuple[str, ...]) -> bool:
         """Set the devices that the client uses, whatever was chosen, and return whether it keeps its guaranteed share.

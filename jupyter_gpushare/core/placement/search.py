@@ -121,7 +121,7 @@ class PlacementSearch:
         if request.gpus > 1:
             self._check_count(request)
         own = has_cells and self.guarantees is not None and request.service != "offline"
-        query = PlacementQuery(request, tenant, own, self._named_devices(request), self.size_of(request))
+        query = PlacementQuery(request, tenant, own, self.named_devices(request), self.size_of(request))
         if self.guarantees:
             self.refresh_pools(self.guarantees.move_slots_away_from_guests(tenant))
 
@@ -208,7 +208,7 @@ class PlacementSearch:
         match = match or [uuid for uuid in devices if len(word) >= 4 and uuid.startswith(word)]
         return match or [uuid for uuid, device in devices.items() if word.lower() in device.name.lower()]
 
-    def _named_devices(self, request: PlacementRequest) -> frozenset[str] | None:
+    def named_devices(self, request: PlacementRequest) -> frozenset[str] | None:
         """Return the devices that the request names. Raises Refused for a device that does not exist."""
         if not request.devices:
             return None

@@ -206,6 +206,8 @@ class ResidencyPlanner:
 
         A running client that lacks room has found the device full, whatever the figures of the coordinator are.
         """
+        if any(grant.client.moving_to for grant in device.grants):
+            return False  # the room is for the memory that arrives
         is_full = any(grant.client.memory_on(device).unmet for grant in device.grants)
         return not head.evicted and head.memory_on(device).evicted_bytes > 0 and not is_full and free_bytes(device) > 0
 

@@ -56,9 +56,10 @@ class Details(Message, tag="details", frozen=True, kw_only=True):
 
 
 class Moved(Message, tag="moved", frozen=True, kw_only=True):
-    """Answer to PrepareMove: the process has moved, or `error` is the reason why it stays on its device.
+    """Answer to PrepareMove: the process has moved to `device`, or `error` is the reason why it stays on its device.
 
     After a move the process connects again, and its hello has the new device.
     """
 
+    device: Identity
     error: Text = ""

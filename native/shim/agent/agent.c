@@ -254,7 +254,7 @@ static uint64_t take_turns(void) {
         show_waiting(&agent.out, tried, in.client_devices);
         tried = carry_out(&agent.out, in.now);
         next = min_u64(next, agent.out.wake_at);
-    } while (tried || (next <= in.now && ++rounds < MAX_ROUNDS));
+    } while (!move_has_ended() && (tried || (next <= in.now && ++rounds < MAX_ROUNDS)));
     training_await_boundary(agent.out.boundary_from);
     agent.bell = agent.out.listen ? locks_bell(agent.out.devices) : -1;
     return next;
@@ -282,9 +282,11 @@ static bool reopen_descriptors(void) {
     return false;
 }
 
-/* The coordinator gets a new hello from this process, which names its new device. */
+/* The coordinator gets a new hello from this process, which names its new device. The last permit is for the devices of
+ * the old client page. */
 static void connect_after_move(void) {
-    devices_read_again();
+    move_forget();
+    agent.permit = (struct gpushare_permit){0};
     client_page_renew();
     connection_flush(now_ns());
     connection_reopen("this process has moved to another device");
@@ -312,13 +314,14 @@ static uint64_t poll_all(void) {
         outbox_put(OUTBOX_DETAILS);
     connection_flush(now_ns());
     wake_interrupted();
-    move_poll();
+    if (agent.may_call_driver)
+        move_poll();
     if (now >= agent.libraries_polled_at + LIBRARIES_POLL_NS) {
         agent.libraries_polled_at = now;
         bypassing_libraries();
     }
     next = min_u64(next, take_turns());
-    if (move_ended()) {
+    if (move_has_ended()) {
         connect_after_move();
         next = 0;
     }

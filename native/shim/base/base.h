@@ -158,6 +158,7 @@ struct shim {
     int device_count;
     bool simulated;
     _Atomic bool shares_memory; /* other processes, devices or interfaces may use memory of the program */
+    _Atomic bool uses_managed;  /* the program has asked for unified memory */
     bool pages_unified;         /* unified memory moves by pages, so that it may exceed the device */
     const struct memory_mode *mode;
     struct environment environment;

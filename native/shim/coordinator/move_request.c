@@ -4,9 +4,12 @@
 #include "coordinator/coordinator.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static struct move_request request;
-static char answer[512]; /* the error of the last request; empty: the process has moved */
+static struct {
+    char device[GPUSHARE_UUID_BYTES], error[512]; /* error: empty if the process has moved */
+} answer;                                         /* to the last request */
 
 const struct move_request *move_request(void) {
     return &request;
@@ -36,15 +39,17 @@ bool move_request_read(const char *line) {
 }
 
 void move_request_answer(const char *error) {
+    memcpy(answer.device, request.devices[0], sizeof answer.device);
+    snprintf(answer.error, sizeof answer.error, "%s", error ? error : "");
     move_request_withdraw();
-    snprintf(answer, sizeof answer, "%s", error ? error : "");
     outbox_put(OUTBOX_MOVED);
 }
 
 size_t message_moved(char *line, size_t room) {
     struct message_writer writer = {line, room, 0};
     message_append(&writer, "{\"type\":\"moved\"");
-    message_append_text(&writer, "error", answer);
+    message_append_text(&writer, "device", answer.device);
+    message_append_text(&writer, "error", answer.error);
     message_append(&writer, "}\n");
     return writer.length < room ? writer.length : 0;
 }

@@ -19,7 +19,8 @@ void move_poll(void);                   /* refuse a request that this process ca
 void move_set_waiting(void);            /* wait at the gate exactly while the move needs a turn */
 bool move_is_in_turn(uint64_t devices); /* the turn on `devices` includes the device of the move */
 bool move_is_due(uint64_t *next);       /* after that, in a drained turn: true while the move lasts */
-bool move_ended(void);                  /* true once, after the turn in which the process has moved */
+bool move_has_ended(void);              /* after the turn in which the process has moved, until `move_forget` */
+void move_forget(void);
 void move_after_fork(void);
 
 #pragma GCC visibility pop

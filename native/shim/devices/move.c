@@ -27,17 +27,25 @@ static struct {
     uint64_t drained_at; /* 0: no turn of the move is drained */
 } move;
 
+/* Also under the lock of the driver, because the program may go on until then. */
+static const char *memory_obstacle(void) {
+    if (atomic_load(&shim.uses_managed))
+        return "the program has asked for unified memory, which the driver cannot move";
+    if (atomic_load(&shim.shares_memory))
+        return "the program shares device memory with other processes, which the driver cannot move";
+    return NULL;
+}
+
 static const char *obstacle(void) {
     if (shim.device_count != 1)
         return "the process uses several devices";
     if (shim.mode->number == GPUSHARE_MEMORY_UNIFIED)
         return "the process has memory mode unified, and the driver cannot move unified memory: start it with "
                "GPUSHARE_MEMORY_MODE=swap or plain";
-    if (PAGE_LOAD(the_page()->report.uses_managed_memory))
-        return "the program has asked for unified memory, which the driver cannot move";
-    if (atomic_load(&shim.shares_memory))
-        return "the program shares device memory with other processes, which the driver cannot move";
-    return NULL;
+    int uses_mps = 0;
+    if (REAL(cuDeviceGetAttribute)(&uses_mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 0) == CUDA_SUCCESS && uses_mps)
+        return "the process is a client of CUDA's Multi-Process Service, which the driver cannot move";
+    return memory_obstacle();
 }
 
 void move_poll(void) {
@@ -114,6 +122,11 @@ static void run(const struct move_request *request) {
         answer("the driver does not checkpoint the process now (CUDA error %d); nothing has changed", result);
         return;
     }
+    const char *reason = memory_obstacle();
+    if (reason && REAL(cuCheckpointProcessUnlock)(pid, NULL) == CUDA_SUCCESS) {
+        move_request_answer(reason);
+        return;
+    }
     result = REAL(cuCheckpointProcessCheckpoint)(pid, NULL);
     if (result != CUDA_SUCCESS) {
         CUresult unlocked = REAL(cuCheckpointProcessUnlock)(pid, NULL);
@@ -136,6 +149,7 @@ static void run(const struct move_request *request) {
         return;
     }
     log_message(LOG_INFO, "moved to the device %s", request->devices[0]);
+    devices_read_again();
     move.has_moved = true;
     move_request_answer(NULL);
 }
@@ -177,10 +191,12 @@ bool move_is_due(uint64_t *next) {
     return false;
 }
 
-bool move_ended(void) {
-    bool ended = move.has_moved && atomic_load(&shim.phase) == GPUSHARE_OUT;
-    move.has_moved = move.has_moved && !ended;
-    return ended;
+bool move_has_ended(void) {
+    return move.has_moved && atomic_load(&shim.phase) == GPUSHARE_OUT;
+}
+
+void move_forget(void) {
+    move.has_moved = false;
 }
 
 void move_after_fork(void) {

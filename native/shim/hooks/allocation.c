@@ -66,6 +66,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned fla
     uint32_t kind = shim.pages_unified ? MEMORY_MANAGED : MEMORY_DEVICE;
     if (!reserve_memory(bytes, is_unmovable(kind)))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    atomic_store(&shim.uses_managed, true); /* before the memory exists, because the agent may be about to move */
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, flags);
     if (result == CUDA_SUCCESS) {
         add_allocation(*address, &(struct entry){.bytes = bytes, .kind = kind});

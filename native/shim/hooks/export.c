@@ -8,11 +8,8 @@ static bool is_movable_memory(CUdeviceptr address) {
     return is_redirected(address) || swap_find_pointer(address, &pointer);
 }
 
-static CUresult note_shared(CUresult result) {
-    if (result == CUDA_SUCCESS)
-        atomic_store(&shim.shares_memory, true);
-    return result;
-}
+/* Evaluates to the result of the call. The note comes before the call, because the agent may be about to move the process. */
+#define SHARED(call) (atomic_store(&shim.shares_memory, true), (call))
 
 static CUresult log_if_movable(CUresult result, const char *call, CUdeviceptr address) {
     if (result != CUDA_SUCCESS && is_movable_memory(address))
@@ -32,32 +29,37 @@ CUresult hook_cuPointerSetAttribute(const void *value, int attribute, CUdevicept
 }
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    return log_if_movable(note_shared(REAL(cuIpcGetMemHandle)(handle, address)), "cuIpcGetMemHandle", address);
+    return log_if_movable(SHARED(REAL(cuIpcGetMemHandle)(handle, address)), "cuIpcGetMemHandle", address);
 }
 
 /* The process that made the memory counts it. */
 CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
-    return note_shared(REAL(cuIpcOpenMemHandle)(address, handle, flags));
+    return SHARED(REAL(cuIpcOpenMemHandle)(address, handle, flags));
 }
 
 CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
-    return note_shared(REAL(cuIpcOpenMemHandle_v2)(address, handle, flags));
+    return SHARED(REAL(cuIpcOpenMemHandle_v2)(address, handle, flags));
 }
 
 CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type) {
-    return note_shared(REAL(cuMemImportFromShareableHandle)(handle, shareable, type));
+    return SHARED(REAL(cuMemImportFromShareableHandle)(handle, shareable, type));
 }
 
 CUresult hook_cuImportExternalMemory(void **memory, const void *description) {
-    return note_shared(REAL(cuImportExternalMemory)(memory, description));
+    return SHARED(REAL(cuImportExternalMemory)(memory, description));
+}
+
+CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable, int type,
+                                                 unsigned long long flags) {
+    return SHARED(REAL(cuMemPoolImportFromShareableHandle)(pool, shareable, type, flags));
 }
 
 CUresult hook_cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, int type, unsigned long long flags) {
-    return note_shared(REAL(cuMemPoolExportToShareableHandle)(shareable, pool, type, flags));
+    return SHARED(REAL(cuMemPoolExportToShareableHandle)(shareable, pool, type, flags));
 }
 
 CUresult hook_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
-    return log_if_movable(note_shared(REAL(cuMemPoolExportPointer)(data, address)), "cuMemPoolExportPointer", address);
+    return log_if_movable(SHARED(REAL(cuMemPoolExportPointer)(data, address)), "cuMemPoolExportPointer", address);
 }
 
 /* --- memory of the mode "swap", which stays on the device once another process or device may use it --- */
@@ -86,7 +88,7 @@ static CUmemGenericAllocationHandle driver_handle(CUmemGenericAllocationHandle h
 
 CUresult hook_cuMemExportToShareableHandle(void *data, CUmemGenericAllocationHandle handle, int type,
                                            unsigned long long flags) {
-    SHARE_HANDLE(note_shared(REAL(cuMemExportToShareableHandle)(data, driver_handle(handle), type, flags)));
+    SHARE_HANDLE(SHARED(REAL(cuMemExportToShareableHandle)(data, driver_handle(handle), type, flags)));
 }
 
 CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_offset,
@@ -126,6 +128,6 @@ CUresult hook_cuLogicalEndpointBindAddr(unsigned endpoint, CUdevice device, uint
 
 CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, int type,
                                             unsigned long long flags) {
-    SHARE_RANGE(log_if_movable(note_shared(REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags)),
+    SHARE_RANGE(log_if_movable(SHARED(REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags)),
                                "cuMemGetHandleForAddressRange", address));
 }
