@@ -196,7 +196,7 @@ class FaultInjector(EventOwner):
         random = self.random
         client = self._random_client()
         kind = random.choice(
-            ("quota", "suspend", "resume", "resume", "evict", "move", "hold", "release", "interrupt", "config")
+            ("quota", "suspend", "resume", "resume", "evict", "hold", "release", "interrupt", "config")
         )
         if kind == "config":
             changes = random.choice(
@@ -213,8 +213,6 @@ class FaultInjector(EventOwner):
         extra: dict[str, Any] = {}
         if kind == "quota":
             extra = {"changes": random.choice(QUOTAS)}
-        elif kind == "move":
-            extra = {"device": random.choice(("0", "1", "9"))}
         elif kind == "hold":
             extra = {"seconds": random.choice((0.0, 0.3, 2.0))}
         self.host.send_user_request(client, {"type": kind, **extra})
