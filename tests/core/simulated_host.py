@@ -18,6 +18,7 @@ from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.core.views.invariants import check
 
 from .device_locks import DeviceLocks
+from .simulated_moves import SimulatedMoves
 from .simulated_process import CLOSED, OPEN, SimulatedProcess
 
 
@@ -33,9 +34,6 @@ def host_of(*devices: str, **settings: Any) -> SimulatedHost:
     for uuid in devices:
         host.add_device(uuid)
     return host
-
-
-MAX_ROOM_WAIT_SECONDS = 30.0  # MAX_ROOM_WAIT_NS of move.c
 
 
 @dataclass
@@ -56,12 +54,12 @@ class SimulatedHost:
         self.turns = self.locks.turns
         self.devices: list[str] = []
         self.report_delay = 0.0  # seconds from the end of a turn to the arrival of its report
-        self.starts_moves = True  # else the edge carries out no StartMove
+        self.moves = SimulatedMoves(self)
         self.ignores_reports = False  # the coordinator reads no reports
         self.taken_when_free: set[str] = set()  # devices that another user locks as soon as they are free
         self._actions: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         self._woken: deque[SimulatedProcess] = deque()
         self._is_stepping = False
         self._unread: list[Any] = []  # reports that came while the coordinator read none
@@ -103,7 +101,7 @@ class SimulatedHost:
         return process
 
     def _make_process(self, client: str, devices: Any, drains_in: float, busy: bool) -> SimulatedProcess:
-        process = SimulatedProcess(next(self._numbers), client, tuple(sorted(devices)), drains_in, busy)
+        process = SimulatedProcess(next(self.numbers), client, tuple(sorted(devices)), drains_in, busy)
         self.processes[process.number] = process
         return process
 
@@ -303,66 +301,22 @@ class SimulatedHost:
     def _carry_out(self, command: cmd.Command) -> None:
         if isinstance(command, cmd.Permit):
             self.permits[command.client] = command
-            for process in self._processes_of(command.client):
+            for process in self.processes_of(command.client):
                 process.write_permit(command)
                 self._woken.append(process)
-        elif isinstance(command, cmd.PrepareMove):
-            self._prepare_move(command)
-        elif isinstance(command, cmd.StartMove):
-            if self.starts_moves:
-                self._start_move(command.client)
-        elif isinstance(command, cmd.FinishMove) and command.error:
-            self._cancel_move(command.client)
+        elif isinstance(command, (cmd.PrepareMove, cmd.StartMove, cmd.FinishMove)):
+            self.moves.carry_out(command)
         elif isinstance(command, cmd.CheckUnusedPermit):
-            processes = self._processes_of(command.client)
+            processes = self.processes_of(command.client)
             is_stopped = any(process.stopped for process in processes)
             if is_stopped or any(process.was_refused for process in processes):
                 self.call_after(0.0, lambda: self._report_permit_unused(command.client, is_stopped))
-
-    def _prepare_move(self, command: cmd.PrepareMove) -> None:
-        for process in self._processes_of(command.client):
-            process.moving_to = command.device
-            self.wake(process)
-
-    def _start_move(self, client: str) -> None:
-        """Move the process in 0.1 s. The process then leaves its turn and connects again, unless it has ended."""
-        process = next(process for process in self._processes_of(client) if process.moving_to)
-        process.is_moved_by_driver = True
-
-        def moved() -> None:
-            if not process.alive:
-                return
-            process.is_moved_by_driver = False
-            process.devices = (process.moving_to,)
-            self.handle_event(ev.MoveEnded(process.number, process.moving_to))
-            process.moving_to = ""
-            self.wake(process)
-            self.handle_event(ev.ProcessGone(process.number))
-            del self.processes[process.number]
-            process.connect_after_move(next(self._numbers))
-            self.processes[process.number] = process
-            self.handle_event(ev.ProcessJoined(client, process.number, process.devices))
-            self.wake(process)
-
-        self.call_after(0.1, moved)
-
-    def _cancel_move(self, client: str) -> None:
-        for process in self._processes_of(client):
-            if not process.is_moved_by_driver:
-                process.moving_to = ""
-                self.wake(process)
-
-    def _end_move_without_room(self, process: SimulatedProcess) -> None:
-        if process.alive and process.moving_to in process.entered and not process.is_moved_by_driver:
-            device, process.moving_to = process.moving_to, ""
-            self.handle_event(ev.MoveEnded(process.number, device, "no room has come"))
-            self.wake(process)
 
     def _report_permit_unused(self, client: str, stopped: bool) -> None:
         if client in self.scheduler.clients:
             self.handle_event(ev.PermitUnused(client, stopped))
 
-    def _processes_of(self, client: str) -> list[SimulatedProcess]:
+    def processes_of(self, client: str) -> list[SimulatedProcess]:
         return [process for process in self.processes.values() if process.client == client]
 
     def wake(self, process: SimulatedProcess) -> None:
@@ -403,7 +357,7 @@ class SimulatedHost:
             self.wake(process)
 
     def siblings_of(self, process: SimulatedProcess) -> list[SimulatedProcess]:
-        return [other for other in self._processes_of(process.client) if other is not process]
+        return [other for other in self.processes_of(process.client) if other is not process]
 
     def enter(self, process: SimulatedProcess, devices: Sequence[str], turn: int, join: bool) -> bool:
         """Lock all devices for the process's client, or none."""
@@ -416,7 +370,7 @@ class SimulatedHost:
         """Unlock the process's devices, except for those of other processes of its client, and ring their bells."""
         devices, process.entered = process.entered, ()
         for uuid in devices:
-            if any(uuid in other.entered for other in self._processes_of(process.client)):
+            if any(uuid in other.entered for other in self.processes_of(process.client)):
                 continue
             self.locks.leave(process.client, uuid, turn, self.now)
             if uuid in self.taken_when_free and not self.locks.turn_numbers(uuid):
@@ -433,8 +387,7 @@ class SimulatedHost:
 
     def _report_event(self, event: Any) -> None:
         if isinstance(event, ev.EvictionStarted):
-            process = self.processes[event.process]
-            self.call_after(MAX_ROOM_WAIT_SECONDS, lambda: self._end_move_without_room(process))
+            self.moves.on_eviction_started(self.processes[event.process])
         if self.ignores_reports:
             self._unread.append(event)
         elif self.report_delay and isinstance(event, ev.TurnLeft):

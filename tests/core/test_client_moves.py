@@ -277,12 +277,12 @@ def test_no_memory_comes_ahead_of_its_turn_during_a_move(two: SimulatedHost) -> 
 
 def test_a_delayed_move_starts_again_with_room(two: SimulatedHost) -> None:
     two.add_process("a", "d0")
-    two.starts_moves = False
+    two.moves.starts = False
     move(two, "a")
     two.run(0.5)
     two.handle_event(ev.MoveDelayed("a"))
     assert sum(isinstance(one, cmd.StartMove) for one in two.commands) == 2
-    two.starts_moves = True
+    two.moves.starts = True
     two.handle_event(ev.MoveDelayed("a"))
     assert end_of(two, "a").error == ""
 
@@ -333,7 +333,7 @@ def test_a_place_that_another_client_got_ends_the_move(two: SimulatedHost) -> No
 @pytest.mark.parametrize("returns", [True, False])
 def test_a_process_that_has_moved_may_connect_before_its_answer(two: SimulatedHost, returns: bool) -> None:
     process = two.add_process("a", "d0")
-    two.starts_moves = False
+    two.moves.starts = False
     move(two, "a")
     two.run(0.5)
     two.kill_process(process)
