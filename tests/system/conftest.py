@@ -31,6 +31,14 @@ def default_settings_host(host: SystemHost) -> SystemHost:
 
 
 @pytest.fixture
+def dual_host(host: SystemHost) -> SystemHost:
+    """Return a host with two devices, and with a coordinator that has the shipped defaults."""
+    host.devices = 2
+    host.start_coordinator()
+    return host
+
+
+@pytest.fixture
 def short_quantum_host(host: SystemHost) -> SystemHost:
     """Return a host with a coordinator whose turns are short."""
     host.start_coordinator("--time-quantum", "0.1")

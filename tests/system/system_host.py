@@ -174,6 +174,9 @@ class SystemHost:
     def clients(self) -> dict[str, dict[str, Any]]:
         return {client["id"]: client for client in self.status()["clients"]}
 
+    def device_uuids(self) -> list[str]:
+        return [device["uuid"] for device in self.status()["devices"]]
+
     def phase(self, client: str) -> str:
         return str(self.clients().get(client, {"phase": "unknown"})["phase"])
 

@@ -34,18 +34,6 @@ multiprocessors = 7
 """
 
 
-@pytest.fixture
-def two(host: SystemHost) -> SystemHost:
-    """Return a host with two devices of 256 MiB."""
-    host.devices = 2
-    host.start_coordinator()
-    return host
-
-
-def devices(host: SystemHost) -> list[str]:
-    return [device["uuid"] for device in host.status()["devices"]]
-
-
 def devices_of(host: SystemHost, client: str) -> list[str]:
     return list(host.clients()[client]["devices"])
 
@@ -77,52 +65,56 @@ def refusal_of_move(host: SystemHost, client: str, device: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["swap", "plain"])
-def test_a_client_moves_with_its_memory(two: SystemHost, mode: str) -> None:
-    first, second = devices(two)
-    program = start(two, "a", mode)
+def test_a_client_moves_with_its_memory(dual_host: SystemHost, mode: str) -> None:
+    first, second = dual_host.device_uuids()
+    program = start(dual_host, "a", mode)
     before = program.run("uuid()")
-    assert devices_of(two, "a") == [first]
-    assert move(two, "a", "1") == {"device": second}
-    wait_until(lambda: devices_of(two, "a") == [second])
+    assert devices_of(dual_host, "a") == [first]
+    assert move(dual_host, "a", "1") == {"device": second}
+    wait_until(lambda: devices_of(dual_host, "a") == [second])
     assert program.run("uuid()") != before
     assert increment(program) == 8.0
-    wait_until(lambda: two.clients()["a"]["resident_by_device"] == {second: SIZE})
-    assert move(two, "a", first) == {"device": first}
-    wait_until(lambda: devices_of(two, "a") == [first])
+    wait_until(lambda: dual_host.clients()["a"]["resident_by_device"] == {second: SIZE})
+    assert move(dual_host, "a", first) == {"device": first}
+    wait_until(lambda: devices_of(dual_host, "a") == [first])
     assert program.run("uuid()") == before
     assert increment(program) == 9.0
 
 
-def test_a_client_at_work_moves_between_clients_at_work(two: SystemHost) -> None:
+def test_a_client_at_work_moves_between_clients_at_work(dual_host: SystemHost) -> None:
     """The move takes a turn on both devices, and no client computes a wrong value."""
-    second = devices(two)[1]
-    mover, here, there = start(two, "mover"), start(two, "here"), start(two, "there", device=1)
+    second = dual_host.device_uuids()[1]
+    mover, here, there = (
+        start(dual_host, "mover"),
+        start(dual_host, "here"),
+        start(dual_host, "there", device=1),
+    )
     start_all_busy(mover, here, there)
-    assert move(two, "mover", second) == {"device": second}
-    moved_at = max(execution.end_ns for execution in two.launches(mover))
-    wait_until(lambda: two.took_turns_since(moved_at, mover, there))
-    wait_until(lambda: two.worked_since(moved_at, here))
+    assert move(dual_host, "mover", second) == {"device": second}
+    moved_at = max(execution.end_ns for execution in dual_host.launches(mover))
+    wait_until(lambda: dual_host.took_turns_since(moved_at, mover, there))
+    wait_until(lambda: dual_host.worked_since(moved_at, here))
     stop_all(mover, here, there)
-    assert devices_of(two, "mover") == [second]
+    assert devices_of(dual_host, "mover") == [second]
     assert [increment(program) for program in (mover, here, there)] == [8.0, 8.0, 8.0]
 
 
 def test_a_notebook_keeps_its_state(
-    two: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
+    dual_host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUSHARE_MEMORY_MODE", "swap")
     monkeypatch.setenv("GPUSHARE_SIM_DEVICES", "2")
     notebook = start()
     notebook.run("answer = 42")
     notebook.run("work(0.1)")
-    (here,) = devices_of(two, notebook.client_id)
-    (there,) = {*devices(two)} - {here}
-    done = two.command("move", notebook.client_id, there)
+    (here,) = devices_of(dual_host, notebook.client_id)
+    (there,) = {*dual_host.device_uuids()} - {here}
+    done = dual_host.command("move", notebook.client_id, there)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(f": the client is on device {there} now, with all its memory\n")
     notebook.run("work(0.1)")
     assert notebook.value("answer") == 42
-    assert devices_of(two, notebook.client_id) == [there]
+    assert devices_of(dual_host, notebook.client_id) == [there]
 
 
 @pytest.mark.parametrize(
@@ -133,13 +125,13 @@ def test_a_notebook_keeps_its_state(
         ("plain", "check(cuda.cuIpcGetMemHandle(ctypes.create_string_buffer(64), c_uint64(array)))", "shares device"),
     ],
 )
-def test_a_client_that_the_driver_cannot_move_stays(two: SystemHost, mode: str, code: str, reason: str) -> None:
-    first, second = devices(two)
-    program = start(two, "a", mode)
+def test_a_client_that_the_driver_cannot_move_stays(dual_host: SystemHost, mode: str, code: str, reason: str) -> None:
+    first, second = dual_host.device_uuids()
+    program = start(dual_host, "a", mode)
     if code:
         program.run(code)
-    assert reason in refusal_of_move(two, "a", second)
-    assert devices_of(two, "a") == [first]
+    assert reason in refusal_of_move(dual_host, "a", second)
+    assert devices_of(dual_host, "a") == [first]
     assert increment(program) == 8.0
 
 
@@ -147,7 +139,7 @@ def test_a_client_stays_if_the_driver_refuses_its_new_device(host: SystemHost) -
     host.config = host.folder / "devices.conf"
     host.config.write_text(ONE_TYPE_BY_NAME)
     host.start_coordinator()
-    first, second = devices(host)
+    first, second = host.device_uuids()
     program = start(host, "a")
     assert "could not move the process (CUDA error 1), which stays on its device" in refusal_of_move(host, "a", second)
     assert devices_of(host, "a") == [first]
@@ -156,51 +148,54 @@ def test_a_client_stays_if_the_driver_refuses_its_new_device(host: SystemHost) -
 
 
 @pytest.mark.parametrize("device", [0, 1])
-def test_a_client_stays_beside_clients_that_allocate_without_a_turn(two: SystemHost, device: int) -> None:
-    first, second = devices(two)
-    program, plain = start(two, "a"), start(two, "plain", "plain", 60 * MIB, device=device)
-    assert "a client of mode plain" in refusal_of_move(two, "a", second)
-    assert devices_of(two, "a") == [first]
+def test_a_client_stays_beside_clients_that_allocate_without_a_turn(dual_host: SystemHost, device: int) -> None:
+    first, second = dual_host.device_uuids()
+    program, plain = start(dual_host, "a"), start(dual_host, "plain", "plain", 60 * MIB, device=device)
+    assert "a client of mode plain" in refusal_of_move(dual_host, "a", second)
+    assert devices_of(dual_host, "a") == [first]
     assert [increment(one) for one in (program, plain)] == [8.0, 8.0]
 
 
-def test_memory_of_other_clients_makes_room(two: SystemHost) -> None:
+def test_memory_of_other_clients_makes_room(dual_host: SystemHost) -> None:
     """The other client's memory leaves for that of mode plain, and comes ahead of its turn afterwards only."""
-    second = devices(two)[1]
-    program, other = start(two, "a", "plain", 60 * MIB), start(two, "other", "swap", 150 * MIB, device=1)
+    second = dual_host.device_uuids()[1]
+    program, other = (
+        start(dual_host, "a", "plain", 60 * MIB),
+        start(dual_host, "other", "swap", 150 * MIB, device=1),
+    )
     start_all_busy(other)
-    assert move(two, "a", second) == {"device": second}
+    assert move(dual_host, "a", second) == {"device": second}
     stop_all(other)
     assert [increment(one) for one in (program, other, program)] == [8.0, 8.0, 9.0]
 
 
-def test_an_ended_process_ends_its_move(two: SystemHost) -> None:
+def test_an_ended_process_ends_its_move(dual_host: SystemHost) -> None:
     """The process ends while it waits for a turn on both devices, which a client on the other device does not end."""
-    second = devices(two)[1]
-    program, other = start(two, "a"), start(two, "other", device=1)
+    second = dual_host.device_uuids()[1]
+    program, other = start(dual_host, "a"), start(dual_host, "other", device=1)
     other.run("check(cuda.spin(600_000))")
     found: list[str] = []
-    mover = threading.Thread(target=lambda: found.append(refusal_of_move(two, "a", second)))
+    mover = threading.Thread(target=lambda: found.append(refusal_of_move(dual_host, "a", second)))
     mover.start()
-    wait_until(lambda: len(devices_of(two, "a")) == 2)
+    wait_until(lambda: len(devices_of(dual_host, "a")) == 2)
     program.end()
     mover.join(WAIT)
     assert found == ["its process has ended"]
-    late = start(two, "late")
+    late = start(dual_host, "late")
     assert increment(late) == 8.0
 
 
-def test_a_client_goes_on_if_its_coordinator_ends_before_the_move(two: SystemHost) -> None:
-    first, second = devices(two)
-    program, other = start(two, "a"), start(two, "other", device=1)
+def test_a_client_goes_on_if_its_coordinator_ends_before_the_move(dual_host: SystemHost) -> None:
+    first, second = dual_host.device_uuids()
+    program, other = start(dual_host, "a"), start(dual_host, "other", device=1)
     other.run("check(cuda.spin(600_000))")
-    mover = threading.Thread(target=lambda: refusal_of_move(two, "a", second))
+    mover = threading.Thread(target=lambda: refusal_of_move(dual_host, "a", second))
     mover.start()
-    wait_until(lambda: len(devices_of(two, "a")) == 2)
-    two.kill_coordinator()
+    wait_until(lambda: len(devices_of(dual_host, "a")) == 2)
+    dual_host.kill_coordinator()
     mover.join(WAIT)
-    two.start_coordinator()
-    wait_until(lambda: "a" in two.clients() and devices_of(two, "a") == [first])
+    dual_host.start_coordinator()
+    wait_until(lambda: "a" in dual_host.clients() and devices_of(dual_host, "a") == [first])
     assert increment(program) == 8.0
 
 
@@ -211,9 +206,9 @@ def test_a_client_goes_on_if_its_coordinator_ends_before_the_move(two: SystemHos
         ("7", "device='7' does not exist"),
     ],
 )
-def test_bad_requests_change_nothing(two: SystemHost, device: str, reason: str) -> None:
-    program = start(two, "a")
-    before = devices_of(two, "a")
-    assert reason in refusal_of_move(two, "a", device)
-    assert devices_of(two, "a") == before
+def test_bad_requests_change_nothing(dual_host: SystemHost, device: str, reason: str) -> None:
+    program = start(dual_host, "a")
+    before = devices_of(dual_host, "a")
+    assert reason in refusal_of_move(dual_host, "a", device)
+    assert devices_of(dual_host, "a") == before
     assert increment(program) == 8.0

@@ -4,53 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from .notebook_client import SETUP, Notebook
 from .system_host import SystemHost
 
 SIZE = 256 << 20  # bytes of each device
 
 
-@pytest.fixture
-def two_device_host(host: SystemHost) -> SystemHost:
-    """Return a host with two devices."""
-    host.devices = 2
-    host.start_coordinator()
-    return host
-
-
-def devices(host: SystemHost) -> list[str]:
-    return [device["uuid"] for device in host.status()["devices"]]
-
-
-def test_affinity_and_fractions_of_memory_reach_the_program(two_device_host: SystemHost) -> None:
-    first = two_device_host.run("--memory", "0.25", "--place", "affinity=pair")
+def test_affinity_and_fractions_of_memory_reach_the_program(dual_host: SystemHost) -> None:
+    first = dual_host.run("--memory", "0.25", "--place", "affinity=pair")
     first.run("cuda = Cuda()")
     assert first.run("cuda.info()")[1] == SIZE // 4
-    other = two_device_host.command("run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout.strip()
-    affine = two_device_host.command("run", "--place", "affinity=pair", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
-    (client,) = two_device_host.clients().values()
+    other = dual_host.command("run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout.strip()
+    affine = dual_host.command("run", "--place", "affinity=pair", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    (client,) = dual_host.clients().values()
     assert [affine.stdout.strip()] == client["devices"]
-    assert {other, *client["devices"]} == set(devices(two_device_host))
+    assert {other, *client["devices"]} == set(dual_host.device_uuids())
 
 
 def test_a_notebook_gets_the_device_without_work_at_its_first_cuda_call(
-    two_device_host: SystemHost, start: Callable[..., Notebook]
+    dual_host: SystemHost, start: Callable[..., Notebook]
 ) -> None:
     """Two notebooks have started, one on each device, before a program keeps one of the devices busy."""
     notebooks = [start(setup=False) for _ in range(2)]
-    placed = {notebook.client_id: two_device_host.clients()[notebook.client_id]["devices"] for notebook in notebooks}
-    assert sorted(uuid for uuids in placed.values() for uuid in uuids) == sorted(devices(two_device_host))
-    worker = two_device_host.run()
+    placed = {notebook.client_id: dual_host.clients()[notebook.client_id]["devices"] for notebook in notebooks}
+    assert sorted(uuid for uuids in placed.values() for uuid in uuids) == sorted(dual_host.device_uuids())
+    worker = dual_host.run()
     worker.run("cuda = Cuda()")
     worker.busy()
-    (busy,) = next(client["devices"] for client in two_device_host.clients().values() if client["id"] not in placed)
+    (busy,) = next(client["devices"] for client in dual_host.clients().values() if client["id"] not in placed)
     (unlucky,) = (notebook for notebook in notebooks if placed[notebook.client_id] == [busy])
     unlucky.run(SETUP)
     unlucky.run("work(0.5)")
-    client = two_device_host.clients()[unlucky.client_id]
-    assert client["devices"] == [uuid for uuid in devices(two_device_host) if uuid != busy]
+    client = dual_host.clients()[unlucky.client_id]
+    assert client["devices"] == [uuid for uuid in dual_host.device_uuids() if uuid != busy]
     assert client["wait_seconds"] < 0.5
     visible = unlucky.value(
         "__import__('subprocess').check_output('echo $CUDA_VISIBLE_DEVICES', shell=True, text=True)"
