@@ -34,7 +34,7 @@ struct move_request {
 };
 
 const struct move_request *move_request(void);
-bool move_request_read(const char *line); /* false: the line is not about a move */
+void move_request_read(const char *line); /* a line that is not about a move changes nothing */
 void move_request_withdraw(void);
 void move_request_restart(void);               /* the turn has ended, so the new device needs room anew */
 void move_request_answer(const char *error);   /* NULL: the process has moved; the request ends */

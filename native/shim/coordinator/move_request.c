@@ -24,7 +24,7 @@ void move_request_restart(void) {
     request.may_start = false;
 }
 
-bool move_request_read(const char *line) {
+void move_request_read(const char *line) {
     if (message_has_type(line, "move")) {
         move_request_withdraw();
         request.count = message_devices(line, request.devices);
@@ -32,10 +32,7 @@ bool move_request_read(const char *line) {
         request.may_start = request.count != 0;
     } else if (message_has_type(line, "move_cancel")) {
         move_request_withdraw();
-    } else {
-        return false;
     }
-    return true;
 }
 
 void move_request_answer(const char *error) {

@@ -2,8 +2,8 @@
  * the rest of its memory off the device, and restores it on the other device. Addresses, streams and modules stay.
  *
  * The move happens at the end of a turn on both devices. No other client runs on them then, and the work of this process
- * has finished. Movable memory of the process has left. A restore without room could never be repeated, so the coordinator starts
- * the move once the other device has room (tests/driver_facts/test_checkpoints.py).
+ * has finished. Movable memory of the process has left. A restore without room could never be repeated, so the
+ * coordinator starts the move once the other device has room (tests/driver_facts/test_checkpoints.py).
  *
  * Source: documentation of the CUDA driver, "CUDA Checkpointing"; README of NVIDIA/cuda-checkpoint. */
 #include "channel/channel.h"
