@@ -64,7 +64,9 @@ class Scheduler:
             self._set_devices,
             self._commands,
         )
-        self.idle_policy = IdlePolicy(self.clients, self._table, user_requests, self._commands)
+        self.idle_policy = IdlePolicy(
+            self.clients, self._table, user_requests, self.placement_adapter, self._moves, self._commands
+        )
         self._event_log: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_MAX_LOGGED_EVENTS)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ClientRegistered: self._on_client_registered,

@@ -91,6 +91,15 @@ _LIVE = (
         zero=NEVER,
     ),
     Setting(
+        "idle_move",
+        "seconds",
+        0.0,
+        "Time without use after which a client moves from a busy GPU to a GPU with less work.",
+        "Only clients in the memory modes 'swap' and 'plain' can move. See docs/how-to/placement.md.",
+        range=_IDLE,
+        zero=NEVER,
+    ),
+    Setting(
         "sharing",
         "choice",
         AUTO,
@@ -297,6 +306,7 @@ PER_DEVICE = (
     "idle_warn",
     "idle_evict",
     "idle_suspend",
+    "idle_move",
     "sharing",
     "min_quantum",
     "max_wait",

@@ -52,7 +52,9 @@ SETTINGS = st.builds(
     st.sampled_from(list(SETTINGS["sharing"].choices)),
     st.sampled_from([0.001, 0.1, QUANTUM_SECONDS, 5.0, "auto"]),
     st.sampled_from([1.0, 300.0]),
-    st.sampled_from([{}, {"idle_evict": 1.0, "idle_suspend": 2.0}, {"idle_evict": "auto", "idle_suspend": 1.0}]),
+    st.sampled_from(
+        [{}, {"idle_evict": 1.0, "idle_suspend": 2.0}, {"idle_move": 1.0}, {"idle_evict": "auto", "idle_suspend": 1.0}]
+    ),
     st.builds(
         lambda overrun, patience, after: {"overrun": overrun, "overrun_patience": patience, "overrun_after": after},
         st.sampled_from(list(SETTINGS["overrun"].choices)),

@@ -38,7 +38,7 @@ def devices_of(host: SystemHost, client: str) -> list[str]:
     return list(host.clients()[client]["devices"])
 
 
-def start(host: SystemHost, client: str, mode: str = "swap", size: int = SIZE, device: int = 0) -> GpuProgram:
+def start_program(host: SystemHost, client: str, mode: str = "swap", size: int = SIZE, device: int = 0) -> GpuProgram:
     """Start a program whose array has the value 7 on the device."""
     program = host.program(client, GPUSHARE_MEMORY_MODE=mode, CUDA_VISIBLE_DEVICES=str(device))
     program.run(f"{UUID}\nsize = {size}\nvalue, array = ctypes.c_float(), cuda.alloc(size)[1]", WAIT)
@@ -67,7 +67,7 @@ def refusal_of_move(host: SystemHost, client: str, device: str) -> str:
 @pytest.mark.parametrize("mode", ["swap", "plain"])
 def test_a_client_moves_with_its_memory(dual_host: SystemHost, mode: str) -> None:
     first, second = dual_host.device_uuids()
-    program = start(dual_host, "a", mode)
+    program = start_program(dual_host, "a", mode)
     before = program.run("uuid()")
     assert devices_of(dual_host, "a") == [first]
     assert move(dual_host, "a", "1") == {"device": second}
@@ -85,9 +85,9 @@ def test_a_client_at_work_moves_between_clients_at_work(dual_host: SystemHost) -
     """The move takes a turn on both devices, and no client computes a wrong value."""
     second = dual_host.device_uuids()[1]
     mover, here, there = (
-        start(dual_host, "mover"),
-        start(dual_host, "here"),
-        start(dual_host, "there", device=1),
+        start_program(dual_host, "mover"),
+        start_program(dual_host, "here"),
+        start_program(dual_host, "there", device=1),
     )
     start_all_busy(mover, here, there)
     assert move(dual_host, "mover", second) == {"device": second}
@@ -117,6 +117,26 @@ def test_a_notebook_keeps_its_state(
     assert devices_of(dual_host, notebook.client_id) == [there]
 
 
+def test_an_idle_notebook_leaves_the_device_of_a_busy_program(
+    dual_host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_MEMORY_MODE", "swap")
+    monkeypatch.setenv("GPUSHARE_SIM_DEVICES", "2")
+    notebook = start()
+    notebook.run("answer = 42")
+    notebook.run("work(0.1)")
+    (here,) = devices_of(dual_host, notebook.client_id)
+    (there,) = {*dual_host.device_uuids()} - {here}
+    dual_host.request(messages.Config(changes={"idle_move": 1}))
+    job = start_program(dual_host, "job", device=dual_host.device_uuids().index(here))
+    start_all_busy(job)
+    wait_until(lambda: devices_of(dual_host, notebook.client_id) == [there])
+    notebook.run("work(0.1)")
+    assert notebook.value("answer") == 42
+    stop_all(job)
+    assert increment(job) == 8.0
+
+
 @pytest.mark.parametrize(
     ("mode", "code", "reason"),
     [
@@ -127,7 +147,7 @@ def test_a_notebook_keeps_its_state(
 )
 def test_a_client_that_the_driver_cannot_move_stays(dual_host: SystemHost, mode: str, code: str, reason: str) -> None:
     first, second = dual_host.device_uuids()
-    program = start(dual_host, "a", mode)
+    program = start_program(dual_host, "a", mode)
     if code:
         program.run(code)
     assert reason in refusal_of_move(dual_host, "a", second)
@@ -140,17 +160,17 @@ def test_a_client_stays_if_the_driver_refuses_its_new_device(host: SystemHost) -
     host.config.write_text(ONE_TYPE_BY_NAME)
     host.start_coordinator()
     first, second = host.device_uuids()
-    program = start(host, "a")
+    program = start_program(host, "a")
     assert "could not move the process (CUDA error 1), which stays on its device" in refusal_of_move(host, "a", second)
     assert devices_of(host, "a") == [first]
     assert increment(program) == 8.0
-    assert increment(start(host, "other", device=1)) == 8.0, "the other device is free again"
+    assert increment(start_program(host, "other", device=1)) == 8.0, "the other device is free again"
 
 
 @pytest.mark.parametrize("device", [0, 1])
 def test_a_client_stays_beside_clients_that_allocate_without_a_turn(dual_host: SystemHost, device: int) -> None:
     first, second = dual_host.device_uuids()
-    program, plain = start(dual_host, "a"), start(dual_host, "plain", "plain", 60 * MIB, device=device)
+    program, plain = start_program(dual_host, "a"), start_program(dual_host, "plain", "plain", 60 * MIB, device=device)
     assert "a client of mode plain" in refusal_of_move(dual_host, "a", second)
     assert devices_of(dual_host, "a") == [first]
     assert [increment(one) for one in (program, plain)] == [8.0, 8.0]
@@ -160,8 +180,8 @@ def test_memory_of_other_clients_makes_room(dual_host: SystemHost) -> None:
     """The other client's memory leaves for that of mode plain, and comes ahead of its turn afterwards only."""
     second = dual_host.device_uuids()[1]
     program, other = (
-        start(dual_host, "a", "plain", 60 * MIB),
-        start(dual_host, "other", "swap", 150 * MIB, device=1),
+        start_program(dual_host, "a", "plain", 60 * MIB),
+        start_program(dual_host, "other", "swap", 150 * MIB, device=1),
     )
     start_all_busy(other)
     assert move(dual_host, "a", second) == {"device": second}
@@ -172,7 +192,7 @@ def test_memory_of_other_clients_makes_room(dual_host: SystemHost) -> None:
 def test_an_ended_process_ends_its_move(dual_host: SystemHost) -> None:
     """The process ends while it waits for a turn on both devices, which a client on the other device does not end."""
     second = dual_host.device_uuids()[1]
-    program, other = start(dual_host, "a"), start(dual_host, "other", device=1)
+    program, other = start_program(dual_host, "a"), start_program(dual_host, "other", device=1)
     other.run("check(cuda.spin(600_000))")
     found: list[str] = []
     mover = threading.Thread(target=lambda: found.append(refusal_of_move(dual_host, "a", second)))
@@ -181,13 +201,13 @@ def test_an_ended_process_ends_its_move(dual_host: SystemHost) -> None:
     program.end()
     mover.join(WAIT)
     assert found == ["its process has ended"]
-    late = start(dual_host, "late")
+    late = start_program(dual_host, "late")
     assert increment(late) == 8.0
 
 
 def test_a_client_goes_on_if_its_coordinator_ends_before_the_move(dual_host: SystemHost) -> None:
     first, second = dual_host.device_uuids()
-    program, other = start(dual_host, "a"), start(dual_host, "other", device=1)
+    program, other = start_program(dual_host, "a"), start_program(dual_host, "other", device=1)
     other.run("check(cuda.spin(600_000))")
     mover = threading.Thread(target=lambda: refusal_of_move(dual_host, "a", second))
     mover.start()
@@ -207,7 +227,7 @@ def test_a_client_goes_on_if_its_coordinator_ends_before_the_move(dual_host: Sys
     ],
 )
 def test_bad_requests_change_nothing(dual_host: SystemHost, device: str, reason: str) -> None:
-    program = start(dual_host, "a")
+    program = start_program(dual_host, "a")
     before = devices_of(dual_host, "a")
     assert reason in refusal_of_move(dual_host, "a", device)
     assert devices_of(dual_host, "a") == before

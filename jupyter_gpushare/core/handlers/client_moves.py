@@ -12,7 +12,7 @@ from typing import Any
 from ...units import format_size
 from ..base.errors import Conflict, Refused
 from ..interface import events as ev
-from ..interface.commands import Command, FinishMove, PrepareMove, StartMove
+from ..interface.commands import Command, FinishMove, NotifyUser, PrepareMove, StartMove
 from ..placement import Placement
 from ..state.model import Client, Device, EntityRegistry
 from ..turns.grant_table import GrantTable
@@ -20,6 +20,7 @@ from ..turns.turn_close import TurnCloser
 
 _MAX_WAIT_SECONDS = 120.0  # for a turn on both devices and for room: meanwhile other clients may wait for this one
 _RECONNECT_SECONDS = 10.0  # for the new connection of a process that has moved
+_RETRY_SECONDS = 1800.0  # after a failed move of an idle client: what made it fail mostly lasts
 
 
 class ClientMoves:
@@ -76,6 +77,8 @@ class ClientMoves:
             return f"device {client.moving_to} has failed ({failure})"
         if client.suspended:
             return "the client was suspended"
+        if client.moves_while_idle and client.cells:
+            return "a cell has begun"
         if due is not None and due <= now:
             return f"there was no turn on both devices, or no room, within {_MAX_WAIT_SECONDS:g} s: try again later"
         return ""
@@ -105,6 +108,15 @@ class ClientMoves:
     def on_client_removed(self, client: Client, now: float) -> None:
         if client.moving_to:
             self._finish(client, "its process has ended", now)
+
+    def move_idle(self, client: Client, device: str, now: float) -> None:
+        """Move an idle client, whose user has not asked for it."""
+        try:
+            self._on_move_requested(ev.MoveRequested(client.id, device), now)
+        except Refused:
+            client.may_move_at = now + _RETRY_SECONDS
+        else:
+            client.moves_while_idle = True
 
     def _on_move_requested(self, event: ev.MoveRequested, now: float) -> None:
         client = self._registry.client(event.client)
@@ -167,9 +179,18 @@ class ClientMoves:
 
     def _finish(self, client: Client, error: str, now: float) -> None:
         self._commands.append(FinishMove(client.id, client.moving_to, error))
+        if client.moves_while_idle:
+            self._on_idle_move_ended(client, error, now)
         del self._moving[client.id]
-        client.moving_to, client.has_started_move = "", False
+        client.moving_to, client.has_started_move, client.moves_while_idle = "", False, False
         self._set_devices(client, now)
+
+    def _on_idle_move_ended(self, client: Client, error: str, now: float) -> None:
+        if not error:
+            name = self._placement.display_name(client.moving_to)
+            self._commands.append(NotifyUser(client.id, f"moved to {name}, which has less work"))
+        elif not client.cells:
+            client.may_move_at = now + _RETRY_SECONDS
 
 
 def _deadline(client: Client) -> float | None:

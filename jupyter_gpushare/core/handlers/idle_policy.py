@@ -1,4 +1,4 @@
-"""Idle policy, which warns the users of idle clients, evicts the clients' memory and suspends the clients.
+"""Idle policy, which warns the users of idle clients, evicts the clients' memory, and moves or suspends the clients.
 
 A client is idle while it has no grant, does not wait, has no open cell and no hold. The policy skips a client that a
 user has suspended.
@@ -15,6 +15,8 @@ from ..interface.commands import Command, NotifyUser
 from ..interface.settings import AUTO
 from ..state.model import Client
 from ..turns.grant_table import GrantTable
+from .client_moves import ClientMoves
+from .placement_adapter import PlacementAdapter
 from .user_requests import UserRequests
 
 AUTO_EVICT_SECONDS = 1800.0  # of idleness, if `idle_evict` is "auto" and memory is short
@@ -43,11 +45,19 @@ class IdlePolicy:
     """
 
     def __init__(
-        self, clients: Mapping[str, Client], table: GrantTable, user_requests: UserRequests, commands: list[Command]
+        self,
+        clients: Mapping[str, Client],
+        table: GrantTable,
+        user_requests: UserRequests,
+        placement: PlacementAdapter,
+        moves: ClientMoves,
+        commands: list[Command],
     ) -> None:
         self._clients = clients
         self._table = table
         self._user_requests = user_requests
+        self._placement = placement
+        self._moves = moves
         self._commands = commands
         self._deadlines = DeadlineQueue()
 
@@ -120,6 +130,13 @@ class IdlePolicy:
         after = self._table.policies.settings_of(client).idle_suspend
         return since + after if after and client.processes and not client.suspended else None
 
+    def _move_at(self, client: Client, since: float) -> float | None:
+        """Return when the client may move to a device with less work; None: never."""
+        after = self._table.policies.settings_of(client).idle_move
+        if not after or client.suspended or client.moving_to or len(client.devices) != 1 or len(client.processes) != 1:
+            return None
+        return max(since + after, client.may_move_at)
+
     def _keeps_memory(self, client: Client) -> bool:
         """Return whether the client's memory may stay, because no device is short of memory."""
         return self._table.policies.settings_of(client).idle_evict == AUTO and not any(
@@ -159,6 +176,11 @@ class IdlePolicy:
         elif evict is not None and evict <= now and not self._keeps_memory(client):
             self._user_requests.evict(client, now, by_policy=True)
             self._commands.append(NotifyUser(client.id, f"idle for {idle}, so its memory leaves until its next turn"))
+        move = self._move_at(client, since)
+        if move is not None and move <= now:
+            client.may_move_at = now + _RECHECK_SECONDS
+            if device := self._placement.device_with_less_work(client, now):
+                self._moves.move_idle(client, device, now)
         self._schedule(client, since, now)
 
     def _schedule(self, client: Client, since: float, now: float) -> None:
@@ -166,5 +188,6 @@ class IdlePolicy:
         evict, suspend = self._evict_at(client, since), self._suspend_at(client, since)
         if evict is not None and self._keeps_memory(client):
             evict = max(evict, now + _RECHECK_SECONDS)
-        first = min((due for due in (evict, suspend) if due is not None), default=None)
+        move = self._move_at(client, since)
+        first = min((due for due in (evict, suspend, move) if due is not None), default=None)
         self._deadlines.set((_IDLE, client.id), first)

@@ -21,6 +21,7 @@ from ..turns.grant_table import GrantTable
 
 _JOIN_SECONDS = 60.0  # from a request for devices, in which the process is expected to join
 _RECENT_SECONDS = 60.0  # since its last work, for which a client counts as load of its devices
+_MIN_LOAD_DIFFERENCE = 2  # of two devices for a move between them: the load of one client at work
 
 
 class PlacementAdapter:
@@ -119,14 +120,42 @@ class PlacementAdapter:
         """
         if client.processes or now - client.bound_at < _JOIN_SECONDS:
             return
+        self.placement.set_loads(self._loads_of_others(client, now))
+        self._place_again(client, now)
+        self.placement.set_loads({})  # a registration counts clients only, because the work will have changed by then
+        client.bound_at = now
+
+    def device_with_less_work(self, client: Client, now: float) -> str | None:
+        """Return the device with the least work that the client could move to, of the type of its one device.
+
+        None: the client has named its device, or on each such device, the work of other clients is about as much as
+        here. The difference must be more than the client itself adds, because otherwise it could move back soon.
+        """
+        if self.placement.names_devices(client.id):
+            return None
+        (here,) = client.device_bindings
+        loads = self._loads_of_others(client, now)
+        for device in sorted(
+            self._table.devices.values(), key=lambda device: (loads[device.info.uuid], device.info.uuid)
+        ):
+            uuid = device.info.uuid
+            if loads[here.info.uuid] - loads[uuid] < _MIN_LOAD_DIFFERENCE:
+                return None
+            if device.info.name != here.info.name or device.info.parent:
+                continue
+            try:
+                return self.placement.find_other(client.id, uuid)
+            except Refused:
+                continue
+        return None
+
+    def _loads_of_others(self, client: Client, now: float) -> Counter[str]:
+        """Return the work of the other clients by device: 2 for each client at work, 1 for each that was just now."""
         loads: Counter[str] = Counter()
         for other in self._clients.values():
             if other is not client and (load := _recent_load(other, now)):
                 loads.update(dict.fromkeys(other.devices, load))
-        self.placement.set_loads(loads)
-        self._place_again(client, now)
-        self.placement.set_loads({})  # a registration counts clients only, because the work will have changed by then
-        client.bound_at = now
+        return loads
 
     def _place_again(self, client: Client, now: float) -> None:
         placed = self.placement.placed[client.id]

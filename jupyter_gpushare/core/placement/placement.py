@@ -170,6 +170,10 @@ class Placement:
         finally:
             self._search.add(client, placed.request, placed.devices)
 
+    def names_devices(self, client: str) -> bool:
+        """Return whether the client has asked for devices by UUID, index or name."""
+        return bool(self.placed[client].request.devices)
+
     def move(self, client: str, devices: tuple[str, ...]) -> bool:
         """Set the devices that the client uses, whatever was chosen, and return whether it keeps its guaranteed share.
 

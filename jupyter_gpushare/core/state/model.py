@@ -143,6 +143,8 @@ class Client:
     restores_memory: bool = True  # as observed: its evicted memory comes back before the work of its turn
     moving_to: str = ""  # the device that the client moves to; it is one of `devices` until then
     has_started_move: bool = False  # the driver moves the client's process
+    moves_while_idle: bool = False  # the idle policy began the move, which ends if a cell begins before its start
+    may_move_at: float = float("-inf")  # when the idle policy looks for another device again
     move_since: float = float("-inf")  # when the move was requested, or since when the process is away after its start
     peak_bytes: tuple[int, int] = (0, 0)  # the most bytes that it had in its last turn, and since then
     switch_cost: SwitchCostEstimate = field(default_factory=SwitchCostEstimate)
