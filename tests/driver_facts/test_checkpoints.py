@@ -59,6 +59,13 @@ def wait_for_work(cuda: Cuda) -> None:
     word.value = 1
 
 
+def hold_memory(cuda: Cuda, size: str) -> None:
+    """Hold device memory until the first line of input."""
+    cuda.cuMemAlloc(int(size))
+    send("ready")
+    input()
+
+
 @contextmanager
 def other_process(program: Any, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     with running_process(program, dict(os.environ), *arguments) as process:
@@ -197,6 +204,42 @@ def test_a_process_restores_itself_by_a_map_of_its_devices(cuda: Cuda) -> None:
     assert restore_on(cuda, *zip(devices, devices, strict=True)) == 0
     assert codes(cuda, os.getpid(), "Unlock") == [0]
     assert cuda.read_f32(memory, COUNT - 1) == 3.0
+
+
+@on_driver()
+def test_a_process_leaves_the_device_to_others_and_returns(cuda: Cuda) -> None:
+    """A process that has checkpointed itself restores itself after another process has used its part of the device.
+    A call that a thread of the process makes meanwhile waits, and then returns what the memory has held before.
+
+    Source: README of NVIDIA/cuda-checkpoint, "The Utility" (calls may block until CUDA is resumed). Not yet seen on a
+    GPU.
+    """
+    need_checkpoints(cuda)
+    memory = cuda.cuMemAlloc(4 * COUNT)
+    cuda.launch("fill_f32", memory, 3.0, COUNT)
+    cuda.cuCtxSynchronize()
+    unused = int(cuda.cuMemGetInfo()[0])
+    found: list[float] = []
+    has_checkpointed, begins = threading.Event(), threading.Event()
+
+    def read() -> None:
+        cuda.cuCtxSetCurrent(cuda.context)
+        begins.set()
+        has_checkpointed.wait()
+        found.append(cuda.read_f32(memory, COUNT - 1))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    begins.wait()
+    assert codes(cuda, os.getpid(), "Lock", "Checkpoint") == [0, 0]
+    has_checkpointed.set()
+    with other_process(hold_memory, str(unused + 32 * MIB)):  # more than there was beside this process
+        assert not found
+    assert codes(cuda, os.getpid(), "Restore") == [0]
+    assert not found
+    assert codes(cuda, os.getpid(), "Unlock") == [0]
+    reader.join()
+    assert found == [3.0]
 
 
 @on_driver()
