@@ -60,6 +60,17 @@ def test_memory_of_an_offline_client_gets_its_pages_at_the_first_use(
     assert used_by("cuda.alloc(64 << 20)") == 0
 
 
+def test_memory_of_a_client_that_becomes_offline_before_its_turn_gets_its_pages_at_the_first_use(
+    machine: NativeHost, client: CudaClient, process: ProcessConnection
+) -> None:
+    client.run("context = cuda.cuCtxSynchronize(); array = cuda.alloc(64 << 20)[1]")
+    process.page.control.quota_flags |= OFFLINE
+    before = device_used(machine)
+    process.open(1)
+    assert client.run("cuda.spin(), cuda.cuCtxSynchronize()") == [0, 0]
+    assert device_used(machine) == before
+
+
 def test_memory_from_outside_of_a_turn_gets_its_pages_with_the_turn(
     machine: NativeHost, client: CudaClient, process: ProcessConnection
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_pools import RESERVED, SETUP, USED
+from .test_shim_residency import NOWHERE, placement
 
 MIB = 1 << 20
 THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -115,6 +116,20 @@ def test_reused_memory_is_evicted_and_restored(program: CudaClient, process: Pro
     wait_until(lambda: process.page.report.resident == 0)
     process.open(2)
     assert program.run("first(memory)") == 3.0
+
+
+@pytest.mark.parametrize("mode", ["unified"])
+def test_memory_with_the_placement_of_another_service_class_is_not_reused(
+    program: CudaClient, process: ProcessConnection
+) -> None:
+    program.begin(process, 1)
+    program.run("array = take(10, one); give(take(20, one), one)")
+    process.page.control.quota_flags = 1 | 4
+    process.drain(1)
+    wait_until(lambda: placement(program) == (NOWHERE, 0), what="the placement of an offline client")
+    process.open(2)
+    program.run("array = take(20, one)")
+    assert placement(program)[0] == NOWHERE
 
 
 @pytest.mark.parametrize("threshold", [0, 20])

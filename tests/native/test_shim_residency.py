@@ -110,17 +110,51 @@ def test_a_process_reports_that_only_its_memory_is_leaving(
     process.wait_until_left(1)
 
 
-@pytest.mark.parametrize(("bits", "advice"), [(1, "preferred"), (5, "accessed")])
-def test_placement_by_service_class(client: CudaClient, process: ProcessConnection, bits: int, advice: str) -> None:
+NOWHERE = -2  # no device, as the driver reports it
+
+
+def placement(client: CudaClient) -> tuple[int, int]:
+    """Return the preferred location of `array`, and the device for which `array` is mapped."""
+    query = "cuda.cuMemRangeGetAttribute(byref(place), c_size_t(4), {}, c_uint64(array), c_size_t(1 << 20))"
+    client.run("place = c_int(7)")
+    preferred, accessed = (client.run(f"{query.format(one)}, place.value") for one in (PREFERRED_LOCATION, ACCESSED_BY))
+    assert preferred[0] == accessed[0] == 0
+    return preferred[1], accessed[1]
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(1, (0, NOWHERE)), (5, (NOWHERE, 0))])
+def test_placement_by_service_class(
+    client: CudaClient, process: ProcessConnection, bits: int, expected: tuple[int, int]
+) -> None:
     process.page.control.quota_flags = bits
-    client.run("array = cuda.alloc(1 << 20)[1]; place = c_int(7)")
-    query = (
-        "cuda.cuMemRangeGetAttribute(byref(place), c_size_t(4), {}, c_uint64(array), c_size_t(1 << 20)), place.value"
-    )
-    preferred = client.run(query.format(PREFERRED_LOCATION))
-    accessed = client.run(query.format(ACCESSED_BY))
-    device, nowhere = [0, 0], [0, -2]
-    assert (preferred, accessed) == ((device, nowhere) if advice == "preferred" else (nowhere, device))
+    client.run("array = cuda.alloc(1 << 20)[1]")
+    assert placement(client) == expected
+
+
+def test_placement_changes_with_the_service_class_after_the_turn(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    control = process.page.control
+    client.begin(process, 1)
+    client.run("array = cuda.alloc(1 << 20)[1]; cuda.launch('fill_f32', array, 2.0, 1000); cuda.cuCtxSynchronize()")
+    control.quota_flags = 1 | 4
+    process.doorbell()
+    client.run("cuda.spin(1), cuda.cuCtxSynchronize()")
+    assert placement(client) == (0, NOWHERE), "a turn goes on with the placement that it began with"
+    process.drain(1)
+    wait_until(lambda: placement(client) == (NOWHERE, 0), what="the placement of an offline client")
+    control.quota_flags = 1
+    process.doorbell()
+    wait_until(lambda: placement(client) == (0, NOWHERE), what="the placement of an online client")
+
+
+def test_placement_of_memory_that_was_never_used_changes_with_the_service_class(
+    client: CudaClient, process: ProcessConnection
+) -> None:
+    client.run("array = cuda.alloc(1 << 20)[1]")
+    process.page.control.quota_flags = 1 | 4
+    process.doorbell()
+    wait_until(lambda: placement(client) == (NOWHERE, 0), what="the placement of an offline client")
 
 
 def test_unknown_memory_mode_is_logged(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:

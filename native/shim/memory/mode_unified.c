@@ -15,15 +15,17 @@
 #define EVICTION_POLL_NS 200000
 #define MAX_EVICTED_BYTES (64ull << 20)      /* requested at a time, because the driver blocks its caller */
 #define PREFETCH_BYTES (1ull << 30)          /* restored at a time before the turn */
+#define MAX_FREED 32                         /* allocations at a time, for a change of the class */
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 
 static struct {
     bool evicting; /* under residency_lock, as all fields here */
     uint64_t began, bytes;
-    struct entry leaving;                  /* allocation that is evicted in parts */
-    uint64_t requested;                    /* bytes of it that are leaving or have left */
-    _Atomic bool may_be_evicted;           /* some entries may be ENTRY_EVICTED */
-    uint64_t restore_began, restore_bytes; /* of what is prefetched */
+    struct entry leaving;                                             /* allocation that is evicted in parts */
+    uint64_t requested;                                               /* bytes of it that are leaving or have left */
+    _Atomic bool may_be_evicted;                                      /* some entries may be ENTRY_EVICTED */
+    uint64_t restore_began, restore_bytes;                            /* of what is prefetched */
+    enum { ADVISED_ONLINE, ADVISED_OFFLINE, ADVISED_PARTLY } advised; /* the class for which memory has advice */
 } transfers;
 
 /* --- allocating --------------------------------------------------------------------------------------------------- */
@@ -50,43 +52,82 @@ static bool find_pending(const struct entry *allocation, struct entry *found) {
            found->bytes == allocation->bytes;
 }
 
+static bool is_offline(void) {
+    return PAGE_LOAD(the_page()->control.quota_flags) & 4;
+}
+
+static void give_advice(CUdeviceptr address, size_t bytes, int advice, CUdevice device) {
+    if (REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
+        log_once(LOG_INFO, "could not advise the driver where memory belongs");
+}
+
 /* TGS: pages of guaranteed clients stay on the device, and pages of opportunistic ones are evicted and accessed
  * where they are. Advice is an operation of the legacy stream, so it waits until blocking streams are idle and capture
- * nothing. The context is current. False: it must wait. */
-static bool advise(CUdeviceptr address, size_t bytes) {
+ * nothing. The context is current. `again`: the memory may have the advice of the other class. False: it must wait. */
+static bool advise(CUdeviceptr address, size_t bytes, bool again) {
     if (bytes < MIN_ADVISED_BYTES)
         return true;
     RELAXED_MODE;
     CUdevice device;
-    bool offline = PAGE_LOAD(the_page()->control.quota_flags) & 4;
+    bool offline = is_offline();
     if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return true;
-    int advice = offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
     queries_lock();
     bool is_due = blocking_streams_are_idle();
-    if (is_due && REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
-        log_once(LOG_INFO, "could not advise the driver where memory belongs");
+    if (is_due && again)
+        give_advice(address, bytes, offline ? CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION : CU_MEM_ADVISE_UNSET_ACCESSED_BY,
+                    device);
+    if (is_due)
+        give_advice(address, bytes, offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                    device);
     queries_unlock();
     return is_due;
 }
 
 /* Return false if the allocation must wait longer. */
-static bool advise_late(const struct entry *allocation) {
+static bool advise_late(const struct entry *allocation, bool again) {
     struct entry found;
     if (!find_pending(allocation, &found) || !transfer_begin(found.context))
         return true;
-    bool is_advised = advise((CUdeviceptr)found.key, found.bytes);
+    bool is_advised = advise((CUdeviceptr)found.key, found.bytes, again);
     transfer_end();
     return is_advised;
 }
 
+static bool may_have_advice(const struct entry *entry) {
+    return entry->kind == MEMORY_REDIRECTED && entry->bytes >= MIN_ADVISED_BYTES;
+}
+
+/* After a change of the class, under residency_lock. An allocation that another thread makes meanwhile may keep the
+ * advice of the class before. Return false if some memory must wait longer. */
+static bool advise_again(void) {
+    struct entry *list;
+    bool is_done = true;
+    size_t count = ledger_list(LEDGER_ADDRESSES, may_have_advice, &list);
+    for (size_t i = 0; i < count && is_done; i++)
+        is_done = advise_late(&list[i], true);
+    if (count)
+        free(list);
+    return is_done;
+}
+
+static bool class_has_changed(void) {
+    return transfers.advised != (is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE);
+}
+
 /* Agent, outside of a turn: no work is in flight. */
 static void advise_all(void) {
+    if (class_has_changed()) {
+        int class = is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE;
+        transfers.advised = ADVISED_PARTLY;
+        if (advise_again())
+            transfers.advised = class;
+    }
     if (!unadvised.count)
         return;
     pthread_mutex_lock(&unadvised.lock);
     for (unsigned i = 0; i < unadvised.count;)
-        if (advise_late(&unadvised.list[i]))
+        if (advise_late(&unadvised.list[i], false))
             unadvised.list[i] = unadvised.list[--unadvised.count];
         else
             i++;
@@ -116,22 +157,23 @@ static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, 
     return is_requested;
 }
 
-/* Give a new allocation its pages on the device, under residency_lock. `requested`: bytes that other requests will take. */
+/* Give a new allocation its pages on the device, under residency_lock. Pages of a client of class offline may belong on
+ * the host. `requested`: bytes that other requests will take. */
 static bool populate(const struct entry *entry, uint64_t requested) {
-    if (account_resident() > total_memory() || !transfer_begin(entry->context))
+    if (is_offline() || account_resident() > total_memory() || !transfer_begin(entry->context))
         return false;
     bool has_room = entry->bytes + requested <= transfers_free_bytes();
     transfer_end();
     return has_room && request(entry, 0, entry->bytes, true);
 }
 
-/* Page faults of the first use are slow. Pages of a client of class offline may belong on the host. */
+/* Page faults of the first use are slow. */
 static void populate_new(CUdeviceptr address, size_t bytes) {
     if (bytes < MIN_POPULATED_BYTES)
         return;
     RELAXED_MODE;
     struct entry entry = {.key = address, .bytes = bytes, .context = memory_context()};
-    if (!is_of_movable_size(&entry) || PAGE_LOAD(the_page()->control.quota_flags) & 4)
+    if (!is_of_movable_size(&entry))
         return;
     if (!is_running()) {
         add_pending(&unpopulated, address, bytes);
@@ -158,7 +200,7 @@ static void populate_all(uint64_t requested) {
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
     entry->kind = MEMORY_REDIRECTED;
-    if (result == CUDA_SUCCESS && !advise(*address, bytes))
+    if (result == CUDA_SUCCESS && !advise(*address, bytes, false))
         add_pending(&unadvised, *address, bytes);
     if (result == CUDA_SUCCESS)
         populate_new(*address, bytes);
@@ -326,6 +368,8 @@ static uint64_t prefetch(const uint64_t by_device[MAX_DEVICES], uint64_t now) {
         least = min_u64(least, by_device[i]);
     uint64_t max_bytes = least * (uint64_t)shim.device_count;
     size_t evicted = 0;
+    while (class_has_changed() && deferred_free_some(MAX_FREED)) /* so that no reused memory has the old advice */
+        ;
     pthread_mutex_lock(&residency_lock);
     advise_all();
     bool arrived = !transfers.restore_bytes || transfers_are_complete();

@@ -112,9 +112,8 @@ static uint64_t prefetch(uint64_t now) {
  * has never been used is nowhere: moving it would only fill the host. */
 uint64_t residency_poll(uint64_t now) {
     uint64_t next = NEVER;
-    if (shim.mode->number == GPUSHARE_MEMORY_UNIFIED && !PAGE_LOAD(the_page()->report.last_submission_ns))
-        return NEVER;
-    return evict(now, &next) ? prefetch(now) : next;
+    bool is_unused = shim.mode->number == GPUSHARE_MEMORY_UNIFIED && !PAGE_LOAD(the_page()->report.last_submission_ns);
+    return is_unused || evict(now, &next) ? prefetch(now) : next;
 }
 
 bool residency_is_mapped(void) {
