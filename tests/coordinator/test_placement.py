@@ -145,7 +145,9 @@ def test_guest_is_preempted_when_the_owner_registers(
     both = {"mine": {"users": [os.getuid()], "cells": {"device": 2}}}
     two.request(messages.Config(changes={"tenants": both}))
     register(two, "one")
+    assert guest.control.quota_flags == 1
     (again,) = register(two, "two", f"device={A}")
+    wait_until(lambda: guest.control.quota_flags == 1 | 64)
     owner = processes("two", again)
     owner.start_waiting()
     guest.end_turn()

@@ -127,8 +127,10 @@ def test_a_guest_is_interrupted_at_once_when_the_owner_needs_its_device() -> Non
     guest = host.add_process("guest", "d0", busy=True)
     host.run(0.1 * QUANTUM_SECONDS)
     assert guest.gate == "open"
+    before = len(host.commands)
     come(host, "owner", "lab")
     assert guest.gate == "open", "the owner does not use it yet"
+    assert cmd.UpdateQuota("guest") in host.commands[before:], "its processes place their memory by the class"
     host.add_process("owner", "d0", busy=True)
     assert host.run_until(lambda: host.running("d0") == "owner") == 0
     host.run(5 * QUANTUM_SECONDS)
@@ -144,8 +146,9 @@ def test_a_guest_runs_while_the_owner_is_idle_and_is_no_guest_when_it_has_gone()
     host.add_process("guest", "d0", busy=True)
     assert host.running("d0") == "guest"
     assert host.scheduler.clients["guest"].service_rank == 1
-    host.handle_event(ev.ClientRemoved("owner"))
+    commands = host.handle_event(ev.ClientRemoved("owner"))
     assert host.scheduler.clients["guest"].service_rank == 0
+    assert cmd.UpdateQuota("guest") in commands, "its processes place their memory by the class"
 
 
 def test_clients_without_processes_leave_a_failed_device() -> None:

@@ -9,7 +9,7 @@ from ...core.base.quota import Quota
 from ...core.state.model import Client
 
 # Bits of control.quota_flags, see page.h.
-_SET, _MEMORY, _OFFLINE, _RESIDENT, _SUSPENDED, _IDLE = 1, 2, 4, 8, 16, 32
+_SET, _MEMORY, _OFFLINE, _RESIDENT, _SUSPENDED, _IDLE, _GUEST = 1, 2, 4, 8, 16, 32, 64
 
 
 def decode_quota(control: Any) -> Quota | None:
@@ -55,4 +55,5 @@ def encode_quota(control: Any, client: Client, device_memory: int) -> None:
         | (_RESIDENT if quota.resident is not None else 0)
         | (_SUSPENDED if client.suspended_by_user else 0)
         | (_IDLE if client.suspended_by_policy else 0)
+        | (_GUEST if client.is_preemptible_guest else 0)
     )

@@ -14,7 +14,7 @@ from ..base.device_info import DeviceInfo
 from ..base.errors import IllegalEvent, Refused
 from ..base.quota import Quota
 from ..interface import events as ev
-from ..interface.commands import Command, NotifyUser
+from ..interface.commands import Command, NotifyUser, UpdateQuota
 from ..placement import DeviceAllocations, Placement, PlacementRequest, PlacementSettings
 from ..state.model import Client
 from ..turns.grant_table import GrantTable
@@ -215,6 +215,8 @@ class PlacementAdapter:
                 client.is_preemptible_guest = identity in guests
                 self._table.requeue(client, now)
                 self._table.mark_dirty(client)
+                if client.processes:
+                    self._commands.append(UpdateQuota(identity))  # they place their memory by the class of service
         self._preemptible_guests = guests
 
     def _resolve_memory_fraction(self, client: Client) -> None:

@@ -39,7 +39,7 @@ class CheckUnusedPermit:
 
 @dataclass(frozen=True)
 class UpdateQuota:
-    """A request to write the quota of a client to its pages, because the quota or the client is new."""
+    """A request to write the quota of a client to its pages: the quota, the client or its class of service is new."""
 
     client: str
 

@@ -119,7 +119,8 @@ struct gpushare_control {
     uint32_t limit_ppm;        /* quota: largest fraction of time, parts per million */
     /* Bits. 1: the quota fields hold a quota, for a later coordinator. 2: memory_limit was asked for.
      * 4: service class offline. 8: resident_quota was asked for.
-     * 16: a user has suspended the client. 32: the idle policy has suspended the client. */
+     * 16: a user has suspended the client. 32: the idle policy has suspended the client.
+     * 64: a guest that counts as offline. */
     uint32_t quota_flags;
     uint32_t queue_position; /* 1 = next; 0 = not queued */
     uint32_t slot;           /* the index of this process in the client page's tables */

@@ -52,8 +52,9 @@ static bool find_pending(const struct entry *allocation, struct entry *found) {
            found->bytes == allocation->bytes;
 }
 
+/* A guest on a device that its owner has claimed counts as well. */
 static bool is_offline(void) {
-    return PAGE_LOAD(the_page()->control.quota_flags) & 4;
+    return PAGE_LOAD(the_page()->control.quota_flags) & (4 | 64);
 }
 
 static void give_advice(CUdeviceptr address, size_t bytes, int advice, CUdevice device) {
