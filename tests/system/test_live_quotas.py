@@ -13,6 +13,7 @@ from ..support import tier
 from .system_host import MIB, GpuProgram, SystemHost, stop_all, wait_until
 from .test_evict import FILL, FIRST
 
+DEVICE, NO_LOCATION = 0, -2  # preferred locations, as the driver reports them
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
@@ -71,6 +72,30 @@ def test_live_resident_quota_changes_apply(long_quantum_host: SystemHost) -> Non
     assert program.run("[first(array) for array in arrays]") == [7.0] * 4
     assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB
     assert long_quantum_host.clients()["one"]["allocated"] == 64 * MIB
+
+
+def test_placement_of_unified_memory_follows_the_service_class(host: SystemHost) -> None:
+    """The driver keeps an online program's memory on the device, and evicts an offline program's memory first."""
+    host.start_coordinator()
+    program = host.program("one", GPUSHARE_MEMORY_MODE="unified")
+    program.run("import ctypes; array, place = cuda.alloc(8 << 20)[1], ctypes.c_int(7)")
+    program.run("address = ctypes.c_uint64(array)")
+    assert program.run("cuda.launch('fill_f32', array, 7.0, 1000), cuda.cuCtxSynchronize()") == [0, 0]
+
+    def preferred_location() -> int:
+        query = (
+            "cuda.cuMemRangeGetAttribute(ctypes.byref(place), ctypes.c_size_t(4), 2, address, ctypes.c_size_t(8 << 20))"
+        )
+        status, place = program.run(f"{query}, place.value")
+        assert status == 0
+        return int(place)
+
+    assert preferred_location() == DEVICE
+    change(host, "one", service="offline")
+    host.request(messages.Release(client="one"))
+    wait_until(lambda: preferred_location() == NO_LOCATION)
+    change(host, "one", service="online")
+    wait_until(lambda: preferred_location() == DEVICE)
 
 
 def test_a_suspended_program_waits_and_can_be_interrupted(long_quantum_host: SystemHost) -> None:
