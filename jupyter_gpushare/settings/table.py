@@ -94,7 +94,7 @@ _LIVE = (
         "idle_move",
         "seconds",
         0.0,
-        "Time without use after which a client moves from a busy GPU to a GPU with less work.",
+        "Time without use after which a client moves from a busy GPU to a GPU without work.",
         "Only clients in the memory modes 'swap' and 'plain' can move. See docs/how-to/placement.md.",
         range=_IDLE,
         zero=NEVER,

@@ -13,7 +13,7 @@ from ..wire.page import CLOSING, IN, OUT
 from .workloads.workload import Cell, Participant
 
 # Kinds of timers: a client has at most one of each.
-WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE = range(7)
+WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE, MOVE = range(8)
 # Activities of a client's program.
 INACTIVE, THINKING, ON_CPU, ON_GPU = range(4)
 
@@ -64,7 +64,7 @@ class SimClient:
     id: str = ""
     process_number: int = 0  # 0 before the first work on a device
     devices: tuple[SimDevice, ...] = ()
-    timers: list[int] = field(default_factory=lambda: [-1] * 7)
+    timers: list[int] = field(default_factory=lambda: [-1] * 8)
     lifecycle: Iterator[tuple[float, str]] = field(default_factory=lambda: iter(()))
     next_lifecycle_event: str = ""
     # program
@@ -98,6 +98,7 @@ class SimClient:
     is_idle: bool = False  # for so long that the scheduler got the event
     idle_since: float = 0.0
     turn_entered_at: float = -1.0
+    moving_to: SimDevice | None = None  # the process enters no turn but that of its move
     # memory
     allocated: int = 0
     resident_on: dict[SimDevice, int] = field(default_factory=dict)

@@ -132,7 +132,7 @@ class SimulatedAgent(ExecutionModel):
         permit.deadline_ns = round(1e9 * (command.deadline or 0.0))
         permit.flags = MAY * command.may | RELIEVED * command.relieved | CONTENDED * command.contended
         if client.phase == OUT:
-            self._try_to_enter(client)
+            self.try_to_enter(client)
         else:
             self.step(client)
 
@@ -236,7 +236,7 @@ class SimulatedAgent(ExecutionModel):
         permit = client.permit
         return permit is not None and permit.may and all(one.turn_number in (0, permit.turn) for one in client.devices)
 
-    def _try_to_enter(self, client: SimClient) -> None:
+    def try_to_enter(self, client: SimClient) -> None:
         """Step, unless the locks would refuse the attempt to enter."""
         if client.phase == OUT and client.is_waiting_at_gate and self._locks_admit(client):
             self.step(client)
@@ -273,14 +273,14 @@ class SimulatedAgent(ExecutionModel):
         """Let waiting clients with a permit enter on devices that have become free."""
         for device in freed:
             for client in list(device.clients.values()):
-                self._try_to_enter(client)
+                self.try_to_enter(client)
 
     def wait_at_gate(self, client: SimClient) -> None:
         """Begin to wait at the gate, and enter if the permit and the locks allow it."""
         if not client.is_waiting_at_gate:
             client.is_waiting_at_gate = True
             self.handle_event(client.gate_wait_started)
-            self._try_to_enter(client)
+            self.try_to_enter(client)
 
     def update_idleness(self, client: SimClient) -> None:
         """Step if the work has begun or ended and the rule must be informed."""
@@ -368,7 +368,8 @@ class SimulatedAgent(ExecutionModel):
             self.start_eviction(client)
             client.agent.inputs.moving = not self.overlap
 
-    def _on_evicted(self, client: SimClient) -> None:
+    def on_evicted(self, client: SimClient) -> None:
+        """Go on after the end of an eviction."""
         self.finish_eviction(client)
         self.report_memory(client)
         if client.phase == LEAVING:

@@ -16,26 +16,26 @@ from .entities import (
     IDLE,
     INACTIVE,
     LIFECYCLE,
+    MOVE,
     ON_CPU,
     ON_GPU,
     RESTORE,
     SAMPLE,
     THINKING,
     WORK,
-    AgentRuleState,
     SimClient,
     SimDevice,
 )
 from .free_capacity import FreeCapacity
+from .moving_agent import MovingAgent
 from .reports.report_data import TimelineData
 from .reports.results import Results
-from .simulated_agent import SimulatedAgent
 from .workloads.workload import Participant, Workload
 
 _RESTART_SECONDS = 5.0  # from the end of a client's kernel to the start of the next one, and between attempts
 
 
-class Simulation(SimulatedAgent):
+class Simulation(MovingAgent):
     """Simulation of a workload under settings.
 
     The simulation is deterministic; all random values are in the workload.
@@ -57,14 +57,13 @@ class Simulation(SimulatedAgent):
             self._on_work_timer,
             self._on_gate_timer,
             self.step,
-            self._on_evicted,
+            self.on_evicted,
             self._on_prefetched,
             self._on_lifecycle_event,
         ]
-        assert list(range(len(self._actions) + 1)) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE]
-        self._actions.append(self.sample)
+        self._actions += [self.sample, self.on_moved]
+        assert list(range(len(self._actions))) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE, MOVE]
         self.workload = workload
-        self.devices: dict[str, SimDevice] = {}
         self.all_clients: list[SimClient] = []
         self.free_capacity = FreeCapacity(
             (_memory_fraction(p, workload) for p in workload.participants), len(workload.devices)
@@ -73,9 +72,7 @@ class Simulation(SimulatedAgent):
             device = SimDevice(f"GPU-{index}", index, model.memory, model.link)
             self.devices[device.uuid] = device
             self.free_devices.add(device)
-            self.handle_event(
-                ev.DeviceFound(DeviceInfo(device.uuid, f"simulated {index}", model.memory, simulated=True))
-            )
+            self.handle_event(ev.DeviceFound(DeviceInfo(device.uuid, "simulated", model.memory, simulated=True)))
             if model.outages:
                 self._schedule_outages(device, model.outages)
         if unknown := self.scheduler.unknown_devices(settings):
@@ -153,16 +150,11 @@ class Simulation(SimulatedAgent):
         client.devices = tuple(self.devices[uuid] for uuid in uuids)
         if not uuids or any(device.has_failed for device in client.devices):
             return False
-        self._last_process_number += 1
-        client.process_number = self._last_process_number
-        client.gate_wait_started = ev.GateWaitStarted(client.process_number)
-        client.agent, client.permit, client.max_rate = AgentRuleState(len(uuids)), None, 1.0
-        client.is_waiting_at_gate = client.is_idle = client.is_quiet = False
+        client.is_waiting_at_gate = False
         for device in client.devices:
-            device.clients[client.index] = client
             self.free_capacity.update(device.index, _memory_fraction(client.spec, self.workload), self.now)
         client.allocated = client.spec.memory // len(uuids) * len(uuids)
-        self.handle_event(ev.ProcessJoined(client.id, client.process_number, uuids))
+        self.join(client, client.devices)
         if client.allocated:
             self.report_memory(client)
         return True
@@ -192,6 +184,7 @@ class Simulation(SimulatedAgent):
         for device in client.devices:
             del device.clients[client.index]
             self.free_capacity.update(device.index, -_memory_fraction(client.spec, self.workload), self.now)
+        client.moving_to, client.timers[MOVE] = None, -1
         freed = self.leave_turn(client)
         number, client.process_number = client.process_number, 0
         self.handle_event(ev.MemoryReported(client.id, 0, 0))

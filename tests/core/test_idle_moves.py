@@ -1,4 +1,4 @@
-"""Tests of moves of idle clients from busy devices to devices with less work, in virtual time."""
+"""Tests of moves of idle clients from busy devices to devices without work, in virtual time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_idle_client_leaves_a_busy_device_for_a_free_one(two: SimulatedHost) 
     two.run(10.0)
     assert ends(two) == [cmd.FinishMove("a", "d1")]
     assert devices(two, "a") == ("d1",)
-    assert notices(two, "a") == ["moved to device 1 (H200), which has less work"]
+    assert notices(two, "a") == ["moved to device 1 (H200), which has no other work"]
     since = two.now
     two.run(20.0)
     assert two.granted_seconds("d0", since)["job"] == pytest.approx(20.0, abs=0.1)

@@ -188,7 +188,7 @@ class ClientMoves:
     def _on_idle_move_ended(self, client: Client, error: str, now: float) -> None:
         if not error:
             name = self._placement.display_name(client.moving_to)
-            self._commands.append(NotifyUser(client.id, f"moved to {name}, which has less work"))
+            self._commands.append(NotifyUser(client.id, f"moved to {name}, which has no other work"))
         elif not client.cells:
             client.may_move_at = now + _RETRY_SECONDS
 

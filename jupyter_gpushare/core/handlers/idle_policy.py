@@ -131,7 +131,7 @@ class IdlePolicy:
         return since + after if after and client.processes and not client.suspended else None
 
     def _move_at(self, client: Client, since: float) -> float | None:
-        """Return when the client may move to a device with less work; None: never."""
+        """Return when the client may move to a device without work; None: never."""
         after = self._table.policies.settings_of(client).idle_move
         if not after or client.suspended or client.moving_to or len(client.devices) != 1 or len(client.processes) != 1:
             return None
@@ -179,7 +179,7 @@ class IdlePolicy:
         move = self._move_at(client, since)
         if move is not None and move <= now:
             client.may_move_at = now + _RECHECK_SECONDS
-            if device := self._placement.device_with_less_work(client, now):
+            if device := self._placement.device_without_work(client, now):
                 self._moves.move_idle(client, device, now)
         self._schedule(client, since, now)
 

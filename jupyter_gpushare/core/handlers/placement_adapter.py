@@ -21,7 +21,7 @@ from ..turns.grant_table import GrantTable
 
 _JOIN_SECONDS = 60.0  # from a request for devices, in which the process is expected to join
 _RECENT_SECONDS = 60.0  # since its last work, for which a client counts as load of its devices
-_MIN_LOAD_DIFFERENCE = 2  # of two devices for a move between them: the load of one client at work
+_LOAD_AT_WORK = 2  # of one client at work
 
 
 class PlacementAdapter:
@@ -125,28 +125,22 @@ class PlacementAdapter:
         self.placement.set_loads({})  # a registration counts clients only, because the work will have changed by then
         client.bound_at = now
 
-    def device_with_less_work(self, client: Client, now: float) -> str | None:
-        """Return the device with the least work that the client could move to, of the type of its one device.
+    def device_without_work(self, client: Client, now: float) -> str | None:
+        """Return a device without work that the client could move to, of the type of its one device.
 
-        None: the client has named its device, or on each such device, the work of other clients is about as much as
-        here. The difference must be more than the client itself adds, because otherwise it could move back soon.
+        None: there is no such device, the client has named its device, or no other client is at work on it.
         """
-        if self.placement.names_devices(client.id):
-            return None
         (here,) = client.device_bindings
         loads = self._loads_of_others(client, now)
-        for device in sorted(
-            self._table.devices.values(), key=lambda device: (loads[device.info.uuid], device.info.uuid)
-        ):
-            uuid = device.info.uuid
-            if loads[here.info.uuid] - loads[uuid] < _MIN_LOAD_DIFFERENCE:
-                return None
-            if device.info.name != here.info.name or device.info.parent:
+        if self.placement.names_devices(client.id) or loads[here.info.uuid] < _LOAD_AT_WORK:
+            return None
+        for device in self._table.devices.values():
+            if loads[device.info.uuid] or device.info.name != here.info.name or device.info.parent:
                 continue
             try:
-                return self.placement.find_other(client.id, uuid)
+                return self.placement.find_other(client.id, device.info.uuid)
             except Refused:
-                continue
+                continue  # the client is on this device, or it is not for the client
         return None
 
     def _loads_of_others(self, client: Client, now: float) -> Counter[str]:
@@ -231,7 +225,7 @@ class PlacementAdapter:
 def _recent_load(client: Client, now: float) -> int:
     """Return 2 for a client at work, 1 for a client that has been at work in the last `_RECENT_SECONDS`, else 0."""
     if client.is_at_work:
-        return 2
+        return _LOAD_AT_WORK
     ended_at = client.grant.cells_ended_at if client.grant else client.last_turn_ended_at
     last = client.bound_at if ended_at is None else max(client.bound_at, ended_at)
     return 1 if now - last < _RECENT_SECONDS else 0

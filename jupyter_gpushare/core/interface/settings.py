@@ -41,7 +41,7 @@ class Settings:
     idle_warn: float | str = 0.0  # idle time after which the client's user gets a warning; 0: no warning
     idle_evict: float | str = 0.0  # idle time after which its memory leaves; "auto": only if memory is short
     idle_suspend: float = 0.0  # idle time after which the client is suspended; 0: never
-    idle_move: float = 0.0  # idle time after which the client moves from a busy device to a device with less work
+    idle_move: float = 0.0  # idle time after which the client moves from a busy device to a device without work
     switch_overhead: float = 0.05  # the fraction of time that switching may cost, if the quantum is "auto"
     idle_factor: float = 1.0  # how long to wait for more work, in switch costs, if idle_release is "auto"
     tuning: bool = _DEFAULT["tuning"]  # trials tune `switch_overhead` and `idle_factor`

@@ -1,0 +1,173 @@
+"""Moves of simulated processes to other devices, in the place of the shim and the driver.
+
+Only a process outside of turns moves, because the scheduler moves idle clients only. The process enters a turn on both
+devices, evicts its memory there, and is a new process on the new device some time later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.interface import commands as cmd
+from ..core.interface import events as ev
+from ..core.interface.settings import Settings
+from ..wire.page import LEAVING, OUT
+from .entities import MOVE, AgentRuleState, SimClient, SimDevice
+from .reports.report_data import TimelineData
+from .simulated_agent import SimulatedAgent
+from .workloads.workload import Workload
+
+_CONTEXT_BYTES = 500 << 20  # that the driver copies twice, of contexts and modules
+_DRIVER_SECONDS = 1.0  # for checkpoint and restore besides
+
+
+class MovingAgent(SimulatedAgent):
+    """Scheduler with processes that also move. Processes with unified memory refuse to move, as in the shim."""
+
+    def __init__(
+        self, workload: Workload, settings: Settings, *, details: TimelineData | None, is_clairvoyant: bool
+    ) -> None:
+        super().__init__(workload, settings, details=details, is_clairvoyant=is_clairvoyant)
+        self.moves = 0
+        self.devices: dict[str, SimDevice] = {}
+        self._command_handlers |= {
+            cmd.PrepareMove: self._on_prepare_move,
+            cmd.StartMove: self._on_start_move,
+            cmd.FinishMove: self._on_finish_move,
+        }
+
+    def join(self, client: SimClient, devices: tuple[SimDevice, ...]) -> None:
+        """Begin a process of the client on the devices."""
+        client.devices = devices
+        self._last_process_number += 1
+        client.process_number = self._last_process_number
+        client.gate_wait_started = ev.GateWaitStarted(client.process_number)
+        client.agent, client.permit, client.max_rate = AgentRuleState(len(devices)), None, 1.0
+        client.is_idle = client.is_quiet = False
+        for device in devices:
+            device.clients[client.index] = client
+        self.handle_event(ev.ProcessJoined(client.id, client.process_number, tuple(one.uuid for one in devices)))
+
+    # --- commands
+
+    def _on_prepare_move(self, command: cmd.PrepareMove) -> None:
+        client = self.clients[command.client]
+        if not self.overlap:
+            self.handle_event(ev.MoveEnded(client.process_number, command.device, "its memory is unified"))
+        elif client.phase != OUT:
+            self.handle_event(ev.MoveEnded(client.process_number, command.device, "it is in a turn"))
+        else:
+            client.moving_to = self.devices[command.device]
+            self.handle_event(client.gate_wait_started)
+            self.try_to_enter(client)
+
+    def _on_start_move(self, command: cmd.StartMove) -> None:
+        client = self.clients[command.client]
+        if client.moving_to:
+            link = min(client.moving_to.link, client.devices[0].link)
+            self.schedule(self.now + _DRIVER_SECONDS + 2 * _CONTEXT_BYTES / link, MOVE, client)
+
+    def _on_finish_move(self, command: cmd.FinishMove) -> None:
+        client = self.clients[command.client]
+        if not command.error or not client.moving_to:
+            return
+        client.moving_to = None
+        if client.turn_number:
+            self._leave_move(client)
+        elif client.process_number and not client.is_waiting_at_gate:
+            self.handle_event(ev.GateWaitEnded(client.process_number))
+
+    # --- the process
+
+    def try_to_enter(self, client: SimClient) -> None:
+        """Enter the turn of a move on both devices, or the client's next turn, if the permit and the locks allow it."""
+        there = client.moving_to
+        if there is None:
+            super().try_to_enter(client)
+        elif client.phase == OUT and self._admits_move(client, there):
+            self._enter_move(client, there)
+
+    def step(self, client: SimClient, drained: bool = False) -> None:
+        """Step the rule, but not for a client in the turn of its move, which ends by itself."""
+        if not client.moving_to or not client.turn_number:
+            super().step(client, drained)
+
+    def on_evicted(self, client: SimClient) -> None:
+        """Go on after the end of an eviction; a client that moves stays in its turn."""
+        if client.moving_to and client.phase == LEAVING:
+            self.finish_eviction(client)
+            self.report_memory(client)
+        else:
+            super().on_evicted(client)
+
+    def on_moved(self, client: SimClient) -> None:
+        """Begin the process on its new device, after the driver's part of the move."""
+        there, client.moving_to = client.moving_to, None
+        if there is None or not client.process_number:
+            return
+        self.moves += 1
+        number = client.process_number
+        self.stop_eviction(client)
+        self._drop_memory(client)
+        freed = self._leave_devices(client, (*client.devices, there))
+        for device in client.devices:
+            del device.clients[client.index]
+        self.handle_event(ev.MoveEnded(number, there.uuid))
+        self.handle_event(ev.ProcessGone(number))
+        self.join(client, (there,))
+        self.report_memory(client)
+        if client.is_waiting_at_gate:
+            self.handle_event(client.gate_wait_started)
+        self.admit_waiting(freed)
+
+    def _admits_move(self, client: SimClient, there: SimDevice) -> bool:
+        permit: Any = client.permit
+        devices = (*client.devices, there)
+        return (
+            permit is not None
+            and permit.may
+            and {device.uuid for device in devices} <= set(permit.devices)
+            and all(device.turn_number in (0, permit.turn) for device in devices)
+        )
+
+    def _enter_move(self, client: SimClient, there: SimDevice) -> None:
+        turn = client.permit.turn if client.permit else 0
+        client.turn_number, client.phase = turn, LEAVING
+        for device in (*client.devices, there):
+            device.turn_number = turn
+            device.clients_in_turn[client.index] = client
+            self.free_devices.discard(device)
+        self.stop_restore(client)
+        self.handle_event(ev.TurnEntered(client.process_number, turn, self.now))
+        client.resident_targets = dict.fromkeys(client.devices, 0)
+        if client.has_surplus and not client.evicting:
+            self.start_eviction(client)
+        self.handle_event(ev.EvictionStarted(client.process_number))
+
+    def _leave_move(self, client: SimClient) -> None:
+        """End the turn of a move without effect."""
+        turn, devices = client.turn_number, {*client.devices}
+        devices |= {device for device in self.devices.values() if client.index in device.clients_in_turn}
+        freed = self._leave_devices(client, tuple(devices))
+        client.timers[MOVE] = -1
+        self.handle_event(ev.TurnLeft(client.process_number, turn))
+        if client.is_waiting_at_gate:
+            self.handle_event(client.gate_wait_started)
+        self.admit_waiting(freed)
+
+    def _leave_devices(self, client: SimClient, devices: tuple[SimDevice, ...]) -> tuple[SimDevice, ...]:
+        client.turn_number, client.phase = 0, OUT
+        for device in devices:
+            device.clients_in_turn.pop(client.index, None)
+            if not device.clients_in_turn:
+                device.turn_number = 0
+                if not device.has_failed:
+                    self.free_devices.add(device)
+        return tuple(device for device in devices if not device.turn_number)
+
+    def _drop_memory(self, client: SimClient) -> None:
+        """Count what is still on the former device as moved by the driver."""
+        for device, size in client.resident_on.items():
+            device.resident_bytes -= size
+            self.bytes_out += size
+        client.resident_on, client.resident_targets, client.prefetch_devices = {}, {}, {}

@@ -1,0 +1,52 @@
+"""Tests of moves of idle clients in the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.simulation.simulation import Simulation
+from jupyter_gpushare.simulation.workloads.workload import Cell, Participant, Workload
+
+from .workloads import GB, busy_participant, endless_participant, make_workload, simulate, some_notebooks
+
+
+def notebook_beside_a_job(**settings: Any) -> Simulation:
+    """Simulate a notebook and a job, which have one device since another client had the other device for 30 s.
+
+    The notebook works for 1 s, thinks for 200 s, and works for 100 s.
+    """
+    notebook = Participant("notebook", (Cell(0.0, (0.0, 1.0)), Cell(200.0, (0.0, 100.0))), 20 * GB)
+    job = replace(endless_participant("job", 5.0, 1000.0), arrives=5.0)
+    workload = make_workload(notebook, busy_participant("short", 30.0), job)
+    return swap_devices(workload, 2, 500.0, **settings)
+
+
+def swap_devices(workload: Workload, devices: int, seconds: float, **settings: Any) -> Simulation:
+    """Simulate the workload in memory mode `swap` with the shipped policy, in turns."""
+    workload = replace(workload, devices=workload.devices * devices, overlap=True)
+    return simulate(workload, seconds, policy="interactive", sharing="exclusive", **settings)
+
+
+def test_a_notebook_leaves_the_device_of_a_job_and_works_alone() -> None:
+    stays, moves = notebook_beside_a_job(), notebook_beside_a_job(idle_move=60.0)
+    assert (stays.moves, moves.moves) == (0, 1)
+    assert moves.clients["job"].gpu_seconds > stays.clients["job"].gpu_seconds + 80.0
+    assert moves.clients["notebook"].gpu_seconds == pytest.approx(101.0)
+    assert moves.wasted_seconds < 5.0
+
+
+def test_moved_notebooks_keep_all_rules() -> None:
+    """`simulate` checks memory, turns and waits after every event."""
+    workload = some_notebooks(12, hours=1.0, load=0.5, jobs=1)
+    simulation = swap_devices(workload, 3, 3600.0, idle_move=10.0)
+    assert simulation.moves > 3
+    assert all(len(client.devices) <= 1 for client in simulation.all_clients)
+
+
+def test_notebooks_with_unified_memory_stay() -> None:
+    workload = some_notebooks(12, hours=0.5, load=0.5, jobs=1)
+    simulation = simulate(replace(workload, devices=workload.devices * 3), 1800.0, idle_move=10.0)
+    assert simulation.moves == 0
