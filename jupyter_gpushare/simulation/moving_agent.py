@@ -87,6 +87,12 @@ class MovingAgent(SimulatedAgent):
         elif client.phase == OUT and self._admits_move(client, there):
             self._enter_move(client, there)
 
+    def leave_turn(self, client: SimClient) -> tuple[SimDevice, ...]:
+        """Leave the turn, also that of a move, and return the devices that have become free."""
+        freed = super().leave_turn(client)
+        others = tuple(device for device in self.devices.values() if client.index in device.clients_in_turn)
+        return (*freed, *self._leave_devices(client, others))
+
     def step(self, client: SimClient, drained: bool = False) -> None:
         """Step the rule, but not for a client in the turn of its move, which ends by itself."""
         if not client.moving_to or not client.turn_number:

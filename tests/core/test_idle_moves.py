@@ -144,3 +144,34 @@ def test_a_client_that_has_named_its_device_stays(make_host: MakeHost) -> None:
     work_in_cell(host, "a", host.add_process("a", "d0"))
     host.run(10 * IDLE)
     assert ends(host) == []
+
+
+def test_a_hold_ends_a_move_that_has_not_started(two: SimulatedHost) -> None:
+    two.moves.starts = False
+    two.run_until(lambda: two.scheduler.clients["a"].moving_to == "d1")
+    two.handle_event(ev.HoldRequested("a", 50.0))
+    assert ends(two) == [cmd.FinishMove("a", "d1", "a hold has begun")]
+    assert devices(two, "a") == ("d0",)
+
+
+def test_a_requested_move_replaces_a_move_of_the_policy(make_host: MakeHost) -> None:
+    host = shared_device(make_host("d0", "d1", "d2", idle_move=IDLE))
+    host.run_until(lambda: host.scheduler.clients["a"].moving_to != "")
+    move(host, "a", "d2")
+    host.run_until(lambda: len(ends(host)) == 2)
+    assert [(end.device, end.error) for end in ends(host)] == [
+        ("d1", "its user has asked for another move"),
+        ("d2", ""),
+    ]
+
+
+def test_a_client_that_moves_makes_no_device_busy(make_host: MakeHost) -> None:
+    """While "a" moves to d1, an idle client there has no reason to move to d2."""
+    host = shared_device(make_host("d0", "d1", "d2", idle_move=IDLE))
+    host.moves.starts = False
+    host.run_until(lambda: host.scheduler.clients["a"].moving_to == "d1")
+    work = host.add_process("b", "d1")
+    host.scheduler.clients["b"].may_move_at = host.now
+    host.run(1.0)
+    assert not work.is_in_turn
+    assert host.scheduler.placement_adapter.device_without_work(host.scheduler.clients["b"], host.now) is None

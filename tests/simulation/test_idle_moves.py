@@ -46,6 +46,14 @@ def test_moved_notebooks_keep_all_rules() -> None:
     assert all(len(client.devices) <= 1 for client in simulation.all_clients)
 
 
+def test_a_kernel_that_restarts_while_it_moves_leaves_both_devices() -> None:
+    workload = some_notebooks(12, hours=1.0, load=0.5, jobs=1, restarts_per_day=400.0)
+    simulation = swap_devices(workload, 3, 3600.0, idle_move=10.0)
+    assert simulation.moves > 3
+    for device in simulation.devices.values():
+        assert all(device in client.devices or client.moving_to for client in device.clients_in_turn.values())
+
+
 def test_notebooks_with_unified_memory_stay() -> None:
     workload = some_notebooks(12, hours=0.5, load=0.5, jobs=1)
     simulation = simulate(replace(workload, devices=workload.devices * 3), 1800.0, idle_move=10.0)

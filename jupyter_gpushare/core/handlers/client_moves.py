@@ -79,6 +79,8 @@ class ClientMoves:
             return "the client was suspended"
         if client.moves_while_idle and client.cells:
             return "a cell has begun"
+        if client.moves_while_idle and client.hold_seconds_left(now) is not None:
+            return "a hold has begun"
         if due is not None and due <= now:
             return f"there was no turn on both devices, or no room, within {_MAX_WAIT_SECONDS:g} s: try again later"
         return ""
@@ -120,6 +122,8 @@ class ClientMoves:
 
     def _on_move_requested(self, event: ev.MoveRequested, now: float) -> None:
         client = self._registry.client(event.client)
+        if client.moves_while_idle and not client.has_started_move:
+            self._finish(client, "its user has asked for another move", now)
         if client.moving_to:
             raise Conflict(f"client {client.id} moves to device {client.moving_to} already")
         if not client.processes:

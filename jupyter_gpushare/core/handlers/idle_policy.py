@@ -39,7 +39,7 @@ class IdleForecast(NamedTuple):
 
 
 class IdlePolicy:
-    """Idle policy of all clients, which costs O(log n) for each client that an event is about.
+    """Idle policy of all clients, which costs O(log n) for each client of an event, and O(n) to find a device.
 
     `apply` runs between an event and the decisions on turns, so that a client that is in use again is served at once.
     """

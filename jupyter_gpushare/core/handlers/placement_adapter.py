@@ -132,7 +132,9 @@ class PlacementAdapter:
         """
         (here,) = client.device_bindings
         loads = self._loads_of_others(client, now)
-        if self.placement.names_devices(client.id) or loads[here.info.uuid] < _LOAD_AT_WORK:
+        moving = [other for other in here.clients.values() if other.moving_to]  # they work on neither device
+        load_here = loads[here.info.uuid] - sum(_recent_load(other, now) for other in moving)
+        if self.placement.names_devices(client.id) or load_here < _LOAD_AT_WORK:
             return None
         for device in self._table.devices.values():
             if loads[device.info.uuid] or device.info.name != here.info.name or device.info.parent:
