@@ -19,7 +19,7 @@
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 
 static struct {
-    bool evicting; /* under residency_lock, as all fields here */
+    bool evicting; /* under residency_lock, as all fields here; only the agent writes `advised`, and reads it without */
     uint64_t began, bytes;
     struct entry leaving;                                             /* allocation that is evicted in parts */
     uint64_t requested;                                               /* bytes of it that are leaving or have left */
@@ -117,13 +117,17 @@ static bool class_has_changed(void) {
 }
 
 /* Agent, outside of a turn: no work is in flight. */
-static void advise_all(void) {
-    if (class_has_changed()) {
-        int class = is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE;
-        transfers.advised = ADVISED_PARTLY;
-        if (advise_again())
-            transfers.advised = class;
-    }
+static void advise_for_class(void) {
+    if (!class_has_changed())
+        return;
+    int class = is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE;
+    transfers.advised = ADVISED_PARTLY;
+    if (advise_again())
+        transfers.advised = class;
+}
+
+/* Agent, while no work is in flight. */
+static void advise_pending(void) {
     if (!unadvised.count)
         return;
     pthread_mutex_lock(&unadvised.lock);
@@ -303,7 +307,7 @@ static bool evict(const uint64_t by_device[MAX_DEVICES], uint64_t now, uint64_t 
     bool done = !transfers.evicting && !surplus;
     if (!transfers.evicting && surplus) {
         transfers.evicting = true;
-        advise_all();
+        advise_pending();
         transfers.began = now;
         transfers.bytes = 0;
         *next = now;
@@ -369,10 +373,11 @@ static uint64_t prefetch(const uint64_t by_device[MAX_DEVICES], uint64_t now) {
         least = min_u64(least, by_device[i]);
     uint64_t max_bytes = least * (uint64_t)shim.device_count;
     size_t evicted = 0;
-    while (class_has_changed() && deferred_free_some(MAX_FREED)) /* so that no reused memory has the old advice */
-        ;
+    if (class_has_changed() && deferred_free_some(MAX_FREED)) /* so that no reused memory has the old advice */
+        return now;
     pthread_mutex_lock(&residency_lock);
-    advise_all();
+    advise_for_class();
+    advise_pending();
     bool arrived = !transfers.restore_bytes || transfers_are_complete();
     if (arrived)
         finish_prefetch();
