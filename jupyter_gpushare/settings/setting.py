@@ -145,7 +145,7 @@ class Setting:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refusal(value, "is not a number")
         whole = self.type in ("count", "size")
-        if whole and not float(value).is_integer():
+        if whole and isinstance(value, float) and not value.is_integer():
             raise self._refusal(value, "is not a whole number")
         lowest, highest = (1, _MAX_SIZE_BYTES) if self.type == "size" else self.range
         if not (lowest <= value <= highest or (value == 0 and self.zero)):

@@ -124,7 +124,13 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "admin_groups": [([True], "True"), (5, "5")],
     "max_connections": [(-1, "1 to 1000000"), (True, "True"), (1.5, "1.5")],
     "max_processes": [(-1, "1 to 1000000"), (True, "True"), ("many", "many")],
-    "max_clients": [(-1, "1 to 1000000"), (-1.0, "1 to 1000000"), (1e300, "1 to 1000000"), (True, "True")],
+    "max_clients": [
+        (10**400, "0 for no bound"),
+        (-1, "1 to 1000000"),
+        (-1.0, "1 to 1000000"),
+        (1e300, "1 to 1000000"),
+        (True, "True"),
+    ],
     "max_messages": [(-1, "1 to 1000000"), (10**9, "1000000")],
     "tenants": [
         ({"a": {"cells": {"rack": 1}}}, "allowed are device, switch"),
