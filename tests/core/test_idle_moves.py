@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpushare.core.base.errors import Refused
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
@@ -157,6 +158,9 @@ def test_a_hold_ends_a_move_that_has_not_started(two: SimulatedHost) -> None:
 def test_a_requested_move_replaces_a_move_of_the_policy(make_host: MakeHost) -> None:
     host = shared_device(make_host("d0", "d1", "d2", idle_move=IDLE))
     host.run_until(lambda: host.scheduler.clients["a"].moving_to != "")
+    with pytest.raises(Refused, match="does not exist"):
+        move(host, "a", "d9")
+    assert ends(host) == []
     move(host, "a", "d2")
     host.run_until(lambda: len(ends(host)) == 2)
     assert [(end.device, end.error) for end in ends(host)] == [

@@ -122,21 +122,21 @@ class ClientMoves:
 
     def _on_move_requested(self, event: ev.MoveRequested, now: float) -> None:
         client = self._registry.client(event.client)
-        if client.moves_while_idle and not client.has_started_move:
-            self._finish(client, "its user has asked for another move", now)
-        if client.moving_to:
+        replaces_move = client.moves_while_idle and not client.has_started_move
+        if client.moving_to and not replaces_move:
             raise Conflict(f"client {client.id} moves to device {client.moving_to} already")
         if not client.processes:
             raise Conflict(f"client {client.id} gets its device at its first CUDA call: there is nothing to move yet")
-        if len(client.processes) > 1 or len(client.devices) > 1:
+        used = {uuid for process in client.processes.values() for uuid in process.devices}
+        if len(client.processes) > 1 or len(used) > 1:
             raise Conflict(
-                f"client {client.id} has {len(client.processes)} processes on {len(client.devices)} devices: "
+                f"client {client.id} has {len(client.processes)} processes on {len(used)} devices: "
                 "allowed is one process on one device"
             )
         if client.suspended:
             raise Conflict(f"client {client.id} is suspended: resume it first")
         there = self._registry.devices[self._placement.find_other(client.id, event.device)]
-        here = client.device_bindings[0]
+        here = self._registry.devices[used.pop()]
         if here.info.parent or there.info.parent:
             raise Refused("a MIG slice is involved: the driver moves clients between whole devices only")
         if here.info.name != there.info.name:
@@ -144,6 +144,8 @@ class ClientMoves:
                 f"the driver moves clients between devices of one type only: the client is on "
                 f"{here.info.name or here.info.uuid!r}, and {there.info.uuid} is {there.info.name!r}"
             )
+        if replaces_move:
+            self._finish(client, "its user has asked for another move", now)
         self._moving[client.id] = client
         client.moving_to, client.has_started_move, client.move_since = there.info.uuid, False, now
         self._set_devices(client, now)
