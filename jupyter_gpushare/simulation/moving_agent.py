@@ -115,7 +115,7 @@ class MovingAgent(SimulatedAgent):
         number = client.process_number
         self.stop_eviction(client)
         self._drop_memory(client)
-        freed = self._leave_devices(client, (*client.devices, there))
+        freed = self.leave_turn(client)
         for device in client.devices:
             del device.clients[client.index]
         self.handle_event(ev.MoveEnded(number, there.uuid))
@@ -152,9 +152,8 @@ class MovingAgent(SimulatedAgent):
 
     def _leave_move(self, client: SimClient) -> None:
         """End the turn of a move without effect."""
-        turn, devices = client.turn_number, {*client.devices}
-        devices |= {device for device in self.devices.values() if client.index in device.clients_in_turn}
-        freed = self._leave_devices(client, tuple(devices))
+        turn = client.turn_number
+        freed = self.leave_turn(client)
         client.timers[MOVE] = -1
         self.handle_event(ev.TurnLeft(client.process_number, turn))
         if client.is_waiting_at_gate:

@@ -99,14 +99,19 @@ def test_a_client_at_work_moves_between_clients_at_work(dual_host: SystemHost) -
     assert [increment(program) for program in (mover, here, there)] == [8.0, 8.0, 8.0]
 
 
-def test_a_notebook_keeps_its_state(
-    dual_host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def used_notebook(dual_host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    """Return a notebook of mode `swap` with a variable, and with memory on one of the two devices."""
     monkeypatch.setenv("GPUSHARE_MEMORY_MODE", "swap")
     monkeypatch.setenv("GPUSHARE_SIM_DEVICES", "2")
     notebook = start()
     notebook.run("answer = 42")
     notebook.run("work(0.1)")
+    return notebook
+
+
+def test_a_notebook_keeps_its_state(dual_host: SystemHost, used_notebook: Notebook) -> None:
+    notebook = used_notebook
     (here,) = devices_of(dual_host, notebook.client_id)
     (there,) = {*dual_host.device_uuids()} - {here}
     done = dual_host.command("move", notebook.client_id, there)
@@ -117,14 +122,8 @@ def test_a_notebook_keeps_its_state(
     assert devices_of(dual_host, notebook.client_id) == [there]
 
 
-def test_an_idle_notebook_leaves_the_device_of_a_busy_program(
-    dual_host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GPUSHARE_MEMORY_MODE", "swap")
-    monkeypatch.setenv("GPUSHARE_SIM_DEVICES", "2")
-    notebook = start()
-    notebook.run("answer = 42")
-    notebook.run("work(0.1)")
+def test_an_idle_notebook_leaves_the_device_of_a_busy_program(dual_host: SystemHost, used_notebook: Notebook) -> None:
+    notebook = used_notebook
     (here,) = devices_of(dual_host, notebook.client_id)
     (there,) = {*dual_host.device_uuids()} - {here}
     dual_host.request(messages.Config(changes={"idle_move": 1}))
