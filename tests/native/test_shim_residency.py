@@ -136,6 +136,7 @@ def test_placement_changes_with_the_service_class_after_the_turn(
 ) -> None:
     control = process.page.control
     client.begin(process, 1)
+    client.run("cuda.cuCtxSynchronize()")  # advice waits for work in the default stream
     client.run("array = cuda.alloc(1 << 20)[1]; cuda.launch('fill_f32', array, 2.0, 1000); cuda.cuCtxSynchronize()")
     control.quota_flags = 1 | 4
     process.doorbell()
