@@ -114,31 +114,36 @@ static void answer(const char *format, CUresult result) {
     move_request_answer(text);
 }
 
-static void run(const struct move_request *request) {
+/* Lock and checkpoint the process. False: the request is answered. */
+static bool leave(void) {
     int pid = (int)getpid();
     CUcheckpointLockArgs lock = {.timeout_ms = LOCK_TIMEOUT_MS};
     CUresult result = REAL(cuCheckpointProcessLock)(pid, &lock);
     if (result != CUDA_SUCCESS) {
         answer("the driver does not checkpoint the process now (CUDA error %d); nothing has changed", result);
-        return;
+        return false;
     }
     const char *reason = memory_obstacle();
     if (reason && REAL(cuCheckpointProcessUnlock)(pid, NULL) == CUDA_SUCCESS) {
         move_request_answer(reason);
-        return;
+        return false;
     }
     result = REAL(cuCheckpointProcessCheckpoint)(pid, NULL);
-    if (result != CUDA_SUCCESS) {
-        CUresult unlocked = REAL(cuCheckpointProcessUnlock)(pid, NULL);
-        answer(unlocked == CUDA_SUCCESS
-                   ? "the driver could not checkpoint the process (CUDA error %d); nothing has changed"
-                   : "the driver could not checkpoint the process (CUDA error %d), and the process can no longer use "
-                     "the GPU: restart it",
-               result);
-        return;
-    }
-    CUresult moved = restore_elsewhere(request), back = moved == CUDA_SUCCESS ? moved : restore(NULL, 0);
+    if (result == CUDA_SUCCESS)
+        return true;
     CUresult unlocked = REAL(cuCheckpointProcessUnlock)(pid, NULL);
+    answer(unlocked == CUDA_SUCCESS
+               ? "the driver could not checkpoint the process (CUDA error %d); nothing has changed"
+               : "the driver could not checkpoint the process (CUDA error %d), and the process can no longer use "
+                 "the GPU: restart it",
+           result);
+    return false;
+}
+
+/* Restore the process, which has left, on the device of the request, else on its own, and answer the request. */
+static void come_back(const struct move_request *request) {
+    CUresult moved = restore_elsewhere(request), back = moved == CUDA_SUCCESS ? moved : restore(NULL, 0);
+    CUresult unlocked = REAL(cuCheckpointProcessUnlock)((int)getpid(), NULL);
     if (back != CUDA_SUCCESS || unlocked != CUDA_SUCCESS) {
         answer("the driver could not restore the process (CUDA error %d), which can no longer use the GPU: restart it",
                moved ? moved : unlocked);
@@ -184,10 +189,10 @@ bool move_is_due(uint64_t *next) {
         return true;
     }
     move.drained_at = 0;
-    if (request->may_start)
-        run(request);
-    else
+    if (!request->may_start)
         move_request_answer("no room has come on the other device");
+    else if (leave())
+        come_back(request);
     return false;
 }
 
