@@ -53,9 +53,12 @@ static inline bool is_swapping(void) {
     return shim_is_active() && shim.mode->number == GPUSHARE_MEMORY_SWAP;
 }
 
-void graphs_count_launch(CUgraphExec graph, struct counters *counters); /* graphs.c */
-bool is_redirected(CUdeviceptr address);                                /* memory_queries.c */
-bool is_hooked_nvml_name(const char *name);                             /* nvml.c */
+/* Load the code of a kernel of a library into the current context, if a launch in this stream may be the first one there.
+ * Inside the gate. CUDA_ERROR_OUT_OF_MEMORY: there is no room; any other error is left to the launch. */
+CUresult kernel_load(const struct thread *thread, CUfunction function, CUstream stream); /* modules.c */
+void graphs_count_launch(CUgraphExec graph, struct counters *counters);                  /* graphs.c */
+bool is_redirected(CUdeviceptr address);                                                 /* memory_queries.c */
+bool is_hooked_nvml_name(const char *name);                                              /* nvml.c */
 void *nvml_replace(void *found, const char *name);
 
 /* --- pools.c --- */

@@ -74,8 +74,12 @@ enum repetition { NOT_REPEATED, REPEATED_ON_SLOW_PATH, REPEATED };
         thread->is_refused = result != CUDA_SUCCESS;                                                                   \
         if (thread->is_refused)                                                                                        \
             return result;                                                                                             \
-        COUNT;                                                                                                         \
-        result = REAL(symbol) arguments;                                                                               \
+        if ((REPETITION) == REPEATED_ON_SLOW_PATH)                                                                     \
+            result = kernel_load(thread, (FUNCTION), stream);                                                          \
+        if (result == CUDA_SUCCESS) {                                                                                  \
+            COUNT;                                                                                                     \
+            result = REAL(symbol) arguments;                                                                           \
+        }                                                                                                              \
         if (unlikely(timer_number))                                                                                    \
             function_timing_end(timer_number, stream, result);                                                         \
         gate_leave(thread);                                                                                            \

@@ -213,6 +213,7 @@ struct sim_module {
     uint32_t magic;
     struct sim_context *context;      /* NULL: a library, usable in every context */
     _Atomic(struct sim_code *) codes; /* in contexts; module_code.c */
+    _Atomic int launch_failed;        /* for lack of room; of a library */
     struct sim_function *functions;
     struct sim_global *globals;
     struct sim_module *next;

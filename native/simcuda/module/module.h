@@ -19,9 +19,12 @@ int code_is_loaded(const struct sim_module *module, struct sim_context *context)
 void code_unload(struct sim_module *module); /* from every context */
 void code_end_context(struct sim_module *module, const struct sim_context *context);
 
+/* For the launch of a kernel of a library. CUDA_ERROR_UNKNOWN: such a launch has found no room before. */
+CUresult code_load_library(struct sim_module *library, struct sim_context *context);
+
 /* Load the code of a launch. The program got a function of a module that is no library by a call that loaded it. */
 static inline CUresult code_load_for_launch(const struct sim_function *function, struct sim_context *context) {
-    return function->module->context ? CUDA_SUCCESS : code_load(function->module, context);
+    return function->module->context ? CUDA_SUCCESS : code_load_library(function->module, context);
 }
 
 #endif

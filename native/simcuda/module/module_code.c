@@ -74,6 +74,16 @@ CUresult code_load(struct sim_module *module, struct sim_context *context) {
     return result;
 }
 
+/* Freed memory does not help a later launch (tests/driver_facts/test_lazy_loading.py). */
+CUresult code_load_library(struct sim_module *library, struct sim_context *context) {
+    if (__builtin_expect(atomic_load_explicit(&library->launch_failed, memory_order_relaxed), 0))
+        return CUDA_ERROR_UNKNOWN;
+    CUresult result = code_load(library, context);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        atomic_store(&library->launch_failed, 1);
+    return result;
+}
+
 CUresult code_load_here(struct sim_module *module) {
     struct sim_context *context = module->context;
     CUresult result = context ? CUDA_SUCCESS : context_current(&context);

@@ -31,8 +31,8 @@ struct entry {
     uint16_t kind;
     uint16_t pool;       /* of pool_figures.c: the pool that the program asked; 0: none, or the driver counts it */
     uint32_t references; /* HANDLE: owners and mappings; REDIRECTED, MANAGED: the place; GRAPH: launches */
-    /* HANDLE: the physical memory of a handle or mapping; SWAPPED: the allocation or block; GRAPH: blocks of
-     * threads; other kinds: a number that differs between two uses of one address. */
+    /* HANDLE: the physical memory of a handle or mapping. SWAPPED: the allocation or block. GRAPH: blocks of threads.
+     * LEDGER_KERNELS: the library. Other kinds: a number that differs between two uses of one address. */
     uint64_t physical_or_generation;
 };
 
@@ -52,7 +52,15 @@ struct entry_sums {
 
 void entry_sums_add(struct entry_sums *sums, const struct entry *entry);
 
-enum ledger_table { LEDGER_ADDRESSES, LEDGER_HANDLES, LEDGER_ARRAYS, LEDGER_MAPPINGS, LEDGER_GRAPHS, LEDGER_TABLES };
+enum ledger_table {
+    LEDGER_ADDRESSES,
+    LEDGER_HANDLES,
+    LEDGER_ARRAYS,
+    LEDGER_MAPPINGS,
+    LEDGER_GRAPHS,
+    LEDGER_KERNELS, /* of libraries, which have no bytes */
+    LEDGER_TABLES
+};
 
 struct ledger_totals {
     uint64_t number[MEMORY_KINDS], bytes[MEMORY_KINDS];
