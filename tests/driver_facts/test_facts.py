@@ -310,6 +310,7 @@ def run(test: Callable[..., Any], tmp_path: Path, *arguments: str) -> None:
         assert process.returncode == 0, newest_observations(tmp_path)
 
 
+@pytest.mark.whole_card
 @pytest.mark.parametrize("kind", ["ordinary", "mapped"])
 def test_memory_of_a_killed_process_is_free_once_it_is_gone(tmp_path: Path, kind: str) -> None:
     """cuMemGetInfo shows other processes' memory as used, and free again when the process has ended (not at once).
@@ -319,6 +320,7 @@ def test_memory_of_a_killed_process_is_free_once_it_is_gone(tmp_path: Path, kind
     run(with_holder, tmp_path, kind)
 
 
+@pytest.mark.whole_card
 def test_another_process_gets_time_slices_during_a_long_launch(tmp_path: Path) -> None:
     """A running launch can't be ended, but another process's work is time-sliced with it and doesn't wait for its end.
 

@@ -6,6 +6,8 @@ import ctypes
 import threading
 from typing import Any
 
+import pytest
+
 from .harness import MIB, NON_BLOCKING, Cuda, on_driver
 from .test_facts import INVALIDATED, THREAD_LOCAL, UNSUPPORTED
 from .vmm import free_bytes
@@ -29,6 +31,7 @@ def figure(cuda: Cuda, number: int) -> int:
     return int(cuda.cuDeviceGetGraphMemAttribute(cuda.device, cuda.driver.CUgraphMem_attribute(number)))
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_captured_allocations_take_memory_until_they_are_trimmed(cuda: Cuda) -> None:
     """A captured cuMemAllocAsync makes an allocation node. The first launch at the latest takes memory for it, which
@@ -56,6 +59,7 @@ def test_captured_allocations_take_memory_until_they_are_trimmed(cuda: Cuda) -> 
     assert free_bytes(cuda) > before + SIZE // 2
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_memory_of_an_ended_graph_is_trimmed(cuda: Cuda) -> None:
     """cuDeviceGraphMemTrim gives back the memory of a graph that has ended, if the driver has kept the memory.

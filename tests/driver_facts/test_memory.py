@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .harness import IS_GPU, MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process, start_test
 from .test_facts import run
 from .vmm import free_bytes
@@ -27,6 +29,7 @@ def prefetch(cuda: Cuda, memory: Any, size: int, on_device: bool) -> None:
     cuda.cuCtxSynchronize()
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_unified_memory_takes_none_of_the_device_until_it_is_used(cuda: Cuda) -> None:
     """cuMemAllocManaged takes no device memory; a launch takes it for what it touches.
@@ -41,6 +44,7 @@ def test_unified_memory_takes_none_of_the_device_until_it_is_used(cuda: Cuda) ->
     assert before - SIZE < free_bytes(cuda) <= before - SIZE // 2
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_prefetching_populates_untouched_pages(cuda: Cuda) -> None:
     """A prefetch to the device gives untouched pages device memory. (The shim prefetches large new allocations.)
@@ -53,6 +57,7 @@ def test_prefetching_populates_untouched_pages(cuda: Cuda) -> None:
     assert free_bytes(cuda) <= before - SIZE
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_prefetching_to_the_host_keeps_the_data_and_takes_no_more_of_the_device(cuda: Cuda) -> None:
     """Data stays the same on the way to the host and back, and a launch finds the data also without a prefetch back.
@@ -86,6 +91,7 @@ def host_bytes_used() -> int:
     return -int(lines["MemAvailable"].split()[0]) * 1024
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_unified_memory_takes_host_memory_once(cuda: Cuda) -> None:
     """Memory that leaves the device takes as much host memory, keeps it while it is on the device again, and takes no
@@ -140,6 +146,7 @@ def test_a_device_without_concurrent_managed_access_does_not_page(tmp_path: Path
     assert process.communicate(timeout=90)[0] == "" and process.returncode == 0
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_memory_the_device_only_maps_is_not_migrated(cuda: Cuda) -> None:
     """With "accessed by" the device, pages on the host stay there when a launch uses them. (The shim sets it for
@@ -172,6 +179,7 @@ def test_the_host_sees_what_the_device_wrote_to_unified_memory(cuda: Cuda) -> No
     assert word.value == 6.0
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_memory_of_the_default_pool_goes_back_at_a_synchronisation(cuda: Cuda) -> None:
     """Memory that cuMemFreeAsync has freed is free for other processes after a synchronisation of the stream (release
@@ -253,7 +261,7 @@ def test_copies_to_pageable_memory_wait_and_to_pinned_memory_do_not(cuda: Cuda) 
 def test_sets_of_pinned_and_unified_memory_wait_for_their_work(cuda: Cuda) -> None:
     """cuMemsetD8 of pinned or unified memory returns when the memory is set.
 
-    Source: CUDA driver API, "API synchronization behavior". Not yet seen on a GPU.
+    Source: CUDA driver API, "API synchronization behavior". Seen on an H200.
     """
     for memory in (int(cuda.cuMemHostAlloc(MIB, 0)), int(cuda.cuMemAllocManaged(MIB, 1))):
         cuda.launch("spin", 20_000_000)
@@ -261,6 +269,7 @@ def test_sets_of_pinned_and_unified_memory_wait_for_their_work(cuda: Cuda) -> No
         assert ctypes.string_at(memory, MIB) == bytes([7]) * MIB
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_pinned_memory_takes_none_of_the_device(cuda: Cuda) -> None:
     """cuMemHostAlloc and cuMemHostRegister take no device memory, and the device reaches both by the host's address.
@@ -281,6 +290,7 @@ def test_pinned_memory_takes_none_of_the_device(cuda: Cuda) -> None:
         assert ctypes.c_float.from_address(address).value == 1.0
 
 
+@pytest.mark.whole_card
 @on_driver()
 def test_a_context_takes_device_memory(cuda: Cuda) -> None:
     """Each context takes device memory of its own, which no allocation call shows.

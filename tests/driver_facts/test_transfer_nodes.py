@@ -54,8 +54,8 @@ def test_a_node_sets_memory_at_each_launch(cuda: Cuda) -> None:
     """cuGraphAddMemsetNode adds a node that sets memory when the graph is launched. cuGraphMemsetNodeSetParams changes
     the node for later instantiations.
 
-    Source: documentation of cuGraphAddMemsetNode, cuGraphMemsetNodeGetParams and cuGraphMemsetNodeSetParams. Not yet
-    seen on a GPU.
+    Source: documentation of cuGraphAddMemsetNode, cuGraphMemsetNodeGetParams and cuGraphMemsetNodeSetParams. Seen
+    on an H200.
     """
     address, graph = memory(cuda, b""), cuda.cuGraphCreate(0)
     node = cuda.cuGraphAddMemsetNode(graph, None, 0, set_of(cuda, address, 7, 3), cuda.context)
@@ -78,7 +78,7 @@ def test_a_node_copies_layers_at_each_launch(cuda: Cuda) -> None:
     """cuGraphAddMemcpyNode adds one node that copies rows and layers when the graph is launched, and
     cuGraphMemcpyNodeSetParams changes the node. cuGraphAddNode adds such nodes as well.
 
-    Source: documentation of cuGraphAddMemcpyNode, cuGraphMemcpyNodeSetParams and cuGraphAddNode. Not yet seen on a GPU.
+    Source: documentation of cuGraphAddMemcpyNode, cuGraphMemcpyNodeSetParams and cuGraphAddNode. Seen on an H200.
     """
     content = bytes(range(1, ROW * ROWS * LAYERS + 1))
     source, target, graph = memory(cuda, content), memory(cuda, b""), cuda.cuGraphCreate(0)
@@ -112,7 +112,7 @@ def linear(cuda: Cuda, target: Any, source: Any, size: int) -> Any:
 def test_the_parameters_of_a_copy_node_are_returned(cuda: Cuda) -> None:
     """cuGraphMemcpyNodeGetParams returns parameters with which another node copies the same.
 
-    Source: documentation of cuGraphMemcpyNodeGetParams. Not yet seen on a GPU.
+    Source: documentation of cuGraphMemcpyNodeGetParams. Seen on an H200.
     """
     content = bytes(range(1, ROW * ROWS * LAYERS + 1))
     source, target, graph = memory(cuda, content), memory(cuda, b""), cuda.cuGraphCreate(0)
@@ -134,7 +134,7 @@ def test_nodes_of_an_executable_graph_change(cuda: Cuda) -> None:
     """cuGraphExecMemcpyNodeSetParams and cuGraphExecMemsetNodeSetParams change later launches of an executable graph,
     and leave the graph alone. A copy of several rows cannot change.
 
-    Source: documentation of these functions. Not yet seen on a GPU.
+    Source: documentation of these functions. Seen on an H200.
     """
     source, target, graph = memory(cuda, b"before"), memory(cuda, b""), cuda.cuGraphCreate(0)
     other, stream = memory(cuda, b"after!"), cuda.cuStreamCreate(NON_BLOCKING)
@@ -163,7 +163,7 @@ def test_nodes_of_an_executable_graph_change(cuda: Cuda) -> None:
 def test_a_captured_copy_of_layers_is_one_node(cuda: Cuda) -> None:
     """cuMemcpy3DAsync in a capture makes one copy node, whatever the number of layers.
 
-    Source: documentation of cuStreamBeginCapture and cuGraphAddMemcpyNode. Not yet seen on a GPU.
+    Source: documentation of cuStreamBeginCapture and cuGraphAddMemcpyNode. Seen on an H200.
     """
     content = bytes(range(1, ROW * ROWS * LAYERS + 1))
     source, target, stream = memory(cuda, content), memory(cuda, b""), cuda.cuStreamCreate(NON_BLOCKING)

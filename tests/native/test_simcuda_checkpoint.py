@@ -15,9 +15,9 @@ import pytest
 from .api_tables import each_toolkit
 from .checkpoints import (
     CONTEXT,
-    INVALID_VALUE,
     NOT_INITIALIZED,
     NOT_SUPPORTED,
+    OPERATING_SYSTEM,
     SENDER,
     USER,
     WATCHER,
@@ -87,8 +87,8 @@ def test_a_process_ends_while_it_is_locked(user: CudaClient, sender: CudaClient)
     assert sender.run(f"requests({user.pid}, 'Lock')") == [0]
     user.end()
     assert user.process.returncode == 0
-    assert sender.run(f"state({user.pid})") == INVALID_VALUE
-    assert sender.run(f"requests({user.pid}, 'Unlock')") == [INVALID_VALUE]
+    assert sender.run(f"state({user.pid})") == OPERATING_SYSTEM
+    assert sender.run(f"requests({user.pid}, 'Unlock')") == [OPERATING_SYSTEM]
 
 
 def test_a_thread_that_waits_in_a_locked_process_ends_with_it(user: CudaClient, sender: CudaClient) -> None:
@@ -98,7 +98,7 @@ def test_a_thread_that_waits_in_a_locked_process_ends_with_it(user: CudaClient, 
     user.run("thread.start()")
     user.process.kill()
     user.collect()
-    assert sender.run(f"state({user.pid})") == INVALID_VALUE
+    assert sender.run(f"state({user.pid})") == OPERATING_SYSTEM
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
@@ -112,7 +112,7 @@ def test_a_killed_process_leaves_no_memory(
     user.process.kill()
     user.collect()
     assert watcher.run("free(0)") == before
-    assert sender.run(f"requests({user.pid}, 'Checkpoint', 'Restore')") == [INVALID_VALUE, INVALID_VALUE]
+    assert sender.run(f"requests({user.pid}, 'Checkpoint', 'Restore')") == [OPERATING_SYSTEM, OPERATING_SYSTEM]
 
 
 def await_request(sender: CudaClient, user: CudaClient, operation: str) -> None:
@@ -127,7 +127,7 @@ def test_a_sender_gets_an_error_when_the_process_is_killed(user: CudaClient, sen
     await_request(sender, user, "Checkpoint")
     user.process.kill()
     user.collect()
-    assert sender.result() == INVALID_VALUE
+    assert sender.result() == OPERATING_SYSTEM
 
 
 def test_a_sender_gets_an_error_when_the_process_executes_another_program(user: CudaClient, sender: CudaClient) -> None:
@@ -196,7 +196,7 @@ def test_unified_memory_of_the_shim_prevents_a_checkpoint(
 ) -> None:
     client, sender = shimmed(machine, coordinator, "unified")
     assert sender.run(f"requests({client.pid}, 'Lock', 'Checkpoint')") == [0, NOT_SUPPORTED]
-    assert sender.run(f"state({client.pid})") == "FAILED"
+    assert sender.run(f"state({client.pid})") == "LOCKED"
 
 
 def test_a_program_with_plain_memory_is_checkpointed_under_the_shim(

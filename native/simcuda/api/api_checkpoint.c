@@ -18,7 +18,7 @@ struct target {
 
 static CUresult absent(int pid) {
     uint64_t start_time;
-    return machine_process_birth(pid, &start_time) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_INITIALIZED;
+    return machine_process_birth(pid, &start_time) ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 static void leave(const struct target *target) {
@@ -31,10 +31,10 @@ static CUresult reach(int pid, struct target *target) {
     char problem[512];
     if (sim_thread.in_callback || atomic_load(&sim.state) == SIM_ENDED)
         return sim_ready();
-    if (pid <= 0 || (kill(pid, 0) && errno == ESRCH))
+    if (pid <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (kill(pid, 0))
-        return CUDA_ERROR_NOT_PERMITTED;
+        return errno == ESRCH ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_ERROR_NOT_PERMITTED;
     target->machine = sim.machine;
     if (!target->machine && sim_params_load(&params, problem, sizeof problem) == 0)
         target->machine = machine_attach(params.machine, 1);

@@ -74,10 +74,8 @@ static void spend_copy(int place, enum copy_direction direction) {
 
 /* The bytes stay where they are in this process, because the host has them in any case. */
 static CUresult save(const struct machine_request *request) {
-    if (alloc_exists(1u << ALLOC_MANAGED) || machine_has_shared(sim.machine, sim.slot)) {
-        atomic_store(own_state(), CU_PROCESS_FAILED);
+    if (alloc_exists(1u << ALLOC_MANAGED))
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
     CUresult result = await(request, work_is_quiet, 0);
     if (result)
         return result;
@@ -89,7 +87,8 @@ static CUresult save(const struct machine_request *request) {
     return CUDA_SUCCESS;
 }
 
-/* A restore without room is the last one, as with NVIDIA's driver 580 (NVIDIA/cuda-checkpoint, issue 44). */
+/* As with NVIDIA's driver 580, a restore without room is the last one (NVIDIA/cuda-checkpoint, issue 44). A process that
+ * has opened memory of another process is not restored. */
 static CUresult restore(const struct machine_request *request) {
     static int has_failed; /* used by the thread alone */
     int to[SIM_MAX_DEVICES];
@@ -97,6 +96,8 @@ static CUresult restore(const struct machine_request *request) {
     CUresult result = device_map_read(request, to);
     if (result)
         return result;
+    if (machine_has_opened(sim.machine, sim.slot))
+        return CUDA_ERROR_INVALID_VALUE;
     if (has_failed)
         return CUDA_ERROR_OPERATING_SYSTEM;
     has_failed = machine_restore(sim.machine, sim.slot, to, evicted);

@@ -67,6 +67,7 @@ struct machine_range {
 struct machine_shared {
     uint64_t inode; /* 0: free entry */
     uint64_t bytes;
+    int owner;                            /* slot of the process that has made the memory */
     uint64_t holders[MACHINE_SLOTS / 64]; /* a bit per slot */
 };
 
@@ -152,7 +153,7 @@ int machine_shared_open(struct machine *machine, int device, int slot, uint64_t 
 int machine_shared_join(struct machine *machine, int slot, uint64_t inode, int *device, uint64_t *bytes);
 /* The last process to leave frees the memory. */
 void machine_shared_leave(struct machine *machine, int device, int slot, uint64_t inode);
-int machine_has_shared(struct machine *machine, int slot); /* the process has memory that others may open */
+int machine_has_opened(struct machine *machine, int slot); /* the process has opened memory of another process */
 /* The device is locked; the caller corrects `used`. */
 void machine_shared_remove(struct machine_device *device, int slot);
 

@@ -39,6 +39,7 @@ int machine_shared_open(struct machine *machine, int device_index, int slot, uin
     if (entry) {
         memset(entry->holders, 0, sizeof entry->holders);
         entry->bytes = bytes;
+        entry->owner = slot;
         hold(entry, slot);
         device->share[slot].plain -= bytes;
         entry->inode = inode;
@@ -73,13 +74,14 @@ void machine_shared_leave(struct machine *machine, int device_index, int slot, u
     machine_unlock_device(machine, device_index);
 }
 
-int machine_has_shared(struct machine *machine, int slot) {
+int machine_has_opened(struct machine *machine, int slot) {
     int found = 0;
     for (int i = 0; i < machine->params.devices; i++) {
         const struct machine_device *device = &machine->device[i];
         machine_lock_device(machine, i);
         for (uint32_t e = 0; e < device->shared_end; e++)
-            found |= device->shared[e].inode && (device->shared[e].holders[slot / 64] >> slot % 64 & 1);
+            found |= device->shared[e].inode && device->shared[e].owner != slot &&
+                     (device->shared[e].holders[slot / 64] >> slot % 64 & 1);
         machine_unlock_device(machine, i);
     }
     return found;

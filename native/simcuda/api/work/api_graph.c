@@ -57,8 +57,10 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
 
 CUresult cuGraphClone(CUgraph *out, CUgraph graph) {
     SIM_ENTER();
-    if (!out || !graph_is_valid(graph) || graph_has_conditional(graph))
+    if (!out || !graph_is_valid(graph))
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_has_conditional(graph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     *out = graph_copy(graph);
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -69,7 +71,7 @@ static CUresult load_code(const struct sim_graph_body *body, struct sim_context 
     for (size_t i = 0; i < body->count && !result; i++) {
         const struct sim_command *node = &body->node[i];
         if (node->kind == COMMAND_LAUNCH)
-            result = code_load_for_launch(node->launch.function, context);
+            result = code_load(node->launch.function->module, context);
         else if (node->kind == COMMAND_CONDITIONAL)
             for (unsigned each = 0; each < node->conditional.part->size && !result; each++)
                 result = load_code(node->conditional.part->body[each], context);

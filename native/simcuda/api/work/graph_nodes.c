@@ -66,8 +66,10 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
                                   CUgraph child) {
-    if (!graph_is_valid(child) || graph_has_conditional(child))
+    if (!graph_is_valid(child))
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_has_conditional(child))
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_graph *copy = graph_copy(child);
     if (!copy)
         return CUDA_ERROR_OUT_OF_MEMORY;
