@@ -272,16 +272,17 @@ test-frameworks: frameworks
 	$(call say,'Tests: PyTorch and Numba on the simulated device')
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS) tests/frameworks
 
-# The facts come first, at the same time, but for the one that fills the card. Then the other parts follow in their order.
+# The facts come first, at the same time. The facts that fill the card or compare its free memory run one after the other.
 # Each part has a time limit (tests/gpu/conftest.py), and no failure stops the following parts.
-FACT_THAT_FILLS_THE_CARD := tests/driver_facts/test_checkpoints.py::test_a_restore_without_room_leaves_the_process_checkpointed_for_ever
-CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass costs trainings graphs frameworks) $(FACT_THAT_FILLS_THE_CARD) $(patsubst %,tests/gpu/test_%.py,exits cgroup benches)
-CARD_PYTEST := DRIVER=gpu GPUSHARE_TEST_FIGURES=$(CURDIR)/build/gpu
+CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass costs trainings graphs frameworks exits cgroup benches)
+CARD_PYTEST := $(BIN)/python -m pytest -p no:benchmark
+CARD_FIGURES := DRIVER=gpu GPUSHARE_TEST_FIGURES=$(CURDIR)/build/gpu
 
 test-gpu: env
 	$(call say,'Tests on the real GPU')
-	$(CARD_PYTEST)/facts $(BIN)/python -m pytest -p no:benchmark -n 6 tests/driver_facts --deselect $(FACT_THAT_FILLS_THE_CARD) $(ARGS); \
-	facts=$$?; $(CARD_PYTEST) $(BIN)/python -m pytest $(CARD_PARTS) $(ARGS) && exit $$facts
+	$(CARD_FIGURES)/facts $(CARD_PYTEST) -n 6 -m 'not whole_card' tests/driver_facts $(ARGS); facts=$$?; \
+	$(CARD_FIGURES)/memory_facts $(CARD_PYTEST) -m whole_card tests/driver_facts $(ARGS) || facts=$$?; \
+	$(CARD_FIGURES) $(CARD_PYTEST) $(CARD_PARTS) $(ARGS) && exit $$facts
 
 format: env
 	$(BIN)/ruff check --fix

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from jupyter_gpushare.coordinator.host.host_memory import USABLE_FRACTION
+
 from ..support.memory_cgroup import MakeCgroup
 from ..support.polling import wait_until
 from .card_host import IS_GPU, MODES, WAIT, WORKING_SET, CardHost
@@ -27,10 +29,11 @@ def test_eviction_within_a_small_cgroup(
     program = host.card_program("one", mode)
     (cgroup.folder / "cgroup.procs").write_text(str(program.pid))
     rival = host.start_rival(mode, is_short=True)
+    # The working sets have half of one more than the card has room for. So three quarters of one are enough. The limit
+    # comes before the program's memory, because memory that has left keeps its part of the host.
+    cgroup.set_limit(cgroup.used_bytes() + int(3 * WORKING_SET / 4 / USABLE_FRACTION))
     program.start(f"arrays = [hold({PIECE}, 7) for _ in range({PIECES})]")
     program.result(WAIT)
-    # The working sets have half of one more than the card has room for. So three quarters of one are enough.
-    cgroup.set_limit(cgroup.used_bytes() + 3 * WORKING_SET // 4)
     wait_until(lambda: host.clients()["one"]["unbacked"], WAIT, what="a sample of the new limit")
     for _ in range(ROUNDS):
         host.wait_for_turn("rival")

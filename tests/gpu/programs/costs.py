@@ -100,15 +100,23 @@ class Costs:
         _check(self.cuda.cuMemAddressFree(address, size))
 
     def _pinned_memory(self) -> None:
-        host = c_void_p()
-        self._note(
-            "rate cuMemHostAlloc", lambda: self.cuda.cuMemHostAlloc(byref(host), c_size_t(self.size), ctypes.c_uint(1))
-        )
+        """Measure memory that the driver allocates, and memory of the program that the driver pins, with copies."""
+        host, device, size = c_void_p(), c_uint64(), c_size_t(self.size)
+        _check(self.cuda.cuMemAlloc_v2(byref(device), size))
+        self._note("rate cuMemHostAlloc", lambda: self.cuda.cuMemHostAlloc(byref(host), size, ctypes.c_uint(1)))
+        self._copies("memory of cuMemHostAlloc", host, device)
         self._note("rate cuMemFreeHost", lambda: self.cuda.cuMemFreeHost(host))
         buffer = (c_char * self.size).from_buffer(bytearray(self.size))
         ctypes.memset(buffer, 1, self.size)
         self._note(
             "rate cuMemHostRegister of touched memory",
-            lambda: self.cuda.cuMemHostRegister_v2(buffer, c_size_t(self.size), ctypes.c_uint(1)),
+            lambda: self.cuda.cuMemHostRegister_v2(buffer, size, ctypes.c_uint(1)),
         )
+        self._copies("registered memory", buffer, device)
         self._note("rate cuMemHostUnregister", lambda: self.cuda.cuMemHostUnregister(buffer))
+        _check(self.cuda.cuMemFree_v2(device))
+
+    def _copies(self, kind: str, host: Any, device: c_uint64) -> None:
+        size = c_size_t(self.size)
+        self._note(f"rate copy to {kind}", lambda: self.cuda.cuMemcpyDtoH_v2(host, device, size))
+        self._note(f"rate copy from {kind}", lambda: self.cuda.cuMemcpyHtoD_v2(device, host, size))
