@@ -16,7 +16,8 @@
  * - start_lock      agent/start.c
  * - freeing         memory/freed/deferred_free.c
  * - residency_lock  memory/transfers/transfer_streams.c
- * - lock            memory/mode_unified.c (one for each of two lists)
+ * - lock            memory/mode_unified.c
+ * - lock            memory/advice.c (one for each of two lists)
  * - queries         driver/captures.c
  * - lock            gate/streams.c
  * - lock            gate/throttle.c

@@ -25,6 +25,27 @@ void residency_resume(CUcontext gone); /* … here; NULL: no context has ended *
 void residency_use_current_context(void);
 void residency_after_fork(void);
 
+/* --- advice.c: where unified memory belongs --- */
+
+#define MAX_PENDING 1024
+
+/* Allocations that the shim handles later. Beyond MAX_PENDING, the shim does not handle them. */
+struct pending {
+    pthread_mutex_t lock;
+    struct entry list[MAX_PENDING];
+    _Atomic unsigned count;
+};
+
+void pending_add(struct pending *pending, CUdeviceptr address, size_t bytes);
+bool pending_find(const struct entry *allocation, struct entry *found); /* false: the allocation has ended */
+bool advice_is_offline(void);                                           /* the client counts as offline */
+void advice_give(CUdeviceptr address, size_t bytes);                    /* to new memory, or later */
+/* Agent, under residency_lock: give the advice that had to wait for idle streams. */
+void advice_give_pending(void);
+bool advice_class_has_changed(void); /* agent */
+void advice_give_for_class(void);    /* agent, outside of a turn, under residency_lock: no work is in flight */
+void advice_after_fork(void);
+
 /* --- modes.c, mode_unified.c, mode_plain.c --- */
 
 extern const struct memory_mode mode_unified, mode_plain;

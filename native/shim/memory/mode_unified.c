@@ -9,9 +9,7 @@
 #include <stdlib.h>
 
 #define MAX_MOVABLE_BYTES (1ull << 30) /* larger ones move only below a quarter of the device */
-#define MIN_ADVISED_BYTES 65536
 #define MIN_POPULATED_BYTES (2ull << 20)
-#define MAX_PENDING 1024
 #define EVICTION_POLL_NS 200000
 #define MAX_EVICTED_BYTES (64ull << 20)      /* requested at a time, because the driver blocks its caller */
 #define PREFETCH_BYTES (1ull << 30)          /* restored at a time before the turn */
@@ -19,125 +17,17 @@
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
 
 static struct {
-    bool evicting; /* under residency_lock, as all fields here; only the agent writes `advised`, and reads it without */
+    bool evicting; /* under residency_lock, as all fields here */
     uint64_t began, bytes;
-    struct entry leaving;                                             /* allocation that is evicted in parts */
-    uint64_t requested;                                               /* bytes of it that are leaving or have left */
-    _Atomic bool may_be_evicted;                                      /* some entries may be ENTRY_EVICTED */
-    uint64_t restore_began, restore_bytes;                            /* of what is prefetched */
-    enum { ADVISED_ONLINE, ADVISED_OFFLINE, ADVISED_PARTLY } advised; /* the class for which memory has advice */
+    struct entry leaving;                  /* allocation that is evicted in parts */
+    uint64_t requested;                    /* bytes of it that are leaving or have left */
+    _Atomic bool may_be_evicted;           /* some entries may be ENTRY_EVICTED */
+    uint64_t restore_began, restore_bytes; /* of what is prefetched */
 } transfers;
 
 /* --- allocating --------------------------------------------------------------------------------------------------- */
 
-/* Allocations that the shim handles later. Beyond MAX_PENDING, the shim does not handle them. */
-struct pending {
-    pthread_mutex_t lock;
-    struct entry list[MAX_PENDING];
-    _Atomic unsigned count;
-};
-static struct pending unadvised = {.lock = PTHREAD_MUTEX_INITIALIZER},
-                      unpopulated = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* made outside of a turn */
-
-static void add_pending(struct pending *pending, CUdeviceptr address, size_t bytes) {
-    pthread_mutex_lock(&pending->lock);
-    if (pending->count < MAX_PENDING)
-        pending->list[pending->count++] = (struct entry){.key = address, .bytes = bytes};
-    pthread_mutex_unlock(&pending->lock);
-}
-
-/* False: the allocation has ended. */
-static bool find_pending(const struct entry *allocation, struct entry *found) {
-    return ledger_find(LEDGER_ADDRESSES, allocation->key, found) && found->kind == MEMORY_REDIRECTED &&
-           found->bytes == allocation->bytes;
-}
-
-/* A guest on a device that its owner has claimed counts as well. */
-static bool is_offline(void) {
-    return PAGE_LOAD(the_page()->control.quota_flags) & (4 | 64);
-}
-
-static void give_advice(CUdeviceptr address, size_t bytes, int advice, CUdevice device) {
-    if (REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
-        log_once(LOG_INFO, "could not advise the driver where memory belongs");
-}
-
-/* TGS: pages of guaranteed clients stay on the device, and pages of opportunistic ones are evicted and accessed
- * where they are. Advice is an operation of the legacy stream, so it waits until blocking streams are idle and capture
- * nothing. The context is current. `again`: the memory may have the advice of the other class. False: it must wait. */
-static bool advise(CUdeviceptr address, size_t bytes, bool again) {
-    if (bytes < MIN_ADVISED_BYTES)
-        return true;
-    RELAXED_MODE;
-    CUdevice device;
-    bool offline = is_offline();
-    if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
-        return true;
-    queries_lock();
-    bool is_due = blocking_streams_are_idle();
-    if (is_due && again)
-        give_advice(address, bytes, offline ? CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION : CU_MEM_ADVISE_UNSET_ACCESSED_BY,
-                    device);
-    if (is_due)
-        give_advice(address, bytes, offline ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
-                    device);
-    queries_unlock();
-    return is_due;
-}
-
-/* Return false if the allocation must wait longer. */
-static bool advise_late(const struct entry *allocation, bool again) {
-    struct entry found;
-    if (!find_pending(allocation, &found) || !transfer_begin(found.context))
-        return true;
-    bool is_advised = advise((CUdeviceptr)found.key, found.bytes, again);
-    transfer_end();
-    return is_advised;
-}
-
-static bool may_have_advice(const struct entry *entry) {
-    return entry->kind == MEMORY_REDIRECTED && entry->bytes >= MIN_ADVISED_BYTES;
-}
-
-/* After a change of the class, under residency_lock. An allocation that another thread makes meanwhile may keep the
- * advice of the class before. Return false if some memory must wait longer. */
-static bool advise_again(void) {
-    struct entry *list;
-    bool is_done = true;
-    size_t count = ledger_list(LEDGER_ADDRESSES, may_have_advice, &list);
-    for (size_t i = 0; i < count && is_done; i++)
-        is_done = advise_late(&list[i], true);
-    if (count)
-        free(list);
-    return is_done;
-}
-
-static bool class_has_changed(void) {
-    return transfers.advised != (is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE);
-}
-
-/* Agent, outside of a turn: no work is in flight. */
-static void advise_for_class(void) {
-    if (!class_has_changed())
-        return;
-    int class = is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE;
-    transfers.advised = ADVISED_PARTLY;
-    if (advise_again())
-        transfers.advised = class;
-}
-
-/* Agent, while no work is in flight. */
-static void advise_pending(void) {
-    if (!unadvised.count)
-        return;
-    pthread_mutex_lock(&unadvised.lock);
-    for (unsigned i = 0; i < unadvised.count;)
-        if (advise_late(&unadvised.list[i], false))
-            unadvised.list[i] = unadvised.list[--unadvised.count];
-        else
-            i++;
-    pthread_mutex_unlock(&unadvised.lock);
-}
+static struct pending unpopulated = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* made outside of a turn */
 
 static bool is_of_movable_size(const struct entry *entry) {
     return entry->bytes <= MAX_MOVABLE_BYTES || entry->bytes <= shim.devices[0].memory / 4;
@@ -165,7 +55,7 @@ static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, 
 /* Give a new allocation its pages on the device, under residency_lock. Pages of a client of class offline may belong on
  * the host. `requested`: bytes that other requests will take. */
 static bool populate(const struct entry *entry, uint64_t requested) {
-    if (is_offline() || account_resident() > total_memory() || !transfer_begin(entry->context))
+    if (advice_is_offline() || account_resident() > total_memory() || !transfer_begin(entry->context))
         return false;
     bool has_room = entry->bytes + requested <= transfers_free_bytes();
     transfer_end();
@@ -181,7 +71,7 @@ static void populate_new(CUdeviceptr address, size_t bytes) {
     if (!is_of_movable_size(&entry))
         return;
     if (!is_running()) {
-        add_pending(&unpopulated, address, bytes);
+        pending_add(&unpopulated, address, bytes);
     } else if (!pthread_mutex_trylock(&residency_lock)) {
         populate(&entry, 0);
         pthread_mutex_unlock(&residency_lock);
@@ -194,7 +84,7 @@ static void populate_all(uint64_t requested) {
     pthread_mutex_lock(&unpopulated.lock);
     for (unsigned i = 0; i < unpopulated.count; i++) {
         struct entry found;
-        if (find_pending(&unpopulated.list[i], &found) && !found.references && populate(&found, requested + bytes))
+        if (pending_find(&unpopulated.list[i], &found) && !found.references && populate(&found, requested + bytes))
             bytes += found.bytes;
     }
     unpopulated.count = 0;
@@ -205,8 +95,8 @@ static void populate_all(uint64_t requested) {
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct entry *entry) {
     CUresult result = REAL(cuMemAllocManaged)(address, bytes, CU_MEM_ATTACH_GLOBAL);
     entry->kind = MEMORY_REDIRECTED;
-    if (result == CUDA_SUCCESS && !advise(*address, bytes, false))
-        add_pending(&unadvised, *address, bytes);
+    if (result == CUDA_SUCCESS)
+        advice_give(*address, bytes);
     if (result == CUDA_SUCCESS)
         populate_new(*address, bytes);
     if (result != CUDA_ERROR_NOT_SUPPORTED)
@@ -307,7 +197,7 @@ static bool evict(const uint64_t by_device[MAX_DEVICES], uint64_t now, uint64_t 
     bool done = !transfers.evicting && !surplus;
     if (!transfers.evicting && surplus) {
         transfers.evicting = true;
-        advise_pending();
+        advice_give_pending();
         transfers.began = now;
         transfers.bytes = 0;
         *next = now;
@@ -373,11 +263,11 @@ static uint64_t prefetch(const uint64_t by_device[MAX_DEVICES], uint64_t now) {
         least = min_u64(least, by_device[i]);
     uint64_t max_bytes = least * (uint64_t)shim.device_count;
     size_t evicted = 0;
-    if (class_has_changed() && deferred_free_some(MAX_FREED)) /* so that no reused memory has the old advice */
+    if (advice_class_has_changed() && deferred_free_some(MAX_FREED)) /* so that no reused memory has the old advice */
         return now;
     pthread_mutex_lock(&residency_lock);
-    advise_for_class();
-    advise_pending();
+    advice_give_for_class();
+    advice_give_pending();
     bool arrived = !transfers.restore_bytes || transfers_are_complete();
     if (arrived)
         finish_prefetch();
@@ -422,9 +312,9 @@ void unified_after_fork(void) {
     transfers.leaving.bytes = transfers.requested = 0;
     transfers.restore_bytes = 0;
     atomic_store(&transfers.may_be_evicted, false);
-    pthread_mutex_init(&unadvised.lock, NULL);
     pthread_mutex_init(&unpopulated.lock, NULL);
-    unadvised.count = unpopulated.count = 0;
+    unpopulated.count = 0;
+    advice_after_fork();
 }
 
 const struct memory_mode mode_unified = {
