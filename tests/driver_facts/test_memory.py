@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .harness import IS_GPU, MIB, NON_BLOCKING, Cuda, environment, on_driver, running_process, start_test
+from .harness import IS_GPU, MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, running_process, start_test
 from .test_facts import run
 from .vmm import free_bytes
 
@@ -81,6 +81,26 @@ def test_prefetching_to_the_host_keeps_the_data_and_takes_no_more_of_the_device(
     assert cuda.read_f32(memory, SIZE // 4 - 1) == 8.0
     cuda.cuMemFree(memory)
     assert free_bytes(cuda) > before - SIZE // 8
+
+
+@on_driver()
+def test_memory_moves_while_work_uses_it(cuda: Cuda) -> None:
+    """Prefetches on another stream move memory that a launch uses, and data stays the same. (The shim moves memory in a
+    turn without a drain, where the limit of the turn changes.)
+
+    Source: documentation of cuMemPrefetchAsync; CUDA programming guide, "Unified Memory Programming", coherency and
+    concurrency of devices with concurrentManagedAccess. Not yet seen on a GPU.
+    """
+    memory = cuda.cuMemAllocManaged(SIZE, 1)
+    cuda.launch("fill_f32", memory, 7.0, SIZE // 4)
+    cuda.cuCtxSynchronize()
+    stream, other = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuStreamCreate(NON_BLOCKING)
+    cuda.launch("work_f32", memory, SIZE // 4, 200 * MS, 0, stream=stream)
+    for on_device in (False, True, False):
+        cuda.cuMemPrefetchAsync(memory, SIZE, location(cuda, on_device), 0, other)
+    cuda.cuCtxSynchronize()
+    for element in (0, SIZE // 8, SIZE // 4 - 1):
+        assert cuda.read_f32(memory, element) == 8.0
 
 
 def host_bytes_used() -> int:

@@ -337,7 +337,7 @@ static uint64_t poll_all(void) {
     if (!is_running())
         next = min_u64(next, residency_poll(now));
     if (is_open(word))
-        next = min_u64(next, busy_time_sample(now));
+        next = min_u64(next, min_u64(busy_time_sample(now), residency_adjust(now)));
     refusal_poll(now);
     next = min_u64(next, host_buffers_poll(now));
     return min_u64(next, deferred_poll(now));

@@ -136,6 +136,9 @@ struct gpushare_control {
     /* bytes that may be resident while the gate is closed, if the device has room; 0 = memory is restored with the
      * turn */
     uint64_t prefetch_limit[GPUSHARE_DEVICES];
+    /* bytes that may be resident in a turn, on all devices of the process together; 0 = no limit. Mode unified only: the
+     * other modes keep all of their memory on the device in a turn. */
+    uint64_t turn_limit;
 };
 
 /* Memory of one device; written by the process. */
@@ -206,7 +209,7 @@ struct gpushare_page {
     struct gpushare_page_header header;
     uint64_t reserved_header[6];
     struct gpushare_control control;
-    uint64_t reserved_control[9];
+    uint64_t reserved_control[8];
     struct gpushare_report report;
 };
 

@@ -19,8 +19,9 @@ uint64_t residency_poll(uint64_t now); /* agent, while not running: the time of 
 CUresult residency_restore(uint32_t word);
 /* A thread inside the closed gate: all memory is mapped, and stays mapped until the thread is outside. */
 bool residency_is_mapped(void);
-void residency_pause(void);            /* no context is used for moving memory until … */
-void residency_resume(CUcontext gone); /* … here; NULL: no context has ended */
+uint64_t residency_adjust(uint64_t now); /* agent, while the gate is open: the time of the next call */
+void residency_pause(void);              /* no context is used for moving memory until … */
+void residency_resume(CUcontext gone);   /* … here; NULL: no context has ended */
 /* The current context may be the first one that can move memory whose own context has ended. */
 void residency_use_current_context(void);
 void residency_after_fork(void);

@@ -15,6 +15,7 @@
 #define PREFETCH_BYTES (1ull << 30)          /* restored at a time before the turn */
 #define MAX_FREED 32                         /* allocations at a time, for a change of the class */
 #define FREE_MEMORY_POLL_NS (20 * NS_PER_MS) /* between polls for room */
+#define LIMIT_POLL_NS (50 * NS_PER_MS)       /* between polls of what is resident in a turn with a limit */
 
 static struct {
     bool evicting; /* under residency_lock, as all fields here */
@@ -23,6 +24,7 @@ static struct {
     uint64_t requested;                    /* bytes of it that are leaving or have left */
     _Atomic bool may_be_evicted;           /* some entries may be ENTRY_EVICTED */
     uint64_t restore_began, restore_bytes; /* of what is prefetched */
+    bool was_limited;                      /* only the agent uses it: the limit of a turn keeps memory off the device */
 } transfers;
 
 /* --- allocating --------------------------------------------------------------------------------------------------- */
@@ -52,10 +54,15 @@ static bool request(const struct entry *entry, uint64_t offset, uint64_t bytes, 
     return is_requested;
 }
 
+/* The bytes that may be resident in a turn. */
+static uint64_t max_resident(void) {
+    return min_u64(total_memory(), account_turn_limit());
+}
+
 /* Give a new allocation its pages on the device, under residency_lock. Pages of a client of class offline may belong on
  * the host. `requested`: bytes that other requests will take. */
 static bool populate(const struct entry *entry, uint64_t requested) {
-    if (advice_is_offline() || account_resident() > total_memory() || !transfer_begin(entry->context))
+    if (advice_is_offline() || account_resident() > max_resident() || !transfer_begin(entry->context))
         return false;
     bool has_room = entry->bytes + requested <= transfers_free_bytes();
     transfer_end();
@@ -188,6 +195,16 @@ static uint64_t evict_part(uint64_t surplus) {
     return bytes;
 }
 
+static void report_evicted(uint64_t bytes, uint64_t began) {
+    struct gpushare_report *report = &the_page()->report;
+    uint64_t took = now_ns() - began;
+    if (!bytes)
+        return;
+    PAGE_ADD(report->evicted_bytes, bytes);
+    PAGE_ADD(report->evicted_ns, took);
+    log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(bytes).text, (double)took / NS_PER_MS);
+}
+
 /* The first call moves nothing, so that the page shows the end of the drain before the driver blocks the agent. */
 static bool evict(const uint64_t by_device[MAX_DEVICES], uint64_t now, uint64_t *next) {
     uint64_t surplus = 0;
@@ -209,12 +226,8 @@ static bool evict(const uint64_t by_device[MAX_DEVICES], uint64_t now, uint64_t 
     } else {
         *next = now + EVICTION_POLL_NS;
     }
-    if (done && transfers.bytes) {
-        struct gpushare_report *report = &the_page()->report;
-        uint64_t took = now_ns() - transfers.began;
-        PAGE_ADD(report->evicted_bytes, transfers.bytes);
-        PAGE_ADD(report->evicted_ns, took);
-        log_message(LOG_DEBUG, "evicted %s in %.1f ms", size_text(transfers.bytes).text, (double)took / NS_PER_MS);
+    if (done) {
+        report_evicted(transfers.bytes, transfers.began);
         transfers.bytes = 0;
     }
     transfers.evicting = !done;
@@ -261,7 +274,7 @@ static uint64_t prefetch(const uint64_t by_device[MAX_DEVICES], uint64_t now) {
     uint64_t next = NEVER, least = by_device[0];
     for (int i = 1; i < shim.device_count; i++)
         least = min_u64(least, by_device[i]);
-    uint64_t max_bytes = least * (uint64_t)shim.device_count;
+    uint64_t max_bytes = min_u64(least * (uint64_t)shim.device_count, account_turn_limit());
     size_t evicted = 0;
     if (advice_class_has_changed() && deferred_free_some(MAX_FREED)) /* so that no reused memory has the old advice */
         return now;
@@ -283,6 +296,46 @@ static uint64_t prefetch(const uint64_t by_device[MAX_DEVICES], uint64_t now) {
     return next;
 }
 
+/* Restore memory in a turn. Return the time of the next call. */
+static uint64_t grow(uint64_t limit, uint64_t now) {
+    size_t evicted = 0;
+    uint64_t room = min_u64(subtract(min_u64(total_memory(), limit), account_resident()), free_bytes_for_prefetch());
+    transfers.restore_began = now_ns();
+    transfers.restore_bytes = request_restore(room, PREFETCH_BYTES, &evicted);
+    if (!evicted)
+        atomic_store(&transfers.may_be_evicted, false);
+    return now + (transfers.restore_bytes ? EVICTION_POLL_NS : LIMIT_POLL_NS);
+}
+
+/* The driver keeps unified memory coherent while work uses it, so memory moves without a drain. Source: documentation
+ * of cuMemPrefetchAsync, and CUDA programming guide, "Unified Memory Programming". */
+static uint64_t adjust(uint64_t limit, uint64_t now) {
+    uint64_t next = now + LIMIT_POLL_NS;
+    bool is_limited = limit != UINT64_MAX;
+    if (!is_limited && !transfers.was_limited)
+        return NEVER;
+    if (pthread_mutex_trylock(&residency_lock)) /* a thread restores memory */
+        return next;
+    bool has_rest = transfers.requested < transfers.leaving.bytes;
+    uint64_t resident = account_resident();
+    if (!transfers_are_complete()) {
+        next = now + EVICTION_POLL_NS;
+    } else {
+        finish_prefetch();
+        if (resident > limit || has_rest) {
+            advice_give_pending();
+            uint64_t began = now_ns(), bytes = evict_part(subtract(resident, limit));
+            report_evicted(bytes, began);
+            next = now + (bytes ? EVICTION_POLL_NS : LIMIT_POLL_NS);
+        } else if (atomic_load(&transfers.may_be_evicted)) {
+            next = grow(limit, now);
+        }
+    }
+    transfers.was_limited = is_limited || atomic_load(&transfers.may_be_evicted);
+    pthread_mutex_unlock(&residency_lock);
+    return next;
+}
+
 /* Memory beyond the size of the device comes by page faults. */
 static CUresult restore(uint32_t word, struct room_needed *missing) {
     (void)missing;
@@ -294,7 +347,7 @@ static CUresult restore(uint32_t word, struct room_needed *missing) {
     pthread_mutex_lock(&residency_lock);
     uint64_t began = transfers.restore_bytes ? transfers.restore_began : now_ns();
     uint64_t bytes =
-        transfers.restore_bytes + request_restore(subtract(total_memory(), account_resident()), UINT64_MAX, &evicted);
+        transfers.restore_bytes + request_restore(subtract(max_resident(), account_resident()), UINT64_MAX, &evicted);
     transfers.restore_bytes = 0;
     account_note_leaving(0, 0);
     transfers.requested = transfers.leaving.bytes; /* no rest of an allocation leaves after the whole came back */
@@ -311,6 +364,7 @@ void unified_after_fork(void) {
     transfers.evicting = false;
     transfers.leaving.bytes = transfers.requested = 0;
     transfers.restore_bytes = 0;
+    transfers.was_limited = false;
     atomic_store(&transfers.may_be_evicted, false);
     pthread_mutex_init(&unpopulated.lock, NULL);
     unpopulated.count = 0;
@@ -325,4 +379,5 @@ const struct memory_mode mode_unified = {
     .evict = evict,
     .restore = restore,
     .prefetch = prefetch,
+    .adjust = adjust,
 };

@@ -116,6 +116,11 @@ uint64_t residency_poll(uint64_t now) {
     return is_unused || evict(now, &next) ? prefetch(now) : next;
 }
 
+/* The limit of a turn may change in the turn. */
+uint64_t residency_adjust(uint64_t now) {
+    return shim.mode->adjust ? shim.mode->adjust(account_turn_limit(), now) : NEVER;
+}
+
 bool residency_is_mapped(void) {
     return !shim.mode || !shim.mode->is_mapped || shim.mode->is_mapped();
 }

@@ -247,6 +247,12 @@ uint64_t account_max_eviction(void) {
     return limit > evicted ? limit - evicted : 0;
 }
 
+/* A turn without a coordinator has the device to itself. */
+uint64_t account_turn_limit(void) {
+    uint64_t limit = atomic_load(&shim.without_coordinator) ? 0 : PAGE_LOAD(the_page()->control.turn_limit);
+    return limit ? limit : UINT64_MAX;
+}
+
 uint64_t account_resident(void) {
     pthread_mutex_lock(&account_lock);
     uint64_t bytes = resident_bytes();

@@ -31,6 +31,10 @@ struct memory_mode {
     /* Agent, while the gate is closed: restore while a device has room and at most `max_bytes` are resident there; 0
      * ends that. Does not block for long: returns the time of the next call. NULL: nothing is ever evicted. */
     uint64_t (*prefetch)(const uint64_t max_bytes[MAX_DEVICES], uint64_t now);
+    /* Agent, in a turn whose work goes on: evict what is resident above `limit` bytes, and restore evicted memory as far
+     * as `limit` and the device have room. Does not block for long: returns the time of the next call. NULL: the mode
+     * keeps all memory on the device in a turn, because its programs could not reach other memory. */
+    uint64_t (*adjust)(uint64_t limit, uint64_t now);
     uint64_t (*capacity)(void); /* bytes that a client can have at all; NULL: only the limit bounds them */
 };
 
