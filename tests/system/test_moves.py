@@ -16,6 +16,8 @@ from .notebook_client import Notebook
 from .system_host import MIB, WAIT, GpuProgram, SystemHost, start_all_busy, stop_all
 
 SIZE = 100 * MIB
+CHECKPOINTED = 2  # state of a process
+INVALID_HANDLE = 400
 UUID = """
 import ctypes
 def uuid():
@@ -79,6 +81,28 @@ def test_a_client_moves_with_its_memory(dual_host: SystemHost, mode: str) -> Non
     wait_until(lambda: devices_of(dual_host, "a") == [first])
     assert program.run("uuid()") == before
     assert increment(program) == 9.0
+
+
+QUERY = f"""
+import os, threading
+stream, state, found = c_void_p(cuda.stream(1)), ctypes.c_int(), []
+def query():
+    while state.value != {CHECKPOINTED}:
+        cuda.cuCheckpointProcessGetState(os.getpid(), byref(state))
+    found.extend([cuda.cuStreamQuery(stream), cuda.cuEventQuery(None), state.value])
+thread = threading.Thread(target=query)
+thread.start()
+"""
+
+
+def test_a_client_moves_while_a_thread_queries_a_stream(dual_host: SystemHost) -> None:
+    """On a card, such a query of a checkpointed process ended the process."""
+    _, second = dual_host.device_uuids()
+    program = start_program(dual_host, "a", "plain")
+    program.run(QUERY)
+    assert move(dual_host, "a", "1") == {"device": second}
+    assert program.run("thread.join() or found", WAIT) == [0, INVALID_HANDLE, CHECKPOINTED]
+    assert increment(program) == 8.0
 
 
 def test_a_client_at_work_moves_between_clients_at_work(dual_host: SystemHost) -> None:

@@ -160,6 +160,7 @@ struct shim {
     bool simulated;
     _Atomic bool shares_memory; /* other processes, devices or interfaces may use memory of the program */
     _Atomic bool uses_managed;  /* the program has asked for unified memory */
+    uint32_t checkpointed;      /* 1: the driver has checkpointed this process, or does so now; threads sleep on it */
     bool pages_unified;         /* unified memory moves by pages, so that it may exceed the device */
     const struct memory_mode *mode;
     struct environment environment;

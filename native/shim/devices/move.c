@@ -114,24 +114,41 @@ static void answer(const char *format, CUresult result) {
     move_request_answer(text);
 }
 
+/* Hold back queries of the program that the driver does not hold back (hooks/contexts.c). */
+static void set_checkpointed(uint32_t value) {
+    __atomic_store_n(&shim.checkpointed, value, __ATOMIC_RELEASE);
+    if (!value)
+        futex_wake_all(&shim.checkpointed);
+}
+
+/* Unlock the process, whose calls go on then. */
+static CUresult unlock(void) {
+    CUresult result = REAL(cuCheckpointProcessUnlock)((int)getpid(), NULL);
+    if (result == CUDA_SUCCESS)
+        set_checkpointed(0);
+    return result;
+}
+
 /* Lock and checkpoint the process. False: the request is answered. */
 static bool leave(void) {
     int pid = (int)getpid();
     CUcheckpointLockArgs lock = {.timeout_ms = LOCK_TIMEOUT_MS};
+    set_checkpointed(1);
     CUresult result = REAL(cuCheckpointProcessLock)(pid, &lock);
     if (result != CUDA_SUCCESS) {
+        set_checkpointed(0);
         answer("the driver does not checkpoint the process now (CUDA error %d); nothing has changed", result);
         return false;
     }
     const char *reason = memory_obstacle();
-    if (reason && REAL(cuCheckpointProcessUnlock)(pid, NULL) == CUDA_SUCCESS) {
+    if (reason && unlock() == CUDA_SUCCESS) {
         move_request_answer(reason);
         return false;
     }
     result = REAL(cuCheckpointProcessCheckpoint)(pid, NULL);
     if (result == CUDA_SUCCESS)
         return true;
-    CUresult unlocked = REAL(cuCheckpointProcessUnlock)(pid, NULL);
+    CUresult unlocked = unlock();
     answer(unlocked == CUDA_SUCCESS
                ? "the driver could not checkpoint the process (CUDA error %d); nothing has changed"
                : "the driver could not checkpoint the process (CUDA error %d), and the process can no longer use "
@@ -143,7 +160,7 @@ static bool leave(void) {
 /* Restore the process, which has left, on the device of the request, else on its own, and answer the request. */
 static void come_back(const struct move_request *request) {
     CUresult moved = restore_elsewhere(request), back = moved == CUDA_SUCCESS ? moved : restore(NULL, 0);
-    CUresult unlocked = REAL(cuCheckpointProcessUnlock)((int)getpid(), NULL);
+    CUresult unlocked = unlock();
     if (back != CUDA_SUCCESS || unlocked != CUDA_SUCCESS) {
         answer("the driver could not restore the process (CUDA error %d), which can no longer use the GPU: restart it",
                moved ? moved : unlocked);
@@ -206,4 +223,5 @@ void move_forget(void) {
 
 void move_after_fork(void) {
     move = (typeof(move)){0};
+    set_checkpointed(0);
 }

@@ -3,6 +3,8 @@
 #include "hooks/hooks.h"
 #include "memory/memory.h"
 
+#define MAX_SLEEP_NS (200 * NS_PER_MS) /* bounds the cost of a lost wake-up */
+
 static bool is_active(void) {
     return atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_ACTIVE;
 }
@@ -268,4 +270,28 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
         release_context_memory(gone);
     drop_default_stream();
     return result;
+}
+
+/* --- queries of streams, which a program may also make outside of its turns --------------------------------------- */
+
+/* The driver does not hold every query of a checkpointed process back: on an H200 cuStreamQuery ended the process with
+ * SIGSEGV. So the shim holds these calls back until the process is restored. */
+static void wait_until_restored(void) {
+    while (unlikely(__atomic_load_n(&shim.checkpointed, __ATOMIC_ACQUIRE)))
+        futex_wait(&shim.checkpointed, 1, MAX_SLEEP_NS);
+}
+
+CUresult hook_cuStreamQuery(bool twin, CUstream stream) {
+    wait_until_restored();
+    return twin ? REAL(cuStreamQuery_ptsz)(stream) : REAL(cuStreamQuery)(stream);
+}
+
+CUresult hook_cuStreamIsCapturing(bool twin, CUstream stream, int *status) {
+    wait_until_restored();
+    return twin ? REAL(cuStreamIsCapturing_ptsz)(stream, status) : REAL(cuStreamIsCapturing)(stream, status);
+}
+
+CUresult hook_cuEventQuery(CUevent event) {
+    wait_until_restored();
+    return REAL(cuEventQuery)(event);
 }

@@ -1,8 +1,11 @@
 /* Calls that create, query and end streams, and commands that wait for values in memory or write such values. */
+#include <signal.h>
+
 #include "base/exports.h"
 #include "context/context.h"
 #include "memory/alloc.h"
 #include "graph/graph.h"
+#include "machine/machine.h"
 #include "work/engine.h"
 
 CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
@@ -40,6 +43,8 @@ static CUresult check_query(CUstream fallback, CUstream handle, struct sim_strea
 
 CUresult sim_cuStreamQuery(CUstream fallback, CUstream handle) {
     struct sim_stream *stream;
+    if (sim.machine && atomic_load(&sim.machine->checkpoint[sim.slot].state) == CU_PROCESS_CHECKPOINTED)
+        raise(SIGSEGV); /* as seen on an H200 */
     CUresult result = check_query(fallback, handle, &stream);
     return result ? result : engine_is_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
