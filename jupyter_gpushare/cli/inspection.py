@@ -188,6 +188,8 @@ def _limits(control: dict[str, int]) -> Iterator[str]:
     for number in range(pages.layout()[1]["GPUSHARE_DEVICES"]):
         if (target := control[f"resident_target_{number}"]) != pages.UNKNOWN:
             yield f"{format_size(target)} may stay on device {number}"
+    if limit := control["turn_limit"]:
+        yield f"{format_size(limit)} may be on the devices in a turn"
     if control["evicted_limit"] != pages.UNKNOWN:
         yield f"{format_size(control['evicted_limit'])} may be off the device"
     if rate := control["budget_rate"]:

@@ -105,6 +105,16 @@ def test_unified_memory_is_measured_before_the_first_allocation(host: Host) -> N
     assert host.memory("one") == (400, 400, 100, 100)
 
 
+def test_the_turn_limit_of_a_process_has_no_context_memory(host: Host) -> None:
+    handle = host.process("one", 500, pid=11)
+    handle.page.report.memory_mode = SWAP
+    host.context = {11: 100}
+    host.pass_seconds()
+    for limit, expected in ((350 * MIB, 250 * MIB), (50 * MIB, 1), (None, 0)):
+        host.runtimes["one"].set_turn_limit(limit)
+        assert handle.page.control.turn_limit == expected
+
+
 def test_the_resident_target_of_a_process_has_no_context_memory(host: Host) -> None:
     handle = host.process("one", 500, pid=11)
     handle.page.report.memory_mode = SWAP

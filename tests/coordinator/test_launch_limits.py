@@ -137,6 +137,18 @@ def test_memory_above_the_resident_quota_is_a_limit(
     assert client["limit_text"] == "at most 1 GiB of its memory on the GPU between its turns: resident in its quota"
 
 
+def test_a_spilled_client_has_its_turn_limit() -> None:
+    harness = PageSyncHarness()
+    harness.process("a", 500)
+    client = harness.scheduler.clients["a"]
+    client.turn_limit = 300 * MIB
+    (limit,) = launch_limits.limits_field(harness.scheduler, client, harness.runtimes["a"], 0.0)
+    assert (limit["rate"], limit["unit"], limit["reason"]) == (300 * MIB, "turn_bytes", "spilled")
+    assert launch_limits.describe_limits([limit], str) == (
+        "at most 300 MiB of its memory on the GPU in its turns: the memory of online clients stays"
+    )
+
+
 def test_context_memory_is_no_memory_above_the_resident_quota() -> None:
     harness = PageSyncHarness()
     process = harness.process("a", 500)

@@ -138,11 +138,14 @@ class SimulatedHost:
         unbacked: int = 0,
         context: int = 0,
         unmade: int = 0,
+        can_spill: bool = False,
     ) -> list[cmd.Command]:
         """Report the client's memory, all of which is on the device unless `resident` is given."""
         there = allocated if resident is None else resident
         return self.handle_event(
-            ev.MemoryReported(client, allocated, there, unmovable, unmet_bytes, unbacked, context, unmade)
+            ev.MemoryReported(
+                client, allocated, there, unmovable, unmet_bytes, unbacked, context, unmade, can_spill=can_spill
+            )
         )
 
     def report_idle(self, process: SimulatedProcess) -> None:

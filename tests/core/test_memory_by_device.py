@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core.base.memory_use import MemoryUse
 from jupyter_gpushare.core.base.quota import Quota
-from jupyter_gpushare.core.colocation.colocation_rules import memory_needed
+from jupyter_gpushare.core.colocation.memory_fit import memory_needed
 from jupyter_gpushare.core.interface import commands as cmd
 from jupyter_gpushare.core.interface import events as ev
 

@@ -186,10 +186,17 @@ class AnyHost(RuleBasedStateMachine):
         resident_fraction=st.sampled_from([0.0, 0.5, 1.0]),
         short=st.booleans(),
         unbacked_fraction=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
+        can_spill=st.booleans(),
     )
     @precondition(lambda self: self.host.scheduler.clients)
     def memory(
-        self, data: st.DataObject, eighths: int, resident_fraction: float, short: bool, unbacked_fraction: float
+        self,
+        data: st.DataObject,
+        eighths: int,
+        resident_fraction: float,
+        short: bool,
+        unbacked_fraction: float,
+        can_spill: bool,
     ) -> None:
         allocated = eighths * MEMORY // 8
         resident = int(min(allocated, MEMORY) * resident_fraction)
@@ -197,7 +204,13 @@ class AnyHost(RuleBasedStateMachine):
         unmovable = max(unbacked, resident // 4)
         self.host.handle_event(
             ev.MemoryReported(
-                self.pick_client(data), allocated, resident, unmovable, MEMORY // 8 * short, unbacked=unbacked
+                self.pick_client(data),
+                allocated,
+                resident,
+                unmovable,
+                MEMORY // 8 * short,
+                unbacked=unbacked,
+                can_spill=can_spill,
             )
         )
 

@@ -48,6 +48,7 @@ class ClientRuntime:
         self.is_simulated = False
         self._permit: Permit | None = None
         self._resident_targets: dict[str, int] = {}  # by device; a device without an entry keeps all memory
+        self.turn_limit: int | None = None
         self.budget: LaunchBudget | None = None  # only while the client is colocated
         self.limit_times = LimitTimes()
         self.prefetch_devices: set[str] = set()  # devices whose memory may come back ahead of the next turn
@@ -153,6 +154,22 @@ class ClientRuntime:
                 process_target = allocations * size // total if total else allocations
             handle.set_resident_target(device, process_target)
 
+    def set_turn_limit(self, limit: int | None) -> None:
+        """Divide the turn limit of the client, in bytes, among its processes; None: all memory may be resident.
+
+        The processes get parts in proportion to their allocated memory. The limit includes context memory, and the
+        limits of processes do not.
+        """
+        self.turn_limit = limit
+        allocated = {handle: handle.allocated for handle in self.processes.values()}
+        total = sum(allocated.values())
+        for handle, size in allocated.items():
+            part = 0
+            if limit is not None:
+                allocations = max(0, limit - self.context_memory)
+                part = max(1, allocations * size // total if total else allocations // len(allocated))
+            handle.set_turn_limit(part)
+
     def _uses_on(self, device: str) -> dict[ProcessHandle, MemoryUse]:
         """Return the processes that use the device, with one sample of their memory there."""
         return {
@@ -211,6 +228,11 @@ class ClientRuntime:
     def uses_plain_mode(self) -> bool:
         """Return whether a process of the client has memory mode `plain`, whose memory cannot be evicted."""
         return any(handle.memory_mode == "plain" for handle in self.processes.values())
+
+    @property
+    def uses_only_unified_mode(self) -> bool:
+        """Return whether all memory of the client is in mode `unified`, so that its work reaches evicted memory."""
+        return bool(self.processes) and all(handle.memory_mode == "unified" for handle in self.processes.values())
 
     @property
     def is_stopped(self) -> bool:
@@ -290,6 +312,7 @@ class ClientRuntime:
         for uuid in {uuid for handle in self.processes.values() for uuid in handle.devices}:
             self.set_resident_target(uuid, self._resident_targets.get(uuid))  # for a process that has just joined
         self.set_budget(self.budget)
+        self.set_turn_limit(self.turn_limit)
         for handle in self.processes.values():
             control = handle.page.control
             quota_codec.encode_quota(control, client, device_memory)

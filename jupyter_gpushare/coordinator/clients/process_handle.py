@@ -194,6 +194,13 @@ class ProcessHandle:
             if self.last_turn.phase == pages.OUT:
                 self.ring()  # so that the process evicts at once
 
+    def set_turn_limit(self, limit: int) -> None:
+        """Let the process have up to `limit` bytes on its devices in its turn; 0: no limit."""
+        control = self.page.control
+        if control.turn_limit != limit:
+            control.turn_limit = limit
+            self.ring()
+
     def set_prefetch_limit(self, device: str, limit: int) -> None:
         """Let the process prefetch until it has `limit` bytes on a device; 0: no prefetch."""
         row, limits = self._rows.index(device), self.page.control.prefetch_limit

@@ -57,6 +57,8 @@ class CommandExecutor:
                 self._write_quota(runtime)
             case cmd.SetResident():
                 runtime.set_resident_target(command.device, command.bytes)
+            case cmd.SetTurnLimit():
+                runtime.set_turn_limit(command.bytes)
             case cmd.Prefetch():
                 (runtime.prefetch_devices.add if command.enabled else runtime.prefetch_devices.discard)(command.device)
                 self._publish_prefetch(runtime)

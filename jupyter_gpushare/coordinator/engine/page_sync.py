@@ -154,7 +154,8 @@ class PageSync:
         )
         if has_grown and not for_shortage:
             return
-        if (client.memory_use, client.memory_by_device) != (use, by_device):
+        spills = runtime.uses_only_unified_mode
+        if (client.memory_use, client.memory_by_device, client.can_spill) != (use, by_device, spills):
             self._dispatch(
                 ev.MemoryReported(
                     runtime.client_id,
@@ -166,6 +167,7 @@ class PageSync:
                     use.context,
                     use.unmade,
                     by_device,
+                    spills,
                 )
             )
 
@@ -199,6 +201,8 @@ class PageSync:
         context = max((device.context for device in devices), default=0)
         runtime.write_levels(int(self._state.now * 1e9), backing.allocatable, context, position, wait)
         runtime.set_max_evicted(backing.max_evicted)
+        if runtime.turn_limit is not None:  # the parts of the processes change with their memory
+            runtime.set_turn_limit(runtime.turn_limit)
 
 
 def _with_unmovable(use: MemoryUse, unbacked: int, context: int) -> MemoryUse:

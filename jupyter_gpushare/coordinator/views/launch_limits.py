@@ -15,6 +15,7 @@ _AMOUNTS: dict[str, Callable[[float], str]] = {
     BLOCKS: lambda rate: f"{rate:,.0f} block{'s' * (rate != 1)}/s",
     DEVICE_SECONDS: lambda rate: f"{100 * rate:.3g} % of the device's time",
     "queued_seconds": lambda seconds: f"{format_duration(seconds)} of work queued",
+    "turn_bytes": lambda size: f"{format_size(int(size))} of its memory on the GPU in its turns",
     "bytes": lambda size: f"{format_size(int(size))} of its memory on the GPU between its turns",
 }
 _REASONS = {
@@ -23,6 +24,7 @@ _REASONS = {
     SHARE: "its share, colocated with {}",
     SURPLUS: "its share and idle time, colocated with {}",
     "others_wait": "other clients wait, or run beside it",
+    "spilled": "the memory of online clients stays",
     "resident": "resident in its quota",
 }
 _NO_TURN_REASONS = {
@@ -65,6 +67,8 @@ def _present_limits(scheduler: Scheduler, client: Client, runtime: ClientRuntime
     window = max((handle.page.control.window_ns for handle in runtime.processes.values()), default=0)
     if window and client.phase == RUNNING and client.permit and client.permit.contended:
         limits.append(_limit(window / 1e9, "queued_seconds", "others_wait"))
+    if client.turn_limit is not None and client.phase == RUNNING:
+        limits.append(_limit(client.turn_limit, "turn_bytes", "spilled"))
     allocations = client.memory_use.allocated - client.memory_use.context  # no quota counts context memory
     if client.quota.resident is not None and allocations > client.quota.resident:
         limits.append(_limit(client.quota.resident, "bytes", "resident"))

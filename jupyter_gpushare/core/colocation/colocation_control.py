@@ -19,6 +19,8 @@ from ..throttle.share_rule import best_class
 from ..throttle.throttle import Throttle
 from .packing_trials import PackingTrials, Sample
 
+_FULL_LOAD = 0.8  # part of a turn with work, from which on a client leaves no time; the idle end of a turn counts
+
 
 @dataclass
 class _DeviceState:
@@ -53,6 +55,11 @@ class ColocationController:
             return True  # the adaptive rule limits the client to what the members leave
         peers = [member.id for member in members if member.service_rank == client.service_rank]
         return not peers or self._device_state(device).packing.may_join(client.id, peers, now)
+
+    def leave_time(self, members: Sequence[Client]) -> bool:
+        """Return whether the members of the best class leave a part of the device's time in their turns."""
+        loads = [self._activity(member).exclusive_load or 0.0 for member in best_class(members)]
+        return sum(loads) < _FULL_LOAD
 
     def client_to_separate(self, device: Device, now: float) -> Client | None:
         """Return the client to separate, because the members do worse together than in turns."""

@@ -10,13 +10,14 @@ device. By setting, other clients wait, other clients join the device, or the cl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from ..interface.settings import AUTO, EXCLUSIVE, INTERRUPT, JOIN, PACKED, WAIT, Settings
-from ..residency.residency_plan import can_make_resident
+from ..residency.residency_plan import can_make_resident, is_kept
 from ..state.model import Client, Device, Grant
 from .colocation_control import ColocationController
+from .memory_fit import fits_in_memory
 
 _MAX_TOTAL_DEMAND = 1.1  # demand of colocated clients for a device; above 1, because demands are estimates
 _DEFAULT_DEMAND = 0.5  # demand of a client whose demand is unknown
@@ -42,7 +43,7 @@ class ColocationRules:
         """Return whether the client may be colocated with the clients that have the device."""
         if client.grant or any(one.moving_to for one in (client, *(grant.client for grant in device.grants))):
             return False
-        if not fits_in_memory(device, [*(grant.client for grant in device.grants), client]):
+        if not self._fits(device, [*(grant.client for grant in device.grants), client]):
             return False
         members = [grant.client for grant in device.grants if not self._admits_others(device, grant)]
         if not members:
@@ -51,8 +52,10 @@ class ColocationRules:
             return False
         if device.settings.sharing == PACKED:
             return True
-        # Sharing a busy device delays all work, and short work most of all, so only long work is tried there.
         clients = [*members, client]
+        if any(one.turn_limit is not None for one in clients) and not self._colocation.leave_time(clients):
+            return False  # a spilled client has the pauses, and loses nothing of its budget for takeovers meanwhile
+        # Sharing a busy device delays all work, and short work most of all, so only long work is tried there.
         shares = any(device.policy.share(member) for member in clients)  # turns keep shares better
         unknown = 1.0 if shares else _DEFAULT_DEMAND
         demand = sum(unknown if member.demand.fraction is None else member.demand.fraction for member in clients)
@@ -63,6 +66,14 @@ class ColocationRules:
             if min(used) < max(_LONG_WORK_SECONDS, max(used) / 3):
                 return False
         return self._colocation.may_try(device, client, members, self._context.now)
+
+    def _fits(self, device: Device, clients: list[Client]) -> bool:
+        """Return whether the clients fit on the device, beside the memory of online clients that turn limits keep."""
+        if any(client.turn_limit is not None for client in clients):
+            clients += [
+                one for one in device.clients.values() if one not in clients and is_kept(one, self._context.now)
+            ]
+        return fits_in_memory(device, clients)
 
     def is_free(self, device: Device) -> bool:
         """Return whether no client has the device, except for overruns that admit others."""
@@ -114,7 +125,7 @@ class ColocationRules:
             - sum(grant.client.memory_on(device).movable for grant in [*running, *staying])
         )
         if short > evictable:
-            missing = sum(grant.client.memory_on(device).missing_bytes for grant in running)
+            missing = sum(grant.client.missing_on(device) for grant in running)
             device.measured_capacity, device.measured_capacity_until = (
                 device.resident + missing - short,
                 now + _CAPACITY_VALID_SECONDS,
@@ -124,30 +135,11 @@ class ColocationRules:
         return admits_others(grant, device.settings, self._context.now)
 
 
-def fits_in_memory(device: Device, clients: list[Client]) -> bool:
-    """Return whether all memory that the clients have, or had a turn ago, fits on the device at the same time.
+def takeover_at_of(online: Iterable[Client], now: float) -> float:
+    """Return when `online` clients can bear the loss that a turn of an offline client costs them.
 
-    A cell that ran before is expected to need as much memory as it did then. Memory of other clients that cannot leave
-    the device counts as well.
+    Minus infinity: the return of these clients has cost nothing so far.
     """
-    others_unmovable = device.unmovable - sum(client.memory_on(device).unmovable for client in clients)
-    return sum(memory_needed(device, client) for client in clients) + others_unmovable <= device.capacity
-
-
-def memory_needed(device: Device, client: Client) -> int:
-    """Return the client's bytes on the device. Bytes that can never be resident do not count."""
-    use = client.memory_on(device)
-    demand = use.allocated if use.unmet and can_make_resident(device, client) else 0
-    return max(client.part_on(device, max(*client.peak_bytes, client.expected_bytes)), demand)
-
-
-def takeover_at_of(device: Device, client: Client, online: list[Client], now: float) -> float:
-    """Return when `online` clients of the device can bear the loss that a turn of an offline client costs them.
-
-    Minus infinity: the memory of all these clients fits on the device.
-    """
-    if fits_in_memory(device, [*online, client]):
-        return -math.inf
     return max((other.takeover_budget.ready_at(_paused_since(other), now) for other in online), default=-math.inf)
 
 

@@ -107,6 +107,7 @@ class ProcessEventHandlers:
 
     def _on_memory_reported(self, event: ev.MemoryReported, now: float) -> None:
         client = self._registry.client(event.client)
+        client.can_spill = event.can_spill
         before = client.memory_use
         # Evicted memory that the program frees has not come back, and unmade memory has never left.
         evicted_bytes = event.allocated - event.resident - event.unmade

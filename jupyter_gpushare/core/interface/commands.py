@@ -58,6 +58,17 @@ class SetResident:
 
 
 @dataclass(frozen=True)
+class SetTurnLimit:
+    """The bytes of the client that may be on its device in its turn; None: all bytes.
+
+    The limit holds at once, also in a turn that runs.
+    """
+
+    client: str
+    bytes: int | None
+
+
+@dataclass(frozen=True)
 class Prefetch:
     """A request to begin or to stop the prefetch of the client, which runs next on the device.
 
@@ -138,6 +149,7 @@ Command = (
     | CheckUnusedPermit
     | UpdateQuota
     | SetResident
+    | SetTurnLimit
     | Prefetch
     | SetBudget
     | ReportOverrun

@@ -196,6 +196,7 @@ class MemoryReported:
     `unmet_bytes`: the bytes that the client asked for and did not get, because the device is full; 0: the client has
     no such request.
     `by_device`: the part of all that on each device; empty: equal parts on all devices of the client.
+    `can_spill`: the client's work reaches memory that is off the device, so all processes have memory mode `unified`.
     """
 
     client: str
@@ -207,6 +208,7 @@ class MemoryReported:
     context: int = 0
     unmade: int = 0
     by_device: Mapping[str, MemoryUse] = field(default_factory=dict)
+    can_spill: bool = False
 
     @property
     def memory_use(self) -> MemoryUse:

@@ -65,7 +65,7 @@ def plan_residency(
 
 def free_bytes(device: Device) -> int:
     """Return the bytes of the device without all memory that is there or is restored for running clients."""
-    missing = sum(grant.client.memory_on(device).missing_bytes for grant in device.grants)
+    missing = sum(grant.client.missing_on(device) for grant in device.grants)
     return max(0, device.info.memory - device.resident - missing)
 
 
@@ -84,7 +84,7 @@ def can_make_resident(
         return False
     evictable = device.resident - others_unmovable - client.memory_on(device).resident
     coming = [grant.client for grant in device.grants] + ([prefetching_client] if prefetching_client else [])
-    evictable += sum(other.memory_on(device).missing_bytes for other in coming if other is not client)
+    evictable += sum(other.missing_on(device) for other in coming if other is not client)
     return evictable > 0
 
 
@@ -154,9 +154,9 @@ class ResidencyPlanner:
         if device.has_memory_shortage:
             # Only as many clients are examined as are needed to make room, even if there are many clients.
             arriving = sum(client.arriving_on(device) for client in running)
-            missing = sum(client.memory_on(device).missing_bytes for client in running) + arriving
+            missing = sum(client.missing_on(device) for client in running) + arriving
             if head and not head.grant:
-                missing += head.memory_on(device).missing_bytes
+                missing += head.missing_on(device)
             needed = max(device.resident + missing - device.info.memory, 0) + short
             candidates = device.eviction_candidates
             idle, left = _smallest_sufficient(
@@ -172,9 +172,10 @@ class ResidencyPlanner:
             idle += kept_idle
             last = [client for client in (*offline, *online) if client not in (head, *running)]
             waiting = [*((head,) if head and not head.grant else ()), *reversed(last)]
-            memory_use = {client.id: client.memory_on(device) for client in (*running, *waiting, *idle)}
+            memory_use = {client.id: client.memory_in_turn(device) for client in (*running, *waiting, *idle)}
+            planned = sum(client.memory_on(device).resident for client in {*running, *waiting, *idle})
             plan = plan_residency(
-                device.info.memory - arriving - (device.resident - sum(part.resident for part in memory_use.values())),
+                device.info.memory - arriving - (device.resident - planned),
                 memory_use,
                 [client.id for client in running],
                 [client.id for client in waiting],
@@ -209,7 +210,7 @@ class ResidencyPlanner:
         if any(grant.client.moving_to for grant in device.grants):
             return False  # the room is for the memory that arrives
         is_full = any(grant.client.memory_on(device).unmet for grant in device.grants)
-        return not head.evicted and head.memory_on(device).evicted_bytes > 0 and not is_full and free_bytes(device) > 0
+        return not head.evicted and _restorable_bytes(device, head) > 0 and not is_full and free_bytes(device) > 0
 
 
 def is_kept(client: Client, now: float) -> bool:
@@ -218,6 +219,15 @@ def is_kept(client: Client, now: float) -> bool:
         return False
     in_use = client.grant is not None or client.waiting_since is not None
     return in_use or now - client.last_turn_ended_at < _KEPT_SECONDS
+
+
+def kept_until(client: Client) -> float:
+    """Return until when `is_kept` holds for a client that neither runs nor waits, without a further turn."""
+    return client.last_turn_ended_at + _KEPT_SECONDS
+
+
+def _restorable_bytes(device: Device, client: Client) -> int:
+    return min(client.memory_on(device).evicted_bytes, client.missing_on(device))
 
 
 def _smallest_sufficient(

@@ -6,7 +6,7 @@ Only the core changes the state; all other code may read it.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from ..base.device_info import DeviceInfo
@@ -153,6 +153,10 @@ class Client:
     time_limit: TimeLimitBucket | None = None  # None: it may run all the time
     takeover_budget: TakeoverBudget = field(default_factory=TakeoverBudget)
     takeover_at: float = float("-inf")  # of an offline client: when online clients can bear the loss of its turn
+    can_spill: bool = False  # its memory may stay off the device in its turn, because all of it is unified
+    turn_limit: int | None = None  # bytes on its device in its turn, with context memory; None: all bytes
+    above_limit_since: float | None = None  # when its resident memory exceeded its turn limit; None: it does not
+    unspillable_bytes: int = 0  # its allocated bytes when it did not keep a turn limit; 0: it has kept all
     published_timing: tuple[float, float] = (1.0, 1.0)  # quantum and idle release on the pages of its processes
     suspended: bool = False
     suspended_by_policy: bool = False  # for being idle: its next cell or GPU call resumes it
@@ -173,6 +177,20 @@ class Client:
     def memory_on(self, device: Device) -> MemoryUse:
         """Return the part of its memory that is on the device, or belongs there."""
         return self.memory_by_device.get(device.info.uuid, NO_MEMORY)
+
+    def missing_on(self, device: Device) -> int:
+        """Return the bytes that need room on the device before the client can work there."""
+        return self.memory_in_turn(device).missing_bytes
+
+    def memory_in_turn(self, device: Device) -> MemoryUse:
+        """Return its memory on the device, without the bytes that its turn limit keeps off the device."""
+        use = self.memory_on(device)
+        if self.turn_limit is None:
+            return use
+        allocated = min(use.allocated, self.turn_limit)
+        if self.grant:  # memory above the limit is leaving
+            return replace(use, allocated=allocated, resident=min(use.resident, allocated))
+        return replace(use, allocated=max(allocated, use.resident))
 
     def arriving_on(self, device: Device) -> int:
         """Return the bytes that must be free on the device when the client moves there; 0: it does not move there.
@@ -365,6 +383,7 @@ class Device:
     measured_capacity_until: float = 0.0  # when `measured_capacity` expires
     eviction_candidates: EvictionCandidates = field(init=False)
     forced_evictions: dict[str, Client] = field(default_factory=dict)  # clients whose memory leaves in spite of room
+    limited_clients: dict[str, Client] = field(default_factory=dict)  # those with a turn limit
     memory_version: int = 0  # changes when the memory there, or what clients may have there, changes
     next_client: Client | None = None  # the client that has an unused permit for the device
     free_since: float = float("-inf")  # when the last turn there ended

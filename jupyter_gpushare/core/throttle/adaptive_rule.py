@@ -48,6 +48,7 @@ class AdaptiveRate:
         self.limit = FIRST_LIMIT if baseline else MIN_LIMIT
         self.allowed: float | None = self.limit / WINDOW_SECONDS  # the last result of `update`
         self.loss: float | None = None  # of the guaranteed client's rate in the last window; None: unknown
+        self._lost_seconds = 0.0
         self._slow_start = True
         self._awaits_capacity = True  # until the capacity has set the limit, or a loss has occurred
         self._recent: deque[float] = deque(maxlen=MAX_WINDOWS)
@@ -89,6 +90,11 @@ class AdaptiveRate:
         self.allowed = max(self.limit, MIN_LIMIT) / WINDOW_SECONDS
         return self.allowed
 
+    def take_lost_seconds(self) -> float:
+        """Return the time that the guaranteed client has lost by its slowdown since the last call, in seconds."""
+        lost, self._lost_seconds = self._lost_seconds, 0.0
+        return lost
+
     def _start_at_capacity(self, capacity_left: float, now: float) -> None:
         """Set the first limit from the capacity.
 
@@ -113,6 +119,7 @@ class AdaptiveRate:
         # Three windows in a row, because a client that catches up exceeds its exclusive rate for a moment.
         self.baseline = max(self.baseline or 0.0, min(list(self._recent)[-3:]) if len(self._recent) > 2 else 0.0)
         self.loss = loss = max(0.0, 1.0 - guaranteed / self.baseline) if self.baseline else 0.0
+        self._lost_seconds += loss * WINDOW_SECONDS
         if loss <= TOLERATED_SLOWDOWN:
             self._losses = 0
             # Otherwise the client does not use its limit, and a step shows nothing. (Ours, as all uses of its rate.)
@@ -190,11 +197,15 @@ class AdaptiveRule:
     def update(self, members: Sequence[Client], now: float) -> None:
         launched = [self._activity(client).window.rate for client in members if client.service_rank]
         opportunistic = None if None in launched else sum(rate for rate in launched if rate)
+        is_spilled = any(client.turn_limit is not None for client in members)
         for client in members:
             if client in self._rates and not client.service_rank:
                 activity = self._activity(client)
                 colocated = activity.colocated.seconds_at(now)  # a clock that stands still in the client's pauses
                 self._rates[client].update(activity.window.rate, opportunistic, colocated, self._capacity_left(members))
+                lost = self._rates[client].take_lost_seconds()
+                if lost and is_spilled:  # so that takeovers from the same client cost no more than the rest
+                    client.takeover_budget.spend(lost, now, is_return=False)
 
     def online_loss(self) -> float | None:
         """Return the largest loss of an online member, as a fraction of its exclusive rate; None: not measured."""

@@ -12,14 +12,14 @@ from types import MappingProxyType
 
 from ..base.deadline_queue import DeadlineQueue
 from ..base.memory_use import NO_MEMORY, MemoryUse
-from ..interface.commands import Command, UpdateQuota
+from ..interface.commands import Command, SetTurnLimit, UpdateQuota
 from ..interface.settings import Settings
 from ..measure.time_limit import TimeLimitBucket
 from ..queueing.device_policies import DevicePolicies
 from ..state.model import Client, Device, Grant
 from .permits import Permits
 
-GRANT_DEADLINE, PERMIT_CHECK, YIELD_END, NEXT_READY = "grant", "permit", "yield", "queue"  # kinds of deadlines
+GRANT_DEADLINE, PERMIT_CHECK, YIELD_END, NEXT_READY, LIMIT_END = "grant", "permit", "yield", "queue", "limit"
 NEW_WORK_PAUSE_SECONDS = 1.0  # time without the device after which a program without cells begins other work
 FIRST_TURN = 1 << 32  # GPUSHARE_FIRST_TURN of page.h
 _EQUAL_PARTS: Mapping[str, MemoryUse] = MappingProxyType({})
@@ -145,6 +145,10 @@ class GrantTable:
             device.eviction_candidates.remove_idle(client)
             del device.clients[client.id]
             device.forced_evictions.pop(client.id, None)
+            device.limited_clients.pop(client.id, None)
+        if client.turn_limit is not None:
+            client.turn_limit = None
+            self.commands.append(SetTurnLimit(client.id, None))
         client.devices = devices
         client.device_bindings = tuple(self.devices[uuid] for uuid in devices)
         for device in client.device_bindings:
@@ -338,7 +342,7 @@ class GrantTable:
             device.grants.remove(grant)
             device.free_since = self.now
             device.last_client = grant.client
-            if grant.client.service_rank:
+            if grant.client.service_rank and grant.client.turn_limit is None:
                 device.offline_until = self.now
             self._update_eviction_candidate(grant.client, device)
         self.update_contention(grant.client)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from ..interface.commands import ReportOverrun, UpdateQuota
 from ..state.model import Client, Grant
+from ..throttle.activity import WINDOW_SECONDS
 from .grant_table import GrantTable
 from .self_tuning import SettingsTuner
 
 _MIN_YIELD_SECONDS = 0.05  # in which a device is left to clients unknown to this coordinator
 _MAX_YIELD_SECONDS = 0.2
+_FIRST_LOSS = (
+    0.07  # of an online client beside a spilled one, in the first window of its turn; simulated bursts lose 8 %
+)
 
 
 class TurnCloser:
@@ -78,6 +82,7 @@ class TurnCloser:
         if grant.is_restoring and not grant.has_restored:
             restore_seconds = duration  # at least, so that the next turn is long enough
         self.charge_return(grant, restore_seconds, now)
+        self._charge_colocation(grant, duration, now)
         client.switch_cost.add_restore(restore_seconds)
         if grant.max_restore_seconds or grant.has_restored:
             client.restores_memory = grant.has_restored or grant.is_restoring
@@ -107,6 +112,16 @@ class TurnCloser:
         if grant.return_wait is not None:
             grant.client.takeover_budget.spend(grant.return_wait + restore_seconds, now, grant.is_return)
             grant.return_wait = None
+
+    def _charge_colocation(self, grant: Grant, duration: float, now: float) -> None:
+        """Charge the first seconds of an online turn beside a spilled client to the budget of the online client.
+
+        The adaptive rule charges what it measures, which is nothing at the beginning of a turn.
+        """
+        limited = (client for uuid in grant.devices for client in self._table.devices[uuid].limited_clients.values())
+        if not grant.client.service_rank and any(client.grant for client in limited):
+            lost = _FIRST_LOSS * min(duration, WINDOW_SECONDS)
+            grant.client.takeover_budget.spend(lost, now, is_return=False)
 
     def _yield_devices(self, grant: Grant, now: float) -> None:
         """Leave the grant's devices to waiting clients of other coordinators, which try to enter at intervals.

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 
 from ..base.device_info import DeviceInfo
 from ..colocation.colocation_control import ColocationController
-from ..colocation.colocation_rules import ColocationRules, should_interrupt, takeover_at_of
+from ..colocation.colocation_rules import ColocationRules, should_interrupt
 from ..interface.commands import Command, InterruptKernel, Permit
 from ..interface.settings import Settings
 from ..queueing.device_policies import Overrides
 from ..queueing.eviction_order import EvictionOrder
-from ..residency.residency_plan import is_kept, is_short_of_room
+from ..residency.residency_plan import is_short_of_room
 from ..state.model import Client, Device, Grant
 from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END, GrantTable
+from .offline_turns import OfflineTurns
 from .turn_close import TurnCloser
 from .turn_deadlines import TurnDeadlines
 from .turn_start import TurnStarter
@@ -34,6 +35,7 @@ class TurnScheduler:
         )
         self._colocation_rules = ColocationRules(table, self.colocation)
         self._deadlines = TurnDeadlines(table, self.closer)
+        self._offline_turns = OfflineTurns(table, self.closer)
         self._heads: dict[str, Client] = {}  # by device: the head of its queue at the last review
 
     def configure(self, settings: Settings, overrides: Overrides, now: float) -> None:
@@ -111,7 +113,7 @@ class TurnScheduler:
             device.yielded_until = None
         device.queue.update_eligibility(now)
         self._update_clients_short_of_room(device, now)
-        self._update_takeovers(device, now)
+        self._offline_turns.update(device, now)
         for grant in list(device.grants):
             if self.closer.is_close_unneeded(grant, now):
                 self.closer.cancel_closing(grant)
@@ -144,20 +146,6 @@ class TurnScheduler:
                 self.table.requeue(client, now)
                 self.table.mark_dirty(client)
         device.has_clients_short_of_room = any(client.is_short_of_room for client in device.queue.clients)
-
-    def _update_takeovers(self, device: Device, now: float) -> None:
-        """Defer offline clients for which memory of online clients would leave, until these can bear the loss."""
-        clients = [client for client in device.queue.offline_clients if client.grant is None]
-        online = {
-            one: [other for other in one.clients.values() if is_kept(other, now)]
-            for one in {one for client in clients for one in client.device_bindings}
-        }
-        for client in clients:
-            takeover_at = max(takeover_at_of(one, client, online[one], now) for one in client.device_bindings)
-            if client.takeover_at != takeover_at:
-                client.takeover_at = takeover_at
-                self.table.requeue(client, now)
-                self.table.mark_dirty(client)
 
     # --- the next client
 

@@ -157,7 +157,7 @@ class TurnStarter:
         ]
         grant = self._table.add_grant(client, turn, devices, granted_at)
         # Otherwise a short quantum would be over before the memory is back, turn after turn.
-        evicted = client.memory_use.evicted_bytes if client.restores_memory else 0
+        evicted = self._restorable_bytes(client) if client.restores_memory else 0
         grant.restore_seconds = grant.max_restore_seconds = min(
             max(client.switch_cost.restore, evicted / MIN_RESTORE_BYTES_PER_SECOND) if evicted else 0.0,
             MAX_QUANTUM_SECONDS,
@@ -187,7 +187,7 @@ class TurnStarter:
         bindings = [self._table.devices[uuid] for uuid in devices]
         is_return = any(
             device.offline_until >= client.last_turn_ended_at
-            or (client.memory_on(device).evicted_bytes and any(grant.client.service_rank for grant in device.grants))
+            or (client.memory_on(device).evicted_bytes and any(_takes_room(grant.client) for grant in device.grants))
             for device in bindings
         )
         others = {device.last_client for device in bindings} - {client, None}
@@ -197,6 +197,13 @@ class TurnStarter:
             return 0.0, is_return
         waits = [granted_at - one.waiting_at_gate_since for one in client.processes.values() if one.turn == turn]
         return max((seconds for seconds in waits if seconds < math.inf), default=0.0), is_return
+
+    def _restorable_bytes(self, client: Client) -> int:
+        """Return the evicted bytes that come back with a turn of the client."""
+        evicted = client.memory_use.evicted_bytes
+        if client.turn_limit is None:
+            return evicted
+        return min(evicted, sum(client.missing_on(device) for device in client.device_bindings))
 
     def _extend_turn(self, grant: Grant, devices: tuple[str, ...], now: float) -> None:
         """Add further devices to the grant."""
@@ -223,3 +230,8 @@ class TurnStarter:
         for process in grant.processes:
             process.turn = 0
         self._closer.finish_turn(grant, now)
+
+
+def _takes_room(client: Client) -> bool:
+    """Return whether memory of online clients leaves for the client."""
+    return client.service_rank > 0 and client.turn_limit is None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..colocation.colocation_rules import admits_others, fits_in_memory
+from ..colocation.colocation_rules import admits_others
+from ..colocation.memory_fit import fits_in_memory
 from ..interface.settings import EXCLUSIVE
 from ..residency.residency_plan import is_short_of_room
 from ..scheduler import Scheduler

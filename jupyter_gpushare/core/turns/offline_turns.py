@@ -1,0 +1,116 @@
+"""Turns of offline clients beside the memory of online clients: their beginning, and what is resident in them.
+
+Where all memory does not fit, an offline client may run spilled: a turn limit keeps a part of its memory off the
+device. The memory of online clients stays, so such a turn costs these clients no return. When the online clients pause,
+and can bear the loss of one return, the limit ends within the turn. Memory of the online clients then leaves for that
+of the offline client. An offline client that cannot spill waits until then.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..colocation.colocation_rules import takeover_at_of
+from ..colocation.memory_fit import fits_completely, turn_limit_beside
+from ..interface.commands import SetTurnLimit
+from ..measure.estimates import MIN_RESTORE_BYTES_PER_SECOND
+from ..residency.residency_plan import is_kept, kept_until
+from ..state.model import Client, Device
+from .grant_table import LIMIT_END, GrantTable
+from .turn_close import TurnCloser
+
+_MAX_ABOVE_LIMIT_SECONDS = 10.0  # until memory above a turn limit must have left, besides the time of its transfer
+
+
+class OfflineTurns:
+    """Turn limits of offline clients in the table, and times at which their turns may begin."""
+
+    def __init__(self, table: GrantTable, closer: TurnCloser) -> None:
+        self._table = table
+        self._closer = closer
+
+    def update(self, device: Device, now: float) -> None:
+        """Update the offline clients that wait for the device or run there with a turn limit."""
+        for client in [client for client in device.queue.offline_clients if client.grant is None]:
+            self._update_waiting(client, now)
+        ends = math.inf
+        for client in list(device.limited_clients.values()):
+            if client.grant:
+                ends = min(ends, self._update_running(device, client, now))
+            elif client.waiting_since is None or not client.service_rank:
+                self._set_limit(client, None)
+        self._table.deadlines.set((LIMIT_END, device.info.uuid), ends if now < ends < math.inf else None)
+
+    def _update_waiting(self, client: Client, now: float) -> None:
+        """Defer the client while memory of online clients would leave for it, or let it spill."""
+        online = {device: _kept_clients(device, now) for device in client.device_bindings}
+        full = {device: kept for device, kept in online.items() if not fits_completely(device, [*kept, client])}
+        limit, takeover_at = None, -math.inf
+        if full:
+            takeover_at = max(takeover_at_of(kept, now) for kept in full.values())
+            device, kept = next(iter(full.items()))
+            may_take_over = takeover_at <= now and not any(_is_at_work(one) for one in kept)
+            limit = None if may_take_over else turn_limit_beside(device, client, kept)
+            if limit is not None:
+                takeover_at = -math.inf
+                others = [*kept, *(grant.client for grant in device.grants if grant.client not in kept)]
+                limit = turn_limit_beside(device, client, others) or limit
+        self._set_limit(client, limit)
+        if client.takeover_at != takeover_at:
+            client.takeover_at = takeover_at
+            self._table.requeue(client, now)
+            self._table.mark_dirty(client)
+
+    def _update_running(self, device: Device, client: Client, now: float) -> float:
+        """Change the turn limit of the client, or end the limit. Return when the limit may end without an event."""
+        kept = _kept_clients(device, now)
+        others = [*kept, *(grant.client for grant in device.grants if grant.client not in (*kept, client))]
+        takeover_at = takeover_at_of(kept, now)
+        is_paused = not any(_is_at_work(one) for one in kept)
+        if fits_completely(device, [*others, client]) or (is_paused and takeover_at <= now) or not client.service_rank:
+            self._set_limit(client, None)
+            return math.inf
+        limit = turn_limit_beside(device, client, others)
+        if limit is not None:  # else the clients are separated
+            self._set_limit(client, limit)
+        ends = takeover_at if is_paused else math.inf
+        ends = min(ends, self._check_limit(device, client, now))
+        return min([ends, *(kept_until(one) for one in kept if not _is_at_work(one))])
+
+    def _check_limit(self, device: Device, client: Client, now: float) -> float:
+        """End the turn of a client whose memory does not leave for its limit. Return when to check again.
+
+        A process never moves preallocations, and no memory leaves for which the host has no room.
+        """
+        surplus = 0 if client.turn_limit is None else client.memory_on(device).resident - client.turn_limit
+        if surplus <= 0:
+            client.above_limit_since = None
+            return math.inf
+        if client.above_limit_since is None:
+            client.above_limit_since = now
+        ends = client.above_limit_since + _MAX_ABOVE_LIMIT_SECONDS + surplus / MIN_RESTORE_BYTES_PER_SECOND
+        if ends <= now and client.grant:
+            client.above_limit_since, client.unspillable_bytes = None, client.memory_use.allocated
+            self._closer.start_closing(client.grant, now)
+            return math.inf
+        return ends
+
+    def _set_limit(self, client: Client, limit: int | None) -> None:
+        if client.turn_limit == limit:
+            return
+        client.turn_limit = limit
+        for device in client.device_bindings:
+            device.memory_version += 1
+            if limit is None:
+                device.limited_clients.pop(client.id, None)
+            else:
+                device.limited_clients[client.id] = client
+        self._table.commands.append(SetTurnLimit(client.id, limit))
+
+
+def _kept_clients(device: Device, now: float) -> list[Client]:
+    return [client for client in device.clients.values() if is_kept(client, now)]
+
+
+def _is_at_work(client: Client) -> bool:
+    return client.grant is not None or client.waiting_since is not None
