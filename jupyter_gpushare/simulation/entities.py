@@ -103,6 +103,7 @@ class SimClient:
     allocated: int = 0
     resident_on: dict[SimDevice, int] = field(default_factory=dict)
     resident_targets: dict[SimDevice, int] = field(default_factory=dict)  # a device without an entry keeps all memory
+    turn_limit: int | None = None  # bytes on its device in its turn; None: all bytes
     prefetch_devices: dict[SimDevice, None] = field(default_factory=dict)  # their memory may come back ahead of a turn
     evicting: dict[SimDevice, int] = field(default_factory=dict)  # bytes on their way off each device
     eviction_start: float = 0.0
@@ -123,9 +124,10 @@ class SimClient:
         return next((device for device in self.devices if device.uuid == uuid), None)
 
     def surplus_on(self, device: SimDevice) -> int:
-        """Return the bytes that must leave the device, by its resident target there."""
+        """Return the bytes that must leave the device, by its turn limit or its resident target there."""
         here = self.resident_on.get(device, 0)
-        return max(0, here - self.resident_targets.get(device, here))
+        target = self.turn_limit if self.phase == IN else self.resident_targets.get(device)
+        return 0 if target is None else max(0, here - target)
 
     @property
     def has_surplus(self) -> bool:

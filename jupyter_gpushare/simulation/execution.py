@@ -36,7 +36,7 @@ class ExecutionModel(MemoryTransfers):
                 device.busy_since = self.now
             device.working_clients[client.index] = client
             is_exclusive = is_exclusive and len(device.working_clients) == 1
-        if is_exclusive and client.max_rate == 1.0:
+        if is_exclusive and client.max_rate == 1.0 and self.spill_speed(client) == 1.0:
             client.rate = 1.0
             self.schedule(self.now + client.remaining_gpu_seconds, WORK, client)
         else:
@@ -111,10 +111,20 @@ class ExecutionModel(MemoryTransfers):
 
         If all clients together ask for more than the device has, each gets the same fraction of what it asks for.
         """
+        rate = min(client.max_rate, self.spill_speed(client))
         if len(device.working_clients) == 1:
-            return client.max_rate
-        asked = sum(one.spec.intensity * one.max_rate for one in device.working_clients.values())
-        return client.max_rate if asked <= 1.0 else client.max_rate * (1.0 - self.costs.interference) / asked
+            return rate
+        asked = sum(one.spec.intensity * self._device_time(one) for one in device.working_clients.values())
+        return rate if asked <= 1.0 else rate * (1.0 - self.costs.interference) / asked
+
+    def _device_time(self, client: SimClient) -> float:
+        """Return the part of the time for which the client's launches occupy a device, at most the whole."""
+        return min(1.0, client.max_rate / self.spill_speed(client))
+
+    def update_speed(self, client: SimClient) -> None:
+        """Update the rates after memory of a client that works has moved."""
+        if client.accounted_until >= 0:
+            self._update_rates(client)
 
     def limit_rate(self, client: SimClient, budget: LaunchBudget | None) -> None:
         client.max_rate = 1.0

@@ -19,6 +19,7 @@ class MemoryTransfers(EventQueue):
     def __init__(self, costs: Costs) -> None:
         super().__init__()
         self.costs = costs
+        self.overlap = False  # memory mode `swap`, in which no client can spill
         self.bytes_out = self.bytes_in = 0
         self.bytes_faulted = 0  # part of `bytes_out` that page faults have moved
 
@@ -28,7 +29,11 @@ class MemoryTransfers(EventQueue):
     def report_memory(self, client: SimClient) -> None:
         part = client.allocated // max(1, len(client.devices))
         by_device = {device.uuid: MemoryUse(part, client.resident_on.get(device, 0)) for device in client.devices}
-        self.handle_event(ev.MemoryReported(client.id, client.allocated, client.resident, by_device=by_device))
+        self.handle_event(
+            ev.MemoryReported(
+                client.id, client.allocated, client.resident, by_device=by_device, can_spill=not self.overlap
+            )
+        )
 
     # --- eviction
 
@@ -85,7 +90,27 @@ class MemoryTransfers(EventQueue):
 
     def _missing_on(self, client: SimClient, device: SimDevice) -> int:
         part = client.allocated // len(client.devices)
-        return min(part, device.memory) - client.resident_on.get(device, 0)
+        limit = part if client.turn_limit is None else client.turn_limit
+        return max(0, min(part, device.memory, limit) - client.resident_on.get(device, 0))
+
+    def adjust_to_limit(self, client: SimClient) -> None:
+        """Begin to move memory of a client in its turn, because the turn limit has changed; its work goes on."""
+        self.stop_eviction(client)
+        self.stop_restore(client)
+        if client.has_surplus:
+            self.start_eviction(client)
+        elif self.missing_bytes(client):
+            self.schedule(self.start_restore(client, self.now), RESTORE, client)
+
+    def spill_speed(self, client: SimClient) -> float:
+        """Return the speed of the client's work, as a fraction of its speed with all memory on its devices."""
+        if client.turn_limit is None and not client.restoring:
+            return 1.0
+        part = client.allocated // len(client.devices)
+        return min(
+            1.0 / (1.0 + max(0, part - client.resident_on.get(device, 0)) * self.costs.passes / device.link)
+            for device in client.devices
+        )
 
     def start_restore(self, client: SimClient, begins: float) -> float:
         """Begin to restore the missing memory, and return the time at which all of it will be resident."""

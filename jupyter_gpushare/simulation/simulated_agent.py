@@ -58,6 +58,7 @@ class SimulatedAgent(ExecutionModel):
         self._command_handlers: dict[type, Callable[[Any], None]] = {
             cmd.Permit: self._on_permit,
             cmd.SetResident: self._on_set_resident,
+            cmd.SetTurnLimit: self._on_set_turn_limit,
             cmd.Prefetch: self._on_prefetch,
             cmd.SetBudget: self._on_set_budget,
         }
@@ -153,6 +154,15 @@ class SimulatedAgent(ExecutionModel):
             self.evict_when_out(client)
             if client.resident != before:
                 self.report_memory(client)
+
+    def _on_set_turn_limit(self, command: cmd.SetTurnLimit) -> None:
+        client = self.clients.get(command.client)
+        if client is None:
+            return
+        client.turn_limit = command.bytes
+        if client.is_gate_open:
+            self.adjust_to_limit(client)
+            self.update_speed(client)
 
     def _on_prefetch(self, command: cmd.Prefetch) -> None:
         client = self.clients[command.client]
@@ -323,6 +333,8 @@ class SimulatedAgent(ExecutionModel):
         if was_restored:
             self.finish_restore(client)
         client.is_restoring = False
+        if client.turn_limit is not None:
+            self.adjust_to_limit(client)
         self.continue_work(client)
         if client.phase == CLOSING:  # during the restore: the call that caused the restore is still submitted
             self._begin_drain(client, client.spec.launch)
@@ -361,6 +373,10 @@ class SimulatedAgent(ExecutionModel):
     def _on_drained(self, client: SimClient) -> None:
         self.end_work(client)
         self.end_turn(client)
+        if client.restoring or client.evicting:  # for a turn limit
+            self.stop_restore(client)
+            self.stop_eviction(client)
+            self.report_memory(client)
         if client.activity == ON_GPU:
             client.timers[WORK] = -1
             client.waiting_since = self.now
@@ -371,6 +387,7 @@ class SimulatedAgent(ExecutionModel):
     def on_evicted(self, client: SimClient) -> None:
         """Go on after the end of an eviction."""
         self.finish_eviction(client)
+        self.update_speed(client)
         self.report_memory(client)
         if client.phase == LEAVING:
             if client.has_surplus:
@@ -384,4 +401,5 @@ class SimulatedAgent(ExecutionModel):
             self.schedule(later, RESTORE, client)
             return
         self.finish_restore(client)
+        self.update_speed(client)
         self.report_memory(client)

@@ -148,6 +148,26 @@ def test_short_bursts_lose_no_more_while_memory_moves(
     assert outcome.part >= part
 
 
+@pytest.mark.parametrize(("burst", "pause", "intensity"), [(0.6, 0.4, 1.0), (60.0, 0.0, 0.6)])
+def test_an_offline_client_runs_spilled_beside_an_online_client_that_is_busy_for_three_fifths(
+    burst: float, pause: float, intensity: float
+) -> None:
+    """Only mode `unified` spills. The work is slower, because a part of its memory is read over the link."""
+    spilled = Scenario(1, 1, burst, pause, intensity=intensity, memory=MOVING).measure()
+    assert spilled.loss <= MAX_LOSS
+    assert spilled.part >= 0.3
+    waiting = Scenario(1, 1, burst, pause, intensity=intensity, memory=MOVING, mode=SWAP).measure()
+    assert waiting.loss <= MAX_LOSS
+    assert waiting.part < spilled.part
+
+
+@pytest.mark.parametrize(("burst", "pause"), [(1.0, 1.0), (1.0, 3.0), (5.0, 5.0)])
+def test_offline_clients_take_turns_in_which_they_run_spilled(burst: float, pause: float) -> None:
+    outcome = Scenario(1, 2, burst, pause, memory=MOVING).measure()
+    assert outcome.loss <= MAX_LOSS
+    assert outcome.part >= 0.45
+
+
 @pytest.mark.parametrize("mode", [UNIFIED, SWAP])
 def test_pauses_that_are_shorter_than_the_moves_are_left_to_the_online_client(mode: str) -> None:
     outcome = Scenario(1, 2, 1.0, 1.0, memory=MOVING, mode=mode).measure()

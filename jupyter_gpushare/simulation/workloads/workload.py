@@ -61,6 +61,7 @@ class Costs:
     `empty_drain`: seconds of a closing with nothing submitted.
     `interference`: fraction of a device's throughput that is lost with colocated clients that could each fill it.
     `fault_bandwidth`: bytes a second of memory that moves by page faults instead of an eviction.
+    `passes`: how often a second of work reads all memory of its client; spilled memory comes over the link each time.
     """
 
     handoff: float = 150e-6
@@ -68,6 +69,7 @@ class Costs:
     empty_drain: float = 200e-6
     interference: float = 0.05
     fault_bandwidth: float = 3.7e9
+    passes: float = 2.0
 
 
 @dataclass(frozen=True)
