@@ -207,7 +207,9 @@ class Scheduler:
         if unknown := set(event.devices) - set(self.devices):
             raise IllegalEvent(f"process {event.process} uses unknown devices {sorted(unknown)}")
         client.bound_at = -math.inf
-        process = self.processes[event.process] = Process(event.process, client, event.devices)
+        process = self.processes[event.process] = Process(
+            event.process, client, event.devices, hibernated=event.hibernated
+        )
         client.processes[event.process] = process
         self._moves.on_process_joined(client, now)
         self._set_devices(client, now)

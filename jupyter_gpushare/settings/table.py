@@ -100,6 +100,15 @@ _LIVE = (
         zero=NEVER,
     ),
     Setting(
+        "hibernate_after",
+        "seconds",
+        0.0,
+        "Time without use after which a notebook hibernates: all of its memory leaves the GPU, contexts included.",
+        "Only notebooks in the memory modes 'swap' and 'plain' can hibernate. See docs/how-to/hibernation.md.",
+        range=_IDLE,
+        zero=NEVER,
+    ),
+    Setting(
         "sharing",
         "choice",
         AUTO,
@@ -307,6 +316,7 @@ PER_DEVICE = (
     "idle_evict",
     "idle_suspend",
     "idle_move",
+    "hibernate_after",
     "sharing",
     "min_quantum",
     "max_wait",

@@ -52,7 +52,9 @@ class MovingAgent(SimulatedAgent):
 
     def _on_prepare_move(self, command: cmd.PrepareMove) -> None:
         client = self.clients[command.client]
-        if not self.overlap:
+        if command.hibernates:
+            self.handle_event(ev.MoveEnded(client.process_number, command.device, "hibernation is not simulated"))
+        elif not self.overlap:
             self.handle_event(ev.MoveEnded(client.process_number, command.device, "its memory is unified"))
         elif client.phase != OUT:
             self.handle_event(ev.MoveEnded(client.process_number, command.device, "it is in a turn"))

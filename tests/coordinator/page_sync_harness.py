@@ -60,7 +60,7 @@ class PageSyncHarness:
         number = len(self.handles) + 1
         page = Page(create_memfd("gpushare_page"))
         page.control.resident_target[0 : len(devices)] = [UNKNOWN] * len(devices)
-        hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=uuid) for uuid in devices])
+        hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=uuid) for uuid in devices], hibernated=0)
         handle = ProcessHandle(number, cast(Any, SimpleNamespace(send=lambda *message: True, pid=pid)), page, hello)
         runtime = self.runtimes[name] = ClientRuntime(name, "")
         runtime.processes[number] = handle

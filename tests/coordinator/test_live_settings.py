@@ -91,6 +91,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "idle_warn": [(0.5, "1 to 604800 seconds, 0 for never, or 'auto'"), ("later", "'auto'"), (True, "True")],
     "idle_evict": [(604801, "1 to 604800 seconds, 0 for never"), ("later", "'auto'"), (math.nan, "nan")],
     "idle_suspend": [(-1, "1 to 604800 seconds, or 0 for never"), ("auto", "auto"), (True, "True")],
+    "hibernate_after": [(0.5, "1 to 604800 seconds, or 0 for never"), (True, "True")],
     "idle_move": [(0.5, "1 to 604800 seconds, or 0 for never"), ("auto", "auto"), (True, "True")],
     "min_quantum": [(0, "0.001 to 30"), (True, "True")],
     "max_wait": [(0, "1 to 86400"), (math.inf, "inf")],

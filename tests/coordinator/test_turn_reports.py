@@ -27,7 +27,7 @@ class PageReader:
         self.page = Page(create_memfd("gpushare_page"))
         if turn:
             self.page.write_turn(turn)
-        hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid="GPU-1")])
+        hello: Any = SimpleNamespace(devices=[SimpleNamespace(uuid="GPU-1")], hibernated=0)
         self.handle = ProcessHandle(1, cast(Any, SimpleNamespace(send=lambda line: None)), self.page, hello)
         self.now, self.is_stopped = 10.0, False
         self.process: Any = SimpleNamespace(is_waiting_at_gate=False)

@@ -11,6 +11,7 @@ from jupyter_gpushare.core.interface import events as ev
 from .simulated_process import SimulatedProcess
 
 DRIVER_SECONDS = 0.1  # that the driver takes for a move
+HIBERNATED_BYTES = 256 << 20  # that have left the device with a hibernated process
 MAX_ROOM_WAIT_SECONDS = 30.0  # MAX_ROOM_WAIT_NS of move.c
 
 
@@ -41,13 +42,16 @@ class SimulatedMoves:
         match command:
             case cmd.PrepareMove():
                 for process in processes:
-                    process.moving_to = command.device
-                    self._host.wake(process)
+                    self._prepare(process, command)
             case cmd.StartMove():
                 if self.starts:
                     process = next(process for process in processes if process.moving_to)
                     process.is_moved_by_driver = True
-                    self._host.call_after(DRIVER_SECONDS, lambda: self._on_moved(process))
+                    on_end = self._on_moved
+                    if command.hibernates or command.returns:
+                        process.hibernated = HIBERNATED_BYTES if command.hibernates else 0
+                        on_end = self._end
+                    self._host.call_after(DRIVER_SECONDS, lambda: on_end(process))
             case cmd.FinishMove():
                 for process in processes:
                     if command.error and not process.is_moved_by_driver:
@@ -57,6 +61,22 @@ class SimulatedMoves:
     def on_eviction_started(self, process: SimulatedProcess) -> None:
         """End the move if its device gets no room in time."""
         self._host.call_after(MAX_ROOM_WAIT_SECONDS, lambda: self._end_without_room(process))
+
+    def _prepare(self, process: SimulatedProcess, command: cmd.PrepareMove) -> None:
+        is_there = process.devices == (command.device,)
+        if is_there and command.hibernates == bool(process.hibernated):
+            self._host.handle_event(ev.MoveEnded(process.number, command.device, "", process.hibernated))
+            return
+        process.moving_to = command.device
+        self._host.wake(process)
+
+    def _end(self, process: SimulatedProcess, error: str = "") -> None:
+        """End a hibernation or a return, or a move without effect."""
+        if not process.alive:
+            return
+        device, process.moving_to, process.is_moved_by_driver = process.moving_to, "", False
+        self._host.handle_event(ev.MoveEnded(process.number, device, error, process.hibernated))
+        self._host.wake(process)
 
     def _on_moved(self, process: SimulatedProcess) -> None:
         """Let the process leave its turn and connect again, unless it has ended."""
@@ -77,6 +97,4 @@ class SimulatedMoves:
 
     def _end_without_room(self, process: SimulatedProcess) -> None:
         if process.alive and process.moving_to in process.entered and not process.is_moved_by_driver:
-            device, process.moving_to = process.moving_to, ""
-            self._host.handle_event(ev.MoveEnded(process.number, device, "no room has come"))
-            self._host.wake(process)
+            self._end(process, "no room has come")

@@ -50,6 +50,7 @@ class SimulatedProcess:
         self.waits = False
         self.moving_to = ""  # waits for a turn that includes this device, and stays in that turn
         self.is_moved_by_driver = False
+        self.hibernated = 0  # bytes that have left the device with the process
         self.alive = True
         self.stopped = False
         self.openings = 0
@@ -157,7 +158,7 @@ class SimulatedProcess:
             self.drained_at = host.now + self.drains_in
             if self.busy:
                 self.waits = True
-        if acts & rule.WAKE and self.is_open:
+        if acts & rule.WAKE and self.is_open and not self.moving_to:
             self.openings += self.waits or not self.openings
             self.waits = False
             if self.peer and self.collectives:
@@ -165,6 +166,8 @@ class SimulatedProcess:
                 self.needs_opening = self.peer.openings + 1
         if not acts & rule.ENTER:
             return 0
+        if self.hibernated and not self.moving_to:
+            return rule.REFUSED
         devices = [self._table[bit] for bit in range(len(self._table)) if found.devices >> bit & 1]
         return rule.ENTERED if host.enter(self, devices, found.turn, bool(acts & rule.JOIN)) else rule.REFUSED
 

@@ -281,6 +281,8 @@ def test_a_delayed_move_starts_again_with_room(two: SimulatedHost) -> None:
     move(two, "a")
     two.run(0.5)
     two.handle_event(ev.MoveDelayed("a"))
+    assert sum(isinstance(one, cmd.StartMove) for one in two.commands) == 1, "the coordinator would never end"
+    two.run(0.2)
     assert sum(isinstance(one, cmd.StartMove) for one in two.commands) == 2
     two.moves.starts = True
     two.handle_event(ev.MoveDelayed("a"))

@@ -152,6 +152,7 @@ class SyntheticHost:
             "cgroup": None,
             "cgroup_is_known": True,
             "host_pinned": 0,
+            "hibernated": 0,
             "host_pageable": allocated - resident,
             "context_memory": _CONTEXT_MEMORY,
             "gpu_seconds": self._seconds[name],

@@ -79,12 +79,12 @@ class ClientRuntime:
     @property
     def context_memory(self) -> int:
         """Context memory of all processes, as far as it is known."""
-        return sum(handle.context_memory.bytes for handle in self.processes.values())
+        return sum(handle.context_bytes for handle in self.processes.values())
 
     def context_memory_on(self, device: str) -> int:
         """Return the context memory on one device. That of a process counts in equal parts on all of its devices."""
         handles = [handle for handle in self.processes.values() if device in handle.devices]
-        return sum(handle.context_memory.bytes // len(handle.devices) for handle in handles)
+        return sum(handle.context_bytes // len(handle.devices) for handle in handles)
 
     def report_memory_shortage(self, is_short: bool) -> None:
         """Report a memory shortage, or its end, to each attached kernel that has no such report."""
@@ -118,15 +118,16 @@ class ClientRuntime:
             )
         )
 
-    def prepare_move(self, device: str, host_devices: Iterable[str]) -> None:
-        """Let the processes wait for a turn that includes the device, and move there at its end."""
+    def prepare_move(self, device: str, host_devices: Iterable[str], *, hibernates: bool = False) -> None:
+        """Let the processes wait for a turn that includes the device, and move there, or hibernate, at its end."""
         if self.page:
             self.page.add_device(device)
         others = [uuid for uuid in host_devices if uuid != device]
-        self._send(PrepareMove(devices=[device, *others]))
+        self._send(PrepareMove(devices=[device, *others], hibernates=hibernates))
 
-    def start_move(self) -> None:
-        self._send(StartMove())
+    def start_move(self, size: int = 0) -> None:
+        """Let the move start. `size`: the bytes that leave the device with a process that hibernates."""
+        self._send(StartMove(bytes=size))
 
     def cancel_move(self) -> None:
         self._send(CancelMove())

@@ -32,6 +32,7 @@ class ProcessHandle:
         self.last_levels = (False, False, int(page.report.restored))  # idle, evicting, number of restores
         self.sampled_at = 0.0
         self.context_memory = ContextMemory()
+        self.hibernated = min(hello.hibernated, MAX_BYTES)  # bytes that have left the device with the process
         self._unmet_request_seq = 0
         self._refused_entries = 0  # at the last write of a permit or the last `was_refused_entry`
         self._permit = pages.Permit()
@@ -74,8 +75,14 @@ class ProcessHandle:
 
     @property
     def memory_use(self) -> MemoryUse:
-        """Memory of the process on all of its devices."""
-        return replace(read_use(self.page.report, _MAX_USE), unmet=self.unmet_bytes)
+        """Memory of the process on all of its devices. That of a hibernated process is on the host."""
+        use = replace(read_use(self.page.report, _MAX_USE), unmet=self.unmet_bytes)
+        return replace(use, resident=0, unmovable=0) if self.hibernated else use
+
+    @property
+    def context_bytes(self) -> int:
+        """Context memory of the process on all of its devices, as far as it is known."""
+        return 0 if self.hibernated else self.context_memory.bytes
 
     @property
     def memory_by_device(self) -> dict[str, MemoryUse]:
@@ -93,7 +100,7 @@ class ProcessHandle:
 
     def sample_context_memory(self, driver_bytes: int | None) -> None:
         """Take a sample of the bytes of the process on its devices by the driver's account; None: unknown."""
-        if driver_bytes is not None and (self.is_resident_exact or not self.allocated):
+        if driver_bytes is not None and not self.hibernated and (self.is_resident_exact or not self.allocated):
             self.context_memory.sample(driver_bytes, self.memory_use.resident)
 
     @property

@@ -139,7 +139,7 @@ class ClientRegistry:
         runtime.had_process = True
         turn = page_events.turn_at_join(handle, self._state.now)
         self._page_sync.read_memory(runtime)  # before the scheduler decides what fits beside the process's turn
-        self._dispatch(ev.ProcessJoined(runtime.client_id, handle.number, handle.devices, turn))
+        self._dispatch(ev.ProcessJoined(runtime.client_id, handle.number, handle.devices, turn, handle.hibernated))
         runtime.write_permit(handle)
         if earlier:  # only now, because the check of a quota needs the client's devices
             self._adopt(runtime, earlier, suspended)

@@ -12,7 +12,7 @@ from ...wire import messages
 from ...wire.client import encode
 from ..clients.client_runtime import ClientRuntime
 from ..clients.handshake import InvalidHandshake
-from ..clients.process_handle import ProcessHandle
+from ..clients.process_handle import MAX_BYTES, ProcessHandle
 from ..engine.client_registry import ClientRegistry
 from ..engine.page_reader import PageReader
 from ..engine.page_sync import PageSync
@@ -84,7 +84,7 @@ class ProtocolSessions:
         if isinstance(message, messages.Details):
             self._inspections.on_details(self._handle_of(connection, "details"), message)
         elif isinstance(message, messages.Moved):
-            self._dispatch(ev.MoveEnded(self._handle_of(connection, "moved").number, message.device, message.error))
+            self._on_moved(self._handle_of(connection, "moved"), session.runtime, message)
         elif isinstance(message, messages.Hello):
             self._on_hello(connection, session, message)
         elif isinstance(message, messages.Attach):
@@ -94,6 +94,12 @@ class ProtocolSessions:
         else:
             return False
         return True
+
+    def _on_moved(self, handle: ProcessHandle, runtime: ClientRuntime | None, moved: messages.Moved) -> None:
+        handle.hibernated = min(moved.hibernated, MAX_BYTES)
+        if runtime:
+            self._page_sync.read_memory(runtime)
+        self._dispatch(ev.MoveEnded(handle.number, moved.device, moved.error, handle.hibernated))
 
     def on_doorbell(self, connection: Connection) -> None:
         """Read the page of the process. Raises IllegalEvent for a connection without a process."""

@@ -22,6 +22,7 @@ _STATE_TEXTS = {
     "unused": "idle · has not used the GPU yet",
     "idle_warned": "idle for long",
     "idle_evicted": "idle, moved off · memory comes back with the next turn",
+    "hibernated": "hibernated · all memory comes back with the next cell or GPU call",
     "waiting": "waiting",
     "short_of_room": "waiting for room · memory of another client cannot leave the GPU",
     "running": "running",
@@ -54,6 +55,8 @@ def _state(client: Client, forecast: IdleForecast | None, now: float) -> str:
         return client.phase
     if not client.devices:
         return "unused"
+    if client.hibernated:
+        return "hibernated"
     warned = forecast is not None and forecast.is_warning_due
     if warned and forecast and (forecast.evict_in_seconds is not None or forecast.suspend_in_seconds is not None):
         return "idle_warned"

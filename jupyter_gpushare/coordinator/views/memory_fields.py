@@ -16,6 +16,7 @@ _LIMIT_REACHED = "because the memory limit of its container or service is reache
 def memory_fields(client: Client, backing: HostBacking) -> dict[str, Any]:
     """Return fields of a client in the snapshot, in bytes.
 
+    `hibernated`: those that have left the device with a hibernated client; 0: the client is not hibernated.
     `max_evicted` is null if no cgroup of the client has a memory limit. `cgroup` is the one with the least room.
     """
     return {
@@ -23,6 +24,7 @@ def memory_fields(client: Client, backing: HostBacking) -> dict[str, Any]:
         "max_evicted": backing.max_evicted,
         "unbacked": client.memory_use.unbacked,
         "context_memory": client.memory_use.context,
+        "hibernated": client.hibernated,
         "cgroup": backing.cgroup or None,
         "cgroup_is_known": backing.is_known,
         "wait_reason": wait_reason(client),

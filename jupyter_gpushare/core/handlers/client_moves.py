@@ -1,12 +1,17 @@
-"""Moves of clients to other devices.
+"""Moves of clients to other devices, and hibernation of clients on their own devices.
 
 The driver moves a process without work. So the client takes a turn on its device and on the new device, which no other
 client shares. The turn ends at once: movable memory leaves, and the rest, which the driver moves, must have room.
+
+A hibernation is the first half of a move: the client takes a turn on its own device, and all of its memory leaves. The
+return is the second half, in a turn of its own. The return waits for room as long as necessary, because the driver
+repeats no restore that has found no room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from ...units import format_size
@@ -14,13 +19,16 @@ from ..base.errors import Conflict, Refused
 from ..interface import events as ev
 from ..interface.commands import Command, FinishMove, NotifyUser, PrepareMove, StartMove
 from ..placement import Placement
-from ..state.model import Client, Device, EntityRegistry
+from ..state.model import Client, Device, EntityRegistry, Grant
 from ..turns.grant_table import GrantTable
 from ..turns.turn_close import TurnCloser
 
 _MAX_WAIT_SECONDS = 120.0  # for a turn on both devices and for room: meanwhile other clients may wait for this one
 _RECONNECT_SECONDS = 10.0  # for the new connection of a process that has moved
 _RETRY_SECONDS = 1800.0  # after a failed move of an idle client: what made it fail mostly lasts
+_START_RETRY_SECONDS = 0.1  # after a start that found less room than the reports have shown
+_MAX_ROOM_WAIT_SECONDS = 10.0  # of a return, in its turn
+_RETURN_RETRY_SECONDS = 60.0  # after a turn in which a hibernated client could not return: other clients run meanwhile
 
 
 class ClientMoves:
@@ -42,6 +50,8 @@ class ClientMoves:
         self._set_devices = set_devices
         self._commands = commands
         self._moving: dict[str, Client] = {}
+        self._hibernated: dict[str, Client] = {}
+        self._informed: set[str] = set()  # clients whose users have got the reason why a return waits
         self.handlers: dict[type, Callable[[Any, float], None]] = {
             ev.MoveRequested: self._on_move_requested,
             ev.MoveEnded: self._on_move_ended,
@@ -49,13 +59,27 @@ class ClientMoves:
         }
 
     def next_deadline(self) -> float | None:
-        """Return when the first move takes too long; None: no client moves."""
-        return min((due for client in self._moving.values() if (due := _deadline(client)) is not None), default=None)
+        """Return when the first move takes too long, or a start or return is tried again; None: no client waits."""
+        deadlines = [_deadline(client) for client in self._moving.values()]
+        deadlines += [client.start_move_at for client in self._moving.values() if client.start_move_at > -inf]
+        deadlines += [one.may_return_at for one in self._hibernated.values() if _wants_return(one)]
+        return min((due for due in deadlines if due is not None and due < inf), default=None)
 
     def advance(self, now: float) -> None:
-        """End moves that cannot go on and turns of moving clients, and start the moves for which there is room."""
+        """End moves that cannot go on and turns of moving clients, and start the moves for which there is room.
+
+        A hibernated client that is in use begins to return.
+        """
+        for client in list(self._hibernated.values()):
+            if not client.hibernated:
+                del self._hibernated[client.id]
+                client.may_return_at = -inf
+            elif _wants_return(client) and client.may_return_at <= now:
+                self._begin(client, client.devices[0], now, returns=True)
         for client in list(self._moving.values()):
             grant = client.grant
+            if client.start_move_at <= now:
+                client.start_move_at = -inf
             if problem := self._problem(client, now):
                 self._finish(client, problem, now)
             elif grant is None or client.has_started_move:
@@ -65,7 +89,7 @@ class ClientMoves:
             elif not grant.is_draining:
                 self._table.set_evicted(client, True)
                 self._closer.start_closing(grant, now)
-            elif grant.evicting_since is not None:
+            elif _may_start(client, grant):
                 self._start(client, self._registry.devices[client.moving_to], now)
 
     def _problem(self, client: Client, now: float) -> str:
@@ -77,6 +101,10 @@ class ClientMoves:
             return f"device {client.moving_to} has failed ({failure})"
         if client.suspended:
             return "the client was suspended"
+        if client.is_returning and not client.hibernated:
+            return "its process has ended"
+        if client.is_returning:
+            return "no room has come on its device" if due is not None and due <= now else ""
         if client.moves_while_idle and client.cells:
             return "a cell has begun"
         if client.moves_while_idle and client.hold_seconds_left(now) is not None:
@@ -87,10 +115,12 @@ class ClientMoves:
 
     def on_process_joined(self, client: Client, now: float) -> None:
         """End the move of a client with a new process, or of a process that has connected again after its move."""
+        if client.hibernated:
+            self._hibernated[client.id] = client
         if not client.moving_to:
             return
         if len(client.processes) > 1:
-            if not client.has_started_move:
+            if not client.has_started_move and not client.is_returning:
                 self._finish(client, "another process of the client uses the GPU", now)
             return
         (process,) = client.processes.values()
@@ -108,6 +138,8 @@ class ClientMoves:
             self._finish(client, "its process has ended", now)
 
     def on_client_removed(self, client: Client, now: float) -> None:
+        self._hibernated.pop(client.id, None)
+        self._informed.discard(client.id)
         if client.moving_to:
             self._finish(client, "its process has ended", now)
 
@@ -119,6 +151,13 @@ class ClientMoves:
             client.may_move_at = now + _RETRY_SECONDS
         else:
             client.moves_while_idle = True
+
+    def hibernate(self, client: Client, now: float) -> None:
+        """Begin the hibernation of an idle client with one process on one device."""
+        (device,) = client.device_bindings
+        client.may_hibernate_at = now + _RETRY_SECONDS
+        if not device.info.parent:
+            self._begin(client, device.info.uuid, now, hibernates=True)
 
     def _on_move_requested(self, event: ev.MoveRequested, now: float) -> None:
         client = self._registry.client(event.client)
@@ -135,6 +174,8 @@ class ClientMoves:
             )
         if client.suspended:
             raise Conflict(f"client {client.id} is suspended: resume it first")
+        if client.hibernated:
+            raise Conflict(f"client {client.id} is hibernated: run a cell first, and move the client then")
         there = self._registry.devices[self._placement.find_other(client.id, event.device)]
         here = self._registry.devices[used.pop()]
         if here.info.parent or there.info.parent:
@@ -146,10 +187,16 @@ class ClientMoves:
             )
         if replaces_move:
             self._finish(client, "its user has asked for another move", now)
+        self._begin(client, there.info.uuid, now)
+
+    def _begin(
+        self, client: Client, device: str, now: float, *, hibernates: bool = False, returns: bool = False
+    ) -> None:
         self._moving[client.id] = client
-        client.moving_to, client.has_started_move, client.move_since = there.info.uuid, False, now
+        client.moving_to, client.has_started_move, client.move_since = device, False, now
+        client.is_hibernating, client.is_returning, client.moves_while_idle = hibernates, returns, hibernates
         self._set_devices(client, now)
-        self._commands.append(PrepareMove(client.id, client.moving_to))
+        self._commands.append(PrepareMove(client.id, device, hibernates))
 
     def _start(self, client: Client, device: Device, now: float) -> None:
         """Start the move as soon as memory of other clients has left room for what arrives.
@@ -157,39 +204,81 @@ class ClientMoves:
         Movable memory that cannot leave, because the host has no room, arrives as well.
         """
         use, arriving = client.memory_use, client.arriving_on(device)
+        is_to_other = not client.is_hibernating and not client.is_returning
         try:
-            self._placement.find_other(client.id, device.info.uuid)  # other clients may have got its place meanwhile
+            if is_to_other:  # other clients may have got its place meanwhile
+                self._placement.find_other(client.id, device.info.uuid)
         except Refused as error:
             self._finish(client, str(error), now)
             return
         if use.unbacked:
             self._finish(client, "the host has no memory for what the driver would copy there", now)
+        elif client.is_hibernating:
+            client.has_started_move = True
+            self._commands.append(StartMove(client.id, device.info.uuid, 0, use.resident, hibernates=True))
         elif arriving + device.unmovable > device.info.memory:
             room = format_size(device.info.memory - device.unmovable)
             self._finish(client, f"the move needs {format_size(arriving)} there, and at most {room} can be free", now)
         elif arriving + use.movable + device.resident <= device.info.memory:
             client.has_started_move = True
-            self._commands.append(StartMove(client.id, device.info.uuid, arriving + use.movable, use.resident))
+            needed, copied = arriving + use.movable, use.resident if is_to_other else 0
+            self._commands.append(StartMove(client.id, device.info.uuid, needed, copied, returns=client.is_returning))
 
     def _on_move_delayed(self, event: ev.MoveDelayed, now: float) -> None:
-        self._registry.client(event.client).has_started_move = False
+        client = self._registry.client(event.client)
+        client.has_started_move, client.start_move_at = False, now + _START_RETRY_SECONDS
 
     def _on_move_ended(self, event: ev.MoveEnded, now: float) -> None:
         process = self._registry.process(event.process)
         client = process.client
+        process.hibernated = event.hibernated
+        if client.hibernated:
+            self._hibernated[client.id] = client
         if not client.moving_to or client.moving_to != event.device:
             return  # the answer to an earlier request
+        if client.is_returning and client.hibernated and not event.error:
+            return  # the answer of a process that is not hibernated
         if not event.error:
             process.devices = (client.moving_to,)
         self._finish(client, event.error, now)
 
     def _finish(self, client: Client, error: str, now: float) -> None:
-        self._commands.append(FinishMove(client.id, client.moving_to, error))
-        if client.moves_while_idle:
+        self._commands.append(
+            FinishMove(client.id, client.moving_to, error, client.is_hibernating, client.is_returning)
+        )
+        if client.is_returning:
+            self._on_return_ended(client, error, now)
+        elif client.is_hibernating:
+            self._on_hibernation_ended(client, error)
+        elif client.moves_while_idle:
             self._on_idle_move_ended(client, error, now)
         del self._moving[client.id]
         client.moving_to, client.has_started_move, client.moves_while_idle = "", False, False
+        client.is_hibernating, client.is_returning, client.start_move_at = False, False, -inf
         self._set_devices(client, now)
+
+    def _on_hibernation_ended(self, client: Client, error: str) -> None:
+        if not error or client.cells:
+            client.may_hibernate_at = -inf
+        if not error:
+            self._commands.append(
+                NotifyUser(client.id, "hibernated: all of its memory has left the GPU until its next cell or GPU call")
+            )
+
+    def _on_return_ended(self, client: Client, error: str, now: float) -> None:
+        """Let other clients run before the next try. The client's user gets the first error of a return.
+
+        The driver repeats no restore that has failed, so the process gets no other turn.
+        """
+        client.may_return_at = now + _RETURN_RETRY_SECONDS if error and not client.suspended else -inf
+        if error and client.has_started_move and client.hibernated:
+            client.may_return_at = inf
+            self._commands.append(NotifyUser(client.id, error))
+        elif not error:
+            self._informed.discard(client.id)
+        elif not client.suspended and client.id not in self._informed:
+            self._informed.add(client.id)
+            self._commands.append(NotifyUser(client.id, f"hibernated, and cannot return to the GPU yet: {error}"))
 
     def _on_idle_move_ended(self, client: Client, error: str, now: float) -> None:
         if not error:
@@ -199,8 +288,25 @@ class ClientMoves:
             client.may_move_at = now + _RETRY_SECONDS
 
 
+def _may_start(client: Client, grant: Grant) -> bool:
+    """Return whether the client's processes are in the turn of the move without work, as far as they move."""
+    if grant.evicting_since is None or client.start_move_at > -inf:
+        return False
+    return all(process.turn == grant.turn for process in client.processes.values() if process.hibernated)
+
+
+def _wants_return(client: Client) -> bool:
+    """Return whether the hibernated client has work, and no turn that ends already."""
+    if client.moving_to or client.suspended or not client.hibernated or (client.grant and client.grant.is_draining):
+        return False
+    return bool(client.cells) or client.is_waiting_at_gate
+
+
 def _deadline(client: Client) -> float | None:
-    """Return when the client's move has taken too long; None: the driver moves its process."""
+    """Return when the client's move has taken too long; None: the driver moves its process, or a return has no turn."""
+    if not client.has_started_move and client.is_returning:
+        evicting_since = client.grant.evicting_since if client.grant else None
+        return None if evicting_since is None else evicting_since + _MAX_ROOM_WAIT_SECONDS
     if not client.has_started_move:
         return client.move_since + _MAX_WAIT_SECONDS
     return None if client.processes else client.move_since + _RECONNECT_SECONDS

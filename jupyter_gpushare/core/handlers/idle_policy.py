@@ -1,4 +1,4 @@
-"""Idle policy, which warns the users of idle clients, evicts the clients' memory, and moves or suspends the clients.
+"""Idle policy, which warns users of idle clients, evicts memory, and moves, hibernates or suspends the clients.
 
 A client is idle while it has no grant, does not wait, has no open cell and no hold. The policy skips a client that a
 user has suspended.
@@ -133,9 +133,20 @@ class IdlePolicy:
     def _move_at(self, client: Client, since: float) -> float | None:
         """Return when the client may move to a device without work; None: never."""
         after = self._table.policies.settings_of(client).idle_move
-        if not after or client.suspended or client.moving_to or len(client.devices) != 1 or len(client.processes) != 1:
+        if not after or client.suspended or client.moving_to or client.hibernated:
+            return None
+        if len(client.devices) != 1 or len(client.processes) != 1:
             return None
         return max(since + after, client.may_move_at)
+
+    def _hibernate_at(self, client: Client, since: float) -> float | None:
+        """Return when the client may hibernate; None: never."""
+        after = self._table.policies.settings_of(client).hibernate_after
+        if not after or client.suspended or client.moving_to or client.hibernated:
+            return None
+        if len(client.devices) != 1 or len(client.processes) != 1:
+            return None
+        return max(since + after, client.may_hibernate_at)
 
     def _keeps_memory(self, client: Client) -> bool:
         """Return whether the client's memory may stay, because no device is short of memory."""
@@ -181,6 +192,9 @@ class IdlePolicy:
             client.may_move_at = now + _RECHECK_SECONDS
             if device := self._placement.device_without_work(client, now):
                 self._moves.move_idle(client, device, now)
+        hibernate = self._hibernate_at(client, since)
+        if hibernate is not None and hibernate <= now:
+            self._moves.hibernate(client, now)
         self._schedule(client, since, now)
 
     def _schedule(self, client: Client, since: float, now: float) -> None:
@@ -188,6 +202,6 @@ class IdlePolicy:
         evict, suspend = self._evict_at(client, since), self._suspend_at(client, since)
         if evict is not None and self._keeps_memory(client):
             evict = max(evict, now + _RECHECK_SECONDS)
-        move = self._move_at(client, since)
-        first = min((due for due in (evict, suspend, move) if due is not None), default=None)
+        move, hibernate = self._move_at(client, since), self._hibernate_at(client, since)
+        first = min((due for due in (evict, suspend, move, hibernate) if due is not None), default=None)
         self._deadlines.set((_IDLE, client.id), first)

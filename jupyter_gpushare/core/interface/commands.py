@@ -116,10 +116,15 @@ class NotifyUser:
 
 @dataclass(frozen=True)
 class PrepareMove:
-    """A request to the client's process to wait for a turn that includes `device`, and to move there at its end."""
+    """A request to the client's process to wait for a turn that includes `device`, and to move there at its end.
+
+    `hibernates`: the device is the client's own, and the process leaves the device without moving to another one.
+    A hibernated process returns to the device.
+    """
 
     client: str
     device: str
+    hibernates: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,21 +132,29 @@ class StartMove:
     """The client is in that turn without work, and `device` has `needed` free bytes by the reports.
 
     `copied`: the bytes of them that the driver copies to the host meanwhile.
+    `hibernates`, `returns`: the process leaves the device without moving to another one, or returns to the device.
     """
 
     client: str
     device: str
     needed: int
     copied: int
+    hibernates: bool = False
+    returns: bool = False
 
 
 @dataclass(frozen=True)
 class FinishMove:
-    """The client has moved to `device`, or `error` is the reason why the client stays where it is."""
+    """The client has moved to `device`, or `error` is the reason why the client stays where it is.
+
+    `hibernates`, `returns`: as in StartMove.
+    """
 
     client: str
     device: str
     error: str = ""
+    hibernates: bool = False
+    returns: bool = False
 
 
 Command = (

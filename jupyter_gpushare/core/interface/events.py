@@ -81,11 +81,15 @@ class MoveRequested:
 
 @dataclass(frozen=True)
 class MoveEnded:
-    """The process has moved to the device, or `error` is the reason why the process stays on its device."""
+    """The process has moved to the device, or `error` is the reason why the process stays on its device.
+
+    `hibernated`: the bytes that have left the device with a hibernated process; 0: the process is not hibernated.
+    """
 
     process: int
     device: str
     error: str = ""
+    hibernated: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,13 +104,14 @@ class ProcessJoined:
     """A process of a registered client has initialised CUDA on `devices`.
 
     `turn`: the turn that the process is in. Such a turn began under an earlier coordinator or without one. None: the
-    process is in no turn.
+    process is in no turn. `hibernated`: as in MoveEnded.
     """
 
     client: str
     process: int
     devices: tuple[str, ...]
     turn: ReportedTurn | None = None
+    hibernated: int = 0
 
 
 @dataclass(frozen=True)

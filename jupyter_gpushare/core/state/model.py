@@ -28,6 +28,11 @@ IDLE, WAITING, RUNNING, DRAINING, OVERRUN = "idle", "waiting", "running", "drain
 SUSPENDED = "suspended"
 
 
+def bytes_to_return(hibernated: int, memory: int) -> int:
+    """Return the free bytes that a process needs to return from hibernation to a device of `memory` bytes."""
+    return hibernated + memory // _RESERVED_PART
+
+
 @dataclass(eq=False)
 class Process:
     number: int
@@ -39,6 +44,7 @@ class Process:
     is_evicting: bool = False  # the work has finished and the memory leaves; the process is still in the turn
     is_idle: bool = False  # in the turn, without work
     left_epoch: int = 0  # the epoch under which the process last left a turn
+    hibernated: int = 0  # bytes that have left the device with the process; 0: the process is not hibernated
 
 
 @dataclass(eq=False)
@@ -141,7 +147,12 @@ class Client:
     bound_at: float = float("-inf")  # when its devices were chosen for a process that has not joined yet
     mean_turn: float | None = None  # seconds, exponentially weighted, for expected waits
     restores_memory: bool = True  # as observed: its evicted memory comes back before the work of its turn
-    moving_to: str = ""  # the device that the client moves to; it is one of `devices` until then
+    moving_to: str = ""  # the device that the client moves to, hibernates on or returns to; it is one of `devices`
+    is_hibernating: bool = False  # the client leaves `moving_to`, which is its own device
+    is_returning: bool = False  # the hibernated client returns to `moving_to`, which is its own device
+    may_hibernate_at: float = float("-inf")  # when the idle policy tries a hibernation again
+    start_move_at: float = float("-inf")  # when the start of its move, which found no room, is tried again
+    may_return_at: float = float("-inf")  # when a hibernated client may take a turn again
     has_started_move: bool = False  # the driver moves the client's process
     moves_while_idle: bool = False  # the idle policy began the move, which ends if a cell begins before its start
     may_move_at: float = float("-inf")  # when the idle policy looks for another device again
@@ -155,7 +166,7 @@ class Client:
     takeover_at: float = float("-inf")  # of an offline client: when online clients can bear the loss of its turn
     can_spill: bool = False  # its memory may stay off the device in its turn, because all of it is unified
     turn_limit: int | None = None  # bytes on its device in its turn, with context memory; None: all bytes
-    above_limit_since: float | None = None  # when its resident memory exceeded its turn limit; None: it does not
+    leave_by: float | None = None  # when memory above its turn limit must have left; None: it has none
     unspillable_bytes: int = 0  # its allocated bytes when it did not keep a turn limit; 0: it has kept all
     published_timing: tuple[float, float] = (1.0, 1.0)  # quantum and idle release on the pages of its processes
     suspended: bool = False
@@ -193,13 +204,15 @@ class Client:
         return replace(use, allocated=max(allocated, use.resident))
 
     def arriving_on(self, device: Device) -> int:
-        """Return the bytes that must be free on the device when the client moves there; 0: it does not move there.
+        """Return the bytes that must be free on the device when the client moves or returns there; 0: it does not.
 
         A part of the device stays free besides, because a restore without room could never be repeated. Other clients'
         new contexts need no turn, and contexts of unknown size are in no figure of the coordinator.
         """
-        if self.moving_to != device.info.uuid:
+        if self.moving_to != device.info.uuid or self.is_hibernating:
             return 0
+        if self.is_returning:
+            return bytes_to_return(self.hibernated, device.info.memory)
         reserve = device.info.memory // (_RESERVED_PART if self.memory_use.context else _RESERVED_PART_FOR_CONTEXTS)
         return reserve + sum(use.unmovable for uuid, use in self.memory_by_device.items() if uuid != self.moving_to)
 
@@ -218,7 +231,7 @@ class Client:
     @property
     def ready_at(self) -> float:
         """Time from which its limit, and the losses of online clients, let it run."""
-        limit = self.time_limit.ready_at() if self.time_limit else float("-inf")
+        limit = max(self.may_return_at, self.time_limit.ready_at() if self.time_limit else float("-inf"))
         return max(limit, self.takeover_at) if self.service_rank else limit
 
     @property
@@ -230,6 +243,11 @@ class Client:
         if self.grant.is_overrun:
             return OVERRUN
         return DRAINING if self.grant.is_draining else RUNNING
+
+    @property
+    def hibernated(self) -> int:
+        """Bytes that have left its device with its hibernated process; 0: it is not hibernated."""
+        return sum(process.hibernated for process in self.processes.values())
 
     @property
     def is_waiting_at_gate(self) -> bool:

@@ -105,7 +105,8 @@ def _client_problems(scheduler: Scheduler, client: Client, now: float) -> Iterat
     if (client.idle_since is None) != (client.is_in_use or is_exempt):
         yield f"client {client.id} is idle since {client.idle_since}, in use: {client.is_in_use}"
     placed_devices = scheduler.placement_adapter.placement.placed[client.id].devices
-    if client.processes and set(placed_devices) != {*client.devices} - {client.moving_to}:
+    used = {uuid for process in client.processes.values() for uuid in process.devices}
+    if client.processes and set(placed_devices) != used:
         yield f"client {client.id} uses {client.devices}, and placement has it on {placed_devices}"
     if client.is_preemptible_guest != (client.id in scheduler.placement_adapter.placement.guests_to_preempt):
         yield f"client {client.id} is a preemptible guest: {client.is_preemptible_guest}; placement has the opposite"

@@ -23,6 +23,7 @@ class Hello(Message, tag="hello", frozen=True, kw_only=True):
     The message carries two descriptors: the page, which is new for this connection, and the client page.
     The page's `report.turn` has the turn of the process, so that a new coordinator can adopt the turn.
     The answer is Welcome or Join.
+    `hibernated`: the bytes that have left the device with a hibernated process; 0: the process is not hibernated.
     """
 
     wire: int = WIRE_VERSION
@@ -33,6 +34,7 @@ class Hello(Message, tag="hello", frozen=True, kw_only=True):
     quota: Text = ""
     devices: Annotated[list[DeviceReport], msgspec.Meta(max_length=64)] = []
     simulated: bool = False
+    hibernated: Bytes = 0
 
 
 class AllocationSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +61,9 @@ class Moved(Message, tag="moved", frozen=True, kw_only=True):
     """Answer to PrepareMove: the process has moved to `device`, or `error` is the reason why it stays on its device.
 
     After a move the process connects again, and its hello has the new device.
+    `hibernated`: as in Hello.
     """
 
     device: Identity
     error: Text = ""
+    hibernated: Bytes = 0

@@ -47,13 +47,20 @@ class PrepareMove(Message, tag="move", frozen=True, kw_only=True):
     """Request to a process to wait for a turn that includes the first of `devices`, and to move there at its end.
 
     The other devices are those of the host, which the driver needs to know.
+    A process that is on the first device already hibernates if `hibernates`; otherwise it returns from hibernation.
     """
 
     devices: list[str]
+    hibernates: bool = False
 
 
 class StartMove(Message, tag="move_start", frozen=True, kw_only=True):
-    """Report to a process that the device of its move has room, so that its move may begin."""
+    """Report to a process that the device of its move has room, so that its move may begin.
+
+    `bytes`: those that leave the device with a process that hibernates.
+    """
+
+    bytes: int = 0
 
 
 class CancelMove(Message, tag="move_cancel", frozen=True, kw_only=True):

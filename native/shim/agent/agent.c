@@ -41,8 +41,12 @@ static struct {
     uint32_t connections; /* welcomed connections that the rule has taken account of */
     int bell;             /* the bell that the agent polls, or -1 */
     bool bell_rang, shows_waiting;
-    bool may_call_driver; /* false: the process ends */
+    bool has_driver; /* false: the process ends */
 } agent;
+
+static bool may_call_driver(void) {
+    return agent.has_driver && !is_hibernated();
+}
 
 static void count_submissions(uint64_t now) {
     struct gpushare_report *report = &the_page()->report;
@@ -82,11 +86,13 @@ static uint64_t all_devices(void) {
 }
 
 static uint32_t poll_work(uint64_t now, uint64_t *next) {
+    if (is_hibernated() && agent.turns.report.phase == GPUSHARE_CLOSING)
+        return AGENT_QUIET; /* threads in the gate wait in the driver */
     if (agent.turns.report.phase == GPUSHARE_CLOSING)
-        return agent.may_call_driver && drain_poll(now, next) ? AGENT_QUIET : AGENT_BUSY;
+        return may_call_driver() && drain_poll(now, next) ? AGENT_QUIET : AGENT_BUSY;
     if (!(agent.out.acts & AGENT_POLL))
         return AGENT_NOT_POLLED;
-    if (!agent.may_call_driver)
+    if (!may_call_driver())
         return AGENT_BUSY;
     bool inside = any_thread_in_gate(), anew = agent.finished_of != agent.submissions;
     agent.finished_of = inside ? NEVER : agent.submissions;
@@ -139,8 +145,10 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
     };
     agent.bell_rang = false;
     in->polled = poll_work(now, next);
-    if (phase == GPUSHARE_LEAVING && !agent.turns.keeps && agent.may_call_driver)
-        in->moving = residency_is_evicting(move_is_in_turn(agent.turns.devices), now, next) || move_is_due(next);
+    if (phase == GPUSHARE_LEAVING && !agent.turns.keeps && agent.has_driver) {
+        bool is_for_move = move_is_in_turn(agent.turns.devices);
+        in->moving = (!is_hibernated() && residency_is_evicting(is_for_move, now, next)) || move_is_due(next);
+    }
     if (phase == GPUSHARE_OUT && in->waiting && in->away_since)
         in->client_in = locks_have_others(in->client_devices, in->client_turn);
     if (phase == GPUSHARE_CLOSING || phase == GPUSHARE_STEP || agent.turns.keeps ||
@@ -168,10 +176,11 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
 }
 
 /* Runs before the threads that the gate lets in, so that none of them runs in a turn that the page does not show. The
- * gate stays closed in a turn for a move, which work would only delay. */
+ * gate stays closed in a turn for a move, which work would only delay, and in a hibernated process, whose calls the driver
+ * would keep beyond the turn. */
 static void set_gate(const struct agent_outputs *out, uint64_t now) {
     bool is_for_move = out->report.phase != GPUSHARE_OUT && move_is_in_turn(agent.turns.devices);
-    uint32_t gate = is_for_move ? GATE_CLOSED : out->gate;
+    uint32_t gate = is_for_move || is_hibernated() ? GATE_CLOSED : out->gate;
     uint32_t word = gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_THROTTLED);
     uint32_t before = without_throttle(gate_word());
     if (word == before)
@@ -186,7 +195,8 @@ static void set_gate(const struct agent_outputs *out, uint64_t now) {
 
 /* Shown once a try was refused, so that a coordinator ends the turn of its client. */
 static void show_waiting(const struct agent_outputs *out, uint32_t tried, uint64_t devices) {
-    bool waits = out->without_coordinator && out->report.phase == GPUSHARE_OUT && atomic_load(&shim.waiting);
+    bool waits =
+        !is_hibernated() && out->without_coordinator && out->report.phase == GPUSHARE_OUT && atomic_load(&shim.waiting);
     bool shows = waits && (agent.shows_waiting || tried == AGENT_REFUSED);
     if (shows != agent.shows_waiting)
         locks_show_waiting(devices, shows);
@@ -195,6 +205,8 @@ static void show_waiting(const struct agent_outputs *out, uint32_t tried, uint64
 
 static uint32_t enter(const struct agent_outputs *out) {
     bool is_first = out->without_coordinator && !locks_have_others(out->devices, out->turn);
+    if (is_hibernated() && !move_request()->count)
+        return AGENT_REFUSED; /* the process must return first */
     if (!locks_enter(out->turn, out->devices, out->acts & AGENT_JOIN))
         return AGENT_REFUSED;
     return is_first ? AGENT_ENTERED_FIRST : AGENT_ENTERED;
@@ -226,11 +238,11 @@ static uint32_t carry_out(const struct agent_outputs *out, uint64_t now) {
     if (acts & AGENT_RING)
         locks_ring(out->devices);
     set_gate(out, now);
-    if (acts & AGENT_CLOSE)
+    if (acts & AGENT_CLOSE && !is_hibernated())
         drain_begin();
     if (acts & AGENT_WAKE)
         futex_wake_all(&shim.gate);
-    if (acts & AGENT_DRAINED) {
+    if (acts & AGENT_DRAINED && !is_hibernated()) {
         drain_done(out->report.closed_ns);
         log_message(LOG_DEBUG, "drained, epoch %u, %.3f ms", agent.turns.report.epoch,
                     (double)PAGE_LOAD(the_page()->report.drain_ns) / NS_PER_MS);
@@ -310,17 +322,18 @@ static uint64_t poll_all(void) {
     uint64_t next = connection_poll(now);
     if (agent.connections != connection_count())
         begin_connection();
-    if (details_requested())
+    if (!is_hibernated() && details_requested())
         outbox_put(OUTBOX_DETAILS);
     connection_flush(now_ns());
     wake_interrupted();
-    if (agent.may_call_driver)
+    if (agent.has_driver)
         move_poll();
+    uint64_t watch = hibernation_poll(now);
     if (now >= agent.libraries_polled_at + LIBRARIES_POLL_NS) {
         agent.libraries_polled_at = now;
         bypassing_libraries();
     }
-    next = min_u64(next, take_turns());
+    next = min_u64(min_u64(next, watch), take_turns());
     if (move_has_ended()) {
         connect_after_move();
         next = 0;
@@ -332,7 +345,7 @@ static uint64_t poll_all(void) {
     now = now_ns();
     if (is_open(word))
         throttle_update(word);
-    if (!agent.may_call_driver)
+    if (!may_call_driver())
         return next;
     if (!is_running())
         next = min_u64(next, residency_poll(now));
@@ -367,7 +380,7 @@ static void *run(void *unused) {
     pthread_setname_np(pthread_self(), "gpushare");
     prctl(PR_SET_TIMERSLACK, 1ul); /* so that short pauses during a drain are short */
     while (atomic_load(&shim.state) != SHIM_DISABLED) {
-        agent.may_call_driver = driver_calls_begin();
+        agent.has_driver = driver_calls_begin();
         uint64_t next = poll_all();
         driver_calls_end();
         sleep_until(next);

@@ -3,6 +3,7 @@
  * the driver's because it is younger. The agent lives on: threads that wait at the gate get their turns, and the
  * turn of the process ends with the process. */
 #include "agent/agent.h"
+#include "devices/devices.h"
 #include "gate/gate.h"
 
 #include <stdlib.h>
@@ -30,6 +31,7 @@ void driver_calls_end(void) {
 
 /* In the child of a fork there is no agent to wait for. */
 static void end_driver_calls(void) {
+    hibernation_end_before_exit();
     uint64_t now = now_ns(), end = now + MAX_WAIT_NS;
     atomic_store(&driver.is_ending, true);
     this_thread.is_ending = true;

@@ -67,6 +67,7 @@ static void after_fork(void) {
     agent_after_fork();
     training_after_fork();
     move_after_fork();
+    hibernation_after_fork();
     exit_after_fork();
     interrupt_after_fork();
 }

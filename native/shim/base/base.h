@@ -146,11 +146,12 @@ struct shim {
     struct gpushare_page *page; /* never NULL: a static page until the shim is active; see the_page, set_page */
     _Atomic uint32_t state;
     _Atomic uint32_t link;
-    _Atomic uint32_t phase;           /* of the turn, GPUSHARE_OUT …; written by the agent */
-    _Atomic uint32_t waiting;         /* threads at the gate */
-    _Atomic bool contended;           /* the permit flag CONTENDED */
-    _Atomic bool without_coordinator; /* turns go by the rule without a coordinator */
-    int wake_receiver, wake_sender;   /* a pair of sockets: a byte wakes the agent */
+    _Atomic uint32_t phase;            /* of the turn, GPUSHARE_OUT …; written by the agent */
+    _Atomic uint32_t waiting;          /* threads at the gate */
+    _Atomic bool contended;            /* the permit flag CONTENDED */
+    _Atomic uint64_t hibernated_bytes; /* that have left the device with the process; 0: it is not hibernated */
+    _Atomic bool without_coordinator;  /* turns go by the rule without a coordinator */
+    int wake_receiver, wake_sender;    /* a pair of sockets: a byte wakes the agent */
     int page_fd;
     int client_fd;
     struct gpushare_client *client; /* changed under account_lock */
@@ -203,6 +204,10 @@ static inline bool is_step(uint32_t word) {
 }
 static inline uint32_t without_throttle(uint32_t word) {
     return word & ~GATE_THROTTLED;
+}
+/* Return true if the driver has checkpointed this process, so that every call of the driver waits. */
+static inline bool is_hibernated(void) {
+    return atomic_load(&shim.hibernated_bytes) != 0;
 }
 /* Return true if this process is in a turn, so that its work may be on the device. */
 static inline bool is_running(void) {

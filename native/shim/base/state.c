@@ -21,6 +21,7 @@ void state_after_fork(void) {
     atomic_store(&shim.link, LINK_DISCONNECTED);
     atomic_store(&shim.waiting, 0);
     atomic_store(&shim.contended, false);
+    atomic_store(&shim.hibernated_bytes, 0);
     atomic_store(&shim.without_coordinator, false);
     if (atomic_load(&shim.state) == SHIM_DISABLED)
         return;

@@ -20,6 +20,8 @@ void message_append_string(struct message_writer *writer, const char *text);    
 void message_append_text(struct message_writer *writer, const char *name, const char *text); /* a field and its comma */
 size_t message_hello(char *line, size_t room); /* the length; 0: no room */
 bool message_has_type(const char *line, const char *type);
+bool message_has(const char *line, const char *member); /* as compact JSON */
+uint64_t message_bytes(const char *line);               /* the member "bytes"; 0: the line has none */
 /* Read the member "devices", a list of UUIDs. Return their number; 0: the line has no such list, or it has no room. */
 int message_devices(const char *line, char devices[MAX_DEVICES][GPUSHARE_UUID_BYTES]);
 

@@ -1,9 +1,10 @@
-/* The text of messages: JSON members and strings, the hello, and the type and the devices of a received message, which are
- * all that a process reads of it. */
+/* The text of messages: JSON members and strings, and the hello. Of a received message, a process reads the type, the
+ * devices and the size. */
 #include "channel/channel.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -73,7 +74,8 @@ size_t message_hello(char *line, size_t room) {
         message_append_text(&writer, "name", shim.devices[i].name);
         message_append(&writer, "}");
     }
-    message_append(&writer, "],\"simulated\":%s}\n", shim.simulated ? "true" : "false");
+    message_append(&writer, "],\"simulated\":%s,\"hibernated\":%llu}\n", shim.simulated ? "true" : "false",
+                   (unsigned long long)atomic_load(&shim.hibernated_bytes));
     return writer.length < room ? writer.length : 0;
 }
 
@@ -106,4 +108,14 @@ int message_devices(const char *line, char devices[MAX_DEVICES][GPUSHARE_UUID_BY
         at += bytes + 1;
     }
     return *at == ']' ? count : 0;
+}
+
+bool message_has(const char *line, const char *member) {
+    return strstr(line, member) != NULL;
+}
+
+uint64_t message_bytes(const char *line) {
+    static const char member[] = "\"bytes\":";
+    const char *at = strstr(line, member);
+    return at ? strtoull(at + sizeof member - 1, NULL, 10) : 0;
 }

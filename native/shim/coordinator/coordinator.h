@@ -25,12 +25,15 @@ void connection_reopen(const char *why); /* end the connection and connect anew 
 void connection_wait_for_welcome(void);  /* a thread of the program: at most a little more than ANSWER_NS */
 void connection_after_fork(void);
 
-/* --- move_request.c: the coordinator's request to move this process to another device; the agent calls it --- */
+/* --- move_request.c: the coordinator's request to move this process to another device, to hibernate it or to let it
+ * return; the agent calls it --- */
 
 struct move_request {
     char devices[MAX_DEVICES][GPUSHARE_UUID_BYTES]; /* the new device first, then the other devices of the host */
     int count;                                      /* of the devices; 0: there is no request */
+    bool hibernates;                                /* leave the device, which is the process's own */
     bool may_start;                                 /* the new device has room */
+    uint64_t bytes;                                 /* with may_start: that leave the device */
 };
 
 const struct move_request *move_request(void);

@@ -1,5 +1,6 @@
-/* The coordinator's request to move this process to another device, and the answer of the process. The connection writes
- * the request, and the agent carries it out (devices/move.c). A request ends with its connection. */
+/* The coordinator's request to move this process to another device, to hibernate it or to let it return, and the answer
+ * of the process. A hibernation or a return has the process's own device. The connection writes the request, and the
+ * agent carries it out (devices/move.c). A request ends with its connection. */
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
 
@@ -28,8 +29,10 @@ void move_request_read(const char *line) {
     if (message_has_type(line, "move")) {
         move_request_withdraw();
         request.count = message_devices(line, request.devices);
+        request.hibernates = message_has(line, "\"hibernates\":true");
     } else if (message_has_type(line, "move_start")) {
         request.may_start = request.count != 0;
+        request.bytes = message_bytes(line);
     } else if (message_has_type(line, "move_cancel")) {
         move_request_withdraw();
     }
@@ -47,6 +50,6 @@ size_t message_moved(char *line, size_t room) {
     message_append(&writer, "{\"type\":\"moved\"");
     message_append_text(&writer, "device", answer.device);
     message_append_text(&writer, "error", answer.error);
-    message_append(&writer, "}\n");
+    message_append(&writer, ",\"hibernated\":%llu}\n", (unsigned long long)atomic_load(&shim.hibernated_bytes));
     return writer.length < room ? writer.length : 0;
 }

@@ -1,4 +1,4 @@
-/* The devices of the process, and the move of the process to another device. */
+/* The devices of the process, the move of the process to another device, and its hibernation. */
 #ifndef GPUSHARE_DEVICES_H
 #define GPUSHARE_DEVICES_H
 
@@ -22,6 +22,17 @@ bool move_is_due(uint64_t *next);       /* after that, in a drained turn: true w
 bool move_has_ended(void);              /* after the turn in which the process has moved, until `move_forget` */
 void move_forget(void);
 void move_after_fork(void);
+
+/* --- hibernation.c --- */
+
+/* Agent, before the process leaves its device; NULL: there is no obstacle. */
+const char *hibernation_obstacle(void);
+void hibernation_begin(uint64_t bytes);  /* agent: the driver has checkpointed the process */
+void hibernation_end(void);              /* agent: the driver has unlocked the restored process */
+uint64_t hibernation_poll(uint64_t now); /* agent: the time of the next call */
+bool hibernation_wants_return(void);     /* agent: a thread of the program may wait in the driver */
+void hibernation_end_before_exit(void);  /* exit handler: wait for the return of the process, with a bound */
+void hibernation_after_fork(void);
 
 #pragma GCC visibility pop
 

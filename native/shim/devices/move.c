@@ -1,5 +1,6 @@
-/* The move of this process to another device of its type. The driver checkpoints the process, which takes its contexts and
- * the rest of its memory off the device, and restores it on the other device. Addresses, streams and modules stay.
+/* The move of this process to another device of its type, and the two parts of a hibernation. The driver checkpoints the
+ * process, which takes its contexts and the rest of its memory off the device, and restores it on the other device.
+ * Addresses, streams and modules stay.
  *
  * The move happens at the end of a turn on both devices. No other client runs on them then, and the work of this process
  * has finished. Movable memory of the process has left. A restore without room could never be repeated, so the
@@ -19,9 +20,11 @@
 
 #define MAX_ROOM_WAIT_NS (30000 * NS_PER_MS) /* in the turn, until the coordinator starts the move */
 #define LOCK_TIMEOUT_MS 10000                /* for calls of the program that wait in the driver */
+#define IDLE_LOCK_TIMEOUT_MS 500             /* likewise, where no user waits for the end of these calls */
 
 static struct {
-    bool waits; /* counts as a thread at the gate */
+    bool waits;   /* counts as a thread at the gate */
+    bool was_out; /* the request came before the turn */
     bool is_in_turn;
     bool has_moved;
     uint64_t drained_at; /* 0: no turn of the move is drained */
@@ -48,14 +51,29 @@ static const char *obstacle(void) {
     return memory_obstacle();
 }
 
+static bool is_to_own_device(const struct move_request *request) {
+    return strcmp(request->devices[0], shim.devices[0].uuid) == 0;
+}
+
 void move_poll(void) {
-    const char *reason = move_request()->count ? obstacle() : NULL;
+    const struct move_request *request = move_request();
+    if (!request->count)
+        return;
+    const char *reason = NULL;
+    if (is_to_own_device(request) && request->hibernates == is_hibernated())
+        move_request_answer(NULL); /* the process is there already */
+    else if (is_hibernated())
+        reason = is_to_own_device(request) ? NULL : "the process is hibernated";
+    else
+        reason = obstacle();
     if (reason)
         move_request_answer(reason);
 }
 
 void move_set_waiting(void) {
-    bool is_out = atomic_load(&shim.phase) == GPUSHARE_OUT, waits = is_out && move_request()->count;
+    bool is_out = atomic_load(&shim.phase) == GPUSHARE_OUT, is_requested = move_request()->count;
+    bool waits = is_out && (is_requested || hibernation_wants_return());
+    move.was_out = is_requested && (is_out || move.was_out);
     if (is_out)
         move_request_restart();
     if (waits == move.waits)
@@ -130,9 +148,9 @@ static CUresult unlock(void) {
 }
 
 /* Lock and checkpoint the process. False: the request is answered. */
-static bool leave(void) {
+static bool leave(uint32_t lock_timeout_ms) {
     int pid = (int)getpid();
-    CUcheckpointLockArgs lock = {.timeout_ms = LOCK_TIMEOUT_MS};
+    CUcheckpointLockArgs lock = {.timeout_ms = lock_timeout_ms};
     set_checkpointed(1);
     CUresult result = REAL(cuCheckpointProcessLock)(pid, &lock);
     if (result != CUDA_SUCCESS) {
@@ -176,6 +194,32 @@ static void come_back(const struct move_request *request) {
     move_request_answer(NULL);
 }
 
+static void hibernate(const struct move_request *request) {
+    const char *reason = hibernation_obstacle();
+    if (reason) {
+        move_request_answer(reason);
+    } else if (leave(IDLE_LOCK_TIMEOUT_MS)) {
+        hibernation_begin(request->bytes);
+        move_request_answer(NULL);
+    }
+}
+
+/* Restore the hibernated process. There is one attempt, because the driver refuses every later one. */
+static void return_to_device(void) {
+    static CUresult failure;
+    if (failure == CUDA_SUCCESS)
+        failure = restore(NULL, 0);
+    if (failure == CUDA_SUCCESS)
+        failure = unlock();
+    if (failure != CUDA_SUCCESS) {
+        answer("the driver could not restore the process (CUDA error %d), which can no longer use the GPU: restart it",
+               failure);
+        return;
+    }
+    hibernation_end();
+    move_request_answer(NULL);
+}
+
 /* --- the turn ----------------------------------------------------------------------------------------------------- */
 
 static bool includes(uint64_t devices, const char *uuid) {
@@ -187,7 +231,8 @@ static bool includes(uint64_t devices, const char *uuid) {
 }
 
 bool move_is_in_turn(uint64_t devices) {
-    move.is_in_turn = move_request()->count && includes(devices, move_request()->devices[0]);
+    bool is_closed = move.was_out || is_hibernated(); /* the gate, since the turn began */
+    move.is_in_turn = move_request()->count && is_closed && includes(devices, move_request()->devices[0]);
     move.drained_at = move.is_in_turn ? move.drained_at : 0;
     return move.is_in_turn;
 }
@@ -208,7 +253,11 @@ bool move_is_due(uint64_t *next) {
     move.drained_at = 0;
     if (!request->may_start)
         move_request_answer("no room has come on the other device");
-    else if (leave())
+    else if (is_hibernated())
+        return_to_device();
+    else if (request->hibernates)
+        hibernate(request);
+    else if (leave(LOCK_TIMEOUT_MS))
         come_back(request);
     return false;
 }

@@ -141,9 +141,10 @@ static bool is_interrupted(struct thread *thread, uint64_t *since) {
     return interrupted;
 }
 
-/* The call has no work for the device now, and its memory is on the device and stays there while it is in the gate. */
+/* The driver takes calls, the call has no work for the device now, and its memory is on the device and stays there while
+ * it is in the gate. */
 static bool needs_no_turn(CUstream stream) {
-    return (stream == NO_STREAM || is_capturing(stream)) && residency_is_mapped();
+    return !is_hibernated() && (stream == NO_STREAM || is_capturing(stream)) && residency_is_mapped();
 }
 
 CUresult gate_enter_slow(struct thread *thread, CUstream stream) {

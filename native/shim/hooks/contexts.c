@@ -276,22 +276,49 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
 
 /* The driver does not hold every query of a checkpointed process back: on an H200 cuStreamQuery ended the process with
  * SIGSEGV. So the shim holds these calls back until the process is restored. */
-static void wait_until_restored(void) {
-    while (unlikely(__atomic_load_n(&shim.checkpointed, __ATOMIC_ACQUIRE)))
+static bool is_checkpointed(void) {
+    return unlikely(__atomic_load_n(&shim.checkpointed, __ATOMIC_ACQUIRE));
+}
+
+/* The waiting thread counts as one at the gate, so that a hibernated process returns. */
+static COLD CUresult wait_until_restored(void) {
+    struct thread *thread = &this_thread;
+    CUresult result = CUDA_SUCCESS;
+    interrupt_begin(thread, now_ns());
+    atomic_fetch_add(&shim.waiting, 1);
+    gate_publish_waiting();
+    agent_wake();
+    while (is_checkpointed() && result == CUDA_SUCCESS) {
         futex_wait(&shim.checkpointed, 1, MAX_SLEEP_NS);
+        if (thread->is_ending)
+            result = CUDA_ERROR_DEINITIALIZED;
+        else if (is_hibernated() && interrupt_pending(thread))
+            result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    atomic_fetch_sub(&shim.waiting, 1);
+    gate_publish_waiting();
+    return result;
+}
+
+static CUresult query_begin(void) {
+    return is_checkpointed() ? wait_until_restored() : CUDA_SUCCESS;
 }
 
 CUresult hook_cuStreamQuery(bool twin, CUstream stream) {
-    wait_until_restored();
+    CUresult result = query_begin();
+    if (result != CUDA_SUCCESS)
+        return result;
     return twin ? REAL(cuStreamQuery_ptsz)(stream) : REAL(cuStreamQuery)(stream);
 }
 
 CUresult hook_cuStreamIsCapturing(bool twin, CUstream stream, int *status) {
-    wait_until_restored();
+    CUresult result = query_begin();
+    if (result != CUDA_SUCCESS)
+        return result;
     return twin ? REAL(cuStreamIsCapturing_ptsz)(stream, status) : REAL(cuStreamIsCapturing)(stream, status);
 }
 
 CUresult hook_cuEventQuery(CUevent event) {
-    wait_until_restored();
-    return REAL(cuEventQuery)(event);
+    CUresult result = query_begin();
+    return result == CUDA_SUCCESS ? REAL(cuEventQuery)(event) : result;
 }
