@@ -69,4 +69,6 @@ def _can_spill(device: Device, client: Client) -> bool:
 
 def _bytes_in_turn(device: Device, client: Client) -> int:
     needed = memory_needed(device, client)
-    return needed if client.turn_limit is None else min(needed, client.turn_limit)
+    if client.turn_limit is None:
+        return needed
+    return min(needed, max(client.turn_limit, client.memory_on(device).unmovable))

@@ -62,7 +62,15 @@ class OfflineTurns:
             self._table.mark_dirty(client)
 
     def _update_running(self, device: Device, client: Client, now: float) -> float:
-        """Change the turn limit of the client, or end the limit. Return when the limit may end without an event."""
+        """Change the turn limit of the client, or end the limit. Return when the limit may end without an event.
+
+        A client with a new process that cannot spill loses its turn.
+        """
+        if client.grant is None or client.grant.is_draining:
+            return math.inf
+        if not client.can_spill:
+            self._closer.start_closing(client.grant, now)
+            return math.inf
         kept = _kept_clients(device, now)
         others = [*kept, *(grant.client for grant in device.grants if grant.client not in (*kept, client))]
         takeover_at = takeover_at_of(kept, now)
@@ -84,21 +92,20 @@ class OfflineTurns:
         """
         surplus = 0 if client.turn_limit is None else client.memory_on(device).resident - client.turn_limit
         if surplus <= 0:
-            client.above_limit_since = None
+            client.leave_by = None
             return math.inf
-        if client.above_limit_since is None:
-            client.above_limit_since = now
-        ends = client.above_limit_since + _MAX_ABOVE_LIMIT_SECONDS + surplus / MIN_RESTORE_BYTES_PER_SECOND
-        if ends <= now and client.grant:
-            client.above_limit_since, client.unspillable_bytes = None, client.memory_use.allocated
+        if client.leave_by is None:
+            client.leave_by = now + _MAX_ABOVE_LIMIT_SECONDS + surplus / MIN_RESTORE_BYTES_PER_SECOND
+        if client.leave_by <= now and client.grant:
+            client.leave_by, client.unspillable_bytes = None, client.memory_use.allocated
             self._closer.start_closing(client.grant, now)
             return math.inf
-        return ends
+        return client.leave_by
 
     def _set_limit(self, client: Client, limit: int | None) -> None:
         if client.turn_limit == limit:
             return
-        client.turn_limit = limit
+        client.turn_limit, client.leave_by = limit, None
         for device in client.device_bindings:
             device.memory_version += 1
             if limit is None:
