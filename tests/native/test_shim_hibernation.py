@@ -59,14 +59,23 @@ class Host:
         self.process.drain(self.epoch)
         return value
 
+    def start_increment(self) -> None:
+        """Start a call that waits for a turn."""
+        self.client.start("increment()")
+        self.process.wait_for_waiting_thread()
+
+    def open_gate(self) -> None:
+        """Permit the next turn."""
+        self.epoch += 1
+        self.process.open(self.epoch)
+
     def request(self, **message: Any) -> None:
         self.process.connection.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def take_turn(self) -> None:
         """Let the process enter a turn for the request, and leave it as far as it can."""
         self.process.wait_for_waiting_thread()
-        self.epoch += 1
-        self.process.open(self.epoch)
+        self.open_gate()
         self.process.wait_until_entered(self.epoch)
         self.process.close_gate(self.epoch)
         wait_until(lambda: self.process.phase == LEAVING)
@@ -110,12 +119,10 @@ def test_a_hibernated_process_has_nothing_on_the_device(host: Host) -> None:
 
 def test_a_call_with_a_hook_waits_for_the_return(host: Host) -> None:
     host.hibernate()
-    host.client.start("increment()")
-    host.process.wait_for_waiting_thread()
+    host.start_increment()
     host.restore()
     assert host.client.is_running(), "the call waits for a turn after the return"
-    host.epoch += 1
-    host.process.open(host.epoch)
+    host.open_gate()
     assert host.client.result() == 2.0
 
 
@@ -195,11 +202,9 @@ def test_the_next_coordinator_gets_to_know_the_state(swap: Host, coordinator: Sc
 def test_the_gate_stays_closed_if_the_request_ends_in_its_turn(swap: Host) -> None:
     """The turn goes on without the request, until the permit ends."""
     swap.hibernate()
-    swap.client.start("increment()")
-    swap.process.wait_for_waiting_thread()
+    swap.start_increment()
     swap.prepare(hibernates=False)
-    swap.epoch += 1
-    swap.process.open(swap.epoch)
+    swap.open_gate()
     swap.process.wait_until_entered(swap.epoch)
     swap.request(type="move_cancel")
     assert swap.process.stays_in(IN)
@@ -210,23 +215,19 @@ def test_the_gate_stays_closed_if_the_request_ends_in_its_turn(swap: Host) -> No
     swap.request(type="move_start", bytes=0)
     swap.process.expect("moved", error="", hibernated=0)
     swap.process.wait_until_left(swap.epoch)
-    swap.epoch += 1
-    swap.process.open(swap.epoch)
+    swap.open_gate()
     assert swap.client.result() == 2.0
 
 
 def test_a_permit_alone_brings_no_process_back(swap: Host) -> None:
     swap.hibernate()
-    swap.client.start("increment()")
-    swap.process.wait_for_waiting_thread()
-    swap.epoch += 1
-    swap.process.open(swap.epoch)
+    swap.start_increment()
+    swap.open_gate()
     assert swap.client.is_running()
     assert swap.process.phase != IN
     swap.process.close_gate(swap.epoch)
     swap.restore()
-    swap.epoch += 1
-    swap.process.open(swap.epoch)
+    swap.open_gate()
     assert swap.client.result() == 2.0
 
 
@@ -234,8 +235,7 @@ def test_a_hibernated_process_waits_for_a_coordinator(
     machine: NativeHost, coordinator: ScriptedCoordinator, swap: Host
 ) -> None:
     swap.hibernate()
-    swap.client.start("increment()")
-    swap.process.wait_for_waiting_thread()
+    swap.start_increment()
     swap.process.page.control.heartbeat_ns = 1
     coordinator.crash()
     wait_until(lambda: "wait until a coordinator finds room for the process" in machine.log_text(), 3 * WAIT_SECONDS)
