@@ -133,20 +133,12 @@ class IdlePolicy:
     def _move_at(self, client: Client, since: float) -> float | None:
         """Return when the client may move to a device without work; None: never."""
         after = self._table.policies.settings_of(client).idle_move
-        if not after or client.suspended or client.moving_to or client.hibernated:
-            return None
-        if len(client.devices) != 1 or len(client.processes) != 1:
-            return None
-        return max(since + after, client.may_move_at)
+        return max(since + after, client.may_move_at) if after and _can_be_checkpointed(client) else None
 
     def _hibernate_at(self, client: Client, since: float) -> float | None:
         """Return when the client may hibernate; None: never."""
         after = self._table.policies.settings_of(client).hibernate_after
-        if not after or client.suspended or client.moving_to or client.hibernated:
-            return None
-        if len(client.devices) != 1 or len(client.processes) != 1:
-            return None
-        return max(since + after, client.may_hibernate_at)
+        return max(since + after, client.may_hibernate_at) if after and _can_be_checkpointed(client) else None
 
     def _keeps_memory(self, client: Client) -> bool:
         """Return whether the client's memory may stay, because no device is short of memory."""
@@ -205,3 +197,9 @@ class IdlePolicy:
         move, hibernate = self._move_at(client, since), self._hibernate_at(client, since)
         first = min((due for due in (evict, suspend, move, hibernate) if due is not None), default=None)
         self._deadlines.set((_IDLE, client.id), first)
+
+
+def _can_be_checkpointed(client: Client) -> bool:
+    """Return whether the client has one process on one device, which may leave the device now."""
+    is_away = client.suspended or client.moving_to or client.hibernated
+    return not is_away and len(client.devices) == 1 and len(client.processes) == 1

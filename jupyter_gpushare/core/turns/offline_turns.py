@@ -9,6 +9,7 @@ of the offline client. An offline client that cannot spill waits until then.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from ..colocation.colocation_rules import takeover_at_of
 from ..colocation.memory_fit import fits_completely, turn_limit_beside
@@ -31,8 +32,10 @@ class OfflineTurns:
 
     def update(self, device: Device, now: float) -> None:
         """Update the offline clients that wait for the device or run there with a turn limit."""
-        for client in [client for client in device.queue.offline_clients if client.grant is None]:
-            self._update_waiting(client, now)
+        waiting = [client for client in device.queue.offline_clients if client.grant is None]
+        kept = {one: _kept_clients(one, now) for one in {one for client in waiting for one in client.device_bindings}}
+        for client in waiting:
+            self._update_waiting(client, kept, now)
         ends = math.inf
         for client in list(device.limited_clients.values()):
             if client.grant:
@@ -41,10 +44,10 @@ class OfflineTurns:
                 self._set_limit(client, None)
         self._table.deadlines.set((LIMIT_END, device.info.uuid), ends if now < ends < math.inf else None)
 
-    def _update_waiting(self, client: Client, now: float) -> None:
-        """Defer the client while memory of online clients would leave for it, or let it spill."""
-        online = {device: _kept_clients(device, now) for device in client.device_bindings}
-        full = {device: kept for device, kept in online.items() if not fits_completely(device, [*kept, client])}
+    def _update_waiting(self, client: Client, online: Mapping[Device, list[Client]], now: float) -> None:
+        """Defer the client while memory of `online` clients, by device, would leave for it, or let it spill."""
+        kept_of = {device: online[device] for device in client.device_bindings}
+        full = {device: kept for device, kept in kept_of.items() if not fits_completely(device, [*kept, client])}
         limit, takeover_at = None, -math.inf
         if full:
             takeover_at = max(takeover_at_of(kept, now) for kept in full.values())

@@ -14,9 +14,8 @@ from .self_tuning import SettingsTuner
 
 _MIN_YIELD_SECONDS = 0.05  # in which a device is left to clients unknown to this coordinator
 _MAX_YIELD_SECONDS = 0.2
-_FIRST_LOSS = (
-    0.07  # of an online client beside a spilled one, in the first window of its turn; simulated bursts lose 8 %
-)
+# Part of the first window of an online client's turn that is lost beside a spilled client; simulated bursts lose 8 %.
+_FIRST_LOSS = 0.07
 
 
 class TurnCloser:
