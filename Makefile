@@ -274,7 +274,7 @@ test-frameworks: frameworks
 
 # The facts come first, at the same time. The facts that fill the card or compare its free memory run one after the other.
 # Each part has a time limit (tests/gpu/conftest.py), and no failure stops the following parts.
-CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass costs trainings graphs frameworks exits cgroup benches)
+CARD_PARTS := $(patsubst %,tests/gpu/test_%.py,lookup bypass costs trainings graphs frameworks exits hibernation cgroup benches)
 CARD_PYTEST := $(BIN)/python -m pytest -p no:benchmark
 CARD_FIGURES := DRIVER=gpu GPUSHARE_TEST_FIGURES=$(CURDIR)/build/gpu
 

@@ -23,7 +23,8 @@ PART_SECONDS = {
     "trainings": 70,
     "graphs": 20,
     "frameworks": 130,
-    "exits": 60,
+    "exits": 120,
+    "hibernation": 60,
     "cgroup": 50,
     "benches": 200,
 }
