@@ -84,9 +84,12 @@ class CardHost(SystemHost):
             print(f"{log.name}:", *lines[-LOG_LINES:], sep="\n")
 
     def print_stacks(self) -> None:
-        """Print the coordinator's clients and, if the machine has a debugger, the stacks of the programs."""
+        """Print the clients, the pages of the programs and, if the machine has a debugger, their stacks."""
         with contextlib.suppress(CoordinatorError, OSError):
             print("clients:", json.dumps(self.clients(), indent=1))
+        for program in self._programs:
+            with contextlib.suppress(AssertionError, OSError):
+                print(f"page of {program.pid}:", json.dumps(self.page(program)))
         debugger = shutil.which("gdb") or shutil.which("cuda-gdb")
         for program in self._programs if debugger else ():
             if program.process.poll() is None:

@@ -23,7 +23,7 @@ PART_SECONDS = {
     "trainings": 70,
     "graphs": 20,
     "frameworks": 130,
-    "exits": 120,
+    "exits": 60,
     "hibernation": 60,
     "cgroup": 50,
     "benches": 200,

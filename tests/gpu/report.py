@@ -58,18 +58,18 @@ class CardReport:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         reports = self._reports.setdefault(report.nodeid, [])
         reports.append(report)
-        if self._folder and report.when == "teardown":
-            self._write(self._folder, report.nodeid, reports)
+        if self._folder and (report.failed or report.when == "teardown"):
+            self._write(self._folder, report, is_failed=any(one.failed for one in reports))
 
-    def _write(self, folder: Path, nodeid: str, reports: list[pytest.TestReport]) -> None:
+    def _write(self, folder: Path, report: pytest.TestReport, is_failed: bool) -> None:
+        """Write the results so far, and the error of a failed test before its teardown, which may hang."""
         tests = [row._asdict() for row in self.rows()]
         (folder / "report.json").write_text(json.dumps({**self._setting, "tests": tests}, indent=1) + "\n")
-        failed = [report for report in reports if report.failed]
-        if failed:
-            parts = [f"==== {nodeid}", *(report.longreprtext for report in failed)]
-            parts += [f"---- {title}\n{text}" for title, text in reports[-1].sections]
-            with (folder / "failures.txt").open("a") as file:
-                file.write("\n".join(parts) + "\n")
+        parts = [f"==== {report.nodeid}\n{report.longreprtext}"] if report.failed else []
+        if is_failed and report.when == "teardown":
+            parts += [f"---- {title}\n{text}" for title, text in report.sections]
+        with (folder / "failures.txt").open("a") as file:
+            file.writelines(part + "\n" for part in parts)
 
     def rows(self) -> list[Row]:
         return [_row(nodeid, reports) for nodeid, reports in self._reports.items()]

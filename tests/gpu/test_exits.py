@@ -13,8 +13,8 @@ from ..support.polling import wait_until
 from ..system.system_host import MIB, GpuProgram
 from .card_host import IS_GPU, MODES, WAIT, WORKING_SET, CardHost
 
-EXITS = 50 if IS_GPU else 8
-BATCH = 10 if IS_GPU else 4  # programs at the same time
+EXITS = 20 if IS_GPU else 8
+BATCH = 5 if IS_GPU else 4  # programs at the same time
 HELD = 8 * MIB
 INTERRUPTS = 5  # at most on the simulated device, where one that comes in time is enough
 PIECES = 8  # of the working set, which come back one after the other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -42,16 +43,29 @@ def test_steps_after_evictions(
     host: CardHost, case: str, mode: str, record_property: Callable[[str, object], None]
 ) -> None:
     name, variables, tolerance = CASES[case]
+    stages = [time.monotonic()]
+
+    def end_stage(stage: str) -> None:
+        """Record the seconds of a stage, which show in the report of a failed test how far the test came."""
+        stages.append(time.monotonic())
+        record_property(f"{stage}_s", round(stages[-1] - stages[-2], 1))
+
     expected = expected_results(host, case) if IS_GPU else []
+    end_stage("without_the_shim")
     host.begin(mode)
     program = host.framework("one", name, mode, **variables)
+    end_stage("import")
     rival = host.start_rival(mode, is_short=True)
+    end_stage("rival")
     program.start(f"program.hold({BALLAST})")
     program.result(WAIT)
+    end_stage("hold")
     found: list[float] = []
-    for _ in range(STEPS):
+    for number in range(STEPS):
         host.wait_for_eviction("one")
+        end_stage(f"eviction_{number}")
         found += steps(program, 1)
+        end_stage(f"step_{number}")
     extremes = program.run("program.ballast_extremes()", WAIT)
     record_property("evicted_bytes", host.moved_bytes("one"))
     record_property("turns", host.turns("one"))
