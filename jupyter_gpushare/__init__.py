@@ -40,6 +40,7 @@ __all__ = [
     "evict",
     "history",
     "hold",
+    "move",
     "progress",
     "quota",
     "release",

@@ -2,7 +2,7 @@
 
 The functions concern the program that calls them: a shared notebook kernel, or a script under `jupyter gpushare run`.
 A function sends at most one request to the coordinator and waits at most two seconds for the answer.
-Only `history` may send several requests, one for each part of the history.
+Only `history` may send several requests, one for each part of the history, and only `move` waits longer.
 
 Errors are subclasses of `GpuShareError`: `UsageError` (invalid argument), `NotShared` (this program does not share its
 GPU), `Unreachable` (no coordinator answers) and `Refused` (the coordinator refuses the request).
@@ -84,6 +84,14 @@ def release() -> bool:
 def evict() -> int:
     """Move this program's movable memory off the GPU until its next turn, and return the bytes. Raise GpuShareError."""
     return _client_api().evict()
+
+
+def move(device: str | int) -> str:
+    """Move this program with its memory to another GPU of the same type, and return its UUID. Raise GpuShareError.
+
+    `device` is an index, a name or a UUID. The call returns when the program has moved, within three minutes.
+    """
+    return _client_api().move(device)
 
 
 def suspend() -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_gpushare.units import join_sizes, parse_pairs
 
-from .connection import request
+from .connection import ANSWER_TIMEOUT_SECONDS, request
 from .errors import NotShared, Unreachable, UsageError
 
 if TYPE_CHECKING:
@@ -31,13 +31,15 @@ QUOTA_KEYS = {
 WIRE_KEYS = {"class": "service"}  # from the users' word to the protocol's word
 SERVICE_CLASSES = ("online", "offline")
 _MAX_HISTORY_PAGES = 1000
+_MOVE_SECONDS = 180.0  # a move that gets no turn or no room ends after 120 s
 
 
 class ClientApi:
     """Requests of one client; `client` is "" in a program that does not share its GPU.
 
     `problem` returns a sentence on a fault of GPU sharing, or "".
-    Each method waits at most 2 s for an answer, and can raise `NotShared`, `Unreachable` and `Refused`.
+    Each method but `move` waits at most 2 s for an answer.
+    The methods can raise `NotShared`, `Unreachable` and `Refused`.
     """
 
     def __init__(self, client: str, path: str, problem: Callable[[], str], program: str = "kernel") -> None:
@@ -46,11 +48,11 @@ class ClientApi:
         self.path = path
         self.problem = problem
 
-    def request(self, message: dict[str, Any]) -> Any:
-        """Send one request to the coordinator. Raise Unreachable or Refused."""
+    def request(self, message: dict[str, Any], timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
+        """Send one request to the coordinator; `timeout` is in seconds. Raise Unreachable or Refused."""
         if not self.path:
             raise Unreachable(f"this {self._program} has no coordinator (GPUSHARE_SOCKET is not set)")
-        return request(self.path, message)
+        return request(self.path, message, timeout)
 
     def status(self) -> Report:
         """Return a report of this client and the devices, also without a coordinator or outside a client."""
@@ -95,6 +97,14 @@ class ClientApi:
         result = self._request_for_client("evict")
         return int(result["bytes"]) if result["evicting"] else 0
 
+    def move(self, device: str | int) -> str:
+        """Move the client with its memory to a device (UUID, index or name), and return the UUID of the device.
+
+        The method returns when the client has moved. An interrupt does not end the move.
+        """
+        result = self._request_for_client("move", timeout=_MOVE_SECONDS, device=str(device))
+        return str(result["device"])
+
     def suspend(self) -> bool:
         """Suspend the client, and return false if the client was suspended already."""
         return bool(self._request_for_client("suspend")["changed"])
@@ -120,10 +130,10 @@ class ClientApi:
                 break
         return History(entries, page["now"])
 
-    def _request_for_client(self, kind: str, **fields: Any) -> Any:
+    def _request_for_client(self, kind: str, timeout: float = ANSWER_TIMEOUT_SECONDS, **fields: Any) -> Any:
         if not self.client:
             raise NotShared(self._not_shared_message())
-        return self.request({"type": kind, "client": self.client, **fields})
+        return self.request({"type": kind, "client": self.client, **fields}, timeout)
 
     def _not_shared_message(self) -> str:
         reason = (

@@ -24,6 +24,7 @@ SUBCOMMANDS = {
     "hold": "keep the GPU for some time, also between cells: %gpushare hold 5min; 0 ends the hold",
     "release": "give up the rest of the turn, and end the hold",
     "evict": "move the memory of this kernel off the GPU; the memory returns with the next turn",
+    "move": "move this kernel with its memory to another GPU of the same type: %gpushare move 1",
     "suspend": "take no turns and move the memory of this kernel off the GPU, until %gpushare resume",
     "resume": "take turns again after %gpushare suspend",
     "history": "plot the turns and waits of this kernel in the last minutes",
@@ -58,6 +59,8 @@ class GpuShareMagics:
             return self._quota(line.split(None, 1)[1] if len(words) > 1 else "")
         if name == "hold":
             return self._hold(" ".join(words[1:]))
+        if name == "move":
+            return self._move(" ".join(words[1:]))
         if len(words) > 1:
             surplus = " ".join(words[1:])
             raise UsageError(f"%gpushare {name} takes no arguments: remove {surplus!r}")
@@ -83,6 +86,11 @@ class GpuShareMagics:
 
     def _hold(self, time: str) -> str:
         return result_messages.hold_changed(self._calls.hold(time or None), "; %gpushare release ends the hold")
+
+    def _move(self, device: str) -> str:
+        if not device:
+            raise UsageError("%gpushare move needs a device, by its index, name or UUID: for example %gpushare move 1")
+        return result_messages.moved(self._calls.move(device))
 
     def _suspend(self) -> str:
         how = f"you run %gpushare resume, or in a terminal: jupyter gpushare resume {self._calls.client}"

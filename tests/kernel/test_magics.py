@@ -117,8 +117,8 @@ def test_help_names_everything(notebook: Any) -> None:
 USAGE_ERRORS = [
     (
         "frobnicate",
-        "unknown sub-command 'frobnicate': allowed are status, why, quota, hold, release, evict, suspend, resume, "
-        "history, help, or a quota: share=, limit=, memory=, resident=, class=",
+        "unknown sub-command 'frobnicate': allowed are status, why, quota, hold, release, evict, move, suspend, "
+        "resume, history, help, or a quota: share=, limit=, memory=, resident=, class=",
     ),
     ("statsu", "did you mean 'status'?"),
     ("shares=0.5", "unknown quota key 'shares': allowed are share, limit, memory"),
@@ -127,6 +127,7 @@ USAGE_ERRORS = [
     ("share 0.5", "unknown sub-command 'share' (a quota needs a value: share=…)"),
     ("share = 2", "from 0 to 1"),
     ("quota share=", "'share=' is not of the form key=value"),
+    ("move", "%gpushare move needs a device, by its index, name or UUID: for example %gpushare move 1"),
     ("hold=", "'hold=' is not of the form key=value"),
     ("quota share=0.1 share=0.2", "given twice"),
     ("memory='8GiB", "No closing quotation"),

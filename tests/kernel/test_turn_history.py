@@ -91,7 +91,7 @@ def test_all_pages_are_read_without_entries_of_other_clients(monkeypatch: pytest
     calls = ClientApi("k", "/nowhere", lambda: "")
     requests = []
 
-    def request(message: dict[str, Any]) -> dict[str, Any]:
+    def request(message: dict[str, Any], timeout: float) -> dict[str, Any]:
         requests.append((message["after"], message["client"]))
         first = message["after"] == 0
         other = [{"at": 100.0, "client": "other", "what": "running"}]

@@ -146,6 +146,19 @@ def test_a_notebook_keeps_its_state(dual_host: SystemHost, used_notebook: Notebo
     assert devices_of(dual_host, notebook.client_id) == [there]
 
 
+def test_a_notebook_moves_itself(dual_host: SystemHost, used_notebook: Notebook) -> None:
+    notebook = used_notebook
+    uuids = dual_host.device_uuids()
+    (here,) = devices_of(dual_host, notebook.client_id)
+    (there,) = {*uuids} - {here}
+    text = notebook.run(f"%gpushare move {uuids.index(there)}")
+    assert text == f"This kernel is on device {there} now, with all its memory.\n"
+    assert devices_of(dual_host, notebook.client_id) == [there]
+    notebook.run("work(0.1)\nimport jupyter_gpushare as gs")
+    assert notebook.value(f"gs.move({uuids.index(here)})") == here
+    assert notebook.value("answer") == 42
+
+
 def test_an_idle_notebook_leaves_the_device_of_a_busy_program(dual_host: SystemHost, used_notebook: Notebook) -> None:
     notebook = used_notebook
     (here,) = devices_of(dual_host, notebook.client_id)

@@ -42,6 +42,11 @@ def evicted(moved: int) -> str:
     return "This kernel has no memory on the GPU that can leave."
 
 
+def moved(device: str) -> str:
+    """Format the result of `ClientApi.move`."""
+    return f"This kernel is on device {device} now, with all its memory."
+
+
 def hold_changed(result: dict[str, Any], how: str = "") -> str:
     """Format the result of `ClientApi.hold`."""
     if result["hold_seconds_left"] is None:
