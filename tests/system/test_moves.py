@@ -173,6 +173,25 @@ def test_an_idle_notebook_leaves_the_device_of_a_busy_program(dual_host: SystemH
     assert increment(job) == 8.0
 
 
+def test_a_request_replaces_the_move_of_an_idle_notebook(dual_host: SystemHost, used_notebook: Notebook) -> None:
+    """The request gets the answer of its own move, and not the end of the replaced one."""
+    client = used_notebook.client_id
+    (here,) = devices_of(dual_host, client)
+    (there,) = {*dual_host.device_uuids()} - {here}
+    job = start_program(dual_host, "job", device=dual_host.device_uuids().index(here))
+    job.run("check(cuda.spin(600_000))")
+    dual_host.request(messages.Config(changes={"idle_move": 1}))
+    wait_until(lambda: len(devices_of(dual_host, client)) == 2)
+    found: list[Any] = []
+    mover = threading.Thread(target=lambda: found.append(move(dual_host, client, there)))
+    mover.start()
+    wait_until(lambda: "asked for another move" in (dual_host.folder / "coordinator.log").read_text())
+    job.end()
+    mover.join(WAIT)
+    assert found == [{"device": there}]
+    assert devices_of(dual_host, client) == [there]
+
+
 @pytest.mark.parametrize(
     ("mode", "code", "reason"),
     [

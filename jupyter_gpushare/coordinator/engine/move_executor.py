@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from ...core.base.errors import Refused
 from ...core.base.memory_use import NO_MEMORY
 from ...core.interface import commands as cmd
 from ...core.interface import events as ev
@@ -41,26 +40,26 @@ class MoveExecutor:
         self._nvml = nvml
         self._dispatch = dispatch
         self._on_consequence = on_consequence
-        self._on_end: dict[str, Callable[[str, str], None]] = {}  # by client
+        self._on_end: dict[str, Callable[[str, str], None]] = {}  # of moves under way, by client
+        self._requested: dict[str, Callable[[str, str], None]] = {}  # likewise, of moves that have not begun yet
 
     def request(self, client: str, device: str, on_end: Callable[[str, str], None]) -> None:
         """Move the client. Raises Refused, and then changes nothing.
 
         At the end of the move `on_end` is called with the device and the error ("": the client has moved).
+        The request may end a move of the idle policy before the requested move begins.
         """
-        before = self._on_end.get(client)
-        self._on_end[client] = on_end  # first, because the move may end at once
+        self._requested[client] = on_end
         try:
             self._dispatch(ev.MoveRequested(client, device))
-        except Refused:
-            self._on_end.pop(client)
-            if before:
-                self._on_end[client] = before
-            raise
+        finally:
+            self._requested.pop(client, None)
 
     def execute(self, command: MoveCommand, runtime: ClientRuntime) -> None:
         match command:
             case cmd.PrepareMove():
+                if on_end := self._requested.pop(command.client, None):
+                    self._on_end[command.client] = on_end
                 if command.hibernates and not runtime.kernels:
                     self._fail(runtime, command.device, "the client is no notebook, whose next cell would be known")
                     return
@@ -85,8 +84,7 @@ class MoveExecutor:
                     runtime.cancel_move()
                 else:
                     log.info("client %s has %s %s", command.client, done, command.device)
-                is_requested = not command.hibernates and not command.returns
-                if is_requested and (on_end := self._on_end.pop(command.client, None)):
+                if on_end := self._on_end.pop(command.client, None):
                     on_end(command.device, command.error)
 
     def _obstacle(self, command: cmd.StartMove, runtime: ClientRuntime) -> str:
