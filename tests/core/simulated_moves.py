@@ -62,6 +62,10 @@ class SimulatedMoves:
         """End the move if its device gets no room in time."""
         self._host.call_after(MAX_ROOM_WAIT_SECONDS, lambda: self._end_without_room(process))
 
+    def refuse(self, process: SimulatedProcess, error: str) -> None:
+        """Let the process answer that it cannot move."""
+        self._end(process, error)
+
     def _prepare(self, process: SimulatedProcess, command: cmd.PrepareMove) -> None:
         is_there = process.devices == (command.device,)
         if is_there and command.hibernates == bool(process.hibernated):

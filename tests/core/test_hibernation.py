@@ -121,13 +121,27 @@ def test_a_refused_hibernation_is_tried_again_after_half_an_hour(host: Simulated
     host.moves.starts = False
     host.run_until(lambda: client_of(host).has_started_move, within=2 * IDLE)
     (process,) = host.processes_of("a")
-    host.handle_event(ev.MoveEnded(process.number, "d0", "its memory is unified"))
-    process.moving_to = ""
-    host.wake(process)
+    host.moves.refuse(process, "its memory is unified")
     host.moves.starts = True
     first = host.now
     host.run_until(lambda: HIBERNATED in host.commands, within=3600.0)
     assert host.now - first == pytest.approx(1800.0, abs=IDLE + 10.0)
+
+
+def test_refused_hibernations_do_not_delay_a_suspension(make_host: MakeHost) -> None:
+    host = make_host("d0", hibernate_after=IDLE, idle_suspend=2000.0)
+    host.handle_event(ev.DeviceFound(host_device("d0")))
+    process = host.add_process("a", "d0")
+    work_in_cell(host, "a", process)
+    host.moves.starts = False
+    since = host.now
+    for _ in range(2):
+        host.run_until(lambda: client_of(host).has_started_move or client_of(host).suspended, within=1900.0)
+        if client_of(host).has_started_move:
+            host.moves.refuse(process, "its memory is unified")
+            host.run(1.0)
+    host.run_until(lambda: client_of(host).suspended, within=300.0)
+    assert host.now - since == pytest.approx(2000.0, abs=10.0)
 
 
 def test_a_return_waits_for_room(host: SimulatedHost) -> None:

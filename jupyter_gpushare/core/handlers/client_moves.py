@@ -252,6 +252,8 @@ class ClientMoves:
             self._on_hibernation_ended(client, error)
         elif client.moves_while_idle:
             self._on_idle_move_ended(client, error, now)
+        if client.grant:
+            client.grant.is_for_idle_move = client.moves_while_idle
         del self._moving[client.id]
         client.moving_to, client.has_started_move, client.moves_while_idle = "", False, False
         client.is_hibernating, client.is_returning, client.start_move_at = False, False, -inf

@@ -70,6 +70,7 @@ class Grant:
     return_wait: float | None = None  # seconds before it, to charge to the budget for offline turns; None: charged
     is_return: bool = False  # of an online client, after offline turns on its devices
     paused_at: float | None = None  # when its processes reported that they are idle, if no other client waited then
+    is_for_idle_move: bool = False  # the idle policy began a move that has ended in this turn
 
     @property
     def work_starts_at(self) -> float:
@@ -101,6 +102,7 @@ class Grant:
     def reset_closing(self) -> None:
         """Treat the turn as if its closing had never begun."""
         self.closing_since = self.evicting_since = self.cells_ended_at = self.overrun_since = self.paused_at = None
+        self.is_for_idle_move = False
 
 
 @dataclass(eq=False)
@@ -260,8 +262,9 @@ class Client:
 
     @property
     def is_in_use(self) -> bool:
-        """True if the client runs, waits or has an open cell."""
-        return self.grant is not None or bool(self.cells) or self.is_waiting_at_gate
+        """True if the client has an open cell, or runs or waits for another reason than a move of the idle policy."""
+        is_running = self.grant is not None and not self.grant.is_for_idle_move
+        return bool(self.cells) or (not self.moves_while_idle and (is_running or self.is_waiting_at_gate))
 
     @property
     def expected_bytes(self) -> int:
