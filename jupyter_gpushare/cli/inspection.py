@@ -201,7 +201,7 @@ def _limits(control: dict[str, int]) -> Iterator[str]:
 
 def _details(details: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     if details is None:
-        yield "", "The process does not answer, so it is probably stopped."
+        yield "", "The process does not answer: it is hibernated (jupyter gpushare status), or it is probably stopped."
         return
     for line in details["ledger"]:
         yield line["kind"], f"{line['number']}, {format_size(line['bytes'])}"

@@ -22,7 +22,7 @@ _LEGEND = (
 )
 _CONTEXTS_LEGEND = (
     "contexts: device memory for contexts and code, beside the allocated memory; "
-    "it never leaves, and no quota counts it"
+    "it leaves only with a move or a hibernation, and no quota counts it"
 )
 _RETRY_SECONDS = 1.0  # between attempts to connect to a coordinator
 

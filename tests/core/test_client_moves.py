@@ -72,6 +72,20 @@ def test_an_idle_client_moves_at_once(two: SimulatedHost) -> None:
     assert two.running("d1") == "a"
 
 
+def test_a_process_that_no_longer_waits_enters_its_turn_on_both_devices(two: SimulatedHost) -> None:
+    """The report that the process waits no longer can arrive before the report that the process has entered."""
+    process = two.add_process("a", "d0")
+    report(two, "a", GIB // 2)
+    handle = two.scheduler.handle
+    handle(ev.MoveRequested("a", "d1"), two.now)
+    (permit,) = (one for one in handle(ev.GateWaitStarted(process.number), two.now) if isinstance(one, cmd.Permit))
+    handle(ev.GateWaitEnded(process.number), two.now)
+    handle(ev.TurnEntered(process.number, permit.turn, two.now), two.now)
+    client = two.scheduler.clients["a"]
+    assert client.grant and client.grant.devices == ("d0", "d1")
+    assert client.evicted
+
+
 def test_a_move_takes_a_turn_that_no_other_client_shares(make_host: MakeHost, two: SimulatedHost) -> None:
     mover, here, there = (
         two.add_process(name, uuid, busy=True) for name, uuid in (("a", "d0"), ("b", "d0"), ("c", "d1"))

@@ -104,7 +104,8 @@ class TurnStarter:
             self._table.leave_queue_if_satisfied(client, now)
             return
         permitted = client.pending_permit is not None and client.pending_permit.turn == turn
-        devices = client.pending_permit.devices if client.pending_permit and permitted else process.devices
+        # A process that no longer waits has no pending permit, and has entered by the permit on its page all the same.
+        devices = client.permit.devices if client.permit and client.permit.turn == turn else process.devices
         others = self._grants_of_other_turns(devices, turn)
         if others and not permitted:
             self._table.leave_queue_if_satisfied(client, now)
