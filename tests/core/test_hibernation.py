@@ -244,6 +244,15 @@ def test_a_suspension_of_a_client_that_returns_ends_the_attempt(host: SimulatedH
     host.run_until(lambda: process.is_open and not process.moving_to and not process.hibernated, within=60.0)
 
 
+def test_a_client_that_returns_does_not_move(host: SimulatedHost) -> None:
+    hibernate(host)
+    host.moves.starts = False
+    host.start_cell("a", "next")
+    assert client_of(host).is_returning
+    with pytest.raises(Conflict, match="returns from its hibernation"):
+        host.handle_event(ev.MoveRequested("a", "d0"))
+
+
 def test_a_hibernated_client_does_not_move(make_host: MakeHost) -> None:
     host = make_host("d0", "d1", hibernate_after=IDLE, idle_move=2 * IDLE)
     for uuid in host.devices:

@@ -57,6 +57,14 @@ def test_report_of_a_running_client() -> None:
     assert "held     b.ipynb" in repr(Report(held, "a")) and ">held " in Report(held, "a")._repr_html_()
 
 
+def test_the_memory_without_a_quota_is_that_of_the_client_s_devices() -> None:
+    known = snapshot(client("a", devices=["GPU-1"], quota={"memory": None}))
+    known["devices"].append({**known["devices"][0], "uuid": "GPU-1", "memory_total": 3 << 30})
+    report = Report(known, "a")
+    assert "memory all of the device's (3 GiB)" in repr(report)
+    assert "may allocate 3 GiB" in report._repr_html_()
+
+
 def test_times_continue_from_the_snapshot() -> None:
     clients = [
         client("a", phase="waiting", queue_position=1, expected_wait=9.0),

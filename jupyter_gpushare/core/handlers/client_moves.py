@@ -162,6 +162,8 @@ class ClientMoves:
     def _on_move_requested(self, event: ev.MoveRequested, now: float) -> None:
         client = self._registry.client(event.client)
         replaces_move = client.moves_while_idle and not client.has_started_move
+        if client.is_returning:
+            raise Conflict(f"client {client.id} returns from its hibernation: try again when the client has returned")
         if client.moving_to and not replaces_move:
             raise Conflict(f"client {client.id} moves to device {client.moving_to} already")
         if not client.processes:

@@ -52,6 +52,12 @@ class ReportData:
         return list(self.snapshot.get("devices", []))
 
     @property
+    def own_memory(self) -> int:
+        """Bytes of the devices of this client, or of all devices while the client has none."""
+        names = self.own.get("devices") if self.own else None
+        return sum(one.get("memory_total") or 0 for one in self.devices if not names or one["uuid"] in names)
+
+    @property
     def state(self) -> str:
         """State of this client with its times; the snapshot must have the client."""
         assert self.own is not None
@@ -76,7 +82,7 @@ class ReportData:
         rows = [
             (self.program, self.client_label(self.client, mark=False)),
             ("state", self.state),
-            ("quota", quota_line(client.get("quota", {}), sum(one.get("memory_total") or 0 for one in self.devices))),
+            ("quota", quota_line(client.get("quota", {}), self.own_memory)),
             ("memory", memory_line(client)),
             ("GPU time", times + since),
         ]

@@ -45,8 +45,7 @@ def _client(report: ReportData) -> str:
 def _memory(report: ReportData, client: dict[str, Any]) -> str:
     """Return a bar of the allocated memory, as part of the memory quota or else of the client's devices."""
     line = memory_line(client)
-    devices = [one for one in report.devices if not client.get("devices") or one["uuid"] in client["devices"]]
-    limit = client.get("quota", {}).get("memory") or sum(one.get("memory_total") or 0 for one in devices)
+    limit = client.get("quota", {}).get("memory") or report.own_memory
     if not limit:
         return escape(line)
     resident = client["resident"]
