@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.cli.doctor.clients import unbacked_memory
 from jupyter_gpushare.coordinator.monitoring.host_backing import HostBacking
-from jupyter_gpushare.coordinator.views.memory_fields import memory_notes, wait_reason
+from jupyter_gpushare.coordinator.views.memory_fields import memory_notes, room_refusal, wait_reason
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import events as ev
 
@@ -41,6 +41,18 @@ def test_reason_names_the_memory_and_its_owner(short_of_room: SimulatedHost) -> 
     clients["waits"].user = "2"
     assert wait_reason(clients["waits"]).startswith("300 MiB of a client of ")
     assert "a.ipynb" not in wait_reason(clients["waits"])
+
+
+def test_reason_names_memory_that_is_unmovable_by_nature(short_of_room: SimulatedHost) -> None:
+    for name, unmovable in (("a", 400), ("b", 0)):
+        short_of_room.report_memory(name, 400 * MIB, 400 * MIB, unmovable * MIB)
+    client = short_of_room.scheduler.clients["waits"]
+    assert wait_reason(client) == (
+        "400 MiB of a.ipynb cannot leave the GPU: free memory of that client, or end that client"
+    )
+    assert room_refusal(client).startswith(
+        "800 MiB of this program's memory have no room on the device, because 400 MiB of a.ipynb cannot leave the GPU. "
+    )
 
 
 def test_notes_are_for_the_owner_and_for_the_waiting_client(short_of_room: SimulatedHost) -> None:

@@ -5,7 +5,10 @@ A request is refused by its number if no memory can be evicted, or if an evictio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -262,3 +265,28 @@ def test_delay_of_a_refusal_adds_up_over_short_turns_between_long_ones(harness: 
         handle.page.report.unmet_request_seq += 1
     assert not any(answers[:16])
     assert answers[-1] > 0
+
+
+def test_wait_for_unmovable_memory_is_refused_after_a_time(harness: PageSyncHarness) -> None:
+    """The refusal names the client that has the memory. A wait for unbacked memory has no end."""
+    sent: list[bytes] = []
+    harness.process("plain", 600, unmovable=600, runs=False)
+    handle = harness.process("swap", 500, runs=False)
+    handle.connection = cast(Any, SimpleNamespace(send=lambda line: bool(sent.append(line)) or True, pid=0))
+    handle.page.report.resident = 0
+    harness.page_sync.read_memory(harness.runtimes["swap"])
+    harness.dispatch(ev.GateWaitStarted(handle.number))
+    refusals = []
+    for second in range(40):
+        harness.now = float(second)
+        harness.page_sync.refuse_room(harness.runtimes["swap"])
+        if messages := [json.loads(line) for line in sent if b"room_refused" in line]:
+            refusals.append(second)
+            assert "600 MiB of plain cannot leave the GPU" in messages[0]["reason"]
+        sent.clear()
+    assert refusals == [16, 32]
+    harness.handles["plain"].page.report.unmovable = 0
+    harness.page_sync.read_memory(harness.runtimes["plain"])
+    harness.now = 80.0
+    harness.page_sync.refuse_room(harness.runtimes["swap"])
+    assert not [line for line in sent if b"room_refused" in line]

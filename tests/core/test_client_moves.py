@@ -14,7 +14,7 @@ from jupyter_gpushare.core.placement import PlacementRequest
 
 from .conftest import MakeHost
 from .simulated_host import SimulatedHost
-from .simulated_process import SimulatedProcess
+from .simulated_process import CLOSED, OPEN, SimulatedProcess
 
 GIB = 1 << 30
 CONTEXT = 1 << 20
@@ -374,3 +374,18 @@ def test_unbacked_memory_keeps_a_client(two: SimulatedHost) -> None:
     two.handle_event(ev.MemoryReported("a", GIB // 2, GIB // 2, GIB // 2, 0, GIB // 4, CONTEXT, by_device={"d0": use}))
     move(two, "a")
     assert "the host has no memory" in end_of(two, "a").error
+
+
+def test_a_client_moves_away_from_memory_that_leaves_it_no_room(two: SimulatedHost) -> None:
+    two.add_process("holder", "d0")
+    report(two, "holder", 7 * GIB // 10, unmovable=7 * GIB // 10)
+    process = two.add_process("a", "d0")
+    report(two, "a", 0, allocated=8 * GIB // 10)
+    process.busy = True
+    two.wait_at_gate(process)
+    two.run(1.0)
+    assert process.gate == CLOSED
+    move(two, "a")
+    assert end_of(two, "a").error == ""
+    assert devices(two, "a") == ("d1",)
+    assert process.gate == OPEN

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface import events as ev
-from jupyter_gpushare.core.residency.residency_plan import can_make_resident, clients_without_backing
+from jupyter_gpushare.core.residency.residency_plan import blocking_clients, can_make_resident
 
 from .conftest import QUANTUM_SECONDS, MakeHost
 from .simulated_host import SimulatedHost
@@ -124,12 +124,45 @@ def test_client_larger_than_the_device_waits_for_any_unbacked_memory(
     assert process.gate == OPEN
 
 
-def test_memory_that_is_unmovable_by_nature_keeps_no_client_waiting(
+def test_memory_that_is_unmovable_by_nature_keeps_no_client_of_unified_memory_waiting(
     host: SimulatedHost, holder: SimulatedProcess
 ) -> None:
-    """No page fault of another client evicts it."""
+    """No page fault of the client evicts it."""
     holds(host, "holder", 700, unmovable=700)
-    assert waiter(host, "b", 800).gate == OPEN
+    process = host.add_process("b")
+    host.report_memory("b", 800 * MIB, 0, can_spill=True)
+    host.wait_at_gate(process)
+    assert process.gate == OPEN
+
+
+def test_client_that_needs_all_of_its_memory_waits_for_unmovable_memory(
+    host: SimulatedHost, holder: SimulatedProcess
+) -> None:
+    """The client has no turn, in which it could do nothing, so other clients run and the client is charged nothing."""
+    holds(host, "holder", 700, unmovable=700)
+    process = waiter(host, "b", 800)
+    assert (process.gate, host.phase("b")) == (CLOSED, "waiting")
+    holder.busy = True
+    host.wait_at_gate(holder)
+    host.run(20.0)
+    client = host.scheduler.clients["b"]
+    assert (holder.gate, client.gpu_seconds_at(host.now)) == (OPEN, 0.0)
+    assert client.wait_seconds_at(host.now) >= 20.0
+    holds(host, "holder", 200, unmovable=200)
+    host.run_until(lambda: process.gate == OPEN, within=2 * QUANTUM_SECONDS)
+
+
+def test_turn_ends_in_which_unmovable_memory_leaves_no_room(host: SimulatedHost, holder: SimulatedProcess) -> None:
+    process = waiter(host, "b", 800)
+    assert process.gate == OPEN
+    holds(host, "holder", 700, unmovable=700)
+    assert process.gate == OPEN, "the client may still find room"
+    host.report_memory("b", 800 * MIB, 300 * MIB, unmet_bytes=500 * MIB)
+    host.run_until(lambda: process.gate == CLOSED, within=1.0)
+    host.report_memory("b", 800 * MIB, 300 * MIB)
+    host.wait_at_gate(process)
+    host.run(20.0)
+    assert (process.gate, host.phase("b")) == (CLOSED, "waiting")
 
 
 def test_own_unbacked_memory_keeps_no_client_waiting(host: SimulatedHost, holder: SimulatedProcess) -> None:
@@ -178,13 +211,20 @@ def test_colocated_clients_are_separated_when_memory_loses_its_backing(make_host
     assert [first.gate, second.gate].count(OPEN) == 1
 
 
-def test_clients_without_backing_are_named_by_size(host: SimulatedHost) -> None:
-    for name, unbacked in (("a", 100), ("b", 300), ("c", 0), ("d", 200)):
+@pytest.mark.parametrize(
+    ("can_spill", "expected"),
+    [(True, [("b", 150), ("a", 100)]), (False, [("c", 290), ("b", 150), ("a", 100)])],
+)
+def test_blocking_clients_are_named_by_size(
+    host: SimulatedHost, can_spill: bool, expected: list[tuple[str, int]]
+) -> None:
+    for name, unbacked, unmovable in (("a", 100, 0), ("b", 150, 0), ("c", 0, 290), ("d", 200, 0)):
         host.add_client(name, Quota())
         host.add_process(name)
-        holds(host, name, 300, unbacked=unbacked)
-    clients = host.scheduler.clients
-    assert [one.id for one in clients_without_backing(clients["d"])] == ["b", "a"]
+        holds(host, name, 300, unbacked=unbacked, unmovable=unmovable)
+    host.scheduler.clients["d"].can_spill = can_spill
+    found = blocking_clients(host.scheduler.clients["d"])
+    assert [(client.id, size // MIB) for client, size in found] == expected
 
 
 def test_unbacked_memory_may_make_room_later(host: SimulatedHost, holder: SimulatedProcess) -> None:

@@ -6,6 +6,9 @@ import time
 
 import pytest
 
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.client import encode
+
 from .conftest import NativeHost
 from .fake_coordinator import WAIT_SECONDS, ScriptedCoordinator, wait_until
 
@@ -99,3 +102,23 @@ def test_a_call_fails_whose_memory_has_no_room_for_long(machine: NativeHost, coo
         0,
         7.0,
     ]
+
+
+def test_a_refusal_of_room_ends_a_wait_for_the_turn(machine: NativeHost, coordinator: ScriptedCoordinator) -> None:
+    """The user gets the reason each time, and the next call waits for a turn again."""
+    client, process = machine.new_client(coordinator, **DEVICE)
+    reason = 'because 140 MiB of "plän\\" cannot leave the GPU'
+    client.start("cuda.spin()")
+    process.wait_for_waiting_thread()
+    process.connection.sendall(encode(messages.RoomRefused(reason=reason)))
+    assert client.result() == OUT_OF_MEMORY
+    assert machine.log_text().count(reason) == 1
+    client.start("cuda.spin()")
+    process.wait_for_waiting_thread()
+    assert client.is_running()
+    client.begin(process, 1)
+    assert client.result() == 0
+    process.connection.sendall(encode(messages.RoomRefused(reason="after the wait")))
+    assert client.run("cuda.spin()") == 0
+    assert "after the wait" not in machine.log_text()
+    assert client.end().count(reason) == 1

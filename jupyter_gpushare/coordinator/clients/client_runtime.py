@@ -16,7 +16,7 @@ from ...core.interface.launch_budget import BLOCKS, LaunchBudget
 from ...core.state.model import Client
 from ...wire import page as pages
 from ...wire.client import encode
-from ...wire.messages import CancelMove, Hello, MemoryShortage, PrepareMove, StartMove
+from ...wire.messages import CancelMove, Hello, MemoryShortage, PrepareMove, RoomRefused, StartMove
 from ..storage.state_database import hash_token
 from ..transport.connection import Connection
 from . import quota_codec
@@ -132,7 +132,11 @@ class ClientRuntime:
     def cancel_move(self) -> None:
         self._send(CancelMove())
 
-    def _send(self, message: PrepareMove | StartMove | CancelMove) -> None:
+    def refuse_room(self, reason: str) -> None:
+        """End the waits at the gates of the processes by an error, with `reason` for the user."""
+        self._send(RoomRefused(reason=reason))
+
+    def _send(self, message: PrepareMove | StartMove | CancelMove | RoomRefused) -> None:
         for handle in self.processes.values():
             handle.connection.send(encode(message))
 

@@ -183,6 +183,7 @@ class Coordinator:
 
     def _update_client(self, runtime: ClientRuntime) -> None:
         self.page_sync.read_memory(runtime)
+        self.page_sync.refuse_room(runtime)
         self.step_counts.sample(self.state.client(runtime), runtime, self.state.now)
         if self.state.scheduler.settings_of(self.state.client(runtime)).sharing != EXCLUSIVE and (
             progress := self.progress_reports.progress_event(runtime)

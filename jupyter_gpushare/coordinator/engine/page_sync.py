@@ -11,15 +11,16 @@ from weakref import WeakKeyDictionary
 
 from ...core.base.memory_use import NO_MEMORY, MemoryUse
 from ...core.interface import events as ev
-from ...core.residency.residency_plan import can_make_resident, free_bytes
+from ...core.residency.residency_plan import can_make_resident, free_bytes, is_short_of_room
 from ...core.state.model import Client, Device
 from ...core.views.wait_forecast import expected_waits
 from ..clients.client_runtime import ClientRuntime
 from ..clients.process_handle import ProcessHandle
 from ..monitoring.host_backing import HostBackingSampler
+from ..views.memory_fields import room_refusal
 from .state import CoordinatorState
 
-_REFUSAL_DELAY_SECONDS = 15.0  # time without an eviction after which a request for room is refused
+_REFUSAL_DELAY_SECONDS = 15.0  # time without room after which a request for room, or a wait for room, is refused
 _PREFETCH_END_SECONDS = 0.1  # after the end of a prefetch: all memory that it moved is in the reports by then
 _MAX_GAP_SECONDS = 5.0  # between two requests; a longer time counts as turns of other clients, and adds no wait
 
@@ -47,6 +48,7 @@ class PageSync:
         self._host_backing = host_backing
         self._wait_positions: dict[str, tuple[int, float]] = {}  # position and seconds, by client
         self._waits: WeakKeyDictionary[ProcessHandle, _Wait] = WeakKeyDictionary()
+        self._short_since: WeakKeyDictionary[ClientRuntime, float] = WeakKeyDictionary()  # or since its last refusal
         self._prefetches: dict[str, tuple[Client, float]] = {}  # by device: the last one, and when it was last seen
 
     def publish_prefetch(self, runtime: ClientRuntime) -> None:
@@ -85,6 +87,21 @@ class PageSync:
         for handle, number in requests:
             if handle.number in self._scheduler.processes and self._must_refuse(handle):
                 handle.page.control.refused_request_seq = number
+
+    def refuse_room(self, runtime: ClientRuntime) -> None:
+        """Refuse room to a client that has waited for it too long in the queue.
+
+        Unbacked memory of other clients does not count, because the host may have memory for it soon.
+        """
+        client = self._state.client(runtime)
+        since = self._short_since.setdefault(runtime, self._state.now)
+        if not client.is_short_of_room or not any(
+            is_short_of_room(device, client, counts_unbacked=False) for device in client.device_bindings
+        ):
+            del self._short_since[runtime]
+        elif self._state.now > since + _REFUSAL_DELAY_SECONDS:
+            runtime.refuse_room(room_refusal(client))
+            self._short_since[runtime] = self._state.now
 
     def _prefetching_client(self, uuid: str) -> Client | None:
         """Return the client whose memory is on its way to the device, and can be evicted afterwards."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.residency.residency_plan import clients_without_backing
+from ...core.residency.residency_plan import blocking_clients
 from ...core.state.model import Client
 from ...units import format_size
 from ..host.user_database import user_name
@@ -48,7 +48,23 @@ def wait_reason(client: Client) -> str:
     """Return for the client's user why the client cannot be next now, or "" if it can."""
     if not client.is_short_of_room:
         return ""
-    first, *others = clients_without_backing(client)
+    (first, _), *_ = blocking_clients(client)
+    cause = f", {_LIMIT_REACHED}" if first.memory_use.unbacked else ": free memory of that client, or end that client"
+    return _blocking_memory(client) + cause
+
+
+def room_refusal(client: Client) -> str:
+    """Return for the client's user why a call of a client that is short of room fails."""
+    missing = max(client.missing_on(device) for device in client.device_bindings)
+    return (
+        f"{format_size(missing)} of this program's memory have no room on the device, because "
+        f"{_blocking_memory(client)}. So the call failed, and the program's data is unchanged. "
+        "Free memory of that client, end that client, or free memory of this program, and try again."
+    )
+
+
+def _blocking_memory(client: Client) -> str:
+    (first, size), *others = blocking_clients(client)
     owner = first.label or first.id if first.user == client.user else f"a client of {user_name(first.user)}"
     more = f" and memory of {len(others)} other client(s)" if others else ""
-    return f"{format_size(first.memory_use.unbacked)} of {owner}{more} cannot leave the GPU, {_LIMIT_REACHED}"
+    return f"{format_size(size)} of {owner}{more} cannot leave the GPU"

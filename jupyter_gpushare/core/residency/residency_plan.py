@@ -88,26 +88,40 @@ def can_make_resident(
     return evictable > 0
 
 
-def is_short_of_room(device: Device, client: Client) -> bool:
-    """Return whether unbacked memory of other clients takes the room of the client's memory.
+def is_short_of_room(device: Device, client: Client, counts_unbacked: bool = True) -> bool:
+    """Return whether memory of other clients that cannot leave the device takes the room of the client's memory.
 
-    A turn of the client would make the driver evict that memory, at the cost of its owner's process.
+    In a turn of the client, the driver would evict unbacked memory, at the cost of its owner's process. A client that
+    needs all of its memory on the device could do nothing in a turn beside unmovable memory of any kind. Without
+    `counts_unbacked`, unbacked memory counts as movable.
     """
-    others_unbacked = device.unbacked - client.memory_on(device).unbacked
-    others_unmovable = device.unmovable - client.memory_on(device).unmovable
-    needed = min(client.memory_on(device).allocated, device.info.memory)
-    return others_unbacked > 0 and needed + others_unmovable > device.info.memory
+    if client.moving_to and not client.is_returning:
+        return False  # the turn is for the move, and restores no memory
+    own = client.memory_on(device)
+    others_unbacked, others_unmovable = device.unbacked - own.unbacked, device.unmovable - own.unmovable
+    others_context = device.context - own.context
+    if not counts_unbacked:
+        others_unmovable, others_unbacked = others_unmovable - others_unbacked, 0
+    needs_all = not client.can_spill and own.missing_bytes > 0
+    blocking = others_unmovable - others_context if needs_all else others_unbacked
+    return blocking > 0 and min(own.allocated, device.info.memory) + others_unmovable > device.info.memory
 
 
-def clients_without_backing(client: Client) -> list[Client]:
-    """Return the other clients whose unbacked memory is on the client's devices, the largest memory first."""
-    others = {other.id: other for device in client.device_bindings for other in device.clients.values()}
-    unbacked = {
-        other: sum(other.memory_on(device).unbacked for device in client.device_bindings)
-        for other in others.values()
-        if other is not client
-    }
-    return sorted((other for other, size in unbacked.items() if size), key=lambda other: unbacked[other], reverse=True)
+def has_no_room_in_turn(device: Device, client: Client) -> bool:
+    """Return whether the client's turn has found the device full of memory that cannot leave."""
+    return client.memory_on(device).unmet > 0 and is_short_of_room(device, client)
+
+
+def blocking_clients(client: Client) -> list[tuple[Client, int]]:
+    """Return the clients whose memory takes the room of `client`, with the bytes that cannot leave, the most first."""
+    found: dict[str, tuple[Client, int]] = {}
+    for device in client.device_bindings:
+        for other in device.clients.values():
+            use = other.memory_on(device)
+            size = use.unbacked if client.can_spill else use.unmovable - use.context
+            if other is not client and size:
+                found[other.id] = other, size + found.get(other.id, (other, 0))[1]
+    return sorted(found.values(), key=lambda one: one[1], reverse=True)
 
 
 class ResidencyPlanner:

@@ -175,7 +175,7 @@ class Client:
     suspended_by_policy: bool = False  # for being idle: its next cell or GPU call resumes it
     evicted: bool = False  # its memory stays off its devices until its next turn
     evicted_by_policy: bool = False  # for being idle
-    is_short_of_room: bool = False  # in the queue, without a turn while unbacked memory of others takes its room
+    is_short_of_room: bool = False  # in the queue, without a turn while memory that cannot leave takes its room
     idle_since: float | None = None  # None: it is in use, or a user has suspended it
     is_preemptible_guest: bool = False  # a guest on devices that their owner has claimed
     hold_until: float | None = None  # the end of the hold

@@ -7,6 +7,7 @@ process, the processes let single calls through until all have drained (native/s
 from __future__ import annotations
 
 from ..interface.commands import ReportOverrun, UpdateQuota
+from ..residency.residency_plan import has_no_room_in_turn
 from ..state.model import Client, Grant
 from ..throttle.activity import WINDOW_SECONDS
 from .grant_table import GrantTable
@@ -42,6 +43,7 @@ class TurnCloser:
             and not grant.client.suspended
             and not grant.client.evicted
             and not grant.client.moving_to
+            and not any(has_no_room_in_turn(self._table.devices[uuid], grant.client) for uuid in grant.devices)
             and (limit is None or limit.ends_at(grant.granted_at) > now)
         )
 

@@ -11,7 +11,7 @@ from ..interface.commands import Command, InterruptKernel, Permit
 from ..interface.settings import Settings
 from ..queueing.device_policies import Overrides
 from ..queueing.eviction_order import EvictionOrder
-from ..residency.residency_plan import is_short_of_room
+from ..residency.residency_plan import has_no_room_in_turn, is_short_of_room
 from ..state.model import Client, Device, Grant
 from .grant_table import FIRST_TURN, GRANT_DEADLINE, NEXT_READY, PERMIT_CHECK, YIELD_END, GrantTable
 from .offline_turns import OfflineTurns
@@ -136,9 +136,12 @@ class TurnScheduler:
             self._heads.pop(device.info.uuid, None)
 
     def _update_clients_short_of_room(self, device: Device, now: float) -> None:
-        """Keep clients from being next for which unbacked memory leaves no room, so that later clients can run."""
-        if not device.unbacked and not device.has_clients_short_of_room:
+        """Keep clients from having a turn for which memory that cannot leave has no room, so that other clients run."""
+        if device.unmovable == device.context and not device.has_clients_short_of_room:
             return
+        for grant in device.grants:
+            if has_no_room_in_turn(device, grant.client):
+                self.closer.start_closing(grant, now)
         for client in list(device.queue.clients):
             is_short = client.grant is None and any(is_short_of_room(one, client) for one in client.device_bindings)
             if is_short != client.is_short_of_room:
@@ -198,6 +201,8 @@ class TurnScheduler:
             return None
         for client in device.queue.in_order(now):
             if client is head or client.device_bindings != (device,) or client.grant or client.ready_at > now:
+                continue
+            if client.is_short_of_room:
                 continue
             if not device.grants:
                 return client, self._own_turn(client), False

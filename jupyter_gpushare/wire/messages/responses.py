@@ -67,6 +67,15 @@ class CancelMove(Message, tag="move_cancel", frozen=True, kw_only=True):
     """Request to a process to stay on its device, unless its move has begun."""
 
 
+class RoomRefused(Message, tag="room_refused", frozen=True, kw_only=True):
+    """Refusal of the room for a process's memory, which ends the calls that wait for a turn by an error.
+
+    `reason`: the sentences for the user of the process.
+    """
+
+    reason: str
+
+
 class Snapshot(Message, tag="snapshot", frozen=True, kw_only=True):
     """Snapshot for a subscription."""
 

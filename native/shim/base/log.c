@@ -1,5 +1,5 @@
-/* The log: lines in a file, which is opened for each line so that no descriptor stays open, and at most one line on
- * the program's standard error. Sizes in the lines are as people write them (`size_text`). */
+/* The log: lines in a file, which is opened for each line so that no descriptor stays open. The program's standard error
+ * gets at most one line in ten seconds. Sizes in the lines are as people write them (`size_text`). */
 #include "base/base.h"
 
 #include <errno.h>
@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#define MIN_SHOWN_INTERVAL_NS (10000 * NS_PER_MS) /* between two lines on standard error */
 
 static struct {
     pthread_once_t once;
@@ -75,7 +77,7 @@ struct size_text size_text(uint64_t bytes) {
 
 void log_message(enum level level, const char *format, ...) {
     static const char *names[] = {"error", "info", "debug"};
-    static atomic_flag is_shown = ATOMIC_FLAG_INIT;
+    static _Atomic uint64_t next_shown_at;
     if (!log_enabled(level))
         return;
     int error = errno;
@@ -105,7 +107,9 @@ void log_message(enum level level, const char *format, ...) {
         if (file >= 0)
             close(file);
     }
-    if (level == LOG_ERROR && !atomic_flag_test_and_set(&is_shown)) {
+    uint64_t steady_now = now_ns(), due = atomic_load(&next_shown_at);
+    if (level == LOG_ERROR && steady_now >= due &&
+        atomic_compare_exchange_strong(&next_shown_at, &due, steady_now + MIN_SHOWN_INTERVAL_NS)) {
         line[length - 1] = 0;
         dprintf(STDERR_FILENO, "gpushare: %s%s%s%s\n", line + head, has_path ? " (more in " : "", has_path ? path : "",
                 has_path ? ")" : "");

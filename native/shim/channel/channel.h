@@ -22,6 +22,8 @@ size_t message_hello(char *line, size_t room); /* the length; 0: no room */
 bool message_has_type(const char *line, const char *type);
 bool message_has(const char *line, const char *member); /* as compact JSON */
 uint64_t message_bytes(const char *line);               /* the member "bytes"; 0: the line has none */
+/* Read the member "reason" of compact JSON; "" if the line has none. Control characters become '?'. */
+void message_reason(const char *line, char *reason, size_t room);
 /* Read the member "devices", a list of UUIDs. Return their number; 0: the line has no such list, or it has no room. */
 int message_devices(const char *line, char devices[MAX_DEVICES][GPUSHARE_UUID_BYTES]);
 

@@ -1,5 +1,5 @@
 /* The text of messages: JSON members and strings, and the hello. Of a received message, a process reads the type, the
- * devices and the size. */
+ * devices, the size and the reason. */
 #include "channel/channel.h"
 
 #include <stdarg.h>
@@ -118,4 +118,17 @@ uint64_t message_bytes(const char *line) {
     static const char member[] = "\"bytes\":";
     const char *at = strstr(line, member);
     return at ? strtoull(at + sizeof member - 1, NULL, 10) : 0;
+}
+
+void message_reason(const char *line, char *reason, size_t room) {
+    static const char member[] = "\"reason\":\"";
+    const char *at = strstr(line, member);
+    size_t length = 0;
+    for (at = at ? at + sizeof member - 1 : ""; *at && *at != '"' && length + 1 < room; at++) {
+        if (*at == '\\' && at[1])
+            reason[length++] = *++at == '"' || *at == '\\' ? *at : '?';
+        else
+            reason[length++] = *at;
+    }
+    reason[length] = 0;
 }

@@ -139,6 +139,15 @@ static void on_welcome(uint64_t now) {
     end_welcome_wait();
 }
 
+static void on_room_refused(const char *line) {
+    char reason[700];
+    message_reason(line, reason, sizeof reason);
+    if (atomic_load(&shim.waiting))
+        log_message(LOG_ERROR, "%s", reason);
+    atomic_fetch_add(&shim.room_refusals, 1);
+    futex_wake_all(&shim.gate);
+}
+
 static void on_line(char *line, uint64_t now) {
     if (*line == 0)
         return; /* the doorbell: the agent reads its page whenever it wakes */
@@ -159,6 +168,8 @@ static void on_line(char *line, uint64_t now) {
         increase_reconnect_delay();
         on_disconnect(now, NULL);
         end_welcome_wait();
+    } else if (message_has_type(line, "room_refused")) {
+        on_room_refused(line);
     } else {
         move_request_read(line);
     }

@@ -32,6 +32,7 @@ static bool has_unfinished_turn(void) {
 static CUresult wait_for_opening(struct thread *thread, bool interrupted) {
     struct gpushare_report *report = &the_page()->report;
     uint64_t began = now_ns();
+    uint32_t refusals = atomic_load(&shim.room_refusals);
     CUresult verdict = CUDA_SUCCESS;
     interrupted = interrupted || began < thread->interrupted_until;
     thread->interrupted_until = 0;
@@ -52,6 +53,10 @@ static CUresult wait_for_opening(struct thread *thread, bool interrupted) {
         if (interrupted && !has_unfinished_turn()) {
             log_message(LOG_INFO, "interrupted a call that waited for the GPU");
             verdict = CUDA_ERROR_OPERATING_SYSTEM;
+            break;
+        }
+        if (atomic_load(&shim.room_refusals) != refusals && !has_unfinished_turn()) {
+            verdict = CUDA_ERROR_OUT_OF_MEMORY;
             break;
         }
         /* the gate's word does not change when the work has finished */
