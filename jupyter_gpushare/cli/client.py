@@ -6,6 +6,7 @@ Users can change their own clients, and admins all clients.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
                 case "evict":
                     message = _evict_message(connection.request(messages.Evict(client=identity)))
                 case "move":
-                    moved = connection.request(messages.Move(client=identity, device=args.device))
+                    moved = _move(connection, identity, args.device)
                     message = f"the client is on device {moved['device']} now, with all its memory"
                 case "suspend":
                     changed = connection.request(messages.Suspend(client=identity))["changed"]
@@ -73,6 +74,18 @@ def main(args: argparse.Namespace) -> int:
         return without_coordinator.report_failure(args.command_name, error, args.socket)
     print(f"{name}: {message}")
     return 0
+
+
+def _move(connection: Client, client: str, device: str) -> Any:
+    try:
+        return connection.request(messages.Move(client=client, device=device))
+    except KeyboardInterrupt:
+        print(
+            "jupyter gpushare move: interrupted, so the move is withdrawn, unless the driver has begun it; "
+            "'jupyter gpushare status' shows the state and the device of the client",
+            file=sys.stderr,
+        )
+        raise
 
 
 def select_client(name: str, clients: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class ClientApi:
     def move(self, device: str | int) -> str:
         """Move the client with its memory to a device (UUID, index or name), and return the UUID of the device.
 
-        The method returns when the client has moved. An interrupt does not end the move.
+        The method returns when the client has moved. An interrupt withdraws the move, unless the driver has begun it.
         """
         result = self._request_for_client("move", timeout=_MOVE_SECONDS, device=str(device))
         return str(result["device"])

@@ -90,7 +90,11 @@ class GpuShareMagics:
     def _move(self, device: str) -> str:
         if not device:
             raise UsageError("%gpushare move needs a device, by its index, name or UUID: for example %gpushare move 1")
-        return result_messages.moved(self._calls.move(device))
+        try:
+            return result_messages.moved(self._calls.move(device))
+        except KeyboardInterrupt:
+            print(result_messages.MOVE_INTERRUPTED)
+            raise
 
     def _suspend(self) -> str:
         how = f"you run %gpushare resume, or in a terminal: jupyter gpushare resume {self._calls.client}"

@@ -48,6 +48,12 @@ def test_every_state_has_its_text(
     assert fields["state"] == state and fields["state_text"].startswith(text)
 
 
+def test_a_move_shows_the_new_device() -> None:
+    client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, devices=("d", "e"), waiting_since=1.0)
+    text = client_fields.state_fields(client, 1, None, 2.0, "device 1 (H200)")["state_text"]
+    assert text == "moving · to device 1 (H200)"
+
+
 def test_without_a_place_in_the_queue_it_waits() -> None:
     client = Client("a", "ann", "a.ipynb", Quota(), 1, 0, devices=("d",), waiting_since=1.0)
     assert client_fields.state_fields(client, None, None, 2.0) == {"state": "waiting", "state_text": "waiting"}

@@ -376,6 +376,32 @@ def test_unbacked_memory_keeps_a_client(two: SimulatedHost) -> None:
     assert "the host has no memory" in end_of(two, "a").error
 
 
+def test_a_withdrawn_move_ends_before_its_start_only(two: SimulatedHost) -> None:
+    two.add_process("a", "d0")
+    other = two.add_process("other", "d1", waiting=True)
+    other.busy = True
+    report(two, "a", 0, unmovable=0, allocated=GIB // 10)
+    move(two, "a")
+    two.run(1.0)
+    assert devices(two, "a") == ("d0", "d1")
+    two.handle_event(ev.MoveWithdrawn("a"))
+    assert end_of(two, "a").error == "its request was withdrawn"
+    assert devices(two, "a") == ("d0",)
+    two.handle_event(ev.MoveWithdrawn("a"))
+    two.handle_event(ev.MoveWithdrawn("unknown"))
+    assert len([one for one in two.commands if isinstance(one, cmd.FinishMove)]) == 1
+
+
+def test_a_move_that_the_driver_has_begun_is_not_withdrawn(two: SimulatedHost) -> None:
+    two.add_process("a", "d0")
+    report(two, "a", 0, allocated=GIB // 10)
+    move(two, "a")
+    two.run_until(lambda: two.scheduler.clients["a"].has_started_move)
+    two.handle_event(ev.MoveWithdrawn("a"))
+    assert end_of(two, "a").error == ""
+    assert devices(two, "a") == ("d1",)
+
+
 def test_a_client_moves_away_from_memory_that_leaves_it_no_room(two: SimulatedHost) -> None:
     two.add_process("holder", "d0")
     report(two, "holder", 7 * GIB // 10, unmovable=7 * GIB // 10)

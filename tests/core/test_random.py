@@ -137,6 +137,11 @@ class AnyHost(RuleBasedStateMachine):
         with contextlib.suppress(Refused):
             self.host.handle_event(ev.MoveRequested(self.pick(data).client, device))
 
+    @rule(data=st.data())
+    @precondition(lambda self: self.host.scheduler.clients)
+    def withdraw_move(self, data: st.DataObject) -> None:
+        self.host.handle_event(ev.MoveWithdrawn(self.pick_client(data)))
+
     @rule(data=st.data(), error=st.sampled_from(["", "it cannot"]))
     @precondition(lambda self: self.host.processes)
     def a_move_ends_out_of_order(self, data: st.DataObject, error: str) -> None:

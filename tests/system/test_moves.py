@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -258,6 +261,39 @@ def test_an_ended_process_ends_its_move(dual_host: SystemHost) -> None:
     assert found == ["its process has ended"]
     late = start_program(dual_host, "late")
     assert increment(late) == 8.0
+
+
+def test_an_interrupted_command_withdraws_the_move(dual_host: SystemHost) -> None:
+    first, second = dual_host.device_uuids()
+    program, other = start_program(dual_host, "a"), start_program(dual_host, "other", device=1)
+    other.run("check(cuda.spin(600_000))")
+    argv = [sys.executable, "-m", "jupyter_gpushare", "move", "a", "1"]
+    command = subprocess.Popen(argv, env=dual_host.environment(), stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: dual_host.clients()["a"]["state_text"].startswith("moving · to device 1 ("))
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate(timeout=WAIT)
+    assert command.returncode == 130
+    assert "interrupted, so the move is withdrawn" in errors
+    wait_until(lambda: devices_of(dual_host, "a") == [first])
+    assert increment(program) == 8.0
+    other.end()
+    assert move(dual_host, "a", second) == {"device": second}
+
+
+def test_an_interrupted_line_withdraws_the_move(dual_host: SystemHost, used_notebook: Notebook) -> None:
+    notebook = used_notebook
+    uuids = dual_host.device_uuids()
+    (here,) = devices_of(dual_host, notebook.client_id)
+    (there,) = {*uuids} - {here}
+    other = start_program(dual_host, "other", device=uuids.index(there))
+    other.run("check(cuda.spin(600_000))")
+    request = notebook.start(f"%gpushare move {uuids.index(there)}")
+    wait_until(lambda: len(devices_of(dual_host, notebook.client_id)) == 2)
+    notebook.interrupt()
+    reply = notebook.finish(request)
+    assert reply["ename"] == "KeyboardInterrupt"
+    assert "The move of this kernel is withdrawn" in notebook.text
+    wait_until(lambda: devices_of(dual_host, notebook.client_id) == [here])
 
 
 def test_a_client_goes_on_if_its_coordinator_ends_before_the_move(dual_host: SystemHost) -> None:

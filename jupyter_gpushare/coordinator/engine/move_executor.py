@@ -55,6 +55,10 @@ class MoveExecutor:
         finally:
             self._requested.pop(client, None)
 
+    def is_requested(self, client: str) -> bool:
+        """Return whether a requested move of the client is under way."""
+        return client in self._on_end
+
     def execute(self, command: MoveCommand, runtime: ClientRuntime) -> None:
         match command:
             case cmd.PrepareMove():

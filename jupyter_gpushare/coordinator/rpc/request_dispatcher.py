@@ -39,12 +39,18 @@ class RequestDispatcher:
         handlers: Mapping[type, Handler],
         sessions: ProtocolSessions,
         subscriptions: SnapshotSubscriptions,
+        withdraw_requests: Callable[[Connection], None],
         event_log: Callable[[], list[str]],
     ) -> None:
-        """Construct a dispatcher; `event_log` returns the lines that are logged with the exception of a handler."""
+        """Construct a dispatcher.
+
+        `withdraw_requests` receives each closed connection, whose requests without a reply are withdrawn.
+        `event_log` returns the lines that are logged with the exception of a handler.
+        """
         self._handlers = handlers
         self._sessions = sessions
         self._subscriptions = subscriptions
+        self._withdraw_requests = withdraw_requests
         self._event_log = event_log
 
     def on_connected(self, connection: Connection) -> None:
@@ -52,6 +58,7 @@ class RequestDispatcher:
 
     def on_closed(self, connection: Connection) -> None:
         self._subscriptions.discard(connection)
+        self._withdraw_requests(connection)
         self._sessions.close(connection)
 
     def is_unidentified(self, connection: Connection) -> bool:
@@ -123,6 +130,7 @@ def make_dispatcher(coordinator: Coordinator, stop: Callable[[], None]) -> Reque
         {**clients.handlers, **quotas.handlers, **turns.handlers, **queries.handlers, **admin.handlers},
         ProtocolSessions(state, dispatch, registry, coordinator.page_reader, page_sync, clients, quotas, inspections),
         coordinator.subscriptions,
+        turns.on_closed,
         state.scheduler.event_log,
     )
 

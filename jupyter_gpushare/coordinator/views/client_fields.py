@@ -37,12 +37,19 @@ _WORK_REMAINS = "its turn is over, and its work on the GPU has not ended"
 _MEMORY_REMAINS = "its turn is over, and its memory has not left the GPU"
 
 
-def state_fields(client: Client, position: int | None, forecast: IdleForecast | None, now: float) -> dict[str, str]:
-    """Return the fields `state` and `state_text` of a client in the snapshot."""
+def state_fields(
+    client: Client, position: int | None, forecast: IdleForecast | None, now: float, moving_to: str = ""
+) -> dict[str, str]:
+    """Return the fields `state` and `state_text` of a client in the snapshot.
+
+    `moving_to` is the name of the other device that the client moves to, or "".
+    """
     state = _state(client, forecast, now)
     text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
     if client.is_short_of_room:
         text = _STATE_TEXTS["short_of_room"]
+    if moving_to:
+        text = f"moving · to {moving_to}"
     return {"state": state, "state_text": text}
 
 
@@ -143,6 +150,11 @@ def placement_fields(scheduler: Scheduler, client: Client) -> dict[str, Any]:
         "tenant": placed.tenant or None,
         "is_preemptible_guest": client.is_preemptible_guest,
     }
+
+
+def name_of_new_device(scheduler: Scheduler, client: Client) -> str:
+    """Return the name of the device that the client moves to, or "" if the client does not move."""
+    return scheduler.placement_adapter.placement.display_name(client.moving_to) if client.is_moving else ""
 
 
 def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:

@@ -88,7 +88,8 @@ def build_snapshot(
     for identity in present:
         fields, state = clients[identity], scheduler.clients[identity]
         forecast = scheduler.idle_policy.forecast(state, now)
-        fields |= client_fields.state_fields(state, fields["queue_position"], forecast, now)
+        moving_to = client_fields.name_of_new_device(scheduler, state)
+        fields |= client_fields.state_fields(state, fields["queue_position"], forecast, now, moving_to)
         if state.is_short_of_room:
             fields["expected_wait"] = None
 

@@ -54,6 +54,7 @@ class ClientMoves:
         self._informed: set[str] = set()  # clients whose users have got the reason why a return waits
         self.handlers: dict[type, Callable[[Any, float], None]] = {
             ev.MoveRequested: self._on_move_requested,
+            ev.MoveWithdrawn: self._on_move_withdrawn,
             ev.MoveEnded: self._on_move_ended,
             ev.MoveDelayed: self._on_move_delayed,
         }
@@ -191,6 +192,11 @@ class ClientMoves:
             self._finish(client, "its user has asked for another move", now)
         self._begin(client, there.info.uuid, now)
 
+    def _on_move_withdrawn(self, event: ev.MoveWithdrawn, now: float) -> None:
+        client = self._registry.clients.get(event.client)
+        if client and client.is_moving and not client.moves_while_idle and not client.has_started_move:
+            self._finish(client, "its request was withdrawn", now)
+
     def _begin(
         self, client: Client, device: str, now: float, *, hibernates: bool = False, returns: bool = False
     ) -> None:
@@ -206,9 +212,8 @@ class ClientMoves:
         Movable memory that cannot leave, because the host has no room, arrives as well.
         """
         use, arriving = client.memory_use, client.arriving_on(device)
-        is_to_other = not client.is_hibernating and not client.is_returning
         try:
-            if is_to_other:  # other clients may have got its place meanwhile
+            if client.is_moving:  # other clients may have got its place meanwhile
                 self._placement.find_other(client.id, device.info.uuid)
         except Refused as error:
             self._finish(client, str(error), now)
@@ -223,7 +228,7 @@ class ClientMoves:
             self._finish(client, f"the move needs {format_size(arriving)} there, and at most {room} can be free", now)
         elif arriving + use.movable + device.resident <= device.info.memory:
             client.has_started_move = True
-            needed, copied = arriving + use.movable, use.resident if is_to_other else 0
+            needed, copied = arriving + use.movable, use.resident if client.is_moving else 0
             self._commands.append(StartMove(client.id, device.info.uuid, needed, copied, returns=client.is_returning))
 
     def _on_move_delayed(self, event: ev.MoveDelayed, now: float) -> None:

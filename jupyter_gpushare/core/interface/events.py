@@ -80,6 +80,13 @@ class MoveRequested:
 
 
 @dataclass(frozen=True)
+class MoveWithdrawn:
+    """The request to move the client has been withdrawn. A move that the driver has begun goes on."""
+
+    client: str
+
+
+@dataclass(frozen=True)
 class MoveEnded:
     """The process has moved to the device, or `error` is the reason why the process stays on its device.
 
@@ -351,6 +358,7 @@ Event = (
     | DeviceRecovered
     | DevicesRequested
     | MoveRequested
+    | MoveWithdrawn
     | MoveEnded
     | MoveDelayed
     | ProcessJoined

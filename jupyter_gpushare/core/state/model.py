@@ -247,6 +247,11 @@ class Client:
         return DRAINING if self.grant.is_draining else RUNNING
 
     @property
+    def is_moving(self) -> bool:
+        """True if the client moves to another device than its own."""
+        return bool(self.moving_to) and not self.is_hibernating and not self.is_returning
+
+    @property
     def hibernated(self) -> int:
         """Bytes that have left its device with its hibernated process; 0: it is not hibernated."""
         return sum(process.hibernated for process in self.processes.values())

@@ -12,6 +12,11 @@ from jupyter_gpushare.units import format_duration, format_size
 
 from .formatting import limit_line, quota_line
 
+MOVE_INTERRUPTED = (
+    "The move of this kernel is withdrawn, unless the driver has begun it. "
+    "%gpushare shows the state and the device of this kernel."
+)
+
 
 def quota(now: dict[str, Any], changed: bool) -> str:
     """Format the result of `ClientApi.quota`."""

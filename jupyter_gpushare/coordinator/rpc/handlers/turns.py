@@ -39,6 +39,7 @@ class TurnHandlers:
         self._recovery = recovery
         self._audit = audit
         self._moves = moves
+        self._moving: dict[Connection, set[str]] = {}  # clients whose moves a connection has requested
         self.handlers: dict[type, Handler] = {
             messages.Release: self._release,
             messages.Hold: self._hold,
@@ -114,6 +115,7 @@ class TurnHandlers:
         before = list(self._state.client(runtime).devices)
 
         def answer(device: str, error: str) -> None:
+            self._moving.get(connection, set()).discard(runtime.client_id)
             self._audit.record(connection, "move", request.client, before, error or [device])
             if error:
                 refuse(connection, request.id, Conflict.reason, error)
@@ -121,4 +123,11 @@ class TurnHandlers:
                 reply(connection, request.id, {"device": device})
 
         self._moves.request(runtime.client_id, request.device, answer)
+        if self._moves.is_requested(runtime.client_id):
+            self._moving.setdefault(connection, set()).add(runtime.client_id)
         return DEFERRED_REPLY
+
+    def on_closed(self, connection: Connection) -> None:
+        """Withdraw the moves that this connection has requested, because their requester has been interrupted."""
+        for client in self._moving.pop(connection, ()):
+            self._dispatch(ev.MoveWithdrawn(client))
