@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 import jupyter_gpushare.server
-from jupyter_gpushare import provisioner
+from jupyter_gpushare import client_provisioner
 from jupyter_gpushare.config.quota_options import PLACEMENT_OPTIONS
 from jupyter_gpushare.config.traits import GpuShare
 from jupyter_gpushare.core.base.quota import Quota
@@ -43,7 +43,7 @@ def test_every_place_has_the_fields_of_a_quota() -> None:
     protocol = (ROOT / "labextension/src/base/protocol.ts").read_text()
     interface = protocol.split("interface IQuota {")[1].split("}")[0]
     places = {
-        "provisioner": set(provisioner._QUOTA) - set(PLACEMENT_OPTIONS),
+        "provisioner": set(client_provisioner._QUOTA) - set(PLACEMENT_OPTIONS),
         "kernel": {WIRE_KEYS.get(key, key) for key in QUOTA_KEYS},
         "core": {field.name for field in fields(Quota)},
         "widgets": set(QuotaForm().fields),

@@ -12,7 +12,7 @@ from typing import Any
 from jupyter_core.utils import ensure_async
 
 from ... import launcher
-from ...provisioner import GpuShareProvisioner
+from ...client_provisioner import ClientProvisioner
 from ...wire.client import CoordinatorError
 from ...wire.messages import Interrupt
 
@@ -70,7 +70,7 @@ class Kernels:
             raise UnknownKernel(kernel_id)
         kernel = self._manager.get_kernel(kernel_id)
         provisioner = getattr(kernel, "provisioner", None)
-        if isinstance(provisioner, GpuShareProvisioner):
+        if isinstance(provisioner, ClientProvisioner):
             return str(provisioner.label)
         return launcher.label_option(getattr(getattr(kernel, "kernel_spec", None), "argv", []))
 
