@@ -13,6 +13,7 @@ from pathlib import Path
 from jupyter_core.application import base_aliases, base_flags
 
 from jupyter_gpushare import cli
+from jupyter_gpushare.cluster.settings import GpuShareCluster
 from jupyter_gpushare.coordinator.app import CoordinatorApp
 from jupyter_gpushare.settings.quota import QUOTA
 from jupyter_gpushare.settings.setting import Setting
@@ -41,6 +42,12 @@ A quota is a text such as `share=0.5 memory=8GiB`: of a kernel, a program (`GPUS
 `class` is another name of `service`.
 """  # noqa: E501
 
+_CLUSTER = """
+## Kernels on other hosts
+
+Users and admins set `c.GpuShareCluster.NAME` in `jupyter_server_config.py`: see [nodes by ssh](../how-to/cluster-ssh.md) and [nodes of Slurm](../how-to/cluster-slurm.md).
+"""  # noqa: E501
+
 _CLI = """\
 # Command line
 
@@ -63,7 +70,10 @@ Every setting of the [configuration](configuration.md) is an option as well: `--
 
 def configuration() -> str:
     """Return the text of docs/reference/configuration.md."""
-    return f"{_CONFIGURATION}\n{_settings(SETTINGS)}{_QUOTA}\n{_settings(QUOTA)}"
+    traits = GpuShareCluster.class_own_traits(config=True).items()
+    rows = [[f"`{name}`", f"`{trait.default()!r}`", str(trait.help)] for name, trait in sorted(traits)]
+    cluster = _table(["name", "default", "meaning"], rows)
+    return f"{_CONFIGURATION}\n{_settings(SETTINGS)}{_QUOTA}\n{_settings(QUOTA)}{_CLUSTER}\n{cluster}"
 
 
 def _settings(table: dict[str, Setting]) -> str:

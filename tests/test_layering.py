@@ -35,8 +35,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulation": {"core", "agent", "wire"},
     "widgets": {"wire", "kernel", "settings"},
     "launcher": {"config", "launch"},
-    "provisioner": {"config", "launch", "launcher"},
-    "server": {"config", "launch", "launcher", "metrics", "provisioner", "settings", "wire"},
+    "client_provisioner": {"config", "launch"},
+    "provisioner": {"client_provisioner", "launch", "launcher"},
+    "cluster": {"client_provisioner", "launch", "launcher", "wire"},
+    "server": {"client_provisioner", "config", "launch", "launcher", "metrics", "provisioner", "settings", "wire"},
     "demo": {"kernel", "launch", "wire"},
     "bench": {"agent", "config", "launch", "simulation", "wire"},
 }

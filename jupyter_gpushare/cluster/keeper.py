@@ -1,0 +1,134 @@
+"""Keeper of one kernel on a node: the parent of the kernel, which outlives the node agent and the engine.
+
+    python -I -S keeper.py < SPECIFICATION
+
+The specification is a line of JSON. The keeper leaves the session of its caller and starts the kernel. The keeper
+prints a line of JSON, with the kernel's process id or the error, and waits for the end of the kernel. The keeper
+imports the standard library only, so that it starts within some milliseconds.
+
+A server adopts the kernel by a shared lock on the file `adoption`, which Linux releases when the node agent ends.
+The keeper ends a kernel that has not been adopted for `orphan_timeout` seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for an orphan
+CHECKS = 10  # of the adoption, in one `orphan_timeout`
+MAX_CHECK_SECONDS = 30.0
+
+
+def start_ticks(pid: int) -> int:
+    """Return the start time of a process, by which another process with the same id differs; 0: no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESRCH):
+            raise
+        return 0
+
+
+def write_file(path: str, content: dict[str, Any]) -> None:
+    """Write a file that appears at once with its whole content."""
+    with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(content, file)
+    os.replace(f"{path}.new", path)
+
+
+def is_adopted(path: str) -> bool:
+    """Return whether a server has adopted the kernel."""
+    with open(path, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def end(kernel: subprocess.Popen[bytes]) -> None:
+    """End the processes of a kernel, and wait for the kernel."""
+    os.killpg(kernel.pid, signal.SIGTERM)
+    try:
+        kernel.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(kernel.pid, signal.SIGKILL)
+        kernel.wait()
+
+
+def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) -> str:
+    """Wait for the end of the kernel, and return the reason for which the keeper has ended it, or ""."""
+    interval = min(orphan_timeout / CHECKS, MAX_CHECK_SECONDS)
+    poll = select.poll()
+    poll.register(os.pidfd_open(kernel.pid), select.POLLIN)
+    adopted_at = time.monotonic()
+    while not poll.poll(interval * 1000 if orphan_timeout else None):
+        if is_adopted(f"{folder}/adoption"):
+            adopted_at = time.monotonic()
+        elif time.monotonic() - adopted_at >= orphan_timeout:
+            end(kernel)
+            return "orphan"
+    kernel.wait()
+    return ""
+
+
+def start(specification: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Start the kernel in a session of its own. Raise OSError."""
+    # A caller may ignore signals, as workers of Ray ignore SIGINT, and programs inherit that.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    with open(f"{specification['folder']}/output", "ab") as output:
+        return subprocess.Popen(
+            specification["argv"],
+            cwd=specification["working_directory"],
+            env=specification["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def report(answer: dict[str, Any]) -> None:
+    """Print the only line, and leave the pipes of the caller."""
+    print(json.dumps(answer), flush=True)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    os.close(null)
+
+
+def main() -> int:
+    """Run the keeper. The process that the caller has started ends at once."""
+    specification = json.loads(sys.stdin.readline())
+    if os.fork():
+        return 0
+    os.setsid()
+    folder = specification["folder"]
+    try:
+        kernel = start(specification)
+    except OSError as error:
+        report({"errno": error.errno, "path": error.filename or specification["argv"][0]})
+        return 1
+    pids = {"pid": kernel.pid, "keeper": os.getpid()}
+    ticks = {f"{name}_ticks": start_ticks(pid) for name, pid in pids.items()}
+    write_file(f"{folder}/state", {**specification["shown"], **pids, **ticks})
+    report(pids)
+    os.chdir("/")
+    reason = keep(kernel, folder, specification["orphan_timeout"])
+    write_file(f"{folder}/exit", {"status": kernel.returncode, "reason": reason})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Files of one kernel on its node, which the keeper and the node agents of a user share.
+
+| file | content |
+| --- | --- |
+| `connection.json` | connection file of the kernel |
+| `state` | process ids with their start times, ports and client, as the keeper has written them |
+| `exit` | exit status, and the keeper's reason if the keeper has ended the kernel |
+| `output` | text that the kernel has printed |
+| `adoption` | locked while a server waits for the kernel |
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..wire import address
+from .keeper import start_ticks
+from .messages import Ended, NodeError, Started
+
+_NAMES = re.compile(r"[\w.-]{1,128}")
+
+
+def kernels_folder() -> Path:
+    """Return the folder of this user's kernels on this host.
+
+    The runtime directory would not do, because systemd removes it at the end of the user's last session.
+    """
+    return address.state_directory() / "kernels"
+
+
+def all_kernels() -> list[KernelFolder]:
+    folder = kernels_folder()
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [KernelFolder(name) for name in names if _NAMES.fullmatch(name)]
+
+
+class KernelFolder:
+    """Folder of the kernel with this id. Raise NodeError for an id that is no name of a folder."""
+
+    def __init__(self, kernel: str) -> None:
+        if not _NAMES.fullmatch(kernel) or set(kernel) == {"."}:
+            raise NodeError(
+                f"{kernel!r} is no id of a kernel: allowed are up to 128 letters, digits, dots and hyphens",
+                "bad_kernel",
+            )
+        self.kernel = kernel
+        self.path = kernels_folder() / kernel
+
+    @property
+    def connection_file(self) -> Path:
+        return self.path / "connection.json"
+
+    def exists(self) -> bool:
+        """Return whether a kernel of this id has been started and not been forgotten."""
+        return (self.path / "state").exists()
+
+    def create(self) -> None:
+        """Create the folder of a kernel that is about to start, without the files of an earlier start."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("state", "exit", "output"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def state(self) -> dict[str, Any]:
+        """Return the keeper's `state`. Raise NodeError without one."""
+        found = self._read("state")
+        if found is None:
+            raise NodeError(f"the node has no kernel {self.kernel}", "unknown_kernel")
+        return found
+
+    def started(self) -> Started:
+        state = self.state()
+        return Started(kernel=self.kernel, pid=state["pid"], ports=state["ports"])
+
+    def ended(self) -> Ended | None:
+        """Return the end of the kernel, or None for a kernel that runs."""
+        found = self._read("exit")
+        if found is not None:
+            return Ended(status=found["status"], reason=found["reason"])
+        state = self.state()
+        if any(start_ticks(state[name]) == state[f"{name}_ticks"] for name in ("pid", "keeper")):
+            return None
+        return Ended(status=None)  # the keeper was killed, or the host was started anew
+
+    def processes(self) -> Iterator[int]:
+        """Yield the ids of the keeper and of the kernel, as far as they run."""
+        state = self.state()
+        for name in ("keeper", "pid"):
+            if start_ticks(state[name]) == state[f"{name}_ticks"]:
+                yield state[name]
+
+    def output(self, max_bytes: int) -> str:
+        """Return the last bytes that the kernel has printed."""
+        with suppress(OSError), open(self.path / "output", "rb") as file:
+            file.seek(-min(max_bytes, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return file.read().decode(errors="replace")
+        return ""
+
+    def adopt(self) -> int:
+        """Return a file descriptor; until it is closed, the kernel counts as adopted."""
+        descriptor = os.open(self.path / "adoption", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        return descriptor
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads((self.path / name).read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found

@@ -1,0 +1,173 @@
+"""Start of a kernel on its node: the client's registration, the environment, the ports, and the keeper."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import socket
+import string
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from .. import launcher
+from ..launch import kernel_env
+from . import keeper
+from .kernel_folder import KernelFolder, all_kernels
+from .messages import PORT_NAMES, Connection, NodeError, Start, Started
+
+_REGISTRATION_SECONDS = 3.0
+
+
+def start_kernel(request: Start) -> Started:
+    """Start a kernel, and block until its process runs. Raise NodeError, and leave nothing behind then."""
+    folder = KernelFolder(request.kernel)
+    if folder.exists() and folder.ended() is None:
+        raise NodeError(f"the kernel {request.kernel} runs already", "runs_already")
+    working_directory = request.folder or str(Path.home())
+    if not os.path.isdir(working_directory):
+        raise NodeError(f"the node has no folder {working_directory}", "missing_folder")
+    identity = kernel_env.Identity(request.client.client, request.client.token)
+    try:
+        connection = _with_ports(request.connection, request.port_range)
+        folder.create()
+        registration = _register(request, identity)
+        env = kernel_env.build_environment(
+            _node_environment(request),
+            **identity._asdict(),
+            label=request.client.label,
+            quota=request.client.quota,
+            python=request.is_python,
+            **registration._asdict(),
+        )
+        folder.connection_file.touch(mode=0o600)
+        folder.connection_file.write_text(json.dumps(connection.fields()))
+        ports = {name: getattr(connection, name) for name in PORT_NAMES}
+        pid = _start_keeper(folder, _arguments(request, folder), env, working_directory, ports, request.orphan_timeout)
+    except BaseException:
+        folder.remove()
+        kernel_env.unregister_client(identity)
+        raise
+    return Started(kernel=request.kernel, pid=pid, ports=ports, note=registration.note)
+
+
+def _register(request: Start, identity: kernel_env.Identity) -> kernel_env.Registration:
+    client = request.client
+    return kernel_env.register_client(
+        identity,
+        label=client.label,
+        quota=client.quota,
+        gpus=client.gpus,
+        simulate=client.simulate,
+        memory_mode=client.memory_mode,
+        settings=client.settings,
+        wait=_REGISTRATION_SECONDS,
+    )
+
+
+def _node_environment(request: Start) -> dict[str, str]:
+    """Return the environment of the node agent, with that of the request and with the programs below the prefix."""
+    env = dict(os.environ)
+    if request.prefix:
+        env["PATH"] = os.pathsep.join(filter(None, [os.path.join(request.prefix, "bin"), env.get("PATH", "")]))
+        env["VIRTUAL_ENV"] = request.prefix
+        env.pop("PYTHONHOME", None)
+    env |= {name: string.Template(value).safe_substitute(env) for name, value in request.env.items()}
+    if request.client.memory_mode:
+        env["GPUSHARE_MEMORY_MODE"] = request.client.memory_mode
+    return env
+
+
+def _arguments(request: Start, folder: KernelFolder) -> list[str]:
+    python = os.path.join(request.prefix, "bin", "python") if request.prefix else sys.executable
+    first, *rest = launcher.strip_wrapper(request.argv)
+    is_python = os.path.basename(first).startswith("python") and (first in _PYTHON_NAMES or bool(request.prefix))
+    words = [python if is_python else first, *rest]
+    return [word.replace("{connection_file}", str(folder.connection_file)) for word in words]
+
+
+_PYTHON_NAMES = ("python", f"python{sys.version_info.major}", "python{}.{}".format(*sys.version_info[:2]))
+
+
+def _with_ports(connection: Connection, port_range: tuple[int, int]) -> Connection:
+    """Return the connection with a free port for each port of 0. Raise NodeError."""
+    used: set[int] = set()
+    for other in all_kernels():
+        with contextlib.suppress(NodeError):
+            if other.ended() is None:
+                used |= set(other.started().ports.values())
+    missing = [name for name in PORT_NAMES if not getattr(connection, name)]
+    with contextlib.ExitStack() as sockets:
+        found = {name: _bind(connection.ip, port_range, used, sockets) for name in missing}
+    return msgspec.structs.replace(connection, **found)
+
+
+def _bind(ip: str, port_range: tuple[int, int], used: Collection[int], sockets: contextlib.ExitStack) -> int:
+    """Return a free port, which a socket in `sockets` keeps so far."""
+    first, last = port_range
+    for port in range(first, last + 1):
+        if port in used:
+            continue
+        probe = sockets.enter_context(socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET))
+        try:
+            probe.bind((ip, port))
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise NodeError(f"the node does not have the address {ip}", "bad_address") from None
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise NodeError(f"the node cannot use the address {ip}: {error.strerror}", "bad_address") from None
+            continue
+        return int(probe.getsockname()[1])
+    raise NodeError(f"the node has no free port among {first} to {last}", "no_port")
+
+
+def _start_keeper(
+    folder: KernelFolder,
+    argv: list[str],
+    env: dict[str, str],
+    working_directory: str,
+    ports: dict[str, int],
+    orphan_timeout: float,
+) -> int:
+    """Start a keeper and its kernel, and return the kernel's process id."""
+    specification = {
+        "argv": argv,
+        "env": env,
+        "folder": str(folder.path),
+        "working_directory": working_directory,
+        "orphan_timeout": orphan_timeout,
+        "shown": {"ports": ports, "client": env.get("GPUSHARE_CLIENT", "")},
+    }
+    command = [sys.executable, "-I", "-S", keeper.__file__]
+    started = subprocess.run(
+        command,
+        input=json.dumps(specification) + "\n",
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+    answer = json.loads(started.stdout) if started.stdout else {}
+    if "pid" in answer:
+        return int(answer["pid"])
+    if "errno" in answer:
+        raise NodeError(f"the node cannot start {answer['path']}: {os.strerror(answer['errno'])}", "cannot_execute")
+    lines = started.stderr.strip().splitlines() or [f"exit status {started.returncode}"]
+    raise NodeError(f"the keeper of the kernel failed: {lines[-1]}", "keeper_failed")
+
+
+def send_signal(folder: KernelFolder, number: int) -> None:
+    """Send a signal to the process group of a kernel. Raise NodeError."""
+    if number not in set(signal.Signals):
+        raise NodeError(f"{number} is no number of a signal", "bad_signal")
+    state = folder.state()
+    if keeper.start_ticks(state["pid"]) != state["pid_ticks"]:
+        return  # the kernel has ended
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(state["pid"], number)

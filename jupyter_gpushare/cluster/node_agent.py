@@ -1,0 +1,217 @@
+"""Node agent: the program that an engine runs on a node, and that serves one Jupyter server by its standard streams.
+
+The first line of each side is a greeting, after which all lines are sealed. The agent ends with its standard input.
+The kernels go on then, and the next node agent finds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..launch import kernel_env
+from ..wire import address, client
+from ..wire import messages as coordinator_messages
+from .kernel_folder import KernelFolder, all_kernels
+from .kernel_start import send_signal, start_kernel
+from .messages import (
+    SERVER_SILENCE_SECONDS,
+    Answer,
+    AnyRequest,
+    Coordinator,
+    Ended,
+    Forget,
+    NodeError,
+    Output,
+    Running,
+    Signal,
+    Start,
+    Started,
+    Wait,
+)
+from .sealed_channel import ChannelError, SealedChannel
+
+MAX_LINE_BYTES = 16 << 20
+_decoder = msgspec.json.Decoder(AnyRequest)
+_encoder = msgspec.json.Encoder()
+
+
+class NodeAgent:
+    """Server of the requests of one Jupyter server. `send` sends the text of an answer."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, text: bytes) -> None:
+        """Begin to handle a request."""
+        try:
+            request = _decoder.decode(text)
+        except msgspec.ValidationError as error:
+            number = msgspec.json.decode(text).get("id", 0)
+            self._answer(Answer(id=number, reason="bad_request", message=f"the node cannot read the request: {error}"))
+            return
+        task = asyncio.create_task(self._handle(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Withdraw all requests."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _handle(self, request: AnyRequest) -> None:
+        try:
+            answer = Answer(id=request.id, result=await self._result(request))
+        except (NodeError, client.CoordinatorError) as error:
+            answer = Answer(id=request.id, reason=error.reason, message=str(error))
+        except OSError as error:
+            message = f"the node failed: {error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+            answer = Answer(id=request.id, reason="node_failed", message=message)
+        self._answer(answer)
+
+    def _answer(self, answer: Answer) -> None:
+        self._send(_encoder.encode(answer))
+
+    async def _result(self, request: AnyRequest) -> Any:
+        match request:
+            case Start():
+                return await asyncio.to_thread(start_kernel, request)
+            case Wait(kernel=kernel):
+                return await wait_for_end(KernelFolder(kernel))
+            case Signal(kernel=kernel, number=number):
+                return send_signal(KernelFolder(kernel), number)
+            case Output(kernel=kernel, max_bytes=max_bytes):
+                return {"text": KernelFolder(kernel).output(max_bytes)}
+            case Running():
+                return list(_running())
+            case Forget():
+                return await asyncio.to_thread(forget, request)
+            case Coordinator(message=message):
+                return await _ask_coordinator(message)
+
+
+def _running() -> Iterable[Started]:
+    for folder in all_kernels():
+        with contextlib.suppress(NodeError):
+            if folder.ended() is None:
+                yield folder.started()
+
+
+async def wait_for_end(folder: KernelFolder) -> Ended:
+    """Adopt the kernel until it ends. The keeper ends after it has written the exit status."""
+    folder.state()
+    adoption = folder.adopt()
+    try:
+        while (ended := folder.ended()) is None:
+            for pid in folder.processes():
+                await _process_end(pid)
+        return ended
+    finally:
+        os.close(adoption)
+
+
+async def _process_end(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def forget(request: Forget) -> None:
+    """Remove the files of a kernel that has ended. Raise NodeError for a kernel that runs."""
+    folder = KernelFolder(request.kernel)
+    if not folder.exists():
+        return
+    if folder.ended() is None:
+        raise NodeError(f"the kernel {request.kernel} still runs", "still_runs")
+    client = folder.state()["client"]
+    if request.unregister and client:
+        kernel_env.unregister_client(kernel_env.Identity(client, ""))
+    folder.remove()
+
+
+async def _ask_coordinator(message: dict[str, Any]) -> Any:
+    """Send a message to the coordinator of the node. Raise NodeError, CoordinatorError."""
+    try:
+        request = msgspec.convert(message, coordinator_messages.Incoming)
+    except msgspec.ValidationError as error:
+        raise NodeError(f"the coordinator has no such request: {error}", "bad_request") from None
+    connection = await client.AsyncClient.connect(address.socket_path())
+    try:
+        return await connection.request(request)
+    finally:
+        await connection.close()
+
+
+async def serve() -> int:
+    """Serve the standard streams until the end of the input. Return the exit status."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    channel = SealedChannel(is_server=False)
+    output = _take_standard_output()
+
+    def send(text: bytes) -> None:
+        _write(output, channel.seal(text))
+
+    _write(output, channel.greeting())
+    agent = NodeAgent(send)
+    try:
+        channel.accept(await _read_line(reader))
+        while line := await _read_line(reader):
+            if text := channel.open(line):
+                agent.handle(text)
+            else:
+                send(b"")
+    except ChannelError as error:
+        print(f"jupyter gpushare agent: {error}; Jupyter servers start this command", file=sys.stderr)
+        return 2
+    finally:
+        await agent.close()
+    return 0
+
+
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
+    """Return the next line, or an empty one at the end of the input or after a long silence of the server."""
+    try:
+        return await asyncio.wait_for(reader.readline(), SERVER_SILENCE_SECONDS)
+    except asyncio.TimeoutError:
+        return b""
+
+
+def _take_standard_output() -> int:
+    """Return a descriptor of the standard output, to which no other part of the process can print any more."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    return output
+
+
+def _write(output: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(output, line) :]
+
+
+def main() -> int:
+    """Run the node agent in the user's home directory, so that it keeps no other folder in use."""
+    with contextlib.suppress(OSError):
+        os.chdir(Path.home())
+    try:
+        return asyncio.run(serve())
+    except (BrokenPipeError, KeyboardInterrupt):
+        return 0

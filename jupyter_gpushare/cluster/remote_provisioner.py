@@ -1,0 +1,219 @@
+"""Kernel provisioner that starts shared kernels on nodes, by the node agent of each node.
+
+A kernelspec names `gpushare-remote-provisioner` in `metadata.kernel_provisioner`, whose `config` sets the traits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, cast
+
+import msgspec
+import zmq
+from jupyter_client.connect import KernelConnectionInfo
+from traitlets import Unicode
+
+from .. import units
+from ..client_provisioner import ClientProvisioner
+from .messages import ClientRequest, Connection, Ended, Forget, NodeError, Request, Signal, Start, Started
+from .node_connection import CONNECTIONS
+from .remote_kernel import RemoteKernel
+from .settings import GpuShareCluster
+
+_REQUEST_SECONDS = 10.0
+_UNKNOWN_STATUS = 1  # the exit status that managers get for an unknown one
+
+
+class RemoteProvisioner(ClientProvisioner):
+    """Provisioner of one kernel on a node. The kernel outlives the node agent, the engine and this process."""
+
+    node = Unicode(config=True, help="Node of the kernel; default: the first of c.GpuShareCluster.nodes.")
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings = GpuShareCluster(parent=self)
+        self.node_pid: int | None = None  # on the node
+        self._kernel: RemoteKernel | None = None
+        self._ports: dict[str, int] = {}  # of the last start, for a restart
+
+    @property
+    def has_process(self) -> bool:
+        return self._kernel is not None
+
+    @property
+    def node_name(self) -> str:
+        """Name of the node of the kernel."""
+        return self.node or self.settings.all_nodes[0]
+
+    async def poll(self) -> int | None:
+        if self._kernel is None:
+            return 0
+        return _status(self._kernel.ended.result()) if self._kernel.ended.done() else None
+
+    async def wait(self) -> int | None:
+        if self._kernel is None:
+            return 0
+        ended = await asyncio.wrap_future(self._kernel.ended)
+        self._kernel = None
+        if ended.reason:
+            self.log.warning("kernel %s on %s ended: %s", self.kernel_id, self.node_name, ended.reason)
+        return _status(ended)
+
+    async def send_signal(self, signum: int) -> None:
+        if self._kernel is not None and signum:
+            await self._ask(self._kernel, Signal(kernel=self.kernel_id, number=signum))
+
+    async def kill(self, restart: bool = False) -> None:
+        await self.send_signal(signal.SIGKILL)
+
+    async def terminate(self, restart: bool = False) -> None:
+        await self.send_signal(signal.SIGTERM)
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Prepare the command and the variables, in which the node agent replaces what depends on the node."""
+        env: Mapping[str, str] = kwargs.pop("env", os.environ)
+        kwargs.pop("transport_encryption", None)  # connections to nodes are always encrypted
+        self.identify_client(env)
+        kwargs["cmd"] = [*self.kernel_spec.argv, *kwargs.pop("extra_arguments", [])]
+        sent = {name: env[name] for name in self.settings.variables if name in env}
+        kwargs["env"] = {**sent, **(self.kernel_spec.env or {})}
+        return kwargs
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
+        """Start the kernel, and return its connection information. Raise NodeError."""
+        connection = self._connection()
+        request = Start(
+            kernel=self.kernel_id,
+            argv=cmd,
+            connection=connection,
+            client=self._client_request(kwargs["env"]),
+            env=kwargs["env"],
+            folder=kwargs.get("cwd") or "",
+            prefix=self.settings.prefix,
+            port_range=self.settings.port_range,
+            orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
+            is_python=self.is_python,
+        )
+        kernel = RemoteKernel(self.kernel_id, self._connect)
+        started = msgspec.convert(await self._start(kernel, request), Started)
+        kernel.adopt()
+        self._kernel, self._ports, self.node_pid = kernel, started.ports, started.pid
+        if started.note:
+            self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, started.note)
+        info = {**connection.fields(), **started.ports}
+        self.connection_info = cast(KernelConnectionInfo, {**info, "key": connection.key.encode()})
+        return self.connection_info
+
+    async def cleanup(self, restart: bool = False) -> None:
+        """Remove the files of a kernel that has ended from the node, and its client if it does not restart."""
+        if self.node_pid is None:
+            return
+        self.node_pid = None
+        try:
+            kernel = RemoteKernel(self.kernel_id, self._connect)
+            await self._ask(kernel, Forget(kernel=self.kernel_id, unregister=not restart))
+        except NodeError as error:
+            self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
+
+    async def get_provisioner_info(self) -> dict[str, Any]:
+        info = await super().get_provisioner_info()
+        return {**info, "node": self.node_name, "pid": self.node_pid, "ports": self._ports}
+
+    async def load_provisioner_info(self, provisioner_info: dict[str, Any]) -> None:
+        """Adopt a kernel that another process has started."""
+        await super().load_provisioner_info(provisioner_info)
+        self.node, self.node_pid, self._ports = (provisioner_info[name] for name in ("node", "pid", "ports"))
+        self._kernel = RemoteKernel(self.kernel_id, self._connect)
+        self._kernel.adopt()
+
+    def _connect(self) -> Any:
+        return CONNECTIONS.connection(self.node_name, self.settings.command(self.node_name))
+
+    async def _start(self, kernel: RemoteKernel, request: Request) -> Any:
+        """Send the request, and discard a kernel that starts too late."""
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(None, functools.partial(kernel.request, request))
+        seconds = units.parse_duration(self.settings.start_timeout)
+        try:
+            return await self._answer(answer, seconds)
+        except asyncio.TimeoutError:
+            answer.add_done_callback(kernel.discard)
+            raise NodeError(
+                f"the node {self.node_name} has not started the kernel within {seconds:g} s", "timeout"
+            ) from None
+
+    async def _ask(self, kernel: RemoteKernel, request: Request) -> Any:
+        """Send a request that may be repeated, by a new node agent if the first one ends."""
+        try:
+            return await self._answer(kernel.request(request))
+        except NodeError as error:
+            if error.reason != "agent_ended":
+                raise
+            return await self._answer(kernel.request(request))
+
+    async def _answer(self, answer: Future[Any], seconds: float = _REQUEST_SECONDS) -> Any:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), seconds)
+
+    def _client_request(self, env: Mapping[str, str]) -> ClientRequest:
+        assert self.identity is not None
+        settings, problem = self.server_settings()
+        if problem:
+            self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, problem)
+        return ClientRequest(
+            **self.identity._asdict(),
+            label=self.client_label,
+            quota=self.quota,
+            gpus=self.gpus,
+            memory_mode=self.memory_mode,
+            simulate=self.simulate_option(settings, env),
+            settings=settings.argv(),
+        )
+
+    def _connection(self) -> Connection:
+        """Return the connection information that the server determines. Raise NodeError."""
+        try:
+            ip = self.settings.address(self.node_name)
+        except OSError as error:
+            raise NodeError(
+                f"the address of the node {self.node_name} is unknown: {error.strerror}", "unknown_node"
+            ) from None
+        manager: Any = self.parent
+        return Connection(
+            ip=ip,
+            key=manager.session.key.decode(),
+            signature_scheme=manager.session.signature_scheme,
+            kernel_name=manager.kernel_name,
+            **cast(dict[str, Any], {**self._encryption_keys(), **self._ports}),
+        )
+
+    def _encryption_keys(self) -> dict[str, str]:
+        """Return the keys of CurveZMQ, which remain the same when the kernel restarts. Raise NodeError."""
+        manager: Any = self.parent
+        if self.settings.encryption == "off":
+            return {}
+        if not hasattr(manager, "curve_publickey"):
+            raise NodeError(
+                "this version of jupyter_client cannot encrypt the connections of kernels (c.GpuShareCluster.encryption"
+                " = 'off' allows plain connections)",
+                "no_encryption",
+            )
+        if "curve" not in self.kernel_spec.metadata.get("supported_encryption", ()):
+            raise NodeError(
+                f"the kernel {manager.kernel_name} cannot encrypt its connections: its kernelspec does not list "
+                "'curve' in metadata.supported_encryption (c.GpuShareCluster.encryption = 'off' allows "
+                "plain connections)",
+                "no_encryption",
+            )
+        if manager.curve_publickey is None:
+            manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
+        names = ("curve_publickey", "curve_secretkey")
+        return {name: getattr(manager, name).decode() for name in names}
+
+
+def _status(ended: Ended) -> int:
+    return _UNKNOWN_STATUS if ended.status is None else ended.status

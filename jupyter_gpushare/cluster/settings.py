@@ -1,0 +1,138 @@
+"""Traits of `c.GpuShareCluster`: the nodes, and the engine that starts node agents there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from traitlets import Dict, Enum, List, TraitError, Unicode, validate
+from traitlets.config import Configurable
+
+from .. import units
+
+# Command by which an engine runs the node agent on a node, with the standard streams of the command.
+ENGINES = {
+    "local": "{agent}",
+    "ssh": "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {node} {quoted_agent}",
+    "slurm": "srun --quiet --job-name=gpushare --nodes=1 --ntasks=1 --oversubscribe --nodelist={node} {agent}",
+    "kubectl": "kubectl exec --stdin {node} -- {agent}",
+}
+_FIELDS = {"node", "agent", "quoted_agent"}
+_NODE = re.compile(r"[A-Za-z0-9][\w.:@-]*")  # never an option of the command
+_LOCAL_NODE = "localhost"
+
+
+class GpuShareCluster(Configurable):
+    """Settings of kernels on other hosts."""
+
+    engine = Unicode(
+        "local",
+        config=True,
+        help="How a node agent is started on a node: local, ssh, slurm, kubectl, or a command with {node} and {agent}. "
+        "{agent} stands for the words of the agent's command, and {quoted_agent} for one word of a shell.",
+    )
+    nodes = List(Unicode(), config=True, help="Names of the nodes, as the engine knows them.")
+    addresses = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        config=True,
+        help="IP address at which this server reaches a node's kernels, by node; default: the address of its name.",
+    )
+    prefix = Unicode(
+        config=True,
+        help="Folder of the Python environment on the nodes, with bin/python, ipykernel and jupyter-gpushare; default: "
+        "the folder of this server's environment.",
+    )
+    variables = List(
+        Unicode(),
+        ["JPY_SESSION_NAME"],
+        config=True,
+        help="Variables of the server's environment that kernels on nodes get. The kernelspec's variables always go.",
+    )
+    ports = Unicode(config=True, help='Ports of kernels on nodes, such as "40000-40999"; default: any free ports.')
+    encryption = Enum(
+        ["required", "off"],
+        "required",
+        config=True,
+        help="Encryption of the connections to kernels on nodes. required: kernels that cannot do it do not start.",
+    )
+    orphan_timeout = Unicode(
+        "24h",
+        config=True,
+        help='Time after which a kernel ends that no Jupyter server waits for, such as "24h"; "0": never.',
+    )
+    start_timeout = Unicode("60s", config=True, help="Time within which a node agent and a kernel must start.")
+
+    @validate("engine")
+    def _check_engine(self, proposal: dict[str, str]) -> str:
+        text = str(proposal["value"])
+        fields = set(re.findall(r"{(.*?)}", text))
+        if text not in ENGINES and not (fields & {"agent", "quoted_agent"} and fields <= _FIELDS):
+            raise TraitError(
+                f"GpuShareCluster.engine: {text!r} is neither one of {', '.join(ENGINES)} nor a command with {{agent}} "
+                "or {quoted_agent}, and {node}"
+            )
+        return text
+
+    @validate("nodes")
+    def _check_nodes(self, proposal: dict[str, Any]) -> list[str]:
+        for name in proposal["value"]:
+            if not _NODE.fullmatch(name):
+                raise TraitError(
+                    f"GpuShareCluster.nodes: {name!r} is no name of a node: allowed are letters, digits and . _ : @ -, "
+                    "with a letter or a digit first"
+                )
+        return list(proposal["value"])
+
+    @validate("ports")
+    def _check_ports(self, proposal: dict[str, Any]) -> str:
+        found = re.fullmatch(r"(\d+)-(\d+)", proposal["value"])
+        if proposal["value"] and not (found and 1024 <= int(found[1]) < int(found[2]) < 1 << 16):
+            raise TraitError(
+                f"GpuShareCluster.ports: {proposal['value']!r} is no range of ports: allowed are FIRST-LAST, "
+                "from 1024 to 65535"
+            )
+        return str(proposal["value"])
+
+    @validate("orphan_timeout", "start_timeout")
+    def _check_time(self, proposal: dict[str, Any]) -> str:
+        name = proposal["trait"].name
+        try:
+            units.parse_duration(proposal["value"])
+        except ValueError as error:
+            raise TraitError(f"GpuShareCluster.{name}: {error}") from None
+        return str(proposal["value"])
+
+    @property
+    def all_nodes(self) -> Sequence[str]:
+        """Names of the nodes; this host if the setting has none."""
+        return list(self.nodes) or [_LOCAL_NODE]
+
+    @property
+    def port_range(self) -> tuple[int, int]:
+        first, _, last = self.ports.partition("-")
+        return (int(first), int(last)) if last else (0, 0)
+
+    def command(self, node: str) -> list[str]:
+        """Return the command that runs a node agent on this node."""
+        agent = [os.path.join(self.prefix or sys.prefix, "bin", "python"), "-m", "jupyter_gpushare", "agent"]
+        words: list[str] = []
+        for word in shlex.split(ENGINES.get(self.engine, self.engine)):
+            if word == "{agent}":
+                words += agent
+            else:
+                words.append(word.replace("{node}", node).replace("{quoted_agent}", shlex.join(agent)))
+        return words
+
+    def address(self, node: str) -> str:
+        """Return the IP address of the node's kernels. Raise OSError for an unknown name."""
+        if node in self.addresses:
+            return str(self.addresses[node])
+        if self.engine == "local":
+            return "127.0.0.1"
+        return socket.gethostbyname(node.rpartition("@")[2])

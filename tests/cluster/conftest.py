@@ -1,0 +1,171 @@
+"""Fixtures with node agents, in processes of their own, on a host with a simulated device."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+from traitlets.config import Config
+
+from jupyter_gpushare.cluster import kernel_folder
+from jupyter_gpushare.cluster.messages import ClientRequest, Connection, NodeError, Request, Running, Start
+from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
+from jupyter_gpushare.cluster.settings import GpuShareCluster
+from jupyter_gpushare.launch import kernel_env
+
+from ..support.polling import wait_until
+
+WAIT = 30.0
+KERNEL = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Node:
+    """Node with its agent, which is started anew after its end."""
+
+    def __init__(self) -> None:
+        self._connection: NodeConnection | None = None
+
+    @property
+    def connection(self) -> NodeConnection:
+        if self._connection is None or self._connection.failure:
+            self._connection = NodeConnection("localhost", GpuShareCluster().command("localhost"))
+        return self._connection
+
+    def request(self, message: Request) -> Any:
+        """Send a request, and return its result. Raise NodeError."""
+        return self.connection.request(message).result(WAIT)
+
+    def kill_agent(self) -> None:
+        """Kill the agent as `kill -9` does, and wait until the server's side has noticed the end."""
+        connection = self.connection
+        pending = connection.request(Running())
+        connection.process.kill()
+        with contextlib.suppress(NodeError):
+            pending.result(WAIT)
+        wait_until(lambda: connection.failure)
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
+
+
+def start_request(kernel: str = "k1", argv: list[str] | None = None, **options: Any) -> Start:
+    public, secret = zmq.curve_keypair()
+    connection = Connection(
+        ip="127.0.0.1", key="secret", curve_publickey=public.decode(), curve_secretkey=secret.decode()
+    )
+    client = ClientRequest(client=kernel, token="0" * 32, simulate=True)
+    values = {"kernel": kernel, "argv": argv or ["sleep", "600"], "connection": connection, "client": client}
+    return Start(**{**values, **options})
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give the node a state directory without the kernels of other tests, and end its kernels afterwards."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield tmp_path / "state"
+    for folder in kernel_folder.all_kernels():
+        with contextlib.suppress(NodeError):
+            kernel_env.unregister_client(kernel_env.Identity(folder.state()["client"], ""))
+            for pid in folder.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def node(state: Path) -> Iterator[Node]:
+    made = Node()
+    yield made
+    made.close()
+
+
+class RemoteNotebook:
+    """Kernel on a node with a client."""
+
+    def __init__(self, manager: KernelManager) -> None:
+        self.manager = manager
+        self.client: BlockingKernelClient = manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(WAIT)
+
+    def value(self, expression: str) -> Any:
+        """Return the value of an expression in the kernel, which must be a value of JSON."""
+        answer = self.client.execute_interactive(
+            "import json",
+            user_expressions={"value": f"json.dumps({expression})"},
+            output_hook=lambda _: None,
+            timeout=WAIT,
+        )
+        found = answer["content"]["user_expressions"]["value"]
+        assert found["status"] == "ok", found
+        return json.loads(ast.literal_eval(found["data"]["text/plain"]))
+
+    def interrupt_an_endless_cell(self) -> None:
+        """Run a cell without an end, interrupt the kernel, and assert that the cell ends by the interrupt."""
+        code = "import time; print('begun', flush=True); time.sleep(600)"
+        endless = self.client.execute(code, stop_on_error=False)
+        while self.client.get_iopub_msg(timeout=WAIT)["msg_type"] != "stream":
+            pass
+        self.manager.interrupt_kernel()
+        while (answer := self.client.get_shell_msg(timeout=WAIT))["parent_header"]["msg_id"] != endless:
+            pass
+        assert answer["content"]["ename"] == "KeyboardInterrupt"
+
+    def run(self, code: str) -> dict[str, Any]:
+        content: dict[str, Any] = self.client.execute_interactive(code, output_hook=lambda _: None, timeout=WAIT)[
+            "content"
+        ]
+        return content
+
+
+@pytest.fixture
+def start_notebook(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., RemoteNotebook]]:
+    """Provide a function that starts a kernel on a node with these values of `c.GpuShareCluster`."""
+    spec = tmp_path / "jupyter" / "kernels" / "remote"
+    spec.mkdir(parents=True)
+    metadata = {
+        "kernel_provisioner": {"provisioner_name": "gpushare-remote-provisioner"},
+        "supported_encryption": ["curve"],
+    }
+    content = {"argv": KERNEL, "display_name": "Remote", "language": "python", "metadata": metadata}
+    (spec / "kernel.json").write_text(json.dumps(content))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("GPUSHARE_SIMULATE", "1")
+    started: list[KernelManager] = []
+    clients: list[BlockingKernelClient] = []
+
+    def start(node: str = "", **settings: Any) -> RemoteNotebook:
+        config = Config({"GpuShareCluster": settings, "RemoteProvisioner": {"node": node}})
+        manager = KernelManager(kernel_name="remote", config=config)
+        started.append(manager)
+        manager.start_kernel()
+        notebook = RemoteNotebook(manager)
+        clients.append(notebook.client)
+        return notebook
+
+    yield start
+    for client in clients:
+        client.stop_channels()
+    for manager in started:
+        if manager.has_kernel:
+            manager.shutdown_kernel(now=True)
+    CONNECTIONS.close()

@@ -1,0 +1,123 @@
+"""Two Slurm nodes on one machine, from Debian's packages slurmctld, slurmd, slurm-client and munge.
+
+Each node has a state, a runtime and a device folder of its own, so it has kernels, a coordinator and a simulated device
+of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from ..support.polling import wait_until
+
+NODES = ("gpu1", "gpu2")
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+
+
+def missing_programs() -> list[str]:
+    """Return what the machine lacks; also the name of the user, because slurmd runs as root only."""
+    return [name for name in _PROGRAMS if not shutil.which(name)] + ([] if os.getuid() == 0 else ["root"])
+
+
+class SlurmCluster:
+    """Running cluster below a short folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        host = socket.gethostname().split(".")[0]
+        folder.joinpath("state").mkdir()
+        key = folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(1024))
+        files = [f"--{name}-file={folder / name}" for name in ("pid", "log", "seed")]
+        self._run("munged", "--force", f"--key-file={key}", f"--socket={folder / 'munge.sock'}", *files)
+        ports = [_free_port() for _ in range(3)]
+        lines = [
+            "ClusterName=test",
+            f"SlurmctldHost={host}(127.0.0.1)",
+            f"SlurmctldPort={ports[0]}",
+            "SlurmUser=root",
+            f"AuthInfo=socket={folder / 'munge.sock'}",
+            f"StateSaveLocation={folder / 'state'}",
+            f"SlurmdSpoolDir={folder / 'spool-%n'}",
+            f"SlurmctldPidFile={folder / 'slurmctld.pid'}",
+            f"SlurmdPidFile={folder / 'slurmd-%n.pid'}",
+            f"SlurmctldLogFile={folder / 'slurmctld.log'}",
+            f"SlurmdLogFile={folder / 'slurmd-%n.log'}",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "MpiDefault=none",
+            "ReturnToService=2",
+            "SlurmdParameters=config_overrides",
+            *(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8"
+              for name, port in zip(NODES, ports[1:], strict=True)),
+            f"PartitionName=gpu Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:16",
+        ]  # fmt: skip
+        self.configuration = folder / "slurm.conf"
+        self.configuration.write_text("\n".join(lines) + "\n")
+        self.start_daemons()
+
+    @property
+    def engine(self) -> str:
+        """Engine whose agents have the folders of their nodes."""
+        names = {"XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run", "GPUSHARE_LOCK_DIR": "locks"}
+        names["GPUSHARE_SIM_STATE"] = "devices"
+        folders = " ".join(f"{name}={self.folder}/{{node}}/{part}" for name, part in names.items())
+        makes = f"mkdir -pm 700 {self.folder}/{{node}}/run"
+        script = (
+            f'{makes}; export SLURM_CONF={self.configuration}; exec srun -Q -n1 -N1 -s -w {{node}} env {folders} "$@"'
+        )
+        return f"sh -c '{script}' sh {{agent}}"
+
+    def start_daemons(self) -> None:
+        """Start the daemons that do not run, and wait until the nodes are ready."""
+        if not self._pids("slurmctld"):
+            self._run("slurmctld", "-f", self.configuration)
+        for node in NODES:
+            if not self._pids(f"slurmd-{node}"):
+                self._run("slurmd", "-f", self.configuration, "-N", node)
+        wait_until(lambda: self._states() <= {"idle", "mix", "alloc", "comp"}, 60, what="the nodes of Slurm")
+
+    def kill_daemons(self) -> None:
+        """Kill slurmctld and both slurmd as `kill -9` does."""
+        pids = [pid for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES)) for pid in self._pids(name)]
+        assert len(pids) == 3
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+
+    def close(self) -> None:
+        with suppress(subprocess.CalledProcessError):
+            self._run("scancel", "--signal=KILL", "--full", "--user=root")
+        for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES), "pid"):
+            for pid in self._pids(name):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _states(self) -> set[str]:
+        return set(self._run("sinfo", "--noheader", "--Node", "--format=%t").split())
+
+    def _pids(self, name: str) -> list[int]:
+        file = self.folder / (name if name == "pid" else f"{name}.pid")
+        with suppress(FileNotFoundError, ValueError):
+            pid = int(file.read_text())
+            if os.path.exists(f"/proc/{pid}"):
+                return [pid]
+        return []
+
+    def _run(self, *command: object) -> str:
+        env = {**os.environ, "SLURM_CONF": str(getattr(self, "configuration", ""))}
+        words = [str(word) for word in command]
+        return subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

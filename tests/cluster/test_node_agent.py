@@ -1,0 +1,206 @@
+"""Tests of the node agent and the keeper, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cluster import keeper, kernel_folder
+from jupyter_gpushare.cluster.messages import (
+    Connection,
+    Coordinator,
+    Forget,
+    NodeError,
+    Output,
+    Running,
+    Signal,
+    Start,
+    Wait,
+)
+from jupyter_gpushare.cluster.node_connection import NodeConnection
+from jupyter_gpushare.cluster.settings import GpuShareCluster
+
+from ..support.polling import wait_until
+from .conftest import WAIT, Node, free_port, start_request
+
+
+def is_alive(pid: int) -> bool:
+    return keeper.start_ticks(pid) != 0
+
+
+@pytest.mark.parametrize(("end", "status"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", -9), ("print('done')", 0)])
+def test_the_exit_status_of_a_kernel_arrives(node: Node, end: str, status: int) -> None:
+    node.request(start_request(argv=[sys.executable, "-c", f"import os, sys; {end}"]))
+    assert node.request(Wait(kernel="k1")) == {"status": status, "reason": ""}
+    node.request(Forget(kernel="k1"))
+    assert kernel_folder.all_kernels() == []
+
+
+def test_a_kernel_has_the_folder_the_variables_and_the_client(node: Node, tmp_path: Path) -> None:
+    program = (
+        "import os; print(os.getcwd(), os.environ['WORD'], os.environ['GPUSHARE_CLIENT'], os.environ['LD_PRELOAD'])"
+    )
+    env = {"WORD": "${HOME}/word"}
+    started = node.request(
+        start_request(argv=[sys.executable, "-c", program], folder=str(tmp_path), env=env, is_python=False)
+    )
+    assert started["note"] == ""
+    node.request(Wait(kernel="k1"))
+    folder, word, client, preload = node.request(Output(kernel="k1"))["text"].split()
+    assert (folder, word, client) == (str(tmp_path), f"{Path.home()}/word", "k1")
+    assert "libgpushare" in preload
+
+
+def test_output_is_the_end_of_what_was_printed(node: Node) -> None:
+    node.request(start_request(argv=["seq", "10000"]))
+    node.request(Wait(kernel="k1"))
+    assert node.request(Output(kernel="k1", max_bytes=11))["text"] == "9999\n10000\n"
+
+
+def test_a_signal_reaches_all_processes_of_the_kernel(node: Node) -> None:
+    started = node.request(start_request(argv=["sh", "-c", "sleep 600 & echo $!; wait"]))
+    wait_until(lambda: node.request(Output(kernel="k1"))["text"].strip())
+    child = int(node.request(Output(kernel="k1"))["text"])
+    node.request(Signal(kernel="k1", number=signal.SIGTERM))
+    assert node.request(Wait(kernel="k1"))["status"] == -signal.SIGTERM
+    wait_until(lambda: not is_alive(child))
+    assert not is_alive(started["pid"])
+
+
+def test_a_kernel_outlives_its_agent_and_the_next_agent_finds_it(node: Node) -> None:
+    started = node.request(start_request())
+    for _ in range(3):
+        node.kill_agent()
+        assert node.request(Running()) == [started | {"note": ""}]
+    waiting = node.connection.request(Wait(kernel="k1"))
+    node.request(Signal(kernel="k1", number=signal.SIGKILL))
+    assert waiting.result(WAIT)["status"] == -signal.SIGKILL
+    assert node.request(Running()) == []
+
+
+def test_the_end_of_a_kernel_whose_keeper_was_killed_is_found(node: Node) -> None:
+    started = node.request(start_request())
+    os.kill(kernel_folder.KernelFolder("k1").state()["keeper"], signal.SIGKILL)
+    waiting = node.connection.request(Wait(kernel="k1"))
+    assert node.request(Running()) == [started | {"note": ""}]
+    os.kill(started["pid"], signal.SIGKILL)
+    assert waiting.result(WAIT) == {"status": None, "reason": ""}
+
+
+def test_only_a_kernel_that_no_server_waits_for_ends_after_the_orphan_timeout(node: Node) -> None:
+    adopted = node.request(start_request("adopted", orphan_timeout=0.3))
+    waiting = node.connection.request(Wait(kernel="adopted"))
+    orphan = node.request(start_request("orphan", orphan_timeout=0.3))
+    wait_until(lambda: not is_alive(orphan["pid"]))
+    assert is_alive(adopted["pid"]) and not waiting.done()
+    assert node.request(Wait(kernel="orphan")) == {"status": -signal.SIGTERM, "reason": "orphan"}
+    node.kill_agent()
+    wait_until(lambda: not is_alive(adopted["pid"]))
+
+
+def bad_address(request: Start) -> Connection:
+    connection = request.connection
+    connection.ip = "192.0.2.1"
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"folder": "/no/such/folder"}, "the node has no folder /no/such/folder"),
+        ({"argv": ["/no/such/program"]}, "the node cannot start /no/such/program: No such file or directory"),
+        (
+            {"argv": ["python"], "prefix": "/no/such/prefix"},
+            "the node cannot start /no/such/prefix/bin/python: No such",
+        ),
+        ({"argv": ["/etc/passwd"]}, "the node cannot start /etc/passwd: Permission denied"),
+        ({"connection": bad_address(start_request())}, "the node does not have the address 192.0.2.1"),
+        ({"kernel": "../k1"}, "'../k1' is no id of a kernel"),
+    ],
+)
+def test_a_failed_start_is_one_sentence_and_leaves_nothing(node: Node, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(NodeError, match=f"^{sentence}") as failure:
+        node.request(start_request(**{"kernel": "k1", **options}))
+    assert "\n" not in str(failure.value)
+    assert kernel_folder.all_kernels() == []
+    assert node.request(Running()) == []
+    assert node.request(Coordinator(message={"type": "status"}))["clients"] == []
+
+
+def test_a_used_up_range_of_ports_is_one_sentence_and_leaves_nothing(node: Node) -> None:
+    first = free_port()
+    with pytest.raises(NodeError, match=f"^the node has no free port among {first} to {first + 3}$"):
+        node.request(start_request(port_range=(first, first + 3)))
+    assert kernel_folder.all_kernels() == []
+
+
+def test_kernels_have_different_ports_of_the_range(node: Node) -> None:
+    first = free_port()
+    found = [node.request(start_request(f"k{i}", port_range=(first, first + 40)))["ports"] for i in range(3)]
+    ports = [port for one in found for port in one.values()]
+    assert len(set(ports)) == 15 and all(first <= port <= first + 40 for port in ports)
+
+
+def test_a_running_kernel_is_neither_started_again_nor_forgotten(node: Node) -> None:
+    started = node.request(start_request())
+    with pytest.raises(NodeError, match="the kernel k1 runs already"):
+        node.request(start_request())
+    with pytest.raises(NodeError, match="the kernel k1 still runs"):
+        node.request(Forget(kernel="k1"))
+    assert is_alive(started["pid"])
+
+
+@pytest.mark.parametrize("request_of_unknown_kernel", [Wait(kernel="k9"), Signal(kernel="k9", number=2)])
+def test_an_unknown_kernel_is_named(node: Node, request_of_unknown_kernel: Any) -> None:
+    with pytest.raises(NodeError, match="the node has no kernel k9"):
+        node.request(request_of_unknown_kernel)
+
+
+def test_the_coordinator_of_the_node_answers(node: Node) -> None:
+    node.request(start_request())
+    status = node.request(Coordinator(message={"type": "status"}))
+    assert [one["id"] for one in status["clients"]] == ["k1"]
+    with pytest.raises(NodeError, match="the coordinator has no such request"):
+        node.request(Coordinator(message={"type": "dance"}))
+
+
+def test_lines_of_a_shell_before_the_greeting_are_no_error(state: Path) -> None:
+    agent = " ".join(GpuShareCluster().command("localhost"))
+    connection = NodeConnection("n", ["sh", "-c", f"echo Welcome; echo 'Last login: today'; exec {agent}"])
+    assert connection.request(Running()).result(WAIT) == []
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["sh", "-c", "echo 'srun: error: Invalid node name' >&2; exit 1"], "srun: error: Invalid node name"),
+        (["sh", "-c", "exit 7"], "exit status 7"),
+        (["/no/such/engine"], "the engine cannot run /no/such/engine: No such file"),
+    ],
+)
+def test_an_engines_own_error_is_in_the_sentence(command: list[str], sentence: str) -> None:
+    with pytest.raises(NodeError, match=sentence):
+        NodeConnection("n1", command).request(Running()).result(WAIT)
+
+
+def test_the_agent_refuses_a_program_that_is_no_jupyter_server(state: Path) -> None:
+    command = GpuShareCluster().command("localhost")
+    done = subprocess.run(command, input=b"status\n", capture_output=True, timeout=WAIT, check=False)
+    assert done.returncode == 2
+    assert b"Jupyter servers start this command" in done.stderr
+
+
+def test_an_agent_ends_with_the_pipe_of_its_server(node: Node) -> None:
+    node.request(Running())
+    process = node.connection.process
+    began = time.monotonic()
+    node.close()
+    assert process.returncode == 0 and time.monotonic() < began + 5

@@ -1,0 +1,141 @@
+"""Tests of kernels on nodes, with jupyter_client's manager and real kernels."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zmq
+
+from jupyter_gpushare.cluster import kernel_folder
+from jupyter_gpushare.cluster.messages import NodeError
+from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
+
+from ..support.polling import wait_until
+from .conftest import WAIT, RemoteNotebook
+
+Start = Callable[..., RemoteNotebook]
+
+
+def kill_agents() -> None:
+    for connection in CONNECTIONS.present():
+        connection.process.kill()
+        wait_until(lambda failing=connection: failing.failure)
+
+
+def test_variables_outlive_agents_and_the_kernel_can_be_interrupted(start_notebook: Start) -> None:
+    notebook = start_notebook()
+    notebook.run("x = 41")
+    for _ in range(3):
+        kill_agents()
+        assert notebook.value("x + 1") == 42
+        assert notebook.manager.is_alive()
+    notebook.interrupt_an_endless_cell()
+    assert notebook.value("x + 1") == 42
+
+
+def test_a_restart_keeps_the_ports_and_an_end_leaves_nothing(start_notebook: Start) -> None:
+    notebook = start_notebook()
+    notebook.run("x = 41")
+    before = notebook.manager.get_connection_info()
+    notebook.manager.restart_kernel()
+    notebook.client.wait_for_ready(WAIT)
+    assert notebook.manager.get_connection_info() == before
+    assert notebook.value("'x' in dir()") is False
+    (folder,) = kernel_folder.all_kernels()
+    pids = list(folder.processes())
+    notebook.manager.shutdown_kernel()
+    assert kernel_folder.all_kernels() == []
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+
+
+def test_the_kernel_is_a_client_of_the_nodes_coordinator(start_notebook: Start) -> None:
+    notebook = start_notebook(variables=["JPY_SESSION_NAME", "MINE"])
+    env = notebook.value("dict(__import__('os').environ)")
+    assert env["GPUSHARE_CLIENT"] == notebook.manager.kernel_id
+    assert "libgpushare" in env["LD_PRELOAD"]
+    text = notebook.value("str(get_ipython().run_line_magic('gpushare', 'status'))")
+    assert "no coordinator" not in text.lower()
+
+
+def test_the_end_of_a_kernel_is_noticed(start_notebook: Start) -> None:
+    notebook = start_notebook()
+    notebook.client.execute("import os; os._exit(3)")
+    wait_until(lambda: not notebook.manager.is_alive())
+    assert notebook.manager.provisioner is not None
+    assert asyncio.run(notebook.manager.provisioner.poll()) == 3
+
+
+def test_channels_are_encrypted(start_notebook: Start) -> None:
+    """A client without the kernel's key gets no answer, not even from the heartbeat."""
+    notebook = start_notebook()
+    info = notebook.manager.get_connection_info()
+    assert info["curve_publickey"]
+    with zmq.Context() as context, context.socket(zmq.REQ) as probe:
+        probe.linger = 0
+        probe.connect(f"tcp://{info['ip']}:{info['hb_port']}")
+        probe.send(b"ping")
+        assert probe.poll(500) == 0
+    assert notebook.client.is_alive()
+
+
+def test_a_kernel_without_encryption_starts_only_if_the_setting_allows_it(
+    start_notebook: Start, tmp_path: Path
+) -> None:
+    spec = tmp_path / "jupyter" / "kernels" / "remote" / "kernel.json"
+    content = json.loads(spec.read_text())
+    del content["metadata"]["supported_encryption"]
+    spec.write_text(json.dumps(content))
+    with pytest.raises(NodeError, match="the kernel remote cannot encrypt its connections"):
+        start_notebook()
+    notebook = start_notebook(encryption="off")
+    assert "curve_publickey" not in notebook.manager.get_connection_info()
+    assert notebook.value("6 * 7") == 42
+
+
+def test_another_server_adopts_the_kernel(start_notebook: Start) -> None:
+    first = start_notebook()
+    first.run("x = 41")
+    assert first.manager.provisioner is not None
+    saved = json.loads(json.dumps(asyncio.run(first.manager.provisioner.get_provisioner_info()), default=str))
+    kill_agents()
+    second = RemoteProvisioner(
+        kernel_id=first.manager.kernel_id, kernel_spec=first.manager.kernel_spec, parent=first.manager
+    )
+    asyncio.run(second.load_provisioner_info(saved))
+    assert asyncio.run(second.poll()) is None
+    asyncio.run(second.kill())
+    assert asyncio.run(second.wait()) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"engine": "/no/such/engine {agent}"}, "the engine cannot run /no/such/engine"),
+        ({"engine": "sh -c 'echo refused >&2; exit 1' {agent}"}, "the node agent on localhost has ended: refused"),
+        ({"engine": "ssh", "nodes": ["no-such-node.invalid"]}, "no-such-node.invalid is unknown"),
+        (
+            {"engine": "sh -c 'sleep 600' {agent}", "start_timeout": "0.2"},
+            "has not started the kernel within 0.2 s",
+        ),
+        ({"prefix": "/no/such/prefix", "engine": "local"}, "the engine cannot run /no/such/prefix/bin/python"),
+    ],
+)
+def test_a_failed_start_is_one_sentence(start_notebook: Start, settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(NodeError, match=sentence) as failure:
+        start_notebook(**settings)
+    assert "\n" not in str(failure.value)
+    assert kernel_folder.all_kernels() == []
+
+
+def test_the_working_directory_must_exist_on_the_node(start_notebook: Start, tmp_path: Path) -> None:
+    notebook = start_notebook()
+    notebook.manager.shutdown_kernel(now=True)
+    with pytest.raises(NodeError, match="the node has no folder /no/such/folder"):
+        notebook.manager.start_kernel(cwd="/no/such/folder")

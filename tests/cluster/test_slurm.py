@@ -1,0 +1,77 @@
+"""Tests of kernels on two real Slurm nodes. The tests are skipped where Slurm is not installed."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.cluster.messages import Coordinator, NodeError, Running
+from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+
+from .conftest import WAIT, RemoteNotebook
+from .slurm_cluster import NODES, SlurmCluster, missing_programs
+
+Start = Callable[..., RemoteNotebook]
+pytestmark = [
+    pytest.mark.skipif(bool(missing_programs()), reason=f"needs {', '.join(missing_programs())}"),
+    pytest.mark.xdist_group("slurm"),
+]
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))
+    folder.chmod(0o755)
+    cluster = SlurmCluster(folder)
+    yield cluster
+    cluster.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def start(start_notebook: Start, slurm: SlurmCluster) -> Start:
+    def start_on(node: str, **settings: object) -> RemoteNotebook:
+        addresses = dict.fromkeys([*NODES, node], "127.0.0.1")
+        return start_notebook(node, engine=slurm.engine, nodes=list(NODES), addresses=addresses, **settings)
+
+    return start_on
+
+
+def clients_of(notebook: RemoteNotebook) -> list[str]:
+    """Return the clients of the coordinator on the notebook's node."""
+    connection = notebook.manager.provisioner._connect()  # type: ignore[union-attr]
+    return [one["id"] for one in connection.request(Coordinator(message={"type": "status"})).result(WAIT)["clients"]]
+
+
+def test_a_kernel_on_each_node_has_the_coordinator_of_its_node(start: Start, slurm: SlurmCluster) -> None:
+    notebooks = {node: start(node) for node in NODES}
+    for node, notebook in notebooks.items():
+        state = notebook.value("__import__('os').environ['XDG_STATE_HOME']")
+        assert state == f"{slurm.folder}/{node}/state"
+        assert clients_of(notebook) == [notebook.manager.kernel_id]
+    for notebook in notebooks.values():
+        notebook.manager.shutdown_kernel()
+        connection = notebook.manager.provisioner._connect()  # type: ignore[union-attr]
+        assert connection.request(Running()).result(WAIT) == []
+
+
+def test_variables_outlive_the_daemons_of_slurm_and_the_agents(start: Start, slurm: SlurmCluster) -> None:
+    notebook = start(NODES[0])
+    notebook.run("x = 41")
+    slurm.kill_daemons()
+    assert notebook.value("x + 1") == 42
+    for connection in CONNECTIONS.present():
+        connection.close()
+    slurm.start_daemons()
+    notebook.interrupt_an_endless_cell()
+    assert notebook.value("x + 1") == 42
+
+
+def test_an_unknown_node_gives_slurms_own_error(start: Start) -> None:
+    with pytest.raises(NodeError, match=r"srun: error: .*nosuch|Invalid node name|Requested node") as failure:
+        start("nosuch")
+    assert "\n" not in str(failure.value)
