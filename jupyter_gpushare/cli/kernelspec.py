@@ -18,7 +18,9 @@ from .. import launcher
 from ..config import quota_options
 
 PROVISIONER = "gpushare-provisioner"
+REMOTE_PROVISIONER = "gpushare-remote-provisioner"  # of kernels on other hosts
 SUFFIX = "-gpushare"
+CLUSTER_SUFFIX = "-gpushare-cluster"
 _LOCAL_PROVISIONERS = ("", "local-provisioner", PROVISIONER)
 _METADATA_KEY = "gpushare"  # key in the metadata of a variant: {"variant_of": name}
 
@@ -36,7 +38,7 @@ class InstalledSpec(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        return _provisioner_of(self.content) == PROVISIONER
+        return _provisioner_of(self.content) in (PROVISIONER, REMOTE_PROVISIONER)
 
     @property
     def variant_of(self) -> str:
@@ -65,9 +67,16 @@ def installed_specs() -> dict[str, InstalledSpec]:
 
 
 def make_variant(
-    original: InstalledSpec, *, display_name: str = "", gpus: int = 1, memory_mode: str = "", quota: dict[str, Any]
+    original: InstalledSpec,
+    *,
+    display_name: str = "",
+    gpus: int = 1,
+    memory_mode: str = "",
+    cluster: bool = False,
+    node: str = "",
+    quota: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the kernel.json of a shared variant.
+    """Return the kernel.json of a shared variant, with `cluster` of one whose kernels start on nodes.
 
     Raise ValueError for invalid values, and KernelSpecError for a kernel that cannot be shared.
     """
@@ -86,11 +95,20 @@ def make_variant(
         config["memory_mode"] = memory_mode
         options += ["--memory-mode", memory_mode]
     content = json.loads(json.dumps(original.content))
-    content["argv"] = [sys.executable, "-c", launcher.START, *options, "--", *original.content["argv"]]
-    content["display_name"] = display_name or f"{original.content.get('display_name', original.name)} (shared GPU)"
+    argv = content["argv"]
+    if cluster:
+        if node:
+            config["node"] = node
+        # The environment of a node has a Python of its own.
+        argv[0] = "python" if Path(argv[0]).name.startswith("python") else argv[0]
+    else:
+        content["argv"] = [sys.executable, "-c", launcher.START, *options, "--", *argv]
+    words = "shared GPU, cluster" if cluster else "shared GPU"
+    content["display_name"] = display_name or f"{original.content.get('display_name', original.name)} ({words})"
+    name = REMOTE_PROVISIONER if cluster else PROVISIONER
     content.setdefault("metadata", {}).update(
         {
-            "kernel_provisioner": {"provisioner_name": PROVISIONER, "config": config},
+            "kernel_provisioner": {"provisioner_name": name, "config": config},
             _METADATA_KEY: {"variant_of": original.name},
         }
     )
@@ -102,7 +120,7 @@ def install(
     content: dict[str, Any],
     *,
     prefix: str,
-    name: str = "",
+    name: str,
     user: bool = False,
 ) -> Path:
     """Install a variant with the original's logos and other files, and return its folder. Raise KernelSpecError.
@@ -111,7 +129,7 @@ def install(
     """
     from jupyter_client.kernelspec import KernelSpecManager
 
-    name = (name or original.name + SUFFIX).lower()
+    name = name.lower()
     present = installed_specs().get(name)
     if present is not None and not present.shared:
         raise KernelSpecError(f"{name!r} is the name of an unshared kernel: choose another --name")
@@ -166,10 +184,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     original = maker.add_mutually_exclusive_group()
     original.add_argument("--kernel", metavar="NAME", default="python3", help="original kernel (default python3)")
     original.add_argument("--all", action="store_true", help="make a variant of every kernel that has none")
-    maker.add_argument("--name", default="", help=f"name of the variant (default NAME{SUFFIX})")
+    maker.add_argument(
+        "--name", default="", help=f"name of the variant (default NAME{SUFFIX}, or NAME{CLUSTER_SUFFIX})"
+    )
     maker.add_argument(
         "--display-name", default="", metavar="TEXT", help='display name of the variant (default "X (shared GPU)")'
     )
+    maker.add_argument("--cluster", action="store_true", help="start the kernels on the nodes of c.GpuShareCluster")
+    maker.add_argument("--node", metavar="NODE", default="", help="node of the kernels; needs --cluster")
     maker.add_argument("--gpus", metavar="N", type=int, default=1, help="number of devices of a kernel (default 1)")
     maker.add_argument("--memory-mode", metavar="MODE", default="", help="memory mode: unified, swap or plain")
     maker.add_argument(
@@ -213,11 +235,15 @@ def main(args: argparse.Namespace) -> int:
 def _install(args: argparse.Namespace) -> int:
     if not 1 <= args.gpus <= 64:
         raise ValueError(f"--gpus {args.gpus} is out of range: allowed are 1 to 64")
+    if args.node and not args.cluster:
+        raise ValueError("--node is for kernels on nodes, so it needs --cluster")
     if args.all and (args.name or args.display_name):
         raise ValueError("--name and --display-name need one kernel, so they exclude --all")
     known = installed_specs()
     if args.all:
-        originals = {found.variant_of or found.name.removesuffix(SUFFIX) for found in known.values() if found.shared}
+        kind = REMOTE_PROVISIONER if args.cluster else PROVISIONER
+        variants = [found for found in known.values() if _provisioner_of(found.content) == kind]
+        originals = {found.variant_of or found.name.removesuffix(SUFFIX) for found in variants}
         chosen = [found for found in known.values() if not found.shared and found.name not in originals]
     else:
         chosen = [_find_spec(known, args.kernel)]
@@ -239,9 +265,12 @@ def _install(args: argparse.Namespace) -> int:
                 display_name=args.display_name,
                 gpus=args.gpus,
                 memory_mode=args.memory_mode,
+                cluster=args.cluster,
+                node=args.node,
                 quota=quota,
             )
-            folder = install(original, content, prefix=prefix, name=args.name, user=args.user)
+            name = args.name or original.name + (CLUSTER_SUFFIX if args.cluster else SUFFIX)
+            folder = install(original, content, prefix=prefix, name=name, user=args.user)
         except KernelSpecError as error:
             if not args.all:
                 raise
@@ -264,6 +293,7 @@ def _has_no_options(args: argparse.Namespace) -> bool:
         args.share,
         args.limit,
         args.place,
+        args.cluster,
     )
     return not any(words) and args.gpus == 1
 

@@ -61,6 +61,23 @@ def test_variant_keeps_the_fields_of_the_original(other: Path, tmp_path: Path) -
     assert json.loads((other / "kernel.json").read_text()) == OTHER
 
 
+def test_a_variant_for_nodes_starts_the_original_command_there(other: Path, tmp_path: Path) -> None:
+    options = ["--cluster", "--node", "gpu1", "--memory", "8GiB", "--prefix", str(tmp_path)]
+    for kernel in ("other", "python3"):
+        done = command("install", "--kernel", kernel, *options)
+        assert done.returncode == 0, done.stderr
+    kernels = tmp_path / "share" / "jupyter" / "kernels"
+    made = json.loads((kernels / "other-gpushare-cluster" / "kernel.json").read_text())
+    assert made["argv"] == OTHER["argv"]
+    assert made["display_name"] == "Other 1.0 (shared GPU, cluster)"
+    assert made["metadata"]["kernel_provisioner"] == {
+        "provisioner_name": "gpushare-remote-provisioner",
+        "config": {"memory": "8GiB", "node": "gpu1"},
+    }
+    python = json.loads((kernels / "python3-gpushare-cluster" / "kernel.json").read_text())
+    assert python["argv"][0] == "python"
+
+
 def test_variant_is_installed_listed_removed(other: Path) -> None:
     assert command("install", "--kernel", "other", "--user", "--display-name", "Mine").returncode == 0
     listed = json.loads(command("list", "--json").stdout)
@@ -135,6 +152,7 @@ def test_all_kernels_at_once(other: Path) -> None:
         (["install", "--kernel", "other", "--user", "--name", "a b"], 1, "cannot be installed"),
         (["install", "--kernel", "other", "--user", "--share", "2"], 2, "from 0 to 1"),
         (["install", "--kernel", "other", "--user", "--gpus", "0"], 2, "1 to 64"),
+        (["install", "--kernel", "other", "--user", "--node", "gpu1"], 2, "it needs --cluster"),
         (["install", "--all", "--user", "--name", "x"], 2, "they exclude --all"),
         (["remove", "--kernel", "other"], 1, "not a shared kernel, so it is not removed"),
         (["remove"], 2, "--kernel"),
