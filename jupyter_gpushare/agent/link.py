@@ -20,7 +20,7 @@ from .pages import Page
 DISCONNECTED, CONNECTING, CONNECTED = "disconnected", "connecting", "connected"
 DOORBELL = b"\0\n"
 SECOND_NS = 1_000_000_000
-ANSWER_TIMEOUT_NS, HEARTBEAT_TIMEOUT_NS = 2 * SECOND_NS, 5 * SECOND_NS
+ANSWER_TIMEOUT_NS, HEARTBEAT_TIMEOUT_NS = 16 * SECOND_NS, 5 * SECOND_NS
 MIN_RETRY_NS, MAX_RETRY_NS = SECOND_NS // 40, SECOND_NS // 4
 MAX_BACKOFF_NS = 16 * SECOND_NS
 
@@ -167,10 +167,7 @@ class Link:
         self._flush()
         if self.state == DISCONNECTED and now >= self._connect_at:
             yield from self._connect(now)
-        elif self.state == CONNECTING and now >= self._hello_sent_at + ANSWER_TIMEOUT_NS:
-            self._increase_backoff()
-            self.disconnect()
-        elif self.state == CONNECTED and now >= self._last_heartbeat() + HEARTBEAT_TIMEOUT_NS:
+        elif self.state != DISCONNECTED and now >= self.next_step_at():
             self.disconnect()
 
     def next_step_at(self) -> int:

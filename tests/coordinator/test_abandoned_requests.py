@@ -22,6 +22,7 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import AsyncClient, Client, Unreachable
 
 from .conftest import CoordinatorProcess, ProcessFactory
+from .protocol_process import RawConnection
 
 TIMEOUT_SECONDS = 0.3  # for a reply
 CHANGES = [
@@ -72,6 +73,22 @@ def test_abandoned_request_is_not_executed(
             ask(coordinator.path, message)
     # This request comes after the abandoned ones, so the coordinator has handled them.
     assert client_fields(coordinator) == before
+
+
+def test_abandoned_hello_counts_as_no_process(coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
+    """A process that connects again while the coordinator is stopped is one process afterwards."""
+    coordinator.request(messages.Register(client="a", token="secret"))
+    coordinator.request(messages.Config(changes={"max_processes": 1}))
+    process = processes("a", connect=False)
+    connections = [RawConnection(coordinator.path) for _ in range(3)]
+    with coordinator.stopped():
+        for connection in connections:
+            connection.send(process.hello(), process.descriptors_of_hello())
+        for connection in connections[:-1]:
+            connection.close()
+    answer = connections[-1].receive()
+    assert answer and answer["type"] in ("welcome", "join")
+    connections[-1].close()
 
 
 def test_half_closed_connection_is_answered(coordinator: CoordinatorProcess) -> None:

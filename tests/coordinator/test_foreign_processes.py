@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from jupyter_gpushare.coordinator.gpu import simulated_driver
+from jupyter_gpushare.coordinator.gpu.nvml import Nvml
 from jupyter_gpushare.coordinator.host.user_database import user_name
-from jupyter_gpushare.coordinator.monitoring.foreign_processes import find_foreign
+from jupyter_gpushare.coordinator.monitoring.foreign_processes import ForeignProcesses, find_foreign
 from jupyter_gpushare.coordinator.transport.peer_identity import Identity
 from jupyter_gpushare.coordinator.views.snapshot_visibility import SnapshotEncoder
 
@@ -21,6 +24,25 @@ ME = user_name(str(os.getuid()))
 def test_foreign_processes_exclude_clients() -> None:
     assert find_foreign({HERE: 3, PARENT: 5}, {PARENT}) == [{"pid": HERE, "user": ME, "memory": 3}]
     assert find_foreign({PARENT: 5}, {PARENT}) == []
+
+
+def test_a_client_that_connects_again_is_no_foreign_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that was stopped finds all connections ended, and the processes connect again within a second."""
+    monkeypatch.setattr(simulated_driver, "processes", lambda: {"gpu": {HERE: 3, PARENT: 5}})
+    devices: Any = {"gpu": SimpleNamespace(info=SimpleNamespace(simulated=True))}
+    client: Any = SimpleNamespace(
+        connection=SimpleNamespace(pid=HERE), devices=("gpu",), sample_context_memory=lambda size: None
+    )
+    foreign = ForeignProcesses(Nvml())
+
+    def pids(*handles: Any) -> list[int]:
+        foreign.sample(devices, handles)
+        return [one["pid"] for one in foreign.on_device("gpu")]
+
+    assert pids(client) == []
+    assert pids(client) == [PARENT]
+    assert pids() == [PARENT]
+    assert pids(client) == [PARENT]
 
 
 @pytest.mark.parametrize(("clients", "expected"), [(0, 2), (1, 1), (2, 0), (3, 0)])

@@ -194,9 +194,12 @@ def test_the_start_waits_two_seconds_for_a_missing_answer(
     client = machine.client()
     begin = time.monotonic()
     client.start("cuda = Cuda()")
-    coordinator.accept()
+    process = coordinator.accept()
     client.result()
     assert 1.5 < time.monotonic() - begin < 4
+    process.welcome().open(1)  # as a coordinator does that was stopped
+    assert client.run("cuda.spin()") == 0
+    assert process.phase == IN
 
 
 @pytest.mark.parametrize("text", [b"x" * 70_000, b'{"type":"welcome"', b"\n\n\n{}\n[]\n"])

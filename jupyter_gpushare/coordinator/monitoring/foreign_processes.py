@@ -15,24 +15,28 @@ from ..host.user_database import process_user
 class ForeignProcesses:
     """Foreign processes of each device, sampled once a second.
 
-    The driver's figures for the processes of clients show their context memory.
+    A process counts once two samples in a row have found it, because clients connect again after a coordinator was
+    stopped. The driver's figures for the processes of clients show their context memory.
     """
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
         self._by_device: dict[str, list[dict[str, Any]]] = {}
+        self._found: dict[str, list[int | None]] = {}  # by device: the pids of the last sample
 
     def sample(self, known: Mapping[str, Device], handles: Collection[ProcessHandle]) -> None:
         simulated = any(device.info.simulated for device in known.values())
         simulated_processes = simulated_driver.processes() if simulated else {}
         client_pids = {(uuid, handle.connection.pid) for handle in handles for uuid in handle.devices}
-        self._by_device = {}
+        before, self._found, self._by_device = self._found, {}, {}
         all_present: dict[str, Mapping[int, int | None]] = {}
         for uuid, device in known.items():
             present = simulated_processes.get(uuid, {}) if device.info.simulated else self._nvml.processes(uuid)
             if present:
                 all_present[uuid] = present
-                self._by_device[uuid] = find_foreign(present, {pid for other, pid in client_pids if other == uuid})
+                found = find_foreign(present, {pid for other, pid in client_pids if other == uuid})
+                self._found[uuid] = [one["pid"] for one in found]
+                self._by_device[uuid] = [one for one in found if one["pid"] in before.get(uuid, ())]
         for handle in handles:
             handle.sample_context_memory(_driver_bytes(handle, all_present))
 

@@ -117,6 +117,9 @@ class ProtocolSessions:
     def _on_hello(self, connection: Connection, session: ProtocolSession, hello: messages.Hello) -> None:
         if session.handle or session.runtime:
             raise IllegalEvent("a second hello or attach on one connection")
+        if connection.has_hung_up:
+            log.info("%s: skipping its hello, because it has hung up", connection)
+            return
         known = hello.client in self._state.runtimes
         try:
             runtime = self._clients.get_or_create(connection, hello)

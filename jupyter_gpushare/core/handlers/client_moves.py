@@ -97,13 +97,13 @@ class ClientMoves:
         """Return the reason why the client's move cannot go on; empty: it can."""
         due = _deadline(client)
         if client.has_started_move:
-            return "its process has ended" if due is not None and due <= now else ""
+            return _process_gone(client) if due is not None and due <= now else ""
         if failure := self._placement.allocations[client.moving_to].failure:
             return f"device {client.moving_to} has failed ({failure})"
         if client.suspended:
             return "the client was suspended"
         if client.is_returning and not client.hibernated:
-            return "its process has ended"
+            return _process_gone(client)
         if client.is_returning:
             return "no room has come on its device" if due is not None and due <= now else ""
         if client.moves_while_idle and client.cells:
@@ -136,13 +136,13 @@ class ClientMoves:
         if client.has_started_move:
             client.move_since = now
         else:
-            self._finish(client, "its process has ended", now)
+            self._finish(client, _process_gone(client), now)
 
     def on_client_removed(self, client: Client, now: float) -> None:
         self._hibernated.pop(client.id, None)
         self._informed.discard(client.id)
         if client.moving_to:
-            self._finish(client, "its process has ended", now)
+            self._finish(client, _process_gone(client), now)
 
     def move_idle(self, client: Client, device: str, now: float) -> None:
         """Move an idle client, whose user has not asked for it."""
@@ -295,6 +295,13 @@ class ClientMoves:
             self._commands.append(NotifyUser(client.id, f"moved to {name}, which has no other work"))
         elif not client.cells:
             client.may_move_at = now + _RETRY_SECONDS
+
+
+def _process_gone(client: Client) -> str:
+    return (
+        f"the process of client {client.id} has ended, or its connection has: if the process still runs, it connects "
+        "again by itself, and the client can be moved then"
+    )
 
 
 def _may_start(client: Client, grant: Grant) -> bool:

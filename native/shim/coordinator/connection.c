@@ -20,7 +20,7 @@ static const char doorbell[] = "\0\n";
 static struct {
     int file;
     uint64_t away_since, next_attempt_at, asked_at, welcomed_at;
-    /* after an answer that did not come, or a refusal, an attempt at once would fail as well */
+    /* after a refusal, an attempt at once would fail as well */
     uint64_t reconnect_delay;
     char line[MAX_LINE_BYTES];
     size_t length;
@@ -312,9 +312,10 @@ uint64_t connection_poll(uint64_t now) {
     case LINK_CONNECTING:
         if (now < connection.asked_at + ANSWER_NS)
             return connection.asked_at + ANSWER_NS;
-        increase_reconnect_delay();
-        on_disconnect(now, "hello was not answered");
         end_welcome_wait();
+        if (now < connection.asked_at + MAX_ANSWER_NS)
+            return connection.asked_at + MAX_ANSWER_NS;
+        on_disconnect(now, "hello was not answered");
         return connection.next_attempt_at;
     default: {
         uint64_t heartbeat = PAGE_LOAD(the_page()->control.heartbeat_ns);

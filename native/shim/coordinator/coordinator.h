@@ -10,7 +10,9 @@
 
 /* --- connection.c --- */
 
-#define ANSWER_NS (2000 * NS_PER_MS)  /* how long the answer to hello may take */
+#define ANSWER_NS (2000 * NS_PER_MS) /* how long a thread of the program waits for the answer to hello */
+/* how long the connection waits, because a stopped coordinator answers as soon as it goes on */
+#define MAX_ANSWER_NS (16000 * NS_PER_MS)
 #define MIN_RETRY_NS (25 * NS_PER_MS) /* between attempts to connect: an eighth of the time away, within these bounds */
 #define MAX_RETRY_NS (250 * NS_PER_MS)
 #define STALE_NS (5000 * NS_PER_MS) /* age of the heartbeat from which the coordinator is away */
