@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import units
 from ..wire import messages, quotas
-from ..wire.client import Client, CoordinatorError
+from ..wire.client import Client, CoordinatorError, Unreachable
 from . import without_coordinator
 from .status import client_label
 
@@ -86,6 +86,11 @@ def _move(connection: Client, client: str, device: str) -> Any:
             file=sys.stderr,
         )
         raise
+    except Unreachable as error:
+        raise Unreachable(
+            f"{error}; the client has moved only if the driver had begun the move: as soon as a coordinator answers, "
+            "'jupyter gpushare status' shows the device of the client"
+        ) from None
 
 
 def select_client(name: str, clients: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -102,7 +102,16 @@ class ClientApi:
 
         The method returns when the client has moved. An interrupt withdraws the move, unless the driver has begun it.
         """
-        result = self._request_for_client("move", timeout=_MOVE_SECONDS, device=str(device))
+        try:
+            result = self._request_for_client("move", timeout=_MOVE_SECONDS, device=str(device))
+        except Unreachable as error:
+            if not error.may_have_had_effect:
+                raise
+            outcome = (
+                f"this {self._program} has moved only if the driver had begun the move: "
+                "as soon as a coordinator answers, %gpushare shows its device"
+            )
+            raise Unreachable(error.problem, outcome) from None
         return str(result["device"])
 
     def suspend(self) -> bool:

@@ -47,7 +47,7 @@ def request(path: str, message: dict[str, Any], timeout: float = ANSWER_TIMEOUT_
             connection.settimeout(timeout)
             connection.connect(path)
             connection.sendall(_encode(dict(message, id=1)))
-            outcome = "the request may have had an effect"
+            outcome = Unreachable.UNKNOWN_OUTCOME
             with connection.makefile("rb") as lines:
                 for line in lines:
                     answer = json.loads(line) if line.strip() else {}

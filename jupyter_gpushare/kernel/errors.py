@@ -21,9 +21,12 @@ class Unreachable(GpuShareError):
     `problem` gives the place and the reason, and the message also the outcome of the request.
     """
 
+    UNKNOWN_OUTCOME = "the request may have had an effect"
+
     def __init__(self, problem: str, outcome: str = "nothing was changed") -> None:
         super().__init__(f"{problem}; {outcome}")
         self.problem = problem
+        self.may_have_had_effect = outcome == self.UNKNOWN_OUTCOME
 
 
 class Refused(GpuShareError):

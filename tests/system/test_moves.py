@@ -63,6 +63,11 @@ def move(host: SystemHost, client: str, device: str) -> Any:
         return connection.request(messages.Move(client=client, device=device))
 
 
+def wait_for_move(host: SystemHost, client: str) -> None:
+    """Wait until the client waits for a turn on both devices."""
+    wait_until(lambda: len(devices_of(host, client)) == 2)
+
+
 def refusal_of_move(host: SystemHost, client: str, device: str) -> str:
     with pytest.raises(CoordinatorError) as refused:
         move(host, client, device)
@@ -308,6 +313,28 @@ def test_a_client_goes_on_if_its_coordinator_ends_before_the_move(dual_host: Sys
     dual_host.start_coordinator()
     wait_until(lambda: "a" in dual_host.clients() and devices_of(dual_host, "a") == [first])
     assert increment(program) == 8.0
+
+
+def test_the_outcome_of_a_move_is_unknown_if_its_coordinator_ends(
+    dual_host: SystemHost, used_notebook: Notebook
+) -> None:
+    notebook = used_notebook
+    uuids = dual_host.device_uuids()
+    (here,) = devices_of(dual_host, notebook.client_id)
+    there = 1 - uuids.index(here)
+    program, other = start_program(dual_host, "a", device=1 - there), start_program(dual_host, "other", device=there)
+    other.run("check(cuda.spin(600_000))")
+    argv = [sys.executable, "-m", "jupyter_gpushare", "move", "a", str(there)]
+    command = subprocess.Popen(argv, env=dual_host.environment(), stderr=subprocess.PIPE, text=True)
+    wait_for_move(dual_host, "a")
+    request = notebook.start(f"%gpushare move {there}")
+    wait_for_move(dual_host, notebook.client_id)
+    dual_host.kill_coordinator()
+    _, errors = command.communicate(timeout=WAIT)
+    assert command.returncode == 1
+    assert "the client has moved only if the driver had begun the move" in errors
+    assert "this kernel has moved only if the driver had begun the move" in notebook.finish(request)["evalue"]
+    assert program.run("1") == 1
 
 
 @pytest.mark.parametrize(
