@@ -38,7 +38,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client_provisioner": {"config", "launch"},
     "provisioner": {"client_provisioner", "launch", "launcher"},
     "cluster": {"client_provisioner", "launch", "launcher", "wire"},
-    "server": {"client_provisioner", "config", "launch", "launcher", "metrics", "provisioner", "settings", "wire"},
+    "server": {
+        *("client_provisioner", "cluster", "config", "launch", "launcher", "metrics", "provisioner", "settings"),
+        "wire",
+    },
     "demo": {"kernel", "launch", "wire"},
     "bench": {"agent", "config", "launch", "simulation", "wire"},
 }

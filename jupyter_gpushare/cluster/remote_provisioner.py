@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -20,7 +21,11 @@ from traitlets import Unicode
 
 from .. import units
 from ..client_provisioner import ClientProvisioner
-from .messages import ClientRequest, Connection, Ended, Forget, NodeError, Request, Signal, Start, Started
+from ..launch.kernel_env import Identity
+from . import kernel_records
+from .keeper import start_ticks
+from .kernel_records import KernelRecord
+from .messages import PORT_NAMES, ClientRequest, Connection, Ended, Forget, NodeError, Request, Signal, Start, Started
 from .node_connection import CONNECTIONS
 from .remote_kernel import RemoteKernel
 from .settings import GpuShareCluster
@@ -40,6 +45,7 @@ class RemoteProvisioner(ClientProvisioner):
         self.node_pid: int | None = None  # on the node
         self._kernel: RemoteKernel | None = None
         self._ports: dict[str, int] = {}  # of the last start, for a restart
+        self._session = ""
 
     @property
     def has_process(self) -> bool:
@@ -66,7 +72,11 @@ class RemoteProvisioner(ClientProvisioner):
 
     async def send_signal(self, signum: int) -> None:
         if self._kernel is not None and signum:
-            await self._ask(self._kernel, Signal(kernel=self.kernel_id, number=signum))
+            try:
+                await self._ask(self._kernel, Signal(kernel=self.kernel_id, number=signum))
+            except NodeError as error:
+                if error.reason != "unknown_kernel":  # a kernel that has ended gets no signal
+                    raise
 
     async def kill(self, restart: bool = False) -> None:
         await self.send_signal(signal.SIGKILL)
@@ -80,12 +90,19 @@ class RemoteProvisioner(ClientProvisioner):
         kwargs.pop("transport_encryption", None)  # connections to nodes are always encrypted
         self.identify_client(env)
         kwargs["cmd"] = [*self.kernel_spec.argv, *kwargs.pop("extra_arguments", [])]
+        self._session = env.get("JPY_SESSION_NAME", "")
         sent = {name: env[name] for name in self.settings.variables if name in env}
         kwargs["env"] = {**sent, **(self.kernel_spec.env or {})}
         return kwargs
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Start the kernel, and return its connection information. Raise NodeError."""
+        """Start the kernel, and return its connection information. Raise NodeError.
+
+        A kernel that an earlier Jupyter server has started under this id is adopted instead.
+        """
+        record = kernel_records.load(self.kernel_id)
+        if record and not record.has_server:
+            return self._adopt(record)
         connection = self._connection()
         request = Start(
             kernel=self.kernel_id,
@@ -101,12 +118,40 @@ class RemoteProvisioner(ClientProvisioner):
         )
         kernel = RemoteKernel(self.kernel_id, self._connect)
         started = msgspec.convert(await self._start(kernel, request), Started)
-        kernel.adopt()
-        self._kernel, self._ports, self.node_pid = kernel, started.ports, started.pid
         if started.note:
             self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, started.note)
-        info = {**connection.fields(), **started.ports}
-        self.connection_info = cast(KernelConnectionInfo, {**info, "key": connection.key.encode()})
+        assert self.identity is not None
+        record = KernelRecord(
+            kernel=self.kernel_id,
+            kernel_name=connection.kernel_name,
+            node=self.node_name,
+            pid=started.pid,
+            connection=msgspec.structs.replace(connection, **started.ports),
+            **self.identity._asdict(),
+            quota=self.quota,
+            session=self._session,
+        )
+        return self._watch(kernel, record)
+
+    def _adopt(self, record: KernelRecord) -> KernelConnectionInfo:
+        """Adopt the kernel of a record, and return its connection information."""
+        self.node, self.quota, self._session = record.node, record.quota, record.session
+        self.identity = Identity(record.client, record.token)
+        manager: Any = self.parent
+        if manager.connection_file:  # of that server; the manager writes the file anew
+            Path(manager.connection_file).unlink(missing_ok=True)
+        self.log.info("adopted kernel %s on %s", record.kernel, record.node)
+        mine = {"server": os.getpid(), "server_ticks": start_ticks(os.getpid())}
+        return self._watch(RemoteKernel(record.kernel, self._connect), msgspec.structs.replace(record, **mine))
+
+    def _watch(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
+        """Save the record of a running kernel, and wait for the kernel's end in the background."""
+        kernel_records.save(record)
+        kernel.adopt()
+        self._kernel, self.node_pid = kernel, record.pid
+        self._ports = {name: getattr(record.connection, name) for name in PORT_NAMES}
+        info = {**record.connection.fields(), "key": record.connection.key.encode()}
+        self.connection_info = cast(KernelConnectionInfo, info)
         return self.connection_info
 
     async def cleanup(self, restart: bool = False) -> None:
@@ -114,22 +159,12 @@ class RemoteProvisioner(ClientProvisioner):
         if self.node_pid is None:
             return
         self.node_pid = None
+        kernel_records.remove(self.kernel_id)
         try:
             kernel = RemoteKernel(self.kernel_id, self._connect)
             await self._ask(kernel, Forget(kernel=self.kernel_id, unregister=not restart))
         except NodeError as error:
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
-
-    async def get_provisioner_info(self) -> dict[str, Any]:
-        info = await super().get_provisioner_info()
-        return {**info, "node": self.node_name, "pid": self.node_pid, "ports": self._ports}
-
-    async def load_provisioner_info(self, provisioner_info: dict[str, Any]) -> None:
-        """Adopt a kernel that another process has started."""
-        await super().load_provisioner_info(provisioner_info)
-        self.node, self.node_pid, self._ports = (provisioner_info[name] for name in ("node", "pid", "ports"))
-        self._kernel = RemoteKernel(self.kernel_id, self._connect)
-        self._kernel.adopt()
 
     def _connect(self) -> Any:
         return CONNECTIONS.connection(self.node_name, self.settings.command(self.node_name))
@@ -138,7 +173,7 @@ class RemoteProvisioner(ClientProvisioner):
         """Send the request, and discard a kernel that starts too late."""
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(None, functools.partial(kernel.request, request))
-        seconds = units.parse_duration(self.settings.start_timeout)
+        seconds = self.settings.start_seconds
         try:
             return await self._answer(answer, seconds)
         except asyncio.TimeoutError:

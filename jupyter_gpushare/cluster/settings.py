@@ -114,6 +114,10 @@ class GpuShareCluster(Configurable):
         return list(self.nodes) or [_LOCAL_NODE]
 
     @property
+    def start_seconds(self) -> float:
+        return units.parse_duration(self.start_timeout)
+
+    @property
     def port_range(self) -> tuple[int, int]:
         first, _, last = self.ports.partition("-")
         return (int(first), int(last)) if last else (0, 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
@@ -18,6 +19,7 @@ from ..wire.client import default_coordinator_argv
 from . import handlers, metrics
 from .event_emitter import EventEmitter
 from .kernel_services.iopub_cells import CellReporter
+from .kernel_services.kernel_adoption import KernelAdoption
 from .kernel_services.kernels import KERNEL_ACTIONS, KernelEvents, Kernels
 from .kernel_services.label_sync import CONTENTS_ACTIONS, LabelSync
 from .kernel_services.overrun_interrupts import OverrunInterrupter
@@ -75,6 +77,8 @@ class GpuShareApp(ExtensionApp):
             self.cell_reporter.unwatch,
             self.log,
         )
+        root = Path(getattr(self.serverapp.contents_manager, "root_dir", self.serverapp.root_dir))
+        self._kernel_adoption = KernelAdoption(self.serverapp, root, self.log)
         if events:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
             events.add_listener(schema_id=CONTENTS_ACTIONS, listener=self._label_sync)
@@ -111,6 +115,7 @@ class GpuShareApp(ExtensionApp):
 
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
         self.supervisor.begin()
+        self._kernel_adoption.begin()
 
     async def stop_extension(self) -> None:
         """Stop the extension, also after its initialisation has failed."""
@@ -124,6 +129,7 @@ class GpuShareApp(ExtensionApp):
         if self._unregister:
             self._unregister()
             self._unregister = None
+        await self._kernel_adoption.close()
         self.cell_reporter.close()
         self._label_sync.close()
         self._overrun_interrupter.close()

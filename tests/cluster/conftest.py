@@ -153,11 +153,11 @@ def start_notebook(
     started: list[KernelManager] = []
     clients: list[BlockingKernelClient] = []
 
-    def start(node: str = "", **settings: Any) -> RemoteNotebook:
+    def start(node: str = "", kernel_id: str = "", **settings: Any) -> RemoteNotebook:
         config = Config({"GpuShareCluster": settings, "RemoteProvisioner": {"node": node}})
         manager = KernelManager(kernel_name="remote", config=config)
         started.append(manager)
-        manager.start_kernel()
+        manager.start_kernel(**({"kernel_id": kernel_id} if kernel_id else {}))
         notebook = RemoteNotebook(manager)
         clients.append(notebook.client)
         return notebook

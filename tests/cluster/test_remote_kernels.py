@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 
-from jupyter_gpushare.cluster import kernel_folder
+from jupyter_gpushare.cluster import kernel_folder, kernel_records
 from jupyter_gpushare.cluster.messages import NodeError
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
-from jupyter_gpushare.cluster.remote_provisioner import RemoteProvisioner
 
 from ..support.polling import wait_until
 from .conftest import WAIT, RemoteNotebook
@@ -99,19 +98,24 @@ def test_a_kernel_without_encryption_starts_only_if_the_setting_allows_it(
     assert notebook.value("6 * 7") == 42
 
 
-def test_another_server_adopts_the_kernel(start_notebook: Start) -> None:
+def test_a_manager_of_a_later_server_adopts_the_kernel(start_notebook: Start) -> None:
     first = start_notebook()
     first.run("x = 41")
-    assert first.manager.provisioner is not None
-    saved = json.loads(json.dumps(asyncio.run(first.manager.provisioner.get_provisioner_info()), default=str))
+    kernel = first.manager.kernel_id
+    record = kernel_records.load(kernel)
+    assert record is not None and record.has_server
+    kernel_records.save(msgspec.structs.replace(record, server_ticks=1))  # as if that server had ended
+    assert [one.kernel for one in kernel_records.without_server()] == [kernel]
     kill_agents()
-    second = RemoteProvisioner(
-        kernel_id=first.manager.kernel_id, kernel_spec=first.manager.kernel_spec, parent=first.manager
-    )
-    asyncio.run(second.load_provisioner_info(saved))
-    assert asyncio.run(second.poll()) is None
-    asyncio.run(second.kill())
-    assert asyncio.run(second.wait()) == -signal.SIGKILL
+    second = start_notebook(kernel_id=kernel)
+    assert second.value("x + 1") == 42
+    assert list(kernel_records.without_server()) == []
+    second.interrupt_an_endless_cell()
+    second.manager.restart_kernel()
+    second.client.wait_for_ready(WAIT)
+    assert second.value("'x' in dir()") is False
+    second.manager.shutdown_kernel()
+    assert kernel_records.load(kernel) is None
 
 
 @pytest.mark.parametrize(

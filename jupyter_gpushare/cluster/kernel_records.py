@@ -1,0 +1,72 @@
+"""Records of the kernels on nodes, on the server's side, by which a later Jupyter server of the user adopts them.
+
+A record has the connection information with its keys, and the identity of the client.
+So a record is as secret as a connection file. A record exists from the start of a kernel to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ..wire import address
+from .keeper import start_ticks, write_file
+from .messages import Connection
+
+
+class KernelRecord(msgspec.Struct, kw_only=True):
+    """Kernel on a node. `session` is the notebook's path if a session has started the kernel, else ""."""
+
+    kernel: str
+    kernel_name: str
+    node: str
+    pid: int
+    connection: Connection
+    client: str
+    token: str
+    quota: str
+    session: str
+    server: int = msgspec.field(default_factory=os.getpid)
+    server_ticks: int = msgspec.field(default_factory=lambda: start_ticks(os.getpid()))
+
+    @property
+    def has_server(self) -> bool:
+        """Return whether the Jupyter server that has started or adopted the kernel runs."""
+        return start_ticks(self.server) == self.server_ticks
+
+
+def _folder() -> Path:
+    return address.state_directory() / "remote-kernels"
+
+
+def save(record: KernelRecord) -> None:
+    address.make_private_directory(_folder())
+    write_file(str(_folder() / record.kernel), msgspec.to_builtins(record))
+
+
+def load(kernel: str) -> KernelRecord | None:
+    """Return the record of a kernel, or None without a valid one."""
+    try:
+        return msgspec.convert(json.loads((_folder() / kernel).read_text()), KernelRecord)
+    except (OSError, ValueError, msgspec.ValidationError):
+        return None
+
+
+def remove(kernel: str) -> None:
+    (_folder() / kernel).unlink(missing_ok=True)
+
+
+def without_server() -> Iterator[KernelRecord]:
+    """Yield the records of kernels whose Jupyter servers have ended without ending their kernels."""
+    names: list[str] = []
+    with suppress(FileNotFoundError):
+        names = sorted(path.name for path in _folder().iterdir() if not path.name.endswith(".new"))
+    for name in names:
+        record = load(name)
+        if record and not record.has_server:
+            yield record

@@ -1,0 +1,85 @@
+"""Adoption of kernels on nodes that an earlier Jupyter server of the user has left, after it was killed for example.
+
+The kernel keeps its id, and its notebook gets a session, so that an open page goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from jupyter_core.utils import ensure_async
+
+from ...cluster import kernel_records
+from ...cluster.kernel_records import KernelRecord
+
+_RETRY_SECONDS = (1.0, 5.0, 15.0, 60.0)  # between the tries to reach a node; the last one repeats
+
+
+class KernelAdoption:
+    """Adoption at the start of a Jupyter server. `root` is the folder of its notebooks."""
+
+    def __init__(self, server: Any, root: Path, log: logging.Logger) -> None:
+        self._server = server
+        self._root = root
+        self._log = log
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        """Adopt the kernels in the background."""
+        for record in kernel_records.without_server():
+            self._tasks.append(asyncio.get_running_loop().create_task(self._adopt(record)))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _adopt(self, record: KernelRecord) -> None:
+        """Adopt a kernel as soon as its node answers."""
+        from ...cluster.messages import NodeError
+
+        for number in range(1 << 30):
+            try:
+                if await self._is_running(record):
+                    await self._start(record)
+                else:
+                    self._log.warning("kernel %s on %s has ended without a Jupyter server", record.kernel, record.node)
+                    kernel_records.remove(record.kernel)
+                return
+            except (NodeError, asyncio.TimeoutError) as error:
+                self._log.warning("cannot adopt kernel %s on %s yet: %s", record.kernel, record.node, error)
+                await asyncio.sleep(_RETRY_SECONDS[min(number, len(_RETRY_SECONDS) - 1)])
+
+    async def _is_running(self, record: KernelRecord) -> bool:
+        """Return whether the node still has the kernel. Raise NodeError."""
+        from ...cluster.messages import Running
+        from ...cluster.node_connection import CONNECTIONS
+        from ...cluster.settings import GpuShareCluster
+
+        settings = GpuShareCluster(parent=self._server)
+        connect = asyncio.to_thread(CONNECTIONS.connection, record.node, settings.command(record.node))
+        answer = asyncio.wrap_future((await connect).request(Running()))
+        kernels = await asyncio.wait_for(answer, settings.start_seconds)
+        return any(one["kernel"] == record.kernel for one in kernels)
+
+    async def _start(self, record: KernelRecord) -> None:
+        """Let the server's managers start the kernel, whose provisioner adopts it instead."""
+        names: dict[str, Any] = {"kernel_name": record.kernel_name, "kernel_id": record.kernel}
+        path = self._api_path(record.session)
+        with contextlib.suppress(KeyError):  # the kernelspec is not installed any more
+            if path:
+                names |= {"path": path, "name": os.path.basename(path), "type": "notebook"}
+                await ensure_async(self._server.session_manager.create_session(**names))
+            else:
+                await ensure_async(self._server.kernel_manager.start_kernel(**names))
+
+    def _api_path(self, session: str) -> str:
+        """Return the path of a notebook below the server's folder, or "" for another session or none."""
+        with contextlib.suppress(ValueError):
+            return Path(session).relative_to(self._root).as_posix() if session else ""
+        return ""
