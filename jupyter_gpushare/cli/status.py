@@ -116,7 +116,9 @@ def render(status: dict[str, Any]) -> Any:
     for column in ("device", "memory", "busy", "running", "queue"):
         devices.add_column(column, overflow="fold")
     waits = {client["id"]: client["expected_wait"] for client in status["clients"]}
+    numbers = {device["uuid"]: str(number) for number, device in enumerate(status["devices"])}
     for device in status["devices"]:
+        number = f"{numbers[device['uuid']]}: " if len(numbers) > 1 else ""
         soonest = min((waits[one] for one in device["queue"] if waits.get(one)), default=math.inf)
         running = [
             labels.get(grant["client"], "?")
@@ -126,7 +128,7 @@ def render(status: dict[str, Any]) -> Any:
         ]
         devices.add_row(
             escape(
-                f"{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
+                f"{number}{device['name']}{' (simulated)' if device['simulated'] else ''}\n{device['uuid']}"
                 + (f"\nMIG slice of {device['parent']}" if device.get("parent") else "")
                 + (f"\nFAILED: {device['failed']}" if device.get("failed") else "")
                 + _foreign_lines(device.get("foreign_processes", []))
@@ -157,7 +159,7 @@ def render(status: dict[str, Any]) -> Any:
         if note
     ]
     problems = [f"[yellow]warning: {escape(one)}[/]" for one in status["coordinator"].get("problems", ())]
-    return Group(devices, *_client_tables(status["clients"], labels), *notes, *problems, *legend, footer)
+    return Group(devices, *_client_tables(status["clients"], labels, numbers), *notes, *problems, *legend, footer)
 
 
 def _tuning(results: dict[str, Any]) -> str:
@@ -171,8 +173,11 @@ def _tuning(results: dict[str, Any]) -> str:
     return text + (f"; time saved by others: {'; '.join(gains)}" if gains else "")
 
 
-def _client_tables(clients: list[dict[str, Any]], labels: dict[str, str]) -> Iterator[Any]:
-    """Yield a table of the turns and one of the memory, each for a terminal of 80 columns."""
+def _client_tables(clients: list[dict[str, Any]], labels: dict[str, str], numbers: dict[str, str]) -> Iterator[Any]:
+    """Yield a table of the turns and one of the memory, each for a terminal of 80 columns.
+
+    `numbers` has the number of each device in the table of devices.
+    """
     names = [labels[client["id"]] for client in clients]
     yield _table(
         "Clients",
@@ -190,6 +195,7 @@ def _client_tables(clients: list[dict[str, Any]], labels: dict[str, str]) -> Ite
             "Memory",
             {
                 "label": names,
+                "device": [_devices(client, numbers) for client in clients],
                 "allocated": [units.format_size(client["allocated"]) for client in clients],
                 "on device": [_resident(client) for client in clients],
                 "contexts": [_contexts(client) for client in clients],
@@ -203,7 +209,7 @@ def _table(title: str, columns: dict[str, list[str]]) -> Any:
     from rich import box
     from rich.table import Table
 
-    for name, placeholder in (("quota", "default"), ("contexts", "-"), ("on host", "-")):
+    for name, placeholder in (("quota", "default"), ("device", "-"), ("contexts", "-"), ("on host", "-")):
         if name in columns and set(columns[name]) <= {placeholder}:
             del columns[name]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -240,6 +246,12 @@ def _busy(device: Mapping[str, Any]) -> str:
     """Return the utilisation of a device in the last one or two seconds."""
     busy = device.get("utilisation")
     return "?" if busy is None else f"{'~' if device['utilisation_is_estimate'] and busy else ''}{busy:.0%}"
+
+
+def _devices(client: dict[str, Any], numbers: dict[str, str]) -> str:
+    """Return the numbers of the devices of a client, or "-" without a device or on a host with one device."""
+    found = [numbers[uuid] for uuid in client.get("devices", ()) if uuid in numbers]
+    return ", ".join(sorted(found, key=int)) if found and len(numbers) > 1 else "-"
 
 
 def _resident(client: dict[str, Any]) -> str:

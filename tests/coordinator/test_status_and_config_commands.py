@@ -95,6 +95,22 @@ def test_status_fits_a_terminal_of_80_columns(scene: CoordinatorProcess) -> None
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_status_shows_the_device_of_each_client_where_there_are_several(scene: CoordinatorProcess) -> None:
+    def memory_rows(text: str) -> list[list[str]]:
+        return [line.split() for line in text.split("Memory")[1].splitlines() if "allocated" in line or " B" in line]
+
+    status = scene.status()
+    assert memory_rows(printed(status))[0][:2] == ["label", "allocated"]
+    first = status["devices"][0]
+    second = {**first, "uuid": "GPU-second", "grants": [], "queue": []}
+    clients = [{**one, "devices": ["GPU-second"]} for one in status["clients"]]
+    text = printed({**status, "devices": [first, second], "clients": clients})
+    assert f"1: {first['name']}" in text
+    heading, *rows = memory_rows(text)
+    assert heading[:3] == ["label", "device", "allocated"]
+    assert rows and all("1" in row for row in rows)
+
+
 def test_status_shows_the_utilisation_of_a_device(scene: CoordinatorProcess) -> None:
     status = scene.status()
 

@@ -65,6 +65,13 @@ def test_the_memory_without_a_quota_is_that_of_the_client_s_devices() -> None:
     assert "may allocate 3 GiB" in report._repr_html_()
 
 
+def test_the_device_of_the_client_is_shown_where_there_are_several() -> None:
+    known = snapshot(client("a", devices=["GPU-1"]))
+    assert "device " not in repr(Report(known, "a"))
+    known["devices"].append({**known["devices"][0], "uuid": "GPU-1"})
+    assert "device    1 (Sim <A> (simulated))" in repr(Report(known, "a"))
+
+
 def test_times_continue_from_the_snapshot() -> None:
     clients = [
         client("a", phase="waiting", queue_position=1, expected_wait=9.0),

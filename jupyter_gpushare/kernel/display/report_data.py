@@ -83,6 +83,7 @@ class ReportData:
             (self.program, self.client_label(self.client, mark=False)),
             ("state", self.state),
             ("quota", quota_line(client.get("quota", {}), self.own_memory)),
+            *([("device", ", ".join(names))] if (names := self._own_device_names(client)) else []),
             ("memory", memory_line(client)),
             ("GPU time", times + since),
         ]
@@ -91,6 +92,12 @@ class ReportData:
         if client.get("progress_text"):
             rows.insert(2, ("progress", str(client["progress_text"])))
         return rows + [("note", str(note)) for note in client.get("notes", [])]
+
+    def _own_device_names(self, client: dict[str, Any]) -> list[str]:
+        """Return the numbers and names of the client's devices; none on a host with one device."""
+        used = client.get("devices") or ()
+        devices = enumerate(self.devices if len(self.devices) > 1 else ())
+        return [f"{number} ({device_name(device)})" for number, device in devices if device["uuid"] in used]
 
     def turns(self, device: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         """Return position, state, name and times of the clients that have a turn, then of the queue in its order."""
