@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from ..settings.table import SETTINGS
 from ..wire import messages
 from ..wire.client import Client, CoordinatorError
 from . import without_coordinator
@@ -37,4 +38,7 @@ def main(args: argparse.Namespace) -> int:
     for name, value in settings.items():
         if args.name in (None, name):
             print(f"{name} = {json.dumps(value)}")
+    for setting in (name.rpartition(".")[2] for name in changes):
+        if setting in SETTINGS and SETTINGS[setting].note:
+            print(f"note: {SETTINGS[setting].note}")
     return 0

@@ -34,6 +34,7 @@ class Setting:
     `more` continues `help` where there is room for details.
     `zero` is the meaning of 0 where 0 lies outside of the range, and `auto` permits the word "auto".
     `choices` maps each word to its meaning.
+    `note` states what a live change leaves as it is.
     A `live` setting can be changed while a coordinator runs.
     A setting `per_device` can have another value on some devices.
     """
@@ -50,6 +51,7 @@ class Setting:
     live: bool = False
     per_device: bool = False
     title: str = ""
+    note: str = ""
 
     @property
     def allowed(self) -> str:

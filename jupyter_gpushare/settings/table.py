@@ -107,6 +107,7 @@ _LIVE = (
         "Only notebooks in the memory modes 'swap' and 'plain' can hibernate. See docs/how-to/hibernation.md.",
         range=_IDLE,
         zero=NEVER,
+        note="open kernels keep their memory mode, and a kernel of mode unified does not hibernate",
     ),
     Setting(
         "sharing",
@@ -235,6 +236,7 @@ _LIVE = (
         {},
         "Quota of a client that asks for nothing else.",
         "For example {'memory': '8GiB', 'limit': 0.9}. Keys: share, limit, memory, resident, service (or class).",
+        note="open kernels and running programs keep their quota",
     ),
     Setting(
         "memory_mode",
@@ -247,6 +249,7 @@ _LIVE = (
             "swap": "memory is evicted and restored with the turns, at the speed of the link",
             "plain": "memory never moves; for programs that pass device memory between processes",
         },
+        note="open kernels and running programs keep their memory mode until they are restarted",
     ),
     Setting(
         "pinned_memory",
@@ -254,6 +257,7 @@ _LIVE = (
         "",
         "Host memory that each process in memory mode 'swap' may pin for its evicted memory; empty: two small buffers.",
         "Copies to pinned memory are as fast as the link.",
+        note="open kernels and running programs keep their bound until they are restarted",
     ),
     Setting(
         "release_caches",
