@@ -119,8 +119,9 @@ def test_online_clients_that_fill_the_device_together_still_share_it_beside_an_o
 
 @pytest.mark.parametrize("mode", [UNIFIED, SWAP])
 @pytest.mark.parametrize("kind", [PROGRAM, *tier.nightly([NOTEBOOK])])
-def test_long_bursts_pay_for_memory_that_moves(mode: str, kind: str) -> None:
-    outcome = Scenario(1, 2, 30.0, 30.0, kind, memory=MOVING, mode=mode).measure()
+@pytest.mark.parametrize(("online", "offline", "memory"), [(1, 2, MOVING), (2, 1, THREE_DO_NOT_FIT)])
+def test_long_bursts_pay_for_memory_that_moves(online: int, offline: int, memory: int, kind: str, mode: str) -> None:
+    outcome = Scenario(online, offline, 30.0, 30.0, kind, memory=memory, mode=mode).measure()
     assert outcome.bytes_moved > 0
     assert outcome.loss <= MAX_LOSS
     assert outcome.part >= MIN_PART

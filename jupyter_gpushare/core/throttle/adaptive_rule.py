@@ -196,6 +196,8 @@ class AdaptiveRule:
 
     def update(self, members: Sequence[Client], now: float) -> None:
         launched = [self._activity(client).window.rate for client in members if client.service_rank]
+        if not launched:
+            return  # two online clients share the device, and the rate of neither one is its exclusive rate
         opportunistic = None if None in launched else sum(rate for rate in launched if rate)
         is_spilled = any(client.turn_limit is not None for client in members)
         for client in members:
