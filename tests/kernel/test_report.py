@@ -169,6 +169,11 @@ def test_context_memory_is_shown_where_it_is_known() -> None:
     assert "not of any client" not in report(1 << 30)._repr_html_()
 
 
+def test_host_memory_that_is_kept_after_a_restore_is_shown() -> None:
+    own = client("a", resident=3 << 29, host_pageable=80 << 20)
+    assert "memory    1.5 GiB allocated, 1.5 GiB on the device, 80 MiB on the host" in repr(Report(snapshot(own), "a"))
+
+
 def test_client_of_another_user_is_shown_by_user() -> None:
     other = client("secret-id", label="", own=False, user="alice", phase="running")
     for text in (lambda report: repr(report), lambda report: report._repr_html_()):

@@ -136,7 +136,7 @@ def memory_line(client: dict[str, Any]) -> str:
     if client.get("context_memory"):
         words.append(f"{format_size(client['context_memory'])} more for contexts and code")
     host = client.get("host_pinned", 0) + client.get("host_pageable", 0)
-    return ", ".join(words + ([f"{format_size(host)} of the host for the rest"] if host else []))
+    return ", ".join(words + ([f"{format_size(host)} on the host"] if host else []))
 
 
 def device_name(device: dict[str, Any]) -> str:
