@@ -131,6 +131,8 @@ class Setting:
         plain = word.strip().lower()
         if self.auto and plain == AUTO:
             return AUTO
+        if self.zero and plain == self.zero:
+            return 0
         if self.type == "switch":
             return _SWITCH.get(plain, word)
         try:
