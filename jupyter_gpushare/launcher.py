@@ -59,7 +59,7 @@ def parse(arguments: list[str], python: str) -> LaunchOptions:
             options[name] = rest.pop(0)
     gpus = options.get("--gpus", "1")
     if not gpus.isdecimal() or not 1 <= int(gpus) <= 64:
-        raise LauncherUsageError(f"--gpus {gpus!r} is out of range: allowed are 1 to 64")
+        raise LauncherUsageError(f"--gpus {gpus!r} is not a whole number from 1 to 64")
     if rest[:1] == ["--"]:
         command = rest[1:]
         # The environment may not be activated; jupyter_client replaces the first word of kernelspecs as well.

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "changes",
             nargs="*",
+            default=[],  # without a default, argparse names the argument among the required ones
             metavar="KEY=VALUE",
             help="changes such as share=0.5 limit=0.9 memory=8GiB resident=2GiB class=offline; default: show the quota",
         )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from .. import launcher
 from ..config import quota_options
+from ..config.arguments import count
 
 PROVISIONER = "gpushare-provisioner"
 REMOTE_PROVISIONER = "gpushare-remote-provisioner"  # of kernels on other hosts
@@ -192,7 +193,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     maker.add_argument("--cluster", action="store_true", help="start the kernels on the nodes of c.GpuShareCluster")
     maker.add_argument("--node", metavar="NODE", default="", help="node of the kernels; needs --cluster")
-    maker.add_argument("--gpus", metavar="N", type=int, default=1, help="number of devices of a kernel (default 1)")
+    maker.add_argument(
+        "--gpus", metavar="N", type=count(1, 64), default=1, help="number of devices of a kernel (default 1)"
+    )
     maker.add_argument("--memory-mode", metavar="MODE", default="", help="memory mode: unified, swap or plain")
     maker.add_argument(
         "--memory",
@@ -233,8 +236,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _install(args: argparse.Namespace) -> int:
-    if not 1 <= args.gpus <= 64:
-        raise ValueError(f"--gpus {args.gpus} is out of range: allowed are 1 to 64")
     if args.node and not args.cluster:
         raise ValueError("--node is for kernels on nodes, so it needs --cluster")
     if args.all and (args.name or args.display_name):

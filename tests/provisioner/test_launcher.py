@@ -66,7 +66,7 @@ def test_the_launcher_imports_little_for_a_prepared_kernel() -> None:
     [
         ([], "no command"),
         (["--"], "no command"),
-        (["--gpus", "0", "--", "true"], "1 to 64"),
+        (["--gpus", "x", "--", "true"], "--gpus 'x' is not a whole number from 1 to 64"),
         (["--gpus"], "needs a value"),
         (["--gpu", "1", "--", "true"], "unknown option '--gpu'"),
         (["--memory-mode", "tape", "--", "true"], "'tape' is unknown: allowed are unified, swap, plain"),
