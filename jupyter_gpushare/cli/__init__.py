@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
+from . import nodes
 
 # Name of a command: module with `add_arguments(parser)` and `main(args) -> int`, and help text.
 COMMANDS = {
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         CoordinatorApp.launch_instance(words[1:])
         return 0
+    if node := nodes.take_node(words):
+        return nodes.run_on_nodes(node, words)
     args = build_parser(words[0] if words else "").parse_args(words)
     if not args.command_name:
         build_parser("").print_help()
@@ -66,4 +69,6 @@ def build_parser(chosen: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help_text, description=help_text)
         if name == chosen:
             importlib.import_module(module, __package__).add_arguments(command)
+            if name in nodes.COMMANDS:
+                command.add_argument("--node", metavar="NODE", help=nodes.HELP)
     return top

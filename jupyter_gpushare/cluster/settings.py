@@ -122,15 +122,16 @@ class GpuShareCluster(Configurable):
         first, _, last = self.ports.partition("-")
         return (int(first), int(last)) if last else (0, 0)
 
-    def command(self, node: str) -> list[str]:
-        """Return the command that runs a node agent on this node."""
-        agent = [os.path.join(self.prefix or sys.prefix, "bin", "python"), "-m", "jupyter_gpushare", "agent"]
+    def command(self, node: str, arguments: Sequence[str] = ("agent",)) -> list[str]:
+        """Return the command that runs a node agent, or another command of `jupyter gpushare`, on this node."""
+        python = os.path.join(self.prefix or sys.prefix, "bin", "python")
+        remote = [python, "-m", "jupyter_gpushare", *arguments]
         words: list[str] = []
         for word in shlex.split(ENGINES.get(self.engine, self.engine)):
             if word == "{agent}":
-                words += agent
+                words += remote
             else:
-                words.append(word.replace("{node}", node).replace("{quoted_agent}", shlex.join(agent)))
+                words.append(word.replace("{node}", node).replace("{quoted_agent}", shlex.join(remote)))
         return words
 
     def address(self, node: str) -> str:
