@@ -9,7 +9,7 @@ import asyncio
 import functools
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
@@ -25,25 +25,40 @@ from ..launch.kernel_env import Identity
 from . import kernel_records
 from .keeper import start_ticks
 from .kernel_records import KernelRecord
-from .messages import PORT_NAMES, ClientRequest, Connection, Ended, Forget, NodeError, Request, Signal, Start, Started
+from .messages import (
+    PORT_NAMES,
+    ClientRequest,
+    Connection,
+    Coordinator,
+    Ended,
+    Forget,
+    NodeError,
+    Request,
+    Signal,
+    Start,
+    Started,
+)
+from .node_choice import IDLE, Snapshot, order_nodes
 from .node_connection import CONNECTIONS
 from .remote_kernel import RemoteKernel
 from .settings import GpuShareCluster
 
 _REQUEST_SECONDS = 10.0
+_SNAPSHOT_SECONDS = 5.0  # for the answer of a node among several
 _UNKNOWN_STATUS = 1  # the exit status that managers get for an unknown one
 
 
 class RemoteProvisioner(ClientProvisioner):
     """Provisioner of one kernel on a node. The kernel outlives the node agent, the engine and this process."""
 
-    node = Unicode(config=True, help="Node of the kernel; default: the first of c.GpuShareCluster.nodes.")
+    node = Unicode(config=True, help="Node of the kernel; default: the node with the most room.")
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.settings = GpuShareCluster(parent=self)
         self.node_pid: int | None = None  # on the node
         self._kernel: RemoteKernel | None = None
+        self._chosen = ""  # the node of the last start
         self._ports: dict[str, int] = {}  # of the last start, for a restart
         self._session = ""
 
@@ -54,7 +69,7 @@ class RemoteProvisioner(ClientProvisioner):
     @property
     def node_name(self) -> str:
         """Name of the node of the kernel."""
-        return self.node or self.settings.all_nodes[0]
+        return self._chosen or self.node or self.settings.all_nodes[0]
 
     async def poll(self) -> int | None:
         if self._kernel is None:
@@ -103,14 +118,56 @@ class RemoteProvisioner(ClientProvisioner):
         record = kernel_records.load(self.kernel_id)
         if record and not record.has_server:
             return self._adopt(record)
+        return await self._start_on_a_node(cmd, kwargs["env"], kwargs.get("cwd") or "")
+
+    async def _start_on_a_node(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
+        """Start the kernel on the first node that takes it. A restart stays on its node. Raise NodeError."""
+        failures = []
+        nodes = [self._chosen] if self._chosen else await self._nodes_in_order()
+        for node in nodes:
+            self._chosen = node
+            try:
+                return await self._start_here(cmd, env, folder)
+            except NodeError as error:
+                failures.append(error)
+                self.log.warning("cannot start kernel %s on %s: %s", self.kernel_id, node, error)
+        self._chosen = ""
+        if len(failures) == 1:
+            raise failures[0]
+        reasons = "; ".join(f"{node}: {error}" for node, error in zip(nodes, failures, strict=True))
+        raise NodeError(f"no node has started the kernel: {reasons}", "no_node")
+
+    async def _nodes_in_order(self) -> Sequence[str]:
+        """Return the nodes that may have the kernel, the best one first."""
+        nodes = [self.node] if self.node else list(self.settings.all_nodes)
+        if len(nodes) == 1:
+            return nodes
+        snapshots = await asyncio.gather(*map(self._snapshot, nodes))
+        return order_nodes(dict(zip(nodes, snapshots, strict=True)), self.gpus)
+
+    async def _snapshot(self, node: str) -> Snapshot | None:
+        """Return the snapshot of a node's coordinator; None: the node has not answered in time."""
+        loop = asyncio.get_running_loop()
+        try:
+            connection = await loop.run_in_executor(None, CONNECTIONS.connection, node, self.settings.command(node))
+            answer = connection.request(Coordinator(message={"type": "status"}))
+            snapshot: Snapshot = await self._answer(answer, _SNAPSHOT_SECONDS)
+        except NodeError as error:
+            return IDLE if error.reason == "unreachable" else None
+        except asyncio.TimeoutError:
+            return None
+        return snapshot
+
+    async def _start_here(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
+        """Start the kernel on the chosen node. Raise NodeError."""
         connection = self._connection()
         request = Start(
             kernel=self.kernel_id,
             argv=cmd,
             connection=connection,
-            client=self._client_request(kwargs["env"]),
-            env=kwargs["env"],
-            folder=kwargs.get("cwd") or "",
+            client=self._client_request(env),
+            env=env,
+            folder=folder,
             prefix=self.settings.prefix,
             port_range=self.settings.port_range,
             orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
@@ -135,7 +192,7 @@ class RemoteProvisioner(ClientProvisioner):
 
     def _adopt(self, record: KernelRecord) -> KernelConnectionInfo:
         """Adopt the kernel of a record, and return its connection information."""
-        self.node, self.quota, self._session = record.node, record.quota, record.session
+        self._chosen, self.quota, self._session = record.node, record.quota, record.session
         self.identity = Identity(record.client, record.token)
         manager: Any = self.parent
         if manager.connection_file:  # of that server; the manager writes the file anew

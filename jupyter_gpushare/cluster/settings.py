@@ -71,7 +71,7 @@ class GpuShareCluster(Configurable):
     @validate("engine")
     def _check_engine(self, proposal: dict[str, str]) -> str:
         text = str(proposal["value"])
-        fields = set(re.findall(r"{(.*?)}", text))
+        fields = set(re.findall(r"{(\w+)}", text))
         if text not in ENGINES and not (fields & {"agent", "quoted_agent"} and fields <= _FIELDS):
             raise TraitError(
                 f"GpuShareCluster.engine: {text!r} is neither one of {', '.join(ENGINES)} nor a command with {{agent}} "

@@ -1,0 +1,36 @@
+"""Order in which a server tries nodes for a kernel, by the snapshots of the nodes' coordinators.
+
+The coordinator of a node still places the kernel on its devices, and may refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Snapshot = Mapping[str, Any]
+IDLE: Snapshot = {"devices": [], "clients": []}  # of a node whose coordinator does not run, because it has no clients
+_ACTIVE_PHASES = {"waiting", "running", "draining", "overrun"}
+
+
+def order_nodes(snapshots: Mapping[str, Snapshot | None], gpus: int = 1) -> Sequence[str]:
+    """Return the nodes, the best one first. None: the node has not answered in time.
+
+    Nodes with enough usable devices come first, and nodes without an answer come last. Among them, the node comes first
+    whose devices have the fewest active clients each, then the fewest clients, then the most memory that no client has
+    allocated. Nodes that are equal keep their order.
+    """
+    return sorted(snapshots, key=lambda node: _rank(snapshots[node], gpus))
+
+
+def _rank(snapshot: Snapshot | None, gpus: int) -> tuple[int, float, float, float]:
+    if snapshot is None:
+        return 2, 0.0, 0.0, 0.0
+    devices = [device for device in snapshot["devices"] if device["failed"] is None]
+    if not snapshot["devices"]:
+        return 0, 0.0, 0.0, -float("inf")
+    if len(devices) < gpus:
+        return 1, 0.0, 0.0, 0.0
+    active = sum(client["phase"] in _ACTIVE_PHASES for client in snapshot["clients"])
+    free = sum(device["memory_total"] for device in devices) - sum(one["allocated"] for one in snapshot["clients"])
+    return 0, active / len(devices), len(snapshot["clients"]) / len(devices), -float(free)

@@ -1,0 +1,80 @@
+"""Tests of the choice of a node, in the rule and with kernels on two nodes of one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cluster.messages import NodeError
+from jupyter_gpushare.cluster.node_choice import IDLE, order_nodes
+
+from .conftest import RemoteNotebook
+
+GIB = 1 << 30
+
+
+def snapshot(devices: int = 1, phases: tuple[str, ...] = (), allocated: int = 0, failed: int = 0) -> dict[str, Any]:
+    return {
+        "devices": [
+            {"memory_total": 8 * GIB, "failed": "it fell off the bus" if number < failed else None}
+            for number in range(devices)
+        ],
+        "clients": [{"phase": phase, "allocated": allocated} for phase in phases],
+    }
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "gpus", "order"),
+    [
+        ({"a": IDLE, "b": IDLE}, 1, "ab"),
+        ({"a": snapshot(1, ("idle",)), "b": IDLE}, 1, "ba"),
+        ({"a": None, "b": snapshot(1, ("running", "waiting"))}, 1, "ba"),
+        ({"a": snapshot(1, ("running",)), "b": snapshot(1, ("idle", "idle"))}, 1, "ba"),
+        ({"a": snapshot(1, ("running",)), "b": snapshot(4, ("running", "waiting"))}, 1, "ba"),
+        ({"a": snapshot(1, ("idle", "idle")), "b": snapshot(1, ("idle",))}, 1, "ba"),
+        ({"a": snapshot(1, ("idle",), 6 * GIB), "b": snapshot(1, ("idle",), GIB)}, 1, "ba"),
+        ({"a": snapshot(1), "b": snapshot(2, ("running",))}, 2, "ba"),
+        ({"a": snapshot(2, failed=2), "b": snapshot(1, ("running",) * 3)}, 1, "ba"),
+        ({"a": None, "b": snapshot(1, failed=1), "c": IDLE}, 1, "cba"),
+    ],
+)
+def test_the_node_with_the_most_room_comes_first(snapshots: dict[str, Any], gpus: int, order: str) -> None:
+    assert "".join(order_nodes(snapshots, gpus)) == order
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> str:
+    """Return an engine whose nodes have kernels and coordinators of their own; the node `off` does not answer."""
+    folder = f"{tmp_path}/{{node}}"
+    variables = f"XDG_STATE_HOME={folder} GPUSHARE_SOCKET={folder}/c.sock GPUSHARE_SIM_STATE={folder}/devices"
+    off = 'test "{node}" != off || { echo no route to the host >&2; exit 1; }'
+    return f"sh -c '{off}; mkdir -pm 700 {folder}; exec env {variables} \"$@\"' sh {{agent}}"
+
+
+def node_of(notebook: RemoteNotebook) -> str:
+    return Path(str(notebook.value("__import__('os').environ['XDG_STATE_HOME']"))).name
+
+
+def test_kernels_go_to_the_nodes_with_the_fewest_clients(
+    start_notebook: Callable[..., RemoteNotebook], engine: str
+) -> None:
+    addresses = dict.fromkeys(("off", "n1", "n2"), "127.0.0.1")
+    settings = {"engine": engine, "nodes": ["off", "n1", "n2"], "addresses": addresses}
+    notebooks = [start_notebook(**settings) for _ in range(2)]
+    assert {node_of(notebook) for notebook in notebooks} == {"n1", "n2"}
+    first = node_of(notebooks[0])
+    notebooks[0].manager.restart_kernel()
+    notebooks[0].client.wait_for_ready(30)
+    assert node_of(notebooks[0]) == first
+
+
+def test_the_sentence_has_the_failure_of_each_node(start_notebook: Callable[..., RemoteNotebook], engine: str) -> None:
+    with pytest.raises(NodeError) as failure:
+        start_notebook(engine=engine, nodes=["off", "n1"], addresses={"off": "127.0.0.1", "n1": "192.0.2.1"})
+    assert str(failure.value) == (
+        "no node has started the kernel: n1: the node does not have the address 192.0.2.1; "
+        "off: the node agent on off has ended: no route to the host"
+    )
