@@ -93,6 +93,7 @@ class Simulation(MovingAgent):
         results.unusable += self.free_capacity.unusable
         results.switches += self.switches
         results.wasted += self.wasted_seconds
+        results.awaited += self.awaited_seconds
         results.bytes_moved += self.bytes_in + self.bytes_out
         results.bytes_faulted += self.bytes_faulted
         results.events += self.handled_events

@@ -1,4 +1,4 @@
-"""Tests of the figure `wasted`: time in which a device has no turn although a client waits."""
+"""Tests of the figures `wasted` and `awaited`: time in which a device has no turn although a client waits."""
 
 from __future__ import annotations
 
@@ -47,3 +47,15 @@ def test_a_device_whose_notebook_has_not_begun_is_not_wasted() -> None:
 
 def test_a_failed_device_is_not_wasted() -> None:
     assert wasted(2, ((20.0, 70.0),)) == pytest.approx((100.0 - 10.0 - 50.0) / 200.0, abs=0.01)
+
+
+def test_only_a_device_for_which_a_client_waits_is_awaited() -> None:
+    """The second device has no work after 10 s, and a client of both devices waits for the first one from 50 s on."""
+    gang = Participant("gang", (Cell(0.0, (0.0, 10.0)),), gpus=2, arrives=50.0)
+    workload = make_workload(*CLIENTS, gang)
+    devices = replace(workload, devices=workload.devices * 2)
+    simulation = simulate(devices, 100.0)
+    waited = simulation.clients["gang"].wait_seconds
+    assert waited > 10.0
+    assert simulation.awaited_seconds == pytest.approx(waited, abs=0.01)
+    assert simulation.wasted_seconds == pytest.approx(40.0 + waited, abs=0.1)

@@ -27,6 +27,7 @@ class Results:
         self.busy = 0.0  # device seconds with at least one working client
         self.device_seconds = 0.0
         self.wasted = 0.0  # device seconds without a turn while a client waits for any device
+        self.awaited = 0.0  # the part of `wasted` in which a client waits for that device
         self.free = self.unusable = 0.0  # see free_capacity.py
         self.refused = 0  # clients that the scheduler did not admit
         self.switches = 0
@@ -70,7 +71,7 @@ class Results:
         self.longest_wait = max(self.longest_wait, other.longest_wait)
         self.gpu_time_ratios.extend(other.gpu_time_ratios)
         for field in (
-            *("seconds", "work", "busy", "device_seconds", "wasted", "free", "unusable", "switches"),
+            *("seconds", "work", "busy", "device_seconds", "wasted", "awaited", "free", "unusable", "switches"),
             *("bytes_moved", "bytes_faulted", "refused", "events", "decisions", "bounded_slowdowns"),
         ):
             setattr(self, field, getattr(self, field) + getattr(other, field))
@@ -102,6 +103,7 @@ class Results:
             "bytes_faulted": self.bytes_faulted,
             "utilisation": round(self.busy / self.device_seconds, 6) if self.device_seconds else None,
             "wasted": round(self.wasted / self.device_seconds, 6) if self.device_seconds else None,
+            "awaited": round(self.awaited / self.device_seconds, 6) if self.device_seconds else None,
             "fragmentation": round(self.unusable / self.free, 6) if self.free else None,
             "refused": self.refused,
             "events": self.events,

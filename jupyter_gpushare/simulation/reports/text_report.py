@@ -46,17 +46,23 @@ def render(figures: dict[str, Any]) -> Group:
             f"{format_number(results['longest_wait'])} s",
             format_percent(results["fragmentation"]),
         )
-    mean = _table("slowdown: one that takes under 1 s alone counts as 1 s long; wasted: no turn, and a client waits")
+    mean = _table(
+        "slowdown: one that takes under 1 s alone counts as 1 s long; "
+        "wasted: no turn, and a client waits; awaited: for that device"
+    )
     mean.add_column("policy", no_wrap=True)
     mean.add_column("mean bounded slowdown", justify="right")
     mean.add_column("wasted", justify="right")
+    mean.add_column("awaited", justify="right")
     yardstick = _yardstick(figures)
     if yardstick:
         mean.add_column("over that of clairvoyant", justify="right")
     for policy, results in figures["policies"].items():
         own = results["mean_bounded_slowdown"]
         ratio = [format_number(own / yardstick if own else None)] if yardstick else []
-        mean.add_row(names[policy], format_number(own), format_percent(results["wasted"]), *ratio)
+        mean.add_row(
+            names[policy], format_number(own), *(format_percent(results[key]) for key in ("wasted", "awaited")), *ratio
+        )
     legend = [f"{name}: {policy}" for policy, name in names.items() if name != policy]
     return Group(heading(figures), cells, totals, mean, *legend)
 
