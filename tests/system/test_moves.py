@@ -80,8 +80,10 @@ def test_a_client_moves_with_its_memory(dual_host: SystemHost, mode: str) -> Non
     program = start_program(dual_host, "a", mode)
     before = program.run("uuid()")
     assert devices_of(dual_host, "a") == [first]
+    contexts = wait_until(lambda: dual_host.clients()["a"]["context_memory"])
     assert move(dual_host, "a", "1") == {"device": second}
-    wait_until(lambda: devices_of(dual_host, "a") == [second])
+    wait_until(lambda: devices_of(dual_host, "a") == [second] and dual_host.clients()["a"]["processes"])
+    assert dual_host.clients()["a"]["context_memory"] == contexts
     assert program.run("uuid()") != before
     assert increment(program) == 8.0
     wait_until(lambda: dual_host.clients()["a"]["resident_by_device"] == {second: SIZE})

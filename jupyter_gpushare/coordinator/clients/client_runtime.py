@@ -21,10 +21,13 @@ from ..storage.state_database import hash_token
 from ..transport.connection import Connection
 from . import quota_codec
 from .cell_quotas import CellQuotas
+from .context_memory import ContextMemory
 from .handshake import InvalidHandshake, open_pages
 from .limit_times import LimitTimes
 from .process_counters import ProcessCounters, WorkCounters, sum_work
 from .process_handle import MAX_BYTES, ProcessHandle
+
+_MAX_CONTEXT_MEMORIES = 64  # because a client may start any number of short processes
 
 
 class ClientRuntime:
@@ -37,6 +40,7 @@ class ClientRuntime:
         self.initial_state = (Quota(), False)  # quota and suspension at the registration with this coordinator
         self.page: pages.ClientPage | None = None
         self.processes: dict[int, ProcessHandle] = {}
+        self._context_memories: dict[int, ContextMemory] = {}  # by pid: of processes that may connect again
         self._ended_counters: list[ProcessCounters] = []  # sum of the processes that have ended; at most one entry
         self.kernels: dict[Connection, dict[str, str]] = {}  # cell ids by open request, for each attached connection
         self._informed_kernels: set[Connection] = set()  # kernels with the report that memory is short
@@ -271,6 +275,7 @@ class ClientRuntime:
             page.close()
             client_page.close()
             raise InvalidHandshake(str(error)) from error
+        handle.context_memory = self._context_memories.pop(connection.pid, handle.context_memory)
         replaces = known.inode != client_page.inode
         if known is not client_page:
             client_page.close()
@@ -292,6 +297,9 @@ class ClientRuntime:
     def remove_process(self, number: int) -> None:
         """Remove a process whose connection has ended, and add its counters to the client's totals."""
         handle = self.processes.pop(number)
+        self._context_memories[handle.connection.pid] = handle.context_memory
+        if len(self._context_memories) > _MAX_CONTEXT_MEMORIES:
+            del self._context_memories[next(iter(self._context_memories))]
         if self.page:
             self.page.clear_slot(handle.slot)
         self._ended_counters = [ProcessCounters.combine([*self._ended_counters, ProcessCounters.read(handle.page)])]
