@@ -48,7 +48,7 @@ def write_file(path: str, content: dict[str, Any]) -> None:
 
 def is_adopted(path: str) -> bool:
     """Return whether a server has adopted the kernel."""
-    with open(path, "a") as file:
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -87,7 +87,8 @@ def start(specification: dict[str, Any]) -> subprocess.Popen[bytes]:
     # A caller may ignore signals, as workers of Ray ignore SIGINT, and programs inherit that.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    with open(f"{specification['folder']}/output", "ab") as output:
+    file = os.open(f"{specification['folder']}/output", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with open(file, "ab") as output:
         return subprocess.Popen(
             specification["argv"],
             cwd=specification["working_directory"],

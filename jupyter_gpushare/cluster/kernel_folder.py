@@ -64,7 +64,8 @@ class KernelFolder:
 
     def create(self) -> None:
         """Create the folder of a kernel that is about to start, without the files of an earlier start."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (self.path.parent, self.path):
+            address.make_private_directory(path)
         for name in ("state", "exit", "output"):
             (self.path / name).unlink(missing_ok=True)
 
