@@ -90,6 +90,7 @@ def move(device: str | int) -> str:
     """Move this program with its memory to another GPU of the same type, and return its UUID. Raise GpuShareError.
 
     `device` is an index, a name or a UUID. The call returns when the program has moved, within three minutes.
+    An interrupt withdraws the move, unless the driver has begun it.
     """
     return _client_api().move(device)
 
