@@ -13,6 +13,8 @@ from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.handlers.idle_policy import IdleForecast
 from jupyter_gpushare.core.state.model import Client, Grant
 
+from ..core.simulated_host import host_of
+
 HOLDS = {"hold_until": 9.0, "cells_since": 1.0}
 SUSPENDED = {"suspended": True, "suspended_by_policy": True}
 SOON, WARNED = IdleForecast(60.0, 5.0, None, True), IdleForecast(60.0, None, None, True)
@@ -46,6 +48,16 @@ def test_every_state_has_its_text(
         client.grant = Grant(client, 1, ("d",), 0.0, **grant)
     fields = client_fields.state_fields(client, 2, prospect, 2.0)
     assert fields["state"] == state and fields["state_text"].startswith(text)
+
+
+@pytest.mark.parametrize(("unmet", "text"), [(1, "waiting for room · other"), (0, "running")])
+def test_a_turn_without_room_for_its_memory_has_a_text_of_its_own(unmet: int, text: str) -> None:
+    host = host_of("gpu")
+    host.add_process("a", waiting=True)
+    host.report_memory("a", 800, 300, unmet_bytes=unmet)
+    client = host.scheduler.clients["a"]
+    assert client.grant
+    assert client_fields.state_fields(client, None, None, host.now)["state_text"].startswith(text)
 
 
 def test_a_move_shows_the_new_device() -> None:

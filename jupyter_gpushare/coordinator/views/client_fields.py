@@ -25,6 +25,7 @@ _STATE_TEXTS = {
     "hibernated": "hibernated · all memory comes back with the next cell or GPU call",
     "waiting": "waiting",
     "short_of_room": "waiting for room · memory of another client cannot leave the GPU",
+    "no_room_in_turn": "waiting for room · other clients or programs fill the GPU",
     "running": "running",
     "held": "held",
     "draining": "turn ending",
@@ -48,6 +49,8 @@ def state_fields(
     text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
     if client.is_short_of_room:
         text = _STATE_TEXTS["short_of_room"]
+    if state == RUNNING and client.unmet_bytes and any(client.missing_on(one) for one in client.device_bindings):
+        text = _STATE_TEXTS["no_room_in_turn"]
     if moving_to:
         text = f"moving · to {moving_to}"
     return {"state": state, "state_text": text}
