@@ -71,8 +71,8 @@ $(VENV)/.installed: pyproject.toml hatch_build.py $(wildcard jupyter-config/*/* 
 	@touch $@
 
 $(VENV)/.hub: $(VENV)/.installed
-	$(call say,'JupyterHub')
-	$(call install,demo$(comma)test$(comma)hub)
+	$(call say,'JupyterHub and Ray')
+	$(call install,demo$(comma)test$(comma)hub$(comma)ray)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed

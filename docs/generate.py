@@ -45,7 +45,7 @@ A quota is a text such as `share=0.5 memory=8GiB`: of a kernel, a program (`GPUS
 _CLUSTER = """
 ## Kernels on other hosts
 
-Users and admins set `c.GpuShareCluster.NAME` in `jupyter_server_config.py`: see [nodes by ssh](../how-to/cluster-ssh.md) and [nodes of Slurm](../how-to/cluster-slurm.md).
+Users and admins set `c.GpuShareCluster.NAME` in `jupyter_server_config.py`: see [nodes by ssh](../how-to/cluster-ssh.md), [nodes of Slurm](../how-to/cluster-slurm.md) and [nodes of Ray](../how-to/cluster-ray.md).
 """  # noqa: E501
 
 _CLI = """\

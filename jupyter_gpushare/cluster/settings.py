@@ -21,6 +21,7 @@ ENGINES = {
     "ssh": "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {node} {quoted_agent}",
     "slurm": "srun --quiet --job-name=gpushare --nodes=1 --ntasks=1 --oversubscribe --nodelist={node} {agent}",
     "kubectl": "kubectl exec --stdin {node} -- {agent}",
+    "ray": f"{shlex.quote(sys.executable)} -m jupyter_gpushare.cluster.ray_bridge {{node}} {{agent}}",
 }
 _FIELDS = {"node", "agent", "quoted_agent"}
 _NODE = re.compile(r"[A-Za-z0-9][\w.:@-]*")  # never an option of the command
@@ -33,8 +34,8 @@ class GpuShareCluster(Configurable):
     engine = Unicode(
         "local",
         config=True,
-        help="How a node agent is started on a node: local, ssh, slurm, kubectl, or a command with {node} and {agent}. "
-        "{agent} stands for the words of the agent's command, and {quoted_agent} for one word of a shell.",
+        help="How a node agent is started on a node: local, ssh, slurm, kubectl, ray, or a command with {node} and "
+        "{agent}. {agent} stands for the words of the agent's command, and {quoted_agent} for one word of a shell.",
     )
     nodes = List(Unicode(), config=True, help="Names of the nodes, as the engine knows them.")
     addresses = Dict(

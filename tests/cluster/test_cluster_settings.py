@@ -38,7 +38,7 @@ def test_a_command_of_ones_own_is_an_engine() -> None:
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"engine": "kubernetes"}, "neither one of local, ssh, slurm, kubectl nor a command with"),
+        ({"engine": "kubernetes"}, "neither one of local, ssh, slurm, kubectl, ray nor a command with"),
         ({"engine": "ssh {node}"}, "nor a command with"),
         ({"engine": "ssh {host} {agent}"}, "nor a command with"),
         ({"nodes": ["gpu1", "-oProxyCommand=x"]}, "'-oProxyCommand=x' is no name of a node"),
