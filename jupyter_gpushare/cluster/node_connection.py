@@ -27,6 +27,7 @@ _MAX_FOREIGN_LINES = 1000  # that a shell or an engine prints before the greetin
 _ERROR_LINES = 3
 _END_SECONDS = 2.0
 _PING_SECONDS = 5.0
+_GREETING_SECONDS = 120.0  # for the engine to start the agent; a job may wait for its node
 _NODE_SILENCE_SECONDS = 15.0  # after which the node counts as unreachable
 _decoder = msgspec.json.Decoder(Answer)
 _encoder = msgspec.json.Encoder()
@@ -60,6 +61,11 @@ class NodeConnection:
         self._error_reader = self._start_thread(self._read_errors)
         self._answer_reader = self._start_thread(self._read_answers)
         self._start_thread(self._ping)
+
+    @property
+    def is_greeted(self) -> bool:
+        """Return whether the agent has answered at all."""
+        return self._unsent is None
 
     def request(self, message: Request) -> Future[Any]:
         """Send a request. The future gets the result, or a NodeError."""
@@ -134,11 +140,11 @@ class NodeConnection:
         """Ask for a sign of the agent, and end a connection to an agent that gives none."""
         while not self._has_ended.wait(_PING_SECONDS):
             with self._lock:
-                is_greeted = self._unsent is None
-                if is_greeted:
+                if self.is_greeted:
                     self._write(self._channel.seal(b""))
-            if is_greeted and time.monotonic() > self._last_answer_at + _NODE_SILENCE_SECONDS:
-                self._errors.append(f"no answer for {_NODE_SILENCE_SECONDS:g} s")
+            allowed = _NODE_SILENCE_SECONDS if self.is_greeted else _GREETING_SECONDS
+            if time.monotonic() > self._last_answer_at + allowed:
+                self._errors.append(f"no answer for {allowed:g} s")
                 self._kill()
 
     def _read_greeting(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
@@ -15,35 +16,48 @@ from .messages import Ended, Forget, NodeError, Request, Signal, Wait
 from .node_connection import NodeConnection
 
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)  # before the tries to reach the node again; the last one repeats
-_UNREACHABLE = ("agent_ended", "engine_failed")
+_STABLE_SECONDS = 5.0  # for which a node must have been reached so that its next loss is a new one
+UNREACHABLE = ("agent_ended", "engine_failed")  # reasons of errors of a node that does not answer
 
 
 class RemoteKernel:
-    """Running kernel, whose methods any thread may call. `connect` returns a connection to the node."""
+    """Running kernel, whose methods any thread may call.
 
-    def __init__(self, kernel: str, connect: Callable[[], NodeConnection]) -> None:
+    `connect` returns a connection to the node. A kernel whose node has not answered for `node_timeout` seconds counts
+    as ended; 0: never.
+    """
+
+    def __init__(self, kernel: str, connect: Callable[[], NodeConnection], node_timeout: float = 0.0) -> None:
         self.kernel = kernel
         self.ended: Future[Ended] = Future()
         self._connect = connect
-        self._tries = 0
+        self._node_timeout = node_timeout
         self._is_abandoned = False
+        self._tries = 0
+        self._lost_at = 0.0  # when the node was found not to answer, if `_tries` is not 0
 
     def request(self, message: Request) -> Future[Any]:
         """Send a request to the node. The future gets the result or a NodeError."""
         try:
             return self._connect().request(message)
         except NodeError as error:
-            failed: Future[Any] = Future()
-            failed.set_exception(error)
-            return failed
+            return _failed(error)
 
     def adopt(self) -> None:
         """Wait for the end of the kernel in the background, and reach the node again whenever its agent has ended."""
-        self.request(Wait(kernel=self.kernel)).add_done_callback(self._on_answer)
+        began = time.monotonic()
+        connection: NodeConnection | None = None
+        try:
+            connection = self._connect()
+            answer = connection.request(Wait(kernel=self.kernel))
+        except NodeError as error:
+            answer = _failed(error)
+        answer.add_done_callback(lambda done: self._on_answer(done, connection, began))
 
-    def abandon(self) -> None:
-        """Reach the node no more. The kernel goes on until its orphan timeout."""
+    def abandon(self, reason: str) -> None:
+        """Count the kernel as ended, and reach the node no more. The kernel may go on until its orphan timeout."""
         self._is_abandoned = True
+        self._end(Ended(status=None, reason=reason))
 
     def discard(self, started: Future[Any]) -> None:
         """End a kernel that has started too late, and remove its files."""
@@ -53,12 +67,19 @@ class RemoteKernel:
         self.request(Signal(kernel=self.kernel, number=signal.SIGKILL))
         self.ended.add_done_callback(lambda _: self.request(Forget(kernel=self.kernel)))
 
-    def _on_answer(self, answer: Future[Any]) -> None:
-        error = answer.exception()
+    def _on_answer(self, answer: Future[Any], connection: NodeConnection | None, began: float) -> None:
+        error, now = answer.exception(), time.monotonic()
         if error is None:
             self._end(msgspec.convert(answer.result(), Ended))
-        elif isinstance(error, NodeError) and error.reason not in _UNREACHABLE:
+            return
+        if isinstance(error, NodeError) and error.reason not in UNREACHABLE:
             self._end(Ended(status=None, reason=error.reason))
+            return
+        if connection and connection.is_greeted and now > began + _STABLE_SECONDS:
+            self._tries = 0
+        self._lost_at = self._lost_at if self._tries else now
+        if self._node_timeout and now >= self._lost_at + self._node_timeout:
+            self.abandon(str(error))
         elif not self._is_abandoned:
             delay = _RETRY_SECONDS[min(self._tries, len(_RETRY_SECONDS) - 1)]
             self._tries += 1
@@ -67,5 +88,11 @@ class RemoteKernel:
             timer.start()
 
     def _end(self, ended: Ended) -> None:
-        with suppress(Exception):  # a second answer after a new connection
+        with suppress(InvalidStateError):  # it has ended already
             self.ended.set_result(ended)
+
+
+def _failed(error: NodeError) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future

@@ -40,7 +40,7 @@ from .messages import (
 )
 from .node_choice import IDLE, Snapshot, order_nodes
 from .node_connection import CONNECTIONS
-from .remote_kernel import RemoteKernel
+from .remote_kernel import UNREACHABLE, RemoteKernel
 from .settings import GpuShareCluster
 
 _REQUEST_SECONDS = 10.0
@@ -59,6 +59,7 @@ class RemoteProvisioner(ClientProvisioner):
         self.node_pid: int | None = None  # on the node
         self._kernel: RemoteKernel | None = None
         self._chosen = ""  # the node of the last start
+        self.has_changed_node = False  # by the last restart
         self._ports: dict[str, int] = {}  # of the last start, for a restart
         self._session = ""
 
@@ -90,8 +91,18 @@ class RemoteProvisioner(ClientProvisioner):
             try:
                 await self._ask(self._kernel, Signal(kernel=self.kernel_id, number=signum))
             except NodeError as error:
-                if error.reason != "unknown_kernel":  # a kernel that has ended gets no signal
-                    raise
+                self._on_failed_signal(self._kernel, signum, error)
+
+    def _on_failed_signal(self, kernel: RemoteKernel, number: int, error: NodeError) -> None:
+        """Abandon a kernel that cannot be killed because its node does not answer. Raise other errors."""
+        if error.reason == "unknown_kernel":  # the kernel has ended
+            return
+        manager: Any = self.parent
+        if error.reason not in UNREACHABLE or not manager.shutting_down:
+            raise error
+        if number == signal.SIGKILL:
+            self.log.warning("abandoned kernel %s on %s: %s", self.kernel_id, self.node_name, error)
+            kernel.abandon(str(error))
 
     async def kill(self, restart: bool = False) -> None:
         await self.send_signal(signal.SIGKILL)
@@ -121,10 +132,15 @@ class RemoteProvisioner(ClientProvisioner):
         return await self._start_on_a_node(cmd, kwargs["env"], kwargs.get("cwd") or "")
 
     async def _start_on_a_node(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
-        """Start the kernel on the first node that takes it. A restart stays on its node. Raise NodeError."""
+        """Start the kernel on the first node that takes it, first of all on its node so far. Raise NodeError."""
         failures = []
-        nodes = [self._chosen] if self._chosen else await self._nodes_in_order()
+        before, self.has_changed_node = self._chosen, False
+        nodes = await self._nodes_in_order()
+        if before:
+            nodes = [before, *(node for node in nodes if node != before)]
         for node in nodes:
+            if before and node != before:
+                self._ports, self.has_changed_node = {}, True
             self._chosen = node
             try:
                 return await self._start_here(cmd, env, folder)
@@ -173,7 +189,7 @@ class RemoteProvisioner(ClientProvisioner):
             orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
             is_python=self.is_python,
         )
-        kernel = RemoteKernel(self.kernel_id, self._connect)
+        kernel = self._remote_kernel()
         started = msgspec.convert(await self._start(kernel, request), Started)
         if started.note:
             self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, started.note)
@@ -199,7 +215,7 @@ class RemoteProvisioner(ClientProvisioner):
             Path(manager.connection_file).unlink(missing_ok=True)
         self.log.info("adopted kernel %s on %s", record.kernel, record.node)
         mine = {"server": os.getpid(), "server_ticks": start_ticks(os.getpid())}
-        return self._watch(RemoteKernel(record.kernel, self._connect), msgspec.structs.replace(record, **mine))
+        return self._watch(self._remote_kernel(), msgspec.structs.replace(record, **mine))
 
     def _watch(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
         """Save the record of a running kernel, and wait for the kernel's end in the background."""
@@ -218,10 +234,12 @@ class RemoteProvisioner(ClientProvisioner):
         self.node_pid = None
         kernel_records.remove(self.kernel_id)
         try:
-            kernel = RemoteKernel(self.kernel_id, self._connect)
-            await self._ask(kernel, Forget(kernel=self.kernel_id, unregister=not restart))
+            await self._ask(self._remote_kernel(), Forget(kernel=self.kernel_id, unregister=not restart))
         except NodeError as error:
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
+
+    def _remote_kernel(self) -> RemoteKernel:
+        return RemoteKernel(self.kernel_id, self._connect, units.parse_duration(self.settings.node_timeout))
 
     def _connect(self) -> Any:
         return CONNECTIONS.connection(self.node_name, self.settings.command(self.node_name))

@@ -67,6 +67,12 @@ class GpuShareCluster(Configurable):
         config=True,
         help='Time after which a kernel ends that no Jupyter server waits for, such as "24h"; "0": never.',
     )
+    node_timeout = Unicode(
+        "0",
+        config=True,
+        help="Time after which a kernel counts as ended whose node does not answer, and starts anew on another node. "
+        '"0": never, so that nothing is lost when the node answers again.',
+    )
     start_timeout = Unicode("60s", config=True, help="Time within which a node agent and a kernel must start.")
 
     @validate("engine")
@@ -100,7 +106,7 @@ class GpuShareCluster(Configurable):
             )
         return str(proposal["value"])
 
-    @validate("orphan_timeout", "start_timeout")
+    @validate("orphan_timeout", "node_timeout", "start_timeout")
     def _check_time(self, proposal: dict[str, Any]) -> str:
         name = proposal["trait"].name
         try:

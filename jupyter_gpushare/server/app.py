@@ -93,6 +93,8 @@ class GpuShareApp(ExtensionApp):
     def _kernel_started(self, kernel_id: str) -> None:
         self.supervisor.kernel_started()
         self.cell_reporter.watch(kernel_id)
+        if kernel_id in self.kernels:
+            self.kernels.renew_pages(kernel_id)
 
     def initialize_handlers(self) -> None:
         parts = {"supervisor": self.supervisor, "kernels": self.kernels}

@@ -8,6 +8,9 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -169,3 +172,62 @@ def start_notebook(
         if manager.has_kernel:
             manager.shutdown_kernel(now=True)
     CONNECTIONS.close()
+
+
+START_SECONDS = 60.0
+
+
+class JupyterServer:
+    """Jupyter server in a process of its own."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.port = free_port()
+        (folder.parent / "config").mkdir(exist_ok=True)
+        file = folder.parent / "config" / "jupyter_server_config.json"
+        file.write_text(json.dumps({"GpuShareCluster": settings}))
+        options = [f"--port={self.port}", "--IdentityProvider.token=t", f"--ServerApp.root_dir={folder}"]
+        command = [sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", *options]
+        env = {**os.environ, "JUPYTER_CONFIG_DIR": str(file.parent)}
+        self.log = folder / "server.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
+        wait_until(self._is_ready, START_SECONDS)
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/{path}", data, method=method)
+        request.add_header("Authorization", "token t")
+        with urllib.request.urlopen(request, timeout=WAIT) as answer:
+            return json.loads(answer.read() or "null")
+
+    def children(self, word: str) -> list[int]:
+        """Return the processes that the server has started and whose command has this word."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        pids = [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
+        return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_text()]
+
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        with contextlib.suppress(OSError):
+            self.request("GET", "sessions")
+            return True
+        return False
+
+
+@pytest.fixture
+def start_server(
+    start_notebook: Callable[..., RemoteNotebook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., JupyterServer]]:
+    """Provide a function that starts a server with the kernelspec `remote` and these values of `c.GpuShareCluster`."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    (tmp_path / "work").mkdir()
+    servers: list[JupyterServer] = []
+
+    def start(**settings: Any) -> JupyterServer:
+        servers.append(JupyterServer(tmp_path / "work", **settings))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.process.kill()
+        server.process.wait(WAIT)

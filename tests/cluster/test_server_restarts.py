@@ -2,71 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from jupyter_client.blocking import BlockingKernelClient
 
 from jupyter_gpushare.cluster import kernel_folder, kernel_records
 
 from ..support.polling import wait_until
-from .conftest import WAIT, RemoteNotebook, free_port
-
-START_SECONDS = 60.0
-
-
-class JupyterServer:
-    """Jupyter server in a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._port = free_port()
-        options = [f"--port={self._port}", "--IdentityProvider.token=t", f"--ServerApp.root_dir={folder}"]
-        command = [sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", *options]
-        self.log = folder / "server.log"
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(self._is_ready, START_SECONDS)
-
-    def request(self, method: str, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/api/{path}", data, method=method)
-        request.add_header("Authorization", "token t")
-        with urllib.request.urlopen(request, timeout=WAIT) as answer:
-            return json.loads(answer.read() or "null")
-
-    def _is_ready(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        with suppress(OSError):
-            self.request("GET", "sessions")
-            return True
-        return False
-
-
-@pytest.fixture
-def start_server(
-    start_notebook: Callable[..., RemoteNotebook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[], JupyterServer]]:
-    """Provide a function that starts a server with the kernelspec `remote`."""
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    (tmp_path / "work").mkdir()
-    servers: list[JupyterServer] = []
-
-    def start() -> JupyterServer:
-        servers.append(JupyterServer(tmp_path / "work"))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.process.kill()
-        server.process.wait(WAIT)
+from .conftest import WAIT, JupyterServer
 
 
 def value(runtime: Path, kernel: str, expression: str) -> Any:

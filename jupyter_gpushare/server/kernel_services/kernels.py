@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.utils import ensure_async
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 
 from ... import launcher
 from ...client_provisioner import ClientProvisioner
@@ -32,6 +33,9 @@ class Kernels:
 
     def __init__(self, manager: Any) -> None:
         self._manager = manager
+
+    def __contains__(self, kernel_id: str) -> bool:
+        return kernel_id in self._manager
 
     def client_of(self, kernel_id: str, status: Mapping[str, Any] | None = None) -> str:
         """Return the client of a kernel, or "" for a kernel that does not share the GPU. Raise UnknownKernel.
@@ -84,6 +88,17 @@ class Kernels:
     async def interrupt(self, kernel_id: str) -> None:
         """Interrupt a kernel as the stop button does."""
         await ensure_async(self._manager.interrupt_kernel(kernel_id))
+
+    def renew_pages(self, kernel_id: str) -> None:
+        """Close the connections of pages to a kernel that has restarted on another node. The pages connect anew.
+
+        jupyter_server would keep the connections to the sockets of the old node.
+        """
+        provisioner = getattr(self._manager.get_kernel(kernel_id), "provisioner", None)
+        if getattr(provisioner, "has_changed_node", False):
+            for connection in list(ZMQChannelsWebsocketConnection._open_sockets):
+                if connection.kernel_id == kernel_id:
+                    connection.websocket_handler.close()
 
     def has_shared_kernels(self) -> bool:
         """Return true if a kernel of this server shares the GPU."""

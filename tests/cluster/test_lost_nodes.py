@@ -1,0 +1,95 @@
+"""Test of a node that is lost under an open page: the kernel starts on another node, and the page goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+from jupyter_gpushare.cluster import kernel_records
+
+from ..support.polling import wait_until
+from .conftest import WAIT, JupyterServer
+
+NODES = ("n1", "n2")
+
+
+class Page:
+    """Page of a notebook, which connects to its kernel again whenever the server closes the connection."""
+
+    def __init__(self, server: JupyterServer, kernel: str) -> None:
+        self._url = f"ws://127.0.0.1:{server.port}/api/kernels/{kernel}/channels?session_id={uuid.uuid4().hex}"
+        self._connection: WebSocketClientConnection | None = None
+        self.connections = 0
+
+    async def value(self, expression: str) -> str:
+        """Return the text of an expression's value in the kernel."""
+        while True:
+            if self._connection is None:
+                request = HTTPRequest(self._url, headers={"Authorization": "token t"})
+                self._connection = await websocket_connect(request)
+                self.connections += 1
+            header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s"}
+            content = {"code": "", "user_expressions": {"v": expression}, "silent": False, "allow_stdin": False}
+            message: dict[str, Any] = {"header": {**header, "version": "5.3"}, "content": content, "channel": "shell"}
+            await self._connection.write_message(json.dumps({**message, "parent_header": {}, "metadata": {}}))
+            while text := await self._connection.read_message():
+                answer = json.loads(text)
+                if answer["msg_type"] == "execute_reply" and answer["parent_header"]["msg_id"] == header["msg_id"]:
+                    return str(answer["content"]["user_expressions"]["v"]["data"]["text/plain"])
+            self._connection = None
+
+    async def value_becomes(self, expression: str, expected: str) -> None:
+        """Wait for a value. The kernel on a lost node of this test may answer until its connections are closed."""
+        while await self.value(expression) != expected:
+            pass
+
+
+def node_of(kernel: str) -> str:
+    """Return the node of a kernel, or "" while it starts anew."""
+    record = kernel_records.load(kernel)
+    return record.node if record else ""
+
+
+@pytest.mark.parametrize("node_timeout", ["0", "1"])
+def test_an_open_page_goes_on_with_a_kernel_on_another_node(
+    start_server: Callable[..., JupyterServer], tmp_path: Path, node_timeout: str
+) -> None:
+    """With the timeout the kernel starts anew by itself, and without by the button."""
+    folder = f"{tmp_path}/{{node}}"
+    variables = f"XDG_STATE_HOME={folder} GPUSHARE_SOCKET={folder}/c.sock"
+    lost = f"test ! -e {folder}.lost || {{ echo no route to the host >&2; exit 1; }}"
+    engine = f"sh -c '{lost}; mkdir -pm 700 {folder}; exec env {variables} \"$@\"' sh {{agent}}"
+    addresses = dict.fromkeys(NODES, "127.0.0.1")
+    server = start_server(engine=engine, nodes=list(NODES), addresses=addresses, node_timeout=node_timeout)
+    kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
+    record = kernel_records.load(kernel)
+    assert record is not None
+    other = NODES[1 - NODES.index(record.node)]
+
+    async def lose_the_node() -> None:
+        page = Page(server, kernel)
+        node = "__import__('os').environ['XDG_STATE_HOME'][-2:]"
+        assert await page.value(f"[globals().setdefault('x', 41), {node}]") == f"[41, '{record.node}']"
+        (tmp_path / f"{record.node}.lost").touch()
+        for pid in server.children("jupyter_gpushare"):
+            os.kill(pid, signal.SIGKILL)
+        if node_timeout == "0":
+            await asyncio.to_thread(server.request, "POST", f"kernels/{kernel}/restart")
+        await asyncio.to_thread(wait_until, lambda: node_of(kernel) == other, WAIT)
+        await asyncio.wait_for(page.value_becomes(f"['x' in globals(), {node}]", f"[False, '{other}']"), WAIT)
+        assert page.connections == 2
+
+    asyncio.run(lose_the_node())
+    with contextlib.suppress(ProcessLookupError):  # the button also sends a request to the kernel, which may answer
+        os.killpg(record.pid, signal.SIGKILL)
