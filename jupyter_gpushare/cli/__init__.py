@@ -25,7 +25,10 @@ COMMANDS = {
     "resume": (".client", "let a suspended client take turns again"),
     "device": (".device", "take a device out of use, or put a device back into use"),
     "run": (".run", "run any program as a client that shares the GPU"),
-    "agent": (".agent", "serve a Jupyter server that starts kernels on this host (used by engines, not by users)"),
+    "agent": (
+        "..cluster.node_agent",
+        "start kernels on this host for a Jupyter server elsewhere (for engines)",
+    ),
     "kernelspec": (".kernelspec", "install, list or remove shared variants of kernels"),
     "doctor": (".doctor.main", "check GPU sharing on this machine, and suggest remedies"),
     "demo": ("..demo", "share one device among three notebooks, with a report"),

@@ -6,6 +6,7 @@ The kernels go on then, and the next node agent finds them.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import os
@@ -207,8 +208,15 @@ def _write(output: int, line: bytes) -> None:
         line = line[os.write(output, line) :]
 
 
-def main() -> int:
-    """Run the node agent in the user's home directory, so that it keeps no other folder in use."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments, because the Jupyter server sends requests by the standard input."""
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the node agent until the end of its input. Return 2 for an input that is not that of a Jupyter server.
+
+    The agent runs in the user's home directory, so that it keeps no other folder in use.
+    """
     with contextlib.suppress(OSError):
         os.chdir(Path.home())
     try:

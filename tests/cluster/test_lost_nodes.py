@@ -47,6 +47,12 @@ class Page:
                 answer = json.loads(text)
                 if answer["msg_type"] == "execute_reply" and answer["parent_header"]["msg_id"] == header["msg_id"]:
                     return str(answer["content"]["user_expressions"]["v"]["data"]["text/plain"])
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection, also one that the server has closed."""
+        if self._connection is not None:
+            self._connection.close()
             self._connection = None
 
     async def value_becomes(self, expression: str, expected: str) -> None:
@@ -89,6 +95,7 @@ def test_an_open_page_goes_on_with_a_kernel_on_another_node(
         await asyncio.to_thread(wait_until, lambda: node_of(kernel) == other, WAIT)
         await asyncio.wait_for(page.value_becomes(f"['x' in globals(), {node}]", f"[False, '{other}']"), WAIT)
         assert page.connections == 2
+        page.close()
 
     asyncio.run(lose_the_node())
     with contextlib.suppress(ProcessLookupError):  # the button also sends a request to the kernel, which may answer
