@@ -188,7 +188,7 @@ def test_kernel_side_uses_the_library_of_python_3_8() -> None:
         ("cli", "def run():\n    from ..coordinator.app import main", []),
         ("server.errors", "from ..bench import harness", ["jupyter_gpushare.bench.harness"]),
         ("provisioner", "from .demo import runner", ["jupyter_gpushare.demo.runner"]),
-        ("cluster.node_agent", "def start():\n    from ray import util", ["ray.util"]),
+        ("cluster.node.node_agent", "def start():\n    from ray import util", ["ray.util"]),
         ("cluster.ray_bridge", "import ray", []),
         ("cluster.settings", "from . import ray_bridge", ["jupyter_gpushare.cluster.ray_bridge"]),
         ("widgets.view", "from ..kernel import session\nfrom .. import launch", ["jupyter_gpushare.launch"]),

@@ -26,7 +26,7 @@ COMMANDS = {
     "device": (".device", "take a device out of use, or put a device back into use"),
     "run": (".run", "run any program as a client that shares the GPU"),
     "agent": (
-        "..cluster.node_agent",
+        "..cluster.node.node_agent",
         "start kernels on this host for a Jupyter server elsewhere (for engines)",
     ),
     "kernelspec": (".kernelspec", "install, list or remove shared variants of kernels"),

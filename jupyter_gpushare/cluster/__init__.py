@@ -1,1 +1,1 @@
-"""Kernels on other hosts: the node agent and the keeper on a node, and the engine and the provisioner on the server."""
+"""Kernels on other hosts: the server's side, which starts node agents by an engine, and the folders of both sides."""

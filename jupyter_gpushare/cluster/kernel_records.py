@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from ..wire import address
-from .keeper import start_ticks, write_file
-from .messages import Connection
+from .channel.messages import Connection
+from .node.keeper import start_ticks, write_file
 
 
 class KernelRecord(msgspec.Struct, kw_only=True):

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from .messages import Answer, NodeError, Request
-from .sealed_channel import ChannelError, SealedChannel
+from .channel.messages import Answer, NodeError, Request
+from .channel.sealed_channel import ChannelError, SealedChannel
 
 _MAX_FOREIGN_LINES = 1000  # that a shell or an engine prints before the greeting
 _ERROR_LINES = 3

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from .messages import Ended, Forget, NodeError, Request, Signal, Wait
+from .channel.messages import Ended, Forget, NodeError, Request, Signal, Wait
 from .node_connection import NodeConnection
 
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)  # before the tries to reach the node again; the last one repeats

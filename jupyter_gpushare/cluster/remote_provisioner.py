@@ -23,9 +23,7 @@ from .. import units
 from ..client_provisioner import ClientProvisioner
 from ..launch.kernel_env import Identity
 from . import kernel_records
-from .keeper import start_ticks
-from .kernel_records import KernelRecord
-from .messages import (
+from .channel.messages import (
     PORT_NAMES,
     ClientRequest,
     Connection,
@@ -38,6 +36,8 @@ from .messages import (
     Start,
     Started,
 )
+from .kernel_records import KernelRecord
+from .node.keeper import start_ticks
 from .node_choice import IDLE, Snapshot, order_nodes
 from .node_connection import CONNECTIONS
 from .remote_kernel import UNREACHABLE, RemoteKernel

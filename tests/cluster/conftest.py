@@ -21,8 +21,8 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
-from jupyter_gpushare.cluster import kernel_folder
-from jupyter_gpushare.cluster.messages import ClientRequest, Connection, NodeError, Request, Running, Start
+from jupyter_gpushare.cluster.channel.messages import ClientRequest, Connection, NodeError, Request, Running, Start
+from jupyter_gpushare.cluster.node import kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 from jupyter_gpushare.launch import kernel_env

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from jupyter_gpushare.cluster import kernel_folder
+from jupyter_gpushare.cluster.node import kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 from ..support.polling import wait_until

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cluster import keeper, kernel_folder
-from jupyter_gpushare.cluster.messages import (
+from jupyter_gpushare.cluster.channel.messages import (
     Connection,
     Coordinator,
     Forget,
@@ -24,6 +23,7 @@ from jupyter_gpushare.cluster.messages import (
     Start,
     Wait,
 )
+from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 

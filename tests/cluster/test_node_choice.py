@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cluster.messages import NodeError
+from jupyter_gpushare.cluster.channel.messages import NodeError
 from jupyter_gpushare.cluster.node_choice import IDLE, order_nodes
 
 from .conftest import RemoteNotebook

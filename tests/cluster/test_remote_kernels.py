@@ -12,8 +12,9 @@ import msgspec
 import pytest
 import zmq
 
-from jupyter_gpushare.cluster import kernel_folder, kernel_records
-from jupyter_gpushare.cluster.messages import NodeError
+from jupyter_gpushare.cluster import kernel_records
+from jupyter_gpushare.cluster.channel.messages import NodeError
+from jupyter_gpushare.cluster.node import kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 from ..support.polling import wait_until

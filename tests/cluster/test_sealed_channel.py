@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jupyter_gpushare.cluster.sealed_channel import ChannelError, SealedChannel
+from jupyter_gpushare.cluster.channel.sealed_channel import ChannelError, SealedChannel
 
 
 def pair() -> tuple[SealedChannel, SealedChannel]:

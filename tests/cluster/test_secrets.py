@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.cluster import kernel_folder
+from jupyter_gpushare.cluster.node import kernel_folder
 
 from .conftest import RemoteNotebook
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from jupyter_client.blocking import BlockingKernelClient
 
-from jupyter_gpushare.cluster import kernel_folder, kernel_records
+from jupyter_gpushare.cluster import kernel_records
+from jupyter_gpushare.cluster.node import kernel_folder
 
 from ..support.polling import wait_until
 from .conftest import WAIT, JupyterServer

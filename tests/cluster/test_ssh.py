@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.cluster.messages import NodeError
+from jupyter_gpushare.cluster.channel.messages import NodeError
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 from ..support.polling import wait_until

@@ -41,7 +41,7 @@ class KernelAdoption:
 
     async def _adopt(self, record: KernelRecord) -> None:
         """Adopt a kernel as soon as its node answers."""
-        from ...cluster.messages import NodeError
+        from ...cluster.channel.messages import NodeError
 
         for number in range(1 << 30):
             try:
@@ -57,7 +57,7 @@ class KernelAdoption:
 
     async def _is_running(self, record: KernelRecord) -> bool:
         """Return whether the node still has the kernel. Raise NodeError."""
-        from ...cluster.messages import Running
+        from ...cluster.channel.messages import Running
         from ...cluster.node_connection import CONNECTIONS
         from ...cluster.settings import GpuShareCluster
 

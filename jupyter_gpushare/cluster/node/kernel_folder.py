@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..wire import address
+from ...wire import address
+from ..channel.messages import Ended, NodeError, Started
 from .keeper import start_ticks
-from .messages import Ended, NodeError, Started
 
 _NAMES = re.compile(r"[\w.-]{1,128}")
 

@@ -17,12 +17,10 @@ from typing import Any
 
 import msgspec
 
-from ..launch import kernel_env
-from ..wire import address, client
-from ..wire import messages as coordinator_messages
-from .kernel_folder import KernelFolder, all_kernels
-from .kernel_start import send_signal, start_kernel
-from .messages import (
+from ...launch import kernel_env
+from ...wire import address, client
+from ...wire import messages as coordinator_messages
+from ..channel.messages import (
     SERVER_SILENCE_SECONDS,
     Answer,
     AnyRequest,
@@ -37,7 +35,9 @@ from .messages import (
     Started,
     Wait,
 )
-from .sealed_channel import ChannelError, SealedChannel
+from ..channel.sealed_channel import ChannelError, SealedChannel
+from .kernel_folder import KernelFolder, all_kernels
+from .kernel_start import send_signal, start_kernel
 
 MAX_LINE_BYTES = 16 << 20
 _decoder = msgspec.json.Decoder(AnyRequest)

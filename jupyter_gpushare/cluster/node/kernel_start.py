@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from .. import launcher
-from ..launch import kernel_env
+from ... import launcher
+from ...launch import kernel_env
+from ..channel.messages import PORT_NAMES, Connection, NodeError, Start, Started
 from . import keeper
 from .kernel_folder import KernelFolder, all_kernels
-from .messages import PORT_NAMES, Connection, NodeError, Start, Started
 
 _REGISTRATION_SECONDS = 3.0
 

@@ -1,0 +1,1 @@
+"""Encrypted channel between a Jupyter server and a node agent, and its messages."""
