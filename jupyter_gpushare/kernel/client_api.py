@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .display.turn_history import History
 
 QUOTA_KEYS = {
-    "share": "fraction of the device's time that is guaranteed while it has work: share=0.5",
+    "share": "guaranteed fraction of the device's time while it has work, except under fcfs and best_effort: share=0.5",
     "limit": "largest fraction of the device's time: limit=0.9",
     "memory": "device memory that the kernel may allocate: memory=8GiB, or a fraction of the device: memory=0.5",
     "resident": "memory that may stay on the device while other clients wait: resident=2GiB, or resident=0.25",

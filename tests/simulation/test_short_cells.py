@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from jupyter_gpushare.core.base.quota import Quota
 from jupyter_gpushare.core.interface.settings import Settings
 from jupyter_gpushare.simulation.reports.results import quantile
 from jupyter_gpushare.simulation.simulation import Simulation
@@ -20,8 +21,9 @@ SWITCH_SECONDS = 2 * (2 * MEMORY - DEVICE.memory) / DEVICE.link  # 20 GB leave, 
 ENDLESS = 1e9  # seconds of GPU work
 
 
-def endless_job(name: str, user: str, arrives: float = 0.0) -> Participant:
-    return Participant(name, [Cell(0.0, (0.0, ENDLESS))], MEMORY, user=user, arrives=arrives, kind="job")
+def endless_job(name: str, user: str, arrives: float = 0.0, share: float = 0.0) -> Participant:
+    cells = [Cell(0.0, (0.0, ENDLESS))]
+    return Participant(name, cells, MEMORY, user=user, quota=Quota(share=share), arrives=arrives, kind="job")
 
 
 def run(seconds: float, *participants: Participant) -> Simulation:
@@ -69,3 +71,28 @@ def test_five_notebooks_of_one_user_get_as_much_as_one_of_another() -> None:
     simulation = run(1800.0, endless_job("single", "bob"), *many)
     single, *others = (client.gpu_seconds for client in simulation.all_clients)
     assert single / (single + sum(others)) == pytest.approx(0.5, abs=0.03)
+
+
+def parts_and_waits(seconds: float, shares: tuple[float, float]) -> tuple[list[float], list[float]]:
+    """Return the parts of the time of two endless jobs with shares, and the waits of short cells of a third client."""
+    jobs = [endless_job(f"job {share}", f"user of {share}", share=share) for share in shares]
+    cells = itertools.repeat(Cell(20.0, (0.0, 0.3)))
+    simulation = run(seconds, *jobs, Participant("notebook", cells, MEMORY, user="cyd"))
+    parts = [client.gpu_seconds / seconds for client in simulation.all_clients[:2]]
+    return parts, list(simulation.results.waits["short"])
+
+
+def test_shares_are_kept_while_short_cells_of_another_client_go_first() -> None:
+    parts, waits = parts_and_waits(300.0, (0.6, 0.15))
+    assert parts[0] >= 0.6 and parts[1] >= 0.15
+    assert len(waits) >= 13
+    assert max(waits) <= 1.0 + 2 * SWITCH_SECONDS
+
+
+def test_shares_of_the_whole_device_are_kept_and_another_client_waits_for_max_wait() -> None:
+    parts, _ = parts_and_waits(300.0, (0.8, 0.2))
+    assert parts[0] / sum(parts) == pytest.approx(0.8, abs=0.02)
+    parts, waits = parts_and_waits(900.0, (0.8, 0.2))
+    assert parts[0] / sum(parts) == pytest.approx(0.8, abs=0.02)
+    assert len(waits) >= 2
+    assert max(waits) <= Settings().max_wait + 30.0, "and a turn of each of the others"
