@@ -23,7 +23,7 @@ PART_SECONDS = {
     "trainings": 70,
     "graphs": 20,
     "frameworks": 130,
-    "exits": 60,
+    "exits": 90,
     "hibernation": 60,
     "cgroup": 50,
     "benches": 200,

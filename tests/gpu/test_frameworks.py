@@ -67,8 +67,10 @@ def test_steps_after_evictions(
         found += steps(program, 1)
         end_stage(f"step_{number}")
     extremes = program.run("program.ballast_extremes()", WAIT)
-    record_property("evicted_bytes", host.moved_bytes("one"))
+    evicted = host.moved_bytes("one")
+    record_property("evicted_bytes", evicted)
     record_property("turns", host.turns("one"))
+    assert evicted > 0
     host.stop_rival(rival)
     if IS_GPU:  # the stand-ins compute no kernels
         assert extremes == [1.0, 1.0]

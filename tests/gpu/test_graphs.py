@@ -43,6 +43,8 @@ def test_replays_over_evictions(host: CardHost, mode: str, record_property: Call
         program.start("replay()")
         program.result(WAIT)
     assert program.run(f"numbers(array, {WORKING_SET})", WAIT) == [float(REPLAYS)]
-    record_property("evicted_bytes", host.moved_bytes("one"))
+    evicted = host.moved_bytes("one")
+    record_property("evicted_bytes", evicted)
     record_property("turns", host.turns("one"))
+    assert evicted > 0
     host.stop_rival(rival)
