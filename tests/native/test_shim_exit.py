@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import sysconfig
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpushare.wire.page import CLOSING
 
+from ..support import sanitizers
 from ..support.compile_cache import cached
 from . import simlog
 from .conftest import HERE, WAIT_SECONDS, CudaClient, NativeHost
@@ -144,3 +149,72 @@ def test_an_exit_without_handlers_ends_the_turn(machine: NativeHost, coordinator
     assert client.process.wait(WAIT_SECONDS) == 3
     other, next_process = machine.new_client(coordinator)
     other.begin(next_process, 1)
+
+
+DAEMON = """
+libc = ctypes.CDLL(None)
+def start_daemon(closes_before, end):
+    libc.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: the daemon becomes a child of this process
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    if closes_before:
+        os.closerange(0, 256)
+    cuda = Cuda()
+    if cuda.spin(500):
+        os._exit(9)
+    if not closes_before:
+        os.closerange(0, 256)
+    end(7)
+"""
+
+
+@pytest.mark.parametrize("end", ["libc.exit", "os._exit"])
+@pytest.mark.parametrize("closes_before", [True, False], ids=["closed before", "closed after"])
+def test_a_daemon_exits_with_work_in_flight(
+    machine: NativeHost, coordinator: ScriptedCoordinator, closes_before: bool, end: str
+) -> None:
+    """The program forks twice, leaves its session and closes all descriptors, before its first call or in its turn."""
+    if sanitizers.KIND == "thread" and not closes_before:
+        pytest.skip("closes descriptors that the agent uses")
+    client = machine.client()
+    client.run(DAEMON)
+    assert client.run(f"start_daemon({closes_before}, {end})") == 0
+    daemon = coordinator.accept().welcome()
+    daemon.open(1)
+    assert client.run("os.waitstatus_to_exitcode(os.waitpid(-1, 0)[1])") == 7
+    other, process = machine.new_client(coordinator)
+    other.begin(process, 1)
+
+
+@pytest.mark.skipif(bool(sanitizers.KIND), reason="the interpreter's last threads end without their destructors")
+def test_an_embedded_interpreter_ends_before_the_calls_of_its_program(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """A thread of Python waits at the gate as the interpreter ends, and the program waits at the gate after that."""
+    client = machine.client(str(embedding_program()), PYTHONHOME=sys.base_prefix)
+    process = client.join(coordinator)
+    client.begin(process, 1)
+    assert client.run("cuda.spin(300)") == 0
+    process.drain(1)
+    client.run("in_thread(cuda.spin)")
+    process.wait_for_waiting_thread()
+    close_input(client)
+    assert client.result() == 0  # the interpreter has ended
+    assert client.is_running()
+    process.open(2)
+    assert client.result() == 1  # the program passes no valid address
+    assert ended(client) == ""
+
+
+def embedding_program() -> Path:
+    """Return a C program that runs a file of Python, ends the interpreter and calls the driver then."""
+    library = Path(sysconfig.get_config_var("LIBDIR")) / str(sysconfig.get_config_var("INSTSONAME"))
+    if library.suffix == ".a" or not library.exists():
+        pytest.skip(f"the interpreter has no shared library at {library}")
+    source = HERE / "embedding.c"
+    command = ["cc", str(source), str(library), f"-Wl,-rpath,{library.parent}", "-ldl", "-o"]
+    return cached("embedding", [source], lambda out: [[*command, str(out)]])
