@@ -25,9 +25,11 @@ def test_a_function_that_the_driver_does_not_export(machine: NativeHost, tmp_pat
 
 
 @pytest.mark.skipif(bool(sanitizers.KIND), reason="a sanitizer is preloaded first")
-def test_a_library_that_is_preloaded_before_the_shim(machine: NativeHost) -> None:
+@pytest.mark.parametrize("flags", [(), ("-DPER_PROCESS",)], ids=["past the shim", "another form of a function"])
+def test_a_library_that_is_preloaded_before_the_shim(machine: NativeHost, flags: tuple[str, ...]) -> None:
     source = HERE / "other_lookup.c"
-    other = cached("other.so", [source], lambda out: [["cc", "-shared", "-fPIC", "-o", str(out), str(source)]])
+    command = ["cc", "-shared", "-fPIC", *flags, str(source), "-o"]
+    other = cached(f"other{len(flags)}.so", [source], lambda out: [[*command, str(out)]])
     client = machine.client(LD_PRELOAD=f"{other} {built_shim()}")
     client.run(f"driver = ctypes.CDLL({str(simulated_driver())!r})")
     assert client.run("ctypes.CDLL(None).cuInit(0)") == 0  # the program calls the shim's function by its symbol
