@@ -258,6 +258,27 @@ def test_a_move_leaves_a_failed_device(two: SimulatedHost) -> None:
     assert process.devices == devices(two, "a") == ("d1",)
 
 
+@pytest.mark.parametrize(("alike", "can_spill"), [(True, False), (True, True), (False, False)])
+def test_the_notice_of_a_failed_device_names_a_move_that_may_succeed(
+    make_host: MakeHost, alike: bool, can_spill: bool
+) -> None:
+    """A client whose memory is all unified cannot move, nor can a client to a device of another type."""
+    host = make_host("d0", "d1")
+    for uuid, name in (("d0", "H200"), ("d1", "H200" if alike else "A100")):
+        host.handle_event(ev.DeviceFound(host_device(uuid, name)))
+    host.add_process("a", "d0")
+    host.handle_event(ev.MemoryReported("a", GIB // 2, GIB // 2, can_spill=can_spill))
+    host.handle_event(ev.DeviceFailed("d0", "Xid 79"))
+    (notice,) = (one.message for one in host.commands if isinstance(one, cmd.NotifyUser))
+    assert "restart the kernel to get another device" in notice
+    if alike and not can_spill:
+        assert "%gpushare move 1 (in a terminal: jupyter gpushare move a 1)" in notice
+        move(host, "a", "1")
+        assert end_of(host, "a").error == ""
+    else:
+        assert "gpushare move" not in notice
+
+
 def test_a_moved_client_obeys_the_settings_of_its_new_device(make_host: MakeHost) -> None:
     host = make_host("d0", "d1", devices={"d1": {"policy": "fixed_share", "time_quantum": 2.0}})
     for uuid in host.devices:

@@ -169,6 +169,22 @@ def test_a_notebook_moves_itself(dual_host: SystemHost, used_notebook: Notebook)
     assert notebook.value("answer") == 42
 
 
+def test_a_notebook_leaves_a_failed_device_as_its_note_proposes(dual_host: SystemHost, used_notebook: Notebook) -> None:
+    notebook = used_notebook
+    uuids = dual_host.device_uuids()
+    (here,) = devices_of(dual_host, notebook.client_id)
+    (there,) = {*uuids} - {here}
+    dual_host.request(messages.Device(device=here, failed="maintenance"))
+    (note,) = dual_host.clients()[notebook.client_id]["notes"]
+    line = f"%gpushare move {uuids.index(there)}"
+    assert "has failed (maintenance): restart the kernel" in note and line in note
+    notebook.run(line)
+    assert devices_of(dual_host, notebook.client_id) == [there]
+    assert dual_host.clients()[notebook.client_id]["notes"] == []
+    notebook.run("work(0.1)")
+    assert notebook.value("answer") == 42
+
+
 def test_an_idle_notebook_leaves_the_device_of_a_busy_program(dual_host: SystemHost, used_notebook: Notebook) -> None:
     notebook = used_notebook
     (here,) = devices_of(dual_host, notebook.client_id)

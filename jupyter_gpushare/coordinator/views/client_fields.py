@@ -165,7 +165,8 @@ def placement_notes(scheduler: Scheduler, client: Client) -> list[str]:
     placement = scheduler.placement_adapter.placement
     placed = placement.placed[client.id]
     notes = [
-        f"device {device.name or device.uuid} has failed ({device.failure}): restart the kernel to get another device"
+        f"device {device.name or device.uuid} has failed ({device.failure}): "
+        f"{scheduler.placement_adapter.failure_remedy(client)}"
         for device in (placement.allocations[uuid] for uuid in placed.devices)
         if device.failure
     ]

@@ -7,7 +7,7 @@ users, and treats guests on claimed devices as offline clients.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..base.device_info import DeviceInfo
@@ -53,10 +53,9 @@ class PlacementAdapter:
             client = self._clients.get(identity)
             if client and not client.processes:
                 self._place_again(client, now)
-            if uuid in self.placement.placed[identity].devices:
+            if client and uuid in self.placement.placed[identity].devices:
                 self._notify(
-                    identity,
-                    f"device {device.name or uuid} has failed: {reason}; restart the kernel to get another device",
+                    identity, f"device {device.name or uuid} has failed: {reason}; {self.failure_remedy(client)}"
                 )
         self.update_guests(now)
 
@@ -136,14 +135,30 @@ class PlacementAdapter:
         load_here = loads[here.info.uuid] - sum(_recent_load(other, now) for other in moving)
         if self.placement.names_devices(client.id) or load_here < _LOAD_AT_WORK:
             return None
+        return next((uuid for uuid in self._devices_for_move(client) if not loads[uuid]), None)
+
+    def failure_remedy(self, client: Client) -> str:
+        """Return what the user of a client on a failed device can do. A move is named only where it may succeed."""
+        remedy = "restart the kernel to get another device"
+        movable = len(client.processes) == len(client.device_bindings) == 1 and not client.can_spill
+        if client.suspended or client.hibernated or not movable or client.device_bindings[0].info.parent:
+            return remedy
+        uuid = next(self._devices_for_move(client), None)
+        if uuid is None:
+            return remedy
+        index = self.placement.allocations[uuid].order
+        return f"{remedy}, or try %gpushare move {index} (in a terminal: jupyter gpushare move {client.id} {index})"
+
+    def _devices_for_move(self, client: Client) -> Iterator[str]:
+        """Return the devices of the type of the client's one device on which placement lets the client be."""
+        (here,) = client.device_bindings
         for device in self._table.devices.values():
-            if loads[device.info.uuid] or device.info.name != here.info.name or device.info.parent:
+            if device.info.name != here.info.name or device.info.parent:
                 continue
             try:
-                return self.placement.find_other(client.id, device.info.uuid)
+                yield self.placement.find_other(client.id, device.info.uuid)
             except Refused:
                 continue  # the client is on this device, or it is not for the client
-        return None
 
     def _loads_of_others(self, client: Client, now: float) -> Counter[str]:
         """Return the work of the other clients by device: 2 for each client at work, 1 for each that was just now."""
