@@ -203,9 +203,12 @@ docs: $(VENV)/.docs
 reference: env
 	$(BIN)/python docs/generate.py
 
+# Of the tests with a framework only the shortest file, which is skipped where `make frameworks` has not run.
+LONG_FRAMEWORK_TESTS := $(filter-out %/test_loading.py,$(wildcard tests/frameworks/test_*.py))
+
 pytest: env
 	$(call say,'Tests: Python and C')
-	$(BIN)/python -m pytest --ignore tests/frameworks $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(LONG_FRAMEWORK_TESTS)) $(PARALLEL) $(ARGS)
 
 # The shim and the simulated driver built with AddressSanitizer and UBSan, then with ThreadSanitizer.
 SANITIZED := tests/native tests/driver_facts
