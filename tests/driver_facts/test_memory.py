@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .harness import IS_GPU, MIB, MS, NON_BLOCKING, Cuda, environment, on_driver, start_test
-from .vmm import free_bytes
+from .vmm import free_bytes, new_pool
 
 SIZE = 256 * MIB
 
@@ -215,6 +215,42 @@ def test_memory_of_the_default_pool_goes_back_at_a_synchronisation(cuda: Cuda) -
     cuda.cuMemFreeAsync(memory, stream)
     cuda.cuStreamSynchronize(stream)
     assert free_bytes(cuda) > before - SIZE // 2
+
+
+def pool_figures(cuda: Cuda, pool: Any) -> list[int]:
+    """Return the used and the reserved bytes of a pool, now and at most."""
+    kinds = cuda.driver.CUmemPool_attribute
+    names = ("USED_MEM_CURRENT", "USED_MEM_HIGH", "RESERVED_MEM_CURRENT", "RESERVED_MEM_HIGH")
+    return [int(cuda.cuMemPoolGetAttribute(pool, getattr(kinds, f"CU_MEMPOOL_ATTR_{name}"))) for name in names]
+
+
+@on_driver()
+def test_figures_of_a_pool(cuda: Cuda) -> None:
+    """The used bytes of a pool are those of its allocations, and the reserved bytes contain freed memory that the pool
+    keeps. The high marks stay until a write of 0. A trim gives the kept memory back.
+
+    Source: documentation of cuMemPoolGetAttribute, cuMemPoolSetAttribute and cuMemPoolTrimTo. Not yet seen on a GPU.
+    """
+    pool, size, attributes = new_pool(cuda), 64 * MIB, cuda.driver.CUmemPool_attribute
+    everything = cuda.driver.cuuint64_t((1 << 64) - 1)
+    cuda.cuMemPoolSetAttribute(pool, attributes.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, everything)
+    assert pool_figures(cuda, pool) == [0, 0, 0, 0]
+    memory = [cuda.cuMemAllocFromPoolAsync(size, pool, 0) for _ in range(2)]
+    cuda.cuCtxSynchronize()
+    used, used_high, reserved, reserved_high = pool_figures(cuda, pool)
+    assert 2 * size <= used == used_high <= reserved == reserved_high
+    cuda.cuMemFreeAsync(memory.pop(), 0)
+    cuda.cuCtxSynchronize()
+    assert size <= pool_figures(cuda, pool)[0] < 2 * size
+    assert pool_figures(cuda, pool)[1:] == [used_high, reserved, reserved_high]
+    cuda.cuMemPoolSetAttribute(pool, attributes.CU_MEMPOOL_ATTR_USED_MEM_HIGH, cuda.driver.cuuint64_t(0))
+    assert size <= pool_figures(cuda, pool)[1] < 2 * size
+    cuda.cuMemFreeAsync(memory.pop(), 0)
+    cuda.cuCtxSynchronize()
+    cuda.cuMemPoolTrimTo(pool, 0)
+    used, _, reserved, _ = pool_figures(cuda, pool)
+    assert used == 0 and reserved < size
+    assert pool_figures(cuda, pool)[3] == reserved_high
 
 
 @on_driver()

@@ -1,4 +1,4 @@
-"""Short functions for virtual memory management by cuda-bindings, for the tests of this folder."""
+"""Short functions for virtual memory management and pools by cuda-bindings, for the tests of this folder and others."""
 
 from __future__ import annotations
 
@@ -53,3 +53,11 @@ def mapped(cuda: Cuda, size: int = GRANULE) -> tuple[int, Any]:
 
 def free_bytes(cuda: Cuda) -> int:
     return int(cuda.cuMemGetInfo()[0])
+
+
+def new_pool(cuda: Cuda) -> Any:
+    """Return a new memory pool of the device."""
+    pool_properties = cuda.driver.CUmemPoolProps()
+    pool_properties.allocType = cuda.driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    pool_properties.location = properties(cuda).location
+    return cuda.cuMemPoolCreate(pool_properties)

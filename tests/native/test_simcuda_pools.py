@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..driver_facts.harness import MIB, NON_BLOCKING, Cuda, on_driver
-from ..driver_facts.vmm import free_bytes, properties
+from ..driver_facts.vmm import free_bytes, new_pool, properties
 
 THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = range(4, 9)
-
-
-def new_pool(cuda: Cuda) -> Any:
-    pool_properties = cuda.driver.CUmemPoolProps()
-    pool_properties.allocType = cuda.driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    pool_properties.location = properties(cuda).location
-    return cuda.cuMemPoolCreate(pool_properties)
 
 
 def figures(cuda: Cuda, pool: Any) -> list[int]:
