@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 import zmq
 from jupyter_client.connect import KernelConnectionInfo
-from traitlets import Unicode
+from traitlets import Unicode, validate
 
 from .. import units
 from ..client_provisioner import ClientProvisioner
@@ -41,7 +41,7 @@ from .node.keeper import start_ticks
 from .node_choice import IDLE, Snapshot, order_nodes
 from .node_connection import CONNECTIONS
 from .remote_kernel import UNREACHABLE, RemoteKernel
-from .settings import GpuShareCluster
+from .settings import GpuShareCluster, check_node
 
 _REQUEST_SECONDS = 10.0
 _SNAPSHOT_SECONDS = 5.0  # for the answer of a node among several
@@ -52,6 +52,12 @@ class RemoteProvisioner(ClientProvisioner):
     """Provisioner of one kernel on a node. The kernel outlives the node agent, the engine and this process."""
 
     node = Unicode(config=True, help="Node of the kernel; default: the node with the most room.")
+
+    @validate("node")
+    def _check_node(self, proposal: Any) -> str:
+        if proposal.value:
+            check_node(proposal.value, "RemoteProvisioner.node")
+        return str(proposal.value)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -98,7 +104,7 @@ class RemoteProvisioner(ClientProvisioner):
         if error.reason == "unknown_kernel":  # the kernel has ended
             return
         manager: Any = self.parent
-        if error.reason not in UNREACHABLE or not manager.shutting_down:
+        if error.reason not in (*UNREACHABLE, "timeout") or not manager.shutting_down:
             raise error
         if number == signal.SIGKILL:
             self.log.warning("abandoned kernel %s on %s: %s", self.kernel_id, self.node_name, error)
@@ -170,8 +176,6 @@ class RemoteProvisioner(ClientProvisioner):
             snapshot: Snapshot = await self._answer(answer, _SNAPSHOT_SECONDS)
         except NodeError as error:
             return IDLE if error.reason == "unreachable" else None
-        except asyncio.TimeoutError:
-            return None
         return snapshot
 
     async def _start_here(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
@@ -239,23 +243,20 @@ class RemoteProvisioner(ClientProvisioner):
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
 
     def _remote_kernel(self) -> RemoteKernel:
-        return RemoteKernel(self.kernel_id, self._connect, units.parse_duration(self.settings.node_timeout))
-
-    def _connect(self) -> Any:
-        return CONNECTIONS.connection(self.node_name, self.settings.command(self.node_name))
+        """Return the kernel on the present node, also after the provisioner has chosen another node."""
+        connect = functools.partial(CONNECTIONS.connection, self.node_name, self.settings.command(self.node_name))
+        return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout))
 
     async def _start(self, kernel: RemoteKernel, request: Request) -> Any:
         """Send the request, and discard a kernel that starts too late."""
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(None, functools.partial(kernel.request, request))
-        seconds = self.settings.start_seconds
         try:
-            return await self._answer(answer, seconds)
-        except asyncio.TimeoutError:
-            answer.add_done_callback(kernel.discard)
-            raise NodeError(
-                f"the node {self.node_name} has not started the kernel within {seconds:g} s", "timeout"
-            ) from None
+            return await self._answer(answer, self.settings.start_seconds)
+        except NodeError as error:
+            if error.reason == "timeout":
+                answer.add_done_callback(kernel.discard)
+            raise
 
     async def _ask(self, kernel: RemoteKernel, request: Request) -> Any:
         """Send a request that may be repeated, by a new node agent if the first one ends."""
@@ -267,7 +268,11 @@ class RemoteProvisioner(ClientProvisioner):
             return await self._answer(kernel.request(request))
 
     async def _answer(self, answer: Future[Any], seconds: float = _REQUEST_SECONDS) -> Any:
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), seconds)
+        """Return the result of a request. Raise NodeError, also after so many seconds without an answer."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), seconds)
+        except asyncio.TimeoutError:
+            raise NodeError(f"the node {self.node_name} has not answered within {seconds:g} s", "timeout") from None
 
     def _client_request(self, env: Mapping[str, str]) -> ClientRequest:
         assert self.identity is not None

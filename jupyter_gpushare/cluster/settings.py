@@ -89,11 +89,7 @@ class GpuShareCluster(Configurable):
     @validate("nodes")
     def _check_nodes(self, proposal: dict[str, Any]) -> list[str]:
         for name in proposal["value"]:
-            if not _NODE.fullmatch(name):
-                raise TraitError(
-                    f"GpuShareCluster.nodes: {name!r} is no name of a node: allowed are letters, digits and . _ : @ -, "
-                    "with a letter or a digit first"
-                )
+            check_node(name, "GpuShareCluster.nodes")
         return list(proposal["value"])
 
     @validate("ports")
@@ -148,3 +144,12 @@ class GpuShareCluster(Configurable):
         if self.engine == "local":
             return "127.0.0.1"
         return socket.gethostbyname(node.rpartition("@")[2])
+
+
+def check_node(name: str, setting: str) -> None:
+    """Raise TraitError for a text that is no name of a node, such as an option of the engine's command."""
+    if not _NODE.fullmatch(name):
+        raise TraitError(
+            f"{setting}: {name!r} is no name of a node: allowed are letters, digits and . _ : @ -, "
+            "with a letter or a digit first"
+        )

@@ -26,6 +26,9 @@ from jupyter_gpushare.cluster.node import kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 from jupyter_gpushare.launch import kernel_env
+from jupyter_gpushare.wire import address
+from jupyter_gpushare.wire.client import Client, Unreachable
+from jupyter_gpushare.wire.messages import Stop
 
 from ..support.polling import wait_until
 
@@ -77,6 +80,16 @@ def start_request(kernel: str = "k1", argv: list[str] | None = None, **options: 
     client = ClientRequest(client=kernel, token="0" * 32, simulate=True)
     values = {"kernel": kernel, "argv": argv or ["sleep", "600"], "connection": connection, "client": client}
     return Start(**{**values, **options})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_coordinator_remains(own_host: Path) -> Iterator[None]:
+    """End the coordinator of the node, because tests of other modules expect none."""
+    yield
+    path = str(address.runtime_directory() / "coordinator.sock")
+    with contextlib.suppress(Unreachable), Client(path) as coordinator:
+        coordinator.request(Stop())
+    wait_until(lambda: not address.is_accepting(path))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Test of a node that is lost under an open page: the kernel starts on another node, and the page goes on."""
+"""Tests of nodes that are lost under an open page, and of nodes that answer too late."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_gpushare.cluster import kernel_records
+from jupyter_gpushare.cluster.channel.messages import NodeError, Running
+from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 from ..support.polling import wait_until
-from .conftest import WAIT, JupyterServer
+from .conftest import WAIT, JupyterServer, RemoteNotebook
 
 NODES = ("n1", "n2")
 
@@ -47,13 +49,17 @@ class Page:
                 answer = json.loads(text)
                 if answer["msg_type"] == "execute_reply" and answer["parent_header"]["msg_id"] == header["msg_id"]:
                     return str(answer["content"]["user_expressions"]["v"]["data"]["text/plain"])
-            self.close()
+            await self.close()
 
-    def close(self) -> None:
-        """Close the connection, also one that the server has closed."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    async def close(self) -> None:
+        """Close the connection, also one that the server has closed, and wait until its socket is closed."""
+        if self._connection is None:
+            return
+        stream = self._connection.protocol.stream if self._connection.protocol else None
+        self._connection.close()
+        self._connection = None
+        while stream is not None and not stream.closed():
+            await asyncio.sleep(0.01)
 
     async def value_becomes(self, expression: str, expected: str) -> None:
         """Wait for a value. The kernel on a lost node of this test may answer until its connections are closed."""
@@ -95,8 +101,27 @@ def test_an_open_page_goes_on_with_a_kernel_on_another_node(
         await asyncio.to_thread(wait_until, lambda: node_of(kernel) == other, WAIT)
         await asyncio.wait_for(page.value_becomes(f"['x' in globals(), {node}]", f"[False, '{other}']"), WAIT)
         assert page.connections == 2
-        page.close()
+        await page.close()
 
     asyncio.run(lose_the_node())
     with contextlib.suppress(ProcessLookupError):  # the button also sends a request to the kernel, which may answer
         os.killpg(record.pid, signal.SIGKILL)
+
+
+def test_a_kernel_that_starts_too_late_ends(start_notebook: Callable[..., RemoteNotebook], tmp_path: Path) -> None:
+    folder = f"{tmp_path}/{{node}}"
+    script = (
+        f"mkdir -pm 700 {folder}; while test ! -e {folder}/go; do sleep 0.05; done; exec env XDG_STATE_HOME={folder}"
+    )
+    with pytest.raises(NodeError, match=r"the node n1 has not answered within 0\.5 s"):
+        start_notebook(
+            engine=f"sh -c '{script} \"$@\"' sh {{agent}}",
+            nodes=["n1"],
+            addresses={"n1": "127.0.0.1"},
+            start_timeout="0.5",
+        )
+    (tmp_path / "n1" / "go").touch()
+    (kernels,) = wait_until(lambda: list((tmp_path / "n1").glob("gpushare/*/kernels")), WAIT)
+    wait_until(lambda: not list(kernels.iterdir()), WAIT)
+    (connection,) = CONNECTIONS.present()
+    assert connection.request(Running()).result(WAIT) == []

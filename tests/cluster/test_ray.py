@@ -46,7 +46,7 @@ def start(start_notebook: Start, cluster: RayCluster, monkeypatch: pytest.Monkey
 
 
 def request(notebook: RemoteNotebook, message: Coordinator | Running) -> object:
-    connection = notebook.manager.provisioner._connect()  # type: ignore[union-attr]
+    connection = notebook.manager.provisioner._remote_kernel()  # type: ignore[union-attr]
     return connection.request(message).result(WAIT)
 
 

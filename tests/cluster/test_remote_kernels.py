@@ -127,7 +127,7 @@ def test_a_manager_of_a_later_server_adopts_the_kernel(start_notebook: Start) ->
         ({"engine": "ssh", "nodes": ["no-such-node.invalid"]}, "no-such-node.invalid is unknown"),
         (
             {"engine": "sh -c 'sleep 600' {agent}", "start_timeout": "0.2"},
-            "has not started the kernel within 0.2 s",
+            "has not answered within 0.2 s",
         ),
         ({"prefix": "/no/such/prefix", "engine": "local"}, "the engine cannot run /no/such/prefix/bin/python"),
     ],

@@ -43,7 +43,7 @@ def start(start_notebook: Start, slurm: SlurmCluster) -> Start:
 
 def clients_of(notebook: RemoteNotebook) -> list[str]:
     """Return the clients of the coordinator on the notebook's node."""
-    connection = notebook.manager.provisioner._connect()  # type: ignore[union-attr]
+    connection = notebook.manager.provisioner._remote_kernel()  # type: ignore[union-attr]
     return [one["id"] for one in connection.request(Coordinator(message={"type": "status"})).result(WAIT)["clients"]]
 
 
@@ -55,7 +55,7 @@ def test_a_kernel_on_each_node_has_the_coordinator_of_its_node(start: Start, slu
         assert clients_of(notebook) == [notebook.manager.kernel_id]
     for notebook in notebooks.values():
         notebook.manager.shutdown_kernel()
-        connection = notebook.manager.provisioner._connect()  # type: ignore[union-attr]
+        connection = notebook.manager.provisioner._remote_kernel()  # type: ignore[union-attr]
         assert connection.request(Running()).result(WAIT) == []
 
 
