@@ -184,7 +184,8 @@ def test_a_daemon_exits_with_work_in_flight(
     client.run(DAEMON)
     assert client.run(f"start_daemon({closes_before}, {end})") == 0
     daemon = coordinator.accept().welcome()
-    daemon.open(1)
+    with contextlib.suppress(BrokenPipeError):  # the daemon may see its turn and close its end before the doorbell
+        daemon.open(1)
     assert client.run("os.waitstatus_to_exitcode(os.waitpid(-1, 0)[1])") == 7
     other, process = machine.new_client(coordinator)
     other.begin(process, 1)
