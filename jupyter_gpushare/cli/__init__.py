@@ -47,7 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         CoordinatorApp.launch_instance(words[1:])
         return 0
     if node := nodes.take_node(words):
-        return nodes.run_on_nodes(node, words)
+        try:
+            return nodes.run_on_nodes(node, words)
+        except KeyboardInterrupt:
+            return 130
     args = build_parser(words[0] if words else "").parse_args(words)
     if not args.command_name:
         build_parser("").print_help()

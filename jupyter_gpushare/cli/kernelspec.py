@@ -236,8 +236,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _install(args: argparse.Namespace) -> int:
-    if args.node and not args.cluster:
-        raise ValueError("--node is for kernels on nodes, so it needs --cluster")
+    if args.node:
+        _check_node(args.node, args.cluster)
     if args.all and (args.name or args.display_name):
         raise ValueError("--name and --display-name need one kernel, so they exclude --all")
     known = installed_specs()
@@ -282,6 +282,20 @@ def _install(args: argparse.Namespace) -> int:
     if not chosen:
         print("every installed kernel has a shared variant already")
     return int(has_failed)
+
+
+def _check_node(node: str, cluster: bool) -> None:
+    """Raise ValueError for a name that is no node's, or without the option for nodes."""
+    from traitlets import TraitError
+
+    from ..cluster.settings import check_node
+
+    if not cluster:
+        raise ValueError("--node is for kernels on nodes, so it needs --cluster")
+    try:
+        check_node(node, "--node")
+    except TraitError as error:
+        raise ValueError(str(error)) from None
 
 
 def _has_no_options(args: argparse.Namespace) -> bool:

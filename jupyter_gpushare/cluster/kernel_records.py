@@ -6,6 +6,7 @@ So a record is as secret as a connection file. A record exists from the start of
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -49,6 +50,23 @@ def save(record: KernelRecord) -> None:
     write_file(str(_folder() / record.kernel), msgspec.to_builtins(record))
 
 
+def claim(kernel: str) -> KernelRecord | None:
+    """Return the record of a kernel whose server has ended, which belongs to this process from now on, or None.
+
+    Of several servers, only one claims the kernel. A process may claim its own kernel again.
+    """
+    address.make_private_directory(_folder())
+    with open(_folder() / ".lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        record = load(kernel)
+        mine = {"server": os.getpid(), "server_ticks": start_ticks(os.getpid())}
+        if record is None or (record.has_server and record.server != os.getpid()):
+            return None
+        record = msgspec.structs.replace(record, **mine)
+        save(record)
+        return record
+
+
 def load(kernel: str) -> KernelRecord | None:
     """Return the record of a kernel, or None without a valid one."""
     try:
@@ -65,7 +83,7 @@ def without_server() -> Iterator[KernelRecord]:
     """Yield the records of kernels whose Jupyter servers have ended without ending their kernels."""
     names: list[str] = []
     with suppress(FileNotFoundError):
-        names = sorted(path.name for path in _folder().iterdir() if not path.name.endswith(".new"))
+        names = sorted(path.name for path in _folder().iterdir() if path.suffix != ".new" and path.name != ".lock")
     for name in names:
         record = load(name)
         if record and not record.has_server:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from .channel.messages import Answer, NodeError, Request
-from .channel.sealed_channel import ChannelError, SealedChannel
+from .channel.sealed_channel import ChannelError, SealedChannel, VersionError
 
 _MAX_FOREIGN_LINES = 1000  # that a shell or an engine prints before the greeting
 _ERROR_LINES = 3
@@ -88,6 +88,10 @@ class NodeConnection:
         with suppress(OSError):
             self.process.stdin.close()
         self._answer_reader.join(_END_SECONDS)
+        self.end()
+
+    def end(self) -> None:
+        """End the agent at once, and block until all requests have failed."""
         self._kill()
         self._answer_reader.join()
 
@@ -153,6 +157,8 @@ class NodeConnection:
         for line in itertools.islice(self.process.stdout, _MAX_FOREIGN_LINES):
             try:
                 self._channel.accept(line)
+            except VersionError:
+                raise
             except ChannelError as error:
                 self._errors.append(line.decode(errors="replace").strip() or str(error))
                 continue

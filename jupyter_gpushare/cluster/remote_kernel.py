@@ -54,6 +54,11 @@ class RemoteKernel:
             answer = _failed(error)
         answer.add_done_callback(lambda done: self._on_answer(done, connection, began))
 
+    def end_agent(self) -> None:
+        """End a node agent that does not answer, so that the next request starts another one. Block until its end."""
+        with suppress(NodeError):
+            self._connect().end()
+
     def abandon(self, reason: str) -> None:
         """Count the kernel as ended, and reach the node no more. The kernel may go on until its orphan timeout."""
         self._is_abandoned = True

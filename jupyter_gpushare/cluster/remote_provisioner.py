@@ -31,19 +31,20 @@ from .channel.messages import (
     Ended,
     Forget,
     NodeError,
+    Output,
     Request,
     Signal,
     Start,
     Started,
 )
 from .kernel_records import KernelRecord
-from .node.keeper import start_ticks
 from .node_choice import IDLE, Snapshot, order_nodes
 from .node_connection import CONNECTIONS
 from .remote_kernel import UNREACHABLE, RemoteKernel
 from .settings import GpuShareCluster, check_node
 
-_REQUEST_SECONDS = 10.0
+_REQUEST_SECONDS = 5.0
+_LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
 _SNAPSHOT_SECONDS = 5.0  # for the answer of a node among several
 _UNKNOWN_STATUS = 1  # the exit status that managers get for an unknown one
 
@@ -132,8 +133,10 @@ class RemoteProvisioner(ClientProvisioner):
 
         A kernel that an earlier Jupyter server has started under this id is adopted instead.
         """
-        record = kernel_records.load(self.kernel_id)
-        if record and not record.has_server:
+        if not self._chosen and kernel_records.load(self.kernel_id):
+            record = kernel_records.claim(self.kernel_id)
+            if record is None:
+                raise NodeError(f"another Jupyter server has the kernel {self.kernel_id}", "has_server")
             return self._adopt(record)
         return await self._start_on_a_node(cmd, kwargs["env"], kwargs.get("cwd") or "")
 
@@ -218,18 +221,36 @@ class RemoteProvisioner(ClientProvisioner):
         if manager.connection_file:  # of that server; the manager writes the file anew
             Path(manager.connection_file).unlink(missing_ok=True)
         self.log.info("adopted kernel %s on %s", record.kernel, record.node)
-        mine = {"server": os.getpid(), "server_ticks": start_ticks(os.getpid())}
-        return self._watch(self._remote_kernel(), msgspec.structs.replace(record, **mine))
+        return self._watch(self._remote_kernel(), record)
 
     def _watch(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
         """Save the record of a running kernel, and wait for the kernel's end in the background."""
         kernel_records.save(record)
+        kernel.ended.add_done_callback(lambda ended: self._log_output(kernel, ended.result()))
         kernel.adopt()
         self._kernel, self.node_pid = kernel, record.pid
         self._ports = {name: getattr(record.connection, name) for name in PORT_NAMES}
         info = {**record.connection.fields(), "key": record.connection.key.encode()}
         self.connection_info = cast(KernelConnectionInfo, info)
         return self.connection_info
+
+    def _log_output(self, kernel: RemoteKernel, ended: Ended) -> None:
+        """Log the last lines of a kernel that has ended unexpectedly."""
+        manager: Any = self.parent
+        if manager is None or manager.shutting_down or ended.status is None:
+            return
+
+        def log(answer: Future[Any]) -> None:
+            lines = [] if answer.exception() else answer.result()["text"].strip().splitlines()[-_LOGGED_LINES:]
+            self.log.error(
+                "kernel %s on %s ended with status %s: %s",
+                self.kernel_id,
+                self.node_name,
+                ended.status,
+                "\n".join(lines),
+            )
+
+        kernel.request(Output(kernel=self.kernel_id)).add_done_callback(log)
 
     async def cleanup(self, restart: bool = False) -> None:
         """Remove the files of a kernel that has ended from the node, and its client if it does not restart."""
@@ -263,8 +284,10 @@ class RemoteProvisioner(ClientProvisioner):
         try:
             return await self._answer(kernel.request(request))
         except NodeError as error:
-            if error.reason != "agent_ended":
+            if error.reason not in ("agent_ended", "timeout"):
                 raise
+            if error.reason == "timeout":
+                await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)
             return await self._answer(kernel.request(request))
 
     async def _answer(self, answer: Future[Any], seconds: float = _REQUEST_SECONDS) -> Any:

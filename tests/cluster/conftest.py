@@ -22,7 +22,7 @@ from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
 from jupyter_gpushare.cluster.channel.messages import ClientRequest, Connection, NodeError, Request, Running, Start
-from jupyter_gpushare.cluster.node import kernel_folder
+from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS, NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
 from jupyter_gpushare.launch import kernel_env
@@ -80,6 +80,18 @@ def start_request(kernel: str = "k1", argv: list[str] | None = None, **options: 
     client = ClientRequest(client=kernel, token="0" * 32, simulate=True)
     values = {"kernel": kernel, "argv": argv or ["sleep", "600"], "connection": connection, "client": client}
     return Start(**{**values, **options})
+
+
+def end_nodes_below(folder: Path) -> None:
+    """End the kernels and the coordinators of nodes that have their folders there."""
+    for file in folder.glob("*/gpushare/*/kernels/*/state"):
+        found = json.loads(file.read_text())
+        for name in ("keeper", "pid"):
+            if keeper.start_ticks(found[name]) == found[f"{name}_ticks"]:
+                os.kill(found[name], signal.SIGKILL)
+    for socket_path in folder.glob("*/c.sock"):
+        with contextlib.suppress(Unreachable), Client(str(socket_path)) as coordinator:
+            coordinator.request(Stop())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -185,6 +197,7 @@ def start_notebook(
         if manager.has_kernel:
             manager.shutdown_kernel(now=True)
     CONNECTIONS.close()
+    end_nodes_below(tmp_path)
 
 
 START_SECONDS = 60.0

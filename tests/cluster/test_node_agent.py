@@ -23,6 +23,7 @@ from jupyter_gpushare.cluster.channel.messages import (
     Start,
     Wait,
 )
+from jupyter_gpushare.cluster.channel.sealed_channel import SealedChannel
 from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import NodeConnection
 from jupyter_gpushare.cluster.settings import GpuShareCluster
@@ -131,7 +132,9 @@ def test_a_failed_start_is_one_sentence_and_leaves_nothing(node: Node, options: 
     assert "\n" not in str(failure.value)
     assert kernel_folder.all_kernels() == []
     assert node.request(Running()) == []
-    assert node.request(Coordinator(message={"type": "status"}))["clients"] == []
+    node.request(start_request("k2"))  # so that there is a coordinator
+    clients = node.request(Coordinator(message={"type": "status"}))["clients"]
+    assert [client["id"] for client in clients] == ["k2"]
 
 
 def test_a_used_up_range_of_ports_is_one_sentence_and_leaves_nothing(node: Node) -> None:
@@ -176,6 +179,13 @@ def test_lines_of_a_shell_before_the_greeting_are_no_error(state: Path) -> None:
     connection = NodeConnection("n", ["sh", "-c", f"echo Welcome; echo 'Last login: today'; exec {agent}"])
     assert connection.request(Running()).result(WAIT) == []
     connection.close()
+
+
+def test_an_agent_of_another_version_is_refused_at_once() -> None:
+    greeting = SealedChannel(is_server=False).greeting().decode().replace('"gpushare-node": 1', '"gpushare-node": 7')
+    connection = NodeConnection("n1", ["sh", "-c", f"echo '{greeting.strip()}'; sleep 600"])
+    with pytest.raises(NodeError, match=r"the other end has version 7 of the messages, and this end has version 1"):
+        connection.request(Running()).result(WAIT)
 
 
 @pytest.mark.parametrize(

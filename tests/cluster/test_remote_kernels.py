@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import zmq
 
 from jupyter_gpushare.cluster import kernel_records
 from jupyter_gpushare.cluster.channel.messages import NodeError
-from jupyter_gpushare.cluster.node import kernel_folder
+from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
 
 from ..support.polling import wait_until
@@ -117,6 +118,39 @@ def test_a_manager_of_a_later_server_adopts_the_kernel(start_notebook: Start) ->
     assert second.value("'x' in dir()") is False
     second.manager.shutdown_kernel()
     assert kernel_records.load(kernel) is None
+
+
+def test_a_kernel_has_one_server(start_notebook: Start) -> None:
+    notebook = start_notebook()
+    record = kernel_records.load(notebook.manager.kernel_id)
+    assert record is not None
+    parent = os.getppid()
+    other = msgspec.structs.replace(record, server=parent, server_ticks=keeper.start_ticks(parent))
+    kernel_records.save(other)
+    assert kernel_records.claim(record.kernel) is None
+    with pytest.raises(NodeError, match="another Jupyter server has the kernel"):
+        start_notebook(kernel_id=record.kernel)
+    kernel_records.save(msgspec.structs.replace(record, server_ticks=1))
+    assert kernel_records.claim(record.kernel) == record
+    assert notebook.value("6 * 7") == 42
+
+
+def test_an_agent_that_hangs_is_replaced(start_notebook: Start) -> None:
+    notebook = start_notebook()
+    for connection in CONNECTIONS.present():
+        os.killpg(connection.process.pid, signal.SIGSTOP)
+    notebook.interrupt_an_endless_cell()
+    for connection in CONNECTIONS.present():
+        os.killpg(connection.process.pid, signal.SIGSTOP)
+    notebook.manager.shutdown_kernel()
+    assert kernel_folder.all_kernels() == []
+
+
+def test_the_reason_of_an_early_end_is_logged(start_notebook: Start, caplog: pytest.LogCaptureFixture) -> None:
+    notebook = start_notebook()
+    notebook.client.execute("import os, sys; print('no licence', file=sys.__stderr__, flush=True); os._exit(7)")
+    wait_until(lambda: "no licence" in caplog.text)
+    assert "status 7" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,10 @@ class ChannelError(ValueError):
     """Line that is no greeting of a node, or that another program has written or changed."""
 
 
+class VersionError(ChannelError):
+    """Greeting of a node agent with another version of the messages."""
+
+
 class SealedChannel:
     """One end of the channel. Lines are sealed and opened in the order of the channel."""
 
@@ -57,7 +61,7 @@ class SealedChannel:
         except (ValueError, KeyError, TypeError) as error:
             raise ChannelError("the line is no greeting of a node") from error
         if version != VERSION:
-            raise ChannelError(
+            raise VersionError(
                 f"the other end has version {version} of the messages, and this end has version {VERSION}"
             )
         keys = HKDF(SHA256(), 64, None, _CONTEXT).derive(shared)

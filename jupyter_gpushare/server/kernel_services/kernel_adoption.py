@@ -43,6 +43,8 @@ class KernelAdoption:
         """Adopt a kernel as soon as its node answers."""
         from ...cluster.channel.messages import NodeError
 
+        if kernel_records.claim(record.kernel) is None:  # another server of the user was first
+            return
         for number in range(1 << 30):
             try:
                 if await self._is_running(record):
@@ -57,15 +59,20 @@ class KernelAdoption:
 
     async def _is_running(self, record: KernelRecord) -> bool:
         """Return whether the node still has the kernel. Raise NodeError."""
-        from ...cluster.channel.messages import Running
+        from ...cluster.channel.messages import Forget, Running
         from ...cluster.node_connection import CONNECTIONS
         from ...cluster.settings import GpuShareCluster
 
         settings = GpuShareCluster(parent=self._server)
-        connect = asyncio.to_thread(CONNECTIONS.connection, record.node, settings.command(record.node))
-        answer = asyncio.wrap_future((await connect).request(Running()))
+        command = settings.command(record.node)
+        connection = await asyncio.to_thread(CONNECTIONS.connection, record.node, command)
+        answer = asyncio.wrap_future(connection.request(Running()))
         kernels = await asyncio.wait_for(answer, settings.start_seconds)
-        return any(one["kernel"] == record.kernel for one in kernels)
+        if any(one["kernel"] == record.kernel for one in kernels):
+            return True
+        forget = connection.request(Forget(kernel=record.kernel))
+        await asyncio.wait_for(asyncio.wrap_future(forget), settings.start_seconds)
+        return False
 
     async def _start(self, record: KernelRecord) -> None:
         """Let the server's managers start the kernel, whose provisioner adopts it instead."""
