@@ -187,7 +187,8 @@ class NodeConnection:
         words = "; ".join(self._errors) or f"exit status {self.process.poll()}"
         self._has_ended.set()
         with self._lock:
-            self.failure = NodeError(f"the node agent on {self.node} has ended: {words}", "agent_ended")
+            reason = "agent_ended" if self.is_greeted else "engine_failed"  # then no request has been sent
+            self.failure = NodeError(f"the node agent on {self.node} has ended: {words}", reason)
             pending, self._pending = list(self._pending.values()), {}
             with suppress(OSError):
                 self.process.stdin.close()

@@ -16,6 +16,7 @@ from .channel.messages import Ended, Forget, NodeError, Request, Signal, Wait
 from .node_connection import NodeConnection
 
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)  # before the tries to reach the node again; the last one repeats
+_DISCARD_SECONDS = 60.0
 _STABLE_SECONDS = 5.0  # for which a node must have been reached so that its next loss is a new one
 UNREACHABLE = ("agent_ended", "engine_failed")  # reasons of errors of a node that does not answer
 
@@ -64,10 +65,12 @@ class RemoteKernel:
         self._is_abandoned = True
         self._end(Ended(status=None, reason=reason))
 
-    def discard(self, started: Future[Any]) -> None:
-        """End a kernel that has started too late, and remove its files."""
-        if started.exception() is not None:
-            return
+    def discard(self, start: Future[Any] | None = None) -> None:
+        """End a kernel that may run although its start has failed, and remove its files, if the node answers soon."""
+        error = start.exception() if start else None
+        if isinstance(error, NodeError) and error.reason != "agent_ended":
+            return  # the node has not started the kernel
+        self._node_timeout = self._node_timeout or _DISCARD_SECONDS
         self.adopt()
         self.request(Signal(kernel=self.kernel, number=signal.SIGKILL))
         self.ended.add_done_callback(lambda _: self.request(Forget(kernel=self.kernel)))

@@ -120,7 +120,7 @@ class RemoteProvisioner(ClientProvisioner):
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Prepare the command and the variables, in which the node agent replaces what depends on the node."""
         env: Mapping[str, str] = kwargs.pop("env", os.environ)
-        kwargs.pop("transport_encryption", None)  # connections to nodes are always encrypted
+        kwargs.pop("transport_encryption", None)  # c.GpuShareCluster.encryption decides
         self.identify_client(env)
         kwargs["cmd"] = [*self.kernel_spec.argv, *kwargs.pop("extra_arguments", [])]
         self._session = env.get("JPY_SESSION_NAME", "")
@@ -211,7 +211,11 @@ class RemoteProvisioner(ClientProvisioner):
             quota=self.quota,
             session=self._session,
         )
-        return self._watch(kernel, record)
+        try:
+            return self._watch(kernel, record)
+        except OSError as error:
+            kernel.discard()
+            raise NodeError(f"the server cannot save the record of the kernel: {error}", "no_record") from None
 
     def _adopt(self, record: KernelRecord) -> KernelConnectionInfo:
         """Adopt the kernel of a record, and return its connection information."""
@@ -275,7 +279,7 @@ class RemoteProvisioner(ClientProvisioner):
         try:
             return await self._answer(answer, self.settings.start_seconds)
         except NodeError as error:
-            if error.reason == "timeout":
+            if error.reason in ("timeout", "agent_ended"):
                 answer.add_done_callback(kernel.discard)
             raise
 
@@ -284,7 +288,7 @@ class RemoteProvisioner(ClientProvisioner):
         try:
             return await self._answer(kernel.request(request))
         except NodeError as error:
-            if error.reason not in ("agent_ended", "timeout"):
+            if error.reason not in (*UNREACHABLE, "timeout"):
                 raise
             if error.reason == "timeout":
                 await asyncio.get_running_loop().run_in_executor(None, kernel.end_agent)

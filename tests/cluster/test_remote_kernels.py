@@ -17,6 +17,7 @@ from jupyter_gpushare.cluster import kernel_records
 from jupyter_gpushare.cluster.channel.messages import NodeError
 from jupyter_gpushare.cluster.node import keeper, kernel_folder
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.wire import address
 
 from ..support.polling import wait_until
 from .conftest import WAIT, RemoteNotebook
@@ -133,6 +134,15 @@ def test_a_kernel_has_one_server(start_notebook: Start) -> None:
     kernel_records.save(msgspec.structs.replace(record, server_ticks=1))
     assert kernel_records.claim(record.kernel) == record
     assert notebook.value("6 * 7") == 42
+
+
+def test_a_kernel_without_a_record_does_not_remain(start_notebook: Start, state: Path) -> None:
+    folder = address.state_directory() / "remote-kernels"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.touch()
+    with pytest.raises(NodeError, match=r"the server cannot save the record of the kernel: .*remote-kernels"):
+        start_notebook()
+    wait_until(lambda: kernel_folder.all_kernels() == [])
 
 
 def test_an_agent_that_hangs_is_replaced(start_notebook: Start) -> None:
