@@ -119,6 +119,26 @@ def test_a_call_after_the_driver_has_ended_waits_for_no_turn(
     assert ended(client) == ""
 
 
+def test_a_thread_at_the_gate_calls_no_driver_that_has_ended(
+    machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path
+) -> None:
+    """The turn of a thread comes after the driver has ended with the process."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    client = client_with_handlers(machine)
+    client.run(f"fifo = {str(fifo)!r}.encode(); handlers.hold_exit(fifo)")
+    process = client.join(coordinator, "cuda.start()")
+    client.run("in_thread(cuda.spin)")
+    process.wait_for_waiting_thread()
+    close_input(client)
+    assert client.result() == "held"  # after the driver's own exit handler
+    with contextlib.suppress(BrokenPipeError):
+        process.open(1)
+    wait_until(lambda: process.page.report.waiting == 0, what="the end of the wait at the gate")
+    fifo.write_text("")
+    assert ended(client) == ""
+
+
 def test_a_call_before_the_driver_ends_waits_for_its_turn(
     machine: NativeHost, coordinator: ScriptedCoordinator
 ) -> None:

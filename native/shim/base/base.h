@@ -162,8 +162,9 @@ struct shim {
     _Atomic bool shares_memory;     /* other processes, devices or interfaces may use memory of the program */
     _Atomic bool uses_managed;      /* the program has asked for unified memory */
     _Atomic uint32_t room_refusals; /* of the coordinator: each ends the waits at the gate with an error */
-    uint32_t checkpointed; /* 1: the driver has checkpointed this process, or does so now; threads sleep on it */
-    bool pages_unified;    /* unified memory moves by pages, so that it may exceed the device */
+    uint32_t checkpointed;  /* 1: the driver has checkpointed this process, or does so now; threads sleep on it */
+    _Atomic bool is_ending; /* the process ends, and the driver is about to end or has ended */
+    bool pages_unified;     /* unified memory moves by pages, so that it may exceed the device */
     const struct memory_mode *mode;
     struct environment environment;
 };

@@ -44,6 +44,8 @@ static CUresult wait_for_opening(struct thread *thread, bool interrupted) {
         agent_wake();
     for (;;) {
         uint32_t word = gate_word();
+        if (atomic_load(&shim.is_ending))
+            break;
         if (may_enter(thread, word)) {
             if (interrupted && !python_has_pending_exception()) /* the next call returns the error */
                 thread->interrupted_until = now_ns() + MAX_INTERRUPT_DELAY_NS;
@@ -172,6 +174,11 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
         if (!is_registered)
             log_once(LOG_DEBUG, "admit work from a thread's last destructors, which no drain waits for");
         atomic_thread_fence(memory_order_seq_cst); /* the agent may have scanned before this thread was listed */
+        if (unlikely(atomic_load(&shim.is_ending)) && !nested) { /* the driver would return the same, after a turn */
+            gate_leave(thread);
+            throttling_ends(&throttling);
+            return CUDA_ERROR_DEINITIALIZED;
+        }
         uint32_t throttled_word = gate_word(), word = without_throttle(throttled_word);
         if (may_enter(thread, word)) {
             /* In this order: this call uses restored memory even if the turn has ended meanwhile. */
@@ -216,8 +223,6 @@ CUresult gate_enter_slow(struct thread *thread, CUstream stream) {
             return CUDA_SUCCESS;
         gate_leave(thread);
         throttling_ends(&throttling);
-        if (thread->is_ending) /* the driver would return the same, after a turn */
-            return CUDA_ERROR_DEINITIALIZED;
         CUresult verdict = wait_for_opening(thread, throttling.interrupted);
         throttling = (struct throttling){0};
         if (verdict != CUDA_SUCCESS)

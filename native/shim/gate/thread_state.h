@@ -29,7 +29,6 @@ struct thread {
     uint64_t interrupted_until; /* an interrupted call was made; a wait before this time is interrupted */
     bool registered, main;
     bool is_refused;         /* the gate refused the last call of the slow path */
-    bool is_ending;          /* it ends the process, and the driver is about to end or has ended */
     uint8_t registrations;   /* an ending thread may register again in a later destructor, but not for ever */
     uint32_t left_gate_scan; /* agent: the last scan that found depth 0 */
     struct thread *next, *previous;

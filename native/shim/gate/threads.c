@@ -147,7 +147,6 @@ void threads_after_fork(void) {
     this_thread.interrupts = 0;
     this_thread.interrupted_until = 0;
     this_thread.depth = 0;
-    this_thread.is_ending = false;
     this_thread.counters = (struct counters){0};
     clear_marks(&this_thread);
     if (threads.has_key)

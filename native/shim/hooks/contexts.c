@@ -290,7 +290,7 @@ static COLD CUresult wait_until_restored(void) {
     agent_wake();
     while (is_checkpointed() && result == CUDA_SUCCESS) {
         futex_wait(&shim.checkpointed, 1, MAX_SLEEP_NS);
-        if (thread->is_ending)
+        if (atomic_load(&shim.is_ending))
             result = CUDA_ERROR_DEINITIALIZED;
         else if (is_hibernated() && interrupt_pending(thread))
             result = CUDA_ERROR_OPERATING_SYSTEM;
