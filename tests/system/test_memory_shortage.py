@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from jupyter_gpushare.coordinator.gpu import simulated_driver
 from jupyter_gpushare.wire import messages
 
 from ..native import simlog
@@ -148,3 +149,26 @@ def test_an_allocation_gets_room_after_freed_memory_did_not_suffice(host: System
     program.run(f"check(cuda.spin()); take({24 * MIB}); check(cuda.cuMemFreeAsync(address, None))")
     program.run("check(cuda.cuCtxSynchronize())")
     program.run(f"take({32 * MIB})")
+
+
+def test_an_allocation_waits_for_memory_on_its_way_to_the_device_to_leave_again(host: SystemHost) -> None:
+    """The memory of a rival that waits needs half a second for 64 MiB, and the program needs its room meanwhile."""
+    host.config = host.folder / "slow.conf"
+    bandwidths = "h2d_bandwidth = 128 MiB/s\npageable_h2d_bandwidth = 128 MiB/s\n"
+    host.config.write_text(f"[device]\nname = slow link\nmemory = {host.memory}\n{bandwidths}")
+    host.start_coordinator("--sharing", "exclusive", "--policy", "fcfs", "--time-quantum", "60")
+    rival, program = (host.program(name, GPUSHARE_MEMORY_MODE="swap") for name in ("rival", "program"))
+    (uuid,) = host.device_uuids()
+    rival.run(GROW)
+    rival.run(f"arrays = grow({128 * MIB}, {64 * MIB}, 0)", MAX_SECONDS)
+    program.run("busy = Busy(cuda)")
+    program.run(f"large = cuda.alloc({200 * MIB})[1]")
+    wait_until(lambda: host.page(rival)["resident"] == 0)
+    program.run("check(cuda.free(large))")
+    rival.start("cuda.spin(1)")
+    wait_until(lambda: (simulated_driver.processes()[uuid][rival.pid] or 0) > 64 * MIB)
+    assert (host.page(rival)["restored_bytes"], host.phase("rival")) == (0, "waiting")
+    assert program.run(f"cuda.alloc({200 * MIB})[0]", WAIT) == 0
+    program.stop()
+    assert rival.result(WAIT) == 0
+    assert rival.run(f"wrong(arrays, {64 * MIB}, 0, 0)", MAX_SECONDS) == 0

@@ -57,11 +57,12 @@ static bool stays(const struct block *block) {
     return block->is_unmovable || !block->context;
 }
 
-/* A block counts for the client with the requested bytes, on the device or not; only there they are resident. */
+/* A block counts for the client with the requested bytes, on the device or not. The bytes are resident while the block
+ * has physical memory, even before the contents have arrived: other clients can use that room after an eviction only. */
 void block_charge(struct block *block, int64_t bytes) {
     block->charged_bytes += (uint64_t)bytes;
     account_note_placed(block_device(block), bytes);
-    if (!block->is_resident)
+    if (!block->handle)
         note_off_device(block, bytes);
     if (stays(block))
         account_mark_unmovable(block_device(block), bytes);
@@ -101,7 +102,6 @@ static void set_resident(struct block *block, bool here) {
     int64_t change = here ? 1 : -1;
     block->is_resident = here;
     add_missing(block, -change * (int64_t)block->bytes);
-    note_off_device(block, -change * (int64_t)block->charged_bytes);
     block->was_resident = true;
 }
 
@@ -219,10 +219,10 @@ void block_destroy(struct block *block) {
     if (stays(block))
         account_mark_unmovable(block_device(block), -(int64_t)block->charged_bytes);
     block_bytes[device_of(&block->properties)] -= block->bytes;
-    if (!block->is_resident) {
+    if (!block->is_resident)
         add_missing(block, -(int64_t)block->bytes);
+    if (!block->handle)
         note_off_device(block, -(int64_t)block->charged_bytes);
-    }
     account_note_placed(block_device(block), -(int64_t)block->charged_bytes);
     if (block->copy)
         host_buffer_free(block->copy);
@@ -330,16 +330,19 @@ void block_evict(struct block *block) {
     if (result == CUDA_SUCCESS) {
         REAL(cuMemRelease)(block->handle);
         block->handle = 0;
+        note_off_device(block, (int64_t)block->charged_bytes);
     }
     if (block->is_resident)
         set_resident(block, false);
 }
 
 static CUresult make_physical(struct block *block) {
-    CUresult result = CUDA_SUCCESS;
-    if (!block->handle)
-        result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
-    if (result != CUDA_SUCCESS)
+    if (block->handle)
+        return CUDA_SUCCESS;
+    CUresult result = REAL(cuMemCreate)(&block->handle, block->bytes, &block->properties, 0);
+    if (result == CUDA_SUCCESS)
+        note_off_device(block, -(int64_t)block->charged_bytes);
+    else
         block->handle = 0;
     return result;
 }
