@@ -22,10 +22,13 @@ from . import machine as machines
 
 USERS = ("ada", "bob")
 # Settings of the machine's admin after the usual settings of tests/users.
-ADMIN = 'c.GpuShare.tenants = {"students": {"users": ["ada", "bob"], "memory": "64MiB"}}\n'
+ADMIN = """
+c.GpuShare.tenants = {"students": {"users": ["ada", "bob"], "memory": "64MiB"}}
+c.GpuShare.sharing = "exclusive"
+"""
 # Settings of ada that must have no effect.
 ADA_SETTINGS = """
-c.GpuShare.policy = "interactive"
+c.GpuShare.policy = "fcfs"
 c.GpuShare.time_quantum = 600.0
 c.GpuShare.tenants = {}
 c.GpuShare.default_quota = {"memory": "200MiB"}

@@ -79,7 +79,7 @@ def test_user_configuration_does_not_change_the_tenant_limits(
 ) -> None:
     """The configuration in ada's ~/.jupyter has other tenants, another policy and more memory for ada's server."""
     config = hub_setup.sessions["ada"].gpushare("config")
-    assert (config["policy"], config["time_quantum"]) == ("fcfs", 0.2)
+    assert (config["policy"], config["time_quantum"]) == ("interactive", "auto")
     assert list(config["tenants"]) == ["students"]
     assert notebooks["ada"].value("cuda.alloc(100 << 20)[0]") == OUT_OF_MEMORY
     assert notebooks["ada"].value("cuda.alloc(10 << 20)[0]") == 0

@@ -39,15 +39,13 @@ with Client() as client:
     result.append(client.request(messages.Status())["viewer"])
 print(json.dumps(result))
 """
-# Settings of the machine's admin for all users.
-ADMIN = """
-c.GpuShare.policy = "fcfs"
-c.GpuShare.sharing = "exclusive"
-c.GpuShare.time_quantum = 0.2
-c.GpuShare.tenants = {"students": {"users": ["ada", "bob"], "limit": 0.9, "memory": "4GiB"}}
+MAX_CLIENTS = 20
+# Settings of the machine's admin for all users, beside the shipped defaults.
+ADMIN = f"""
+c.GpuShare.tenants = {{"students": {{"users": ["ada", "bob"], "limit": 0.9, "memory": "4GiB"}}}}
 c.GpuShare.admins = ["carol"]
 c.GpuShare.max_connections = 64
-c.GpuShare.max_clients = 20
+c.GpuShare.max_clients = {MAX_CLIENTS}
 c.GpuShare.max_processes = 10
 """
 

@@ -19,7 +19,7 @@ from jupyter_gpushare.wire import address, messages
 
 from ..coordinator.protocol_process import wait_until
 from ..support import tier
-from .conftest import COORDINATOR, ROOT, SOCKET, Host, busy
+from .conftest import COORDINATOR, MAX_CLIENTS, ROOT, SOCKET, Host, busy
 
 TURN = 0.2  # seconds
 TURNS = tier.strength(60, 600)
@@ -30,13 +30,13 @@ from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire.client import Client
 with Client() as client:
     status = client.request(messages.Status())
-result = [client.path, status["viewer"], status["config"]["time_quantum"]]
+result = [client.path, status["viewer"], status["config"]["max_clients"]]
 """
 
 
 def test_every_user_connects_and_only_named_users_are_admins(host: Host) -> None:
     for user, admin in (("ada", False), ("bob", False), ("carol", True)):
-        assert host.run(user, STATUS) == [SOCKET, {"user": user, "admin": admin}, 0.2]
+        assert host.run(user, STATUS) == [SOCKET, {"user": user, "admin": admin}, MAX_CLIENTS]
     assert stat.S_IMODE(Path(host.socket).stat().st_mode) == 0o666
 
 
@@ -83,9 +83,7 @@ def test_users_change_what_is_theirs_within_the_ceilings_and_all_of_it_is_record
 
 def test_five_programs_of_one_user_get_as_much_time_as_one_of_another(bare_host: Host) -> None:
     """Under the shipped policy, with shorter turns, since the parts of users hold over many turns."""
-    bare_host.coordinator(
-        settings=f"c.GpuShare.policy = 'interactive'\nc.GpuShare.sharing = 'auto'\nc.GpuShare.time_quantum = {TURN}\n"
-    )
+    bare_host.coordinator(settings=f"c.GpuShare.time_quantum = {TURN}\n")
     clients = [("bob", "single"), *(("ada", f"one-of-five-{number}") for number in range(5))]
     programs = [busy(bare_host, user, client) for user, client in clients]
 
@@ -104,9 +102,9 @@ def test_user_configuration_does_not_change_the_host_coordinator(bare_host: Host
     """The coordinator of the host ignores the configuration in home directories."""
     home = bare_host.machine.users["gpushare"].home
     (home / ".jupyter").mkdir()
-    (home / ".jupyter/jupyter_gpushare_config.py").write_text("c.GpuShare.time_quantum = 77\n")
+    (home / ".jupyter/jupyter_gpushare_config.py").write_text("c.GpuShare.max_clients = 77\n")
     bare_host.coordinator(environment={"JUPYTER_CONFIG_DIR": str(home / ".jupyter")})
-    assert bare_host.run("ada", STATUS)[2] == 0.2
+    assert bare_host.run("ada", STATUS)[2] == MAX_CLIENTS
 
 
 def complaint(host: Host, *command: str) -> str:
