@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 
 import { assertAccessible } from './axe.mjs';
-import { client, takeTurns } from './jupyter.mjs';
+import { client, setTurns } from './jupyter.mjs';
 import { Panel } from './panel.mjs';
 import { Stage } from './stage.mjs';
 
@@ -58,7 +58,7 @@ stage.test('panel, status item, chip and waiting line', async () => {
     await lab.notebook(path);
     await lab.runsTo(0, /ready/);
   }
-  await takeTurns(600);
+  await setTurns(600);
   await lab.runIn(BUSY, 1);
   await client(BUSY, one => one.phase === 'running');
   await lab.runIn(WAITING, 1);

@@ -43,17 +43,9 @@ export const status = () => rest('GET', 'gpushare/api/status');
 export const configure = changes =>
   rest('PATCH', 'gpushare/api/config', changes);
 
-/**
- * Give turns of a number of seconds to one client at a time, first come, first
- * served.
- */
-export const takeTurns = (seconds, idle = 0.25) =>
-  configure({
-    policy: 'fcfs',
-    sharing: 'exclusive',
-    time_quantum: seconds,
-    idle_release: idle
-  });
+/** Set the length of turns and the pause that ends a turn, in seconds. */
+export const setTurns = (seconds, idle = 0.25) =>
+  configure({ time_quantum: seconds, idle_release: idle });
 
 /** Poll until `probe` resolves with a true value, and return the value. */
 export async function waitUntil(probe, what, within = FOLLOWS_WITHIN) {

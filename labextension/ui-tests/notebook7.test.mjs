@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 
-import { client, takeTurns } from './jupyter.mjs';
+import { client, setTurns } from './jupyter.mjs';
 import { shows } from './lab.mjs';
 import { Panel } from './panel.mjs';
 import { Stage } from './stage.mjs';
@@ -21,7 +21,7 @@ stage.setUp(async () => {
     await page.ready(path);
     await page.runsTo(0, /ready/);
   }
-  await takeTurns(600);
+  await setTurns(600);
 });
 
 stage.test('chip and waiting line follow the cells', async () => {

@@ -1,7 +1,7 @@
 /** Tests of the side panel: its content and its actions. */
 import assert from 'node:assert/strict';
 
-import { client, rest, takeTurns, waitUntil } from './jupyter.mjs';
+import { client, rest, setTurns, waitUntil } from './jupyter.mjs';
 import { shows } from './lab.mjs';
 import { hasFocus, Panel, tabTo } from './panel.mjs';
 import { Stage } from './stage.mjs';
@@ -24,7 +24,7 @@ stage.setUp(async () => {
     await lab.notebook(path);
     await lab.runsTo(0, /ready/);
   }
-  await takeTurns(2);
+  await setTurns(2);
 });
 
 stage.test(

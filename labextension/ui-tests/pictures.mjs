@@ -6,7 +6,7 @@
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-import { client, Notebook, takeTurns, waitUntil } from './jupyter.mjs';
+import { client, Notebook, setTurns, waitUntil } from './jupyter.mjs';
 import { Lab } from './lab.mjs';
 import { Panel } from './panel.mjs';
 
@@ -61,7 +61,7 @@ try {
   await launcher.waitFor();
   await picture('launcher', await around(8, launcher));
 
-  await takeTurns(8, 1);
+  await setTurns(8, 1);
   for (const [name, millions] of Object.entries(NOTEBOOKS)) {
     const sources = [setup(millions), TRAIN];
     notebooks.push(await Notebook.create(name, { sources }));

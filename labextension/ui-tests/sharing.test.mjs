@@ -7,7 +7,7 @@ import {
   Notebook,
   rest,
   status,
-  takeTurns,
+  setTurns,
   waitUntil
 } from './jupyter.mjs';
 import { shows } from './lab.mjs';
@@ -58,7 +58,8 @@ print("status", status)`;
 
 stage.test('waiting cells show their wait below', async () => {
   const { page } = lab;
-  await takeTurns(60);
+  await setTurns(60);
+  await configure({ policy: 'fcfs', sharing: 'exclusive' });
   for (const { path } of Object.values(notebooks)) {
     await lab.notebook(path);
     await lab.runsTo(0, /ready/);
@@ -87,7 +88,11 @@ stage.test('waiting cells show their wait below', async () => {
 });
 
 stage.test('notebooks take turns, and reach their end', async () => {
-  await configure({ time_quantum: 1 });
+  await configure({
+    policy: 'interactive',
+    sharing: 'auto',
+    time_quantum: 1
+  });
   await notebooks.explore.rewind();
   await lab.run(1);
   const seen = await lab.watch(lab.statusItem);

@@ -1,7 +1,7 @@
 /** Tests of a cell that waits for the GPU, with the actions of its user. */
 import assert from 'node:assert/strict';
 
-import { client, rest, takeTurns } from './jupyter.mjs';
+import { client, rest, setTurns } from './jupyter.mjs';
 import { Lab, shows } from './lab.mjs';
 import { Stage } from './stage.mjs';
 
@@ -36,7 +36,7 @@ stage.setUp(async () => {
     ]
   });
   lab = await stage.open('lab?reset');
-  await takeTurns(600);
+  await setTurns(600);
 }, restore);
 
 async function restore() {
