@@ -47,9 +47,16 @@ def short_quantum_host(host: SystemHost) -> SystemHost:
 
 @pytest.fixture
 def long_quantum_host(host: SystemHost) -> SystemHost:
-    """Return a host with a coordinator whose turns end for other reasons than their quantum.
+    """Return a host with a coordinator whose turns are long."""
+    host.start_coordinator("--time-quantum", "20")
+    return host
 
-    The policy is `fcfs`, because `interactive` ends the turn of a long cell for a short one.
+
+@pytest.fixture
+def fcfs_host(host: SystemHost) -> SystemHost:
+    """Return a host for tests in which one client must keep its long turn.
+
+    The shipped policy gives such a turn to the shorter cell of another client.
     """
     host.start_coordinator("--policy", "fcfs", "--time-quantum", "20")
     return host

@@ -22,23 +22,23 @@ from .system_host import MOST, SystemHost, last_end, turn_intervals, wait_until
 Start = Callable[..., Notebook]
 
 
-def test_cell_end_hands_the_device_off(long_quantum_host: SystemHost, start: Start) -> None:
+def test_cell_end_hands_the_device_off(fcfs_host: SystemHost, start: Start) -> None:
     """The handoff comes after the linger of 50 ms, and not by the quantum or the idle release."""
     one, other = start(), start()
     for notebook in (one, other):
-        notebook.run(long_quantum_host.allocation(MOST))
-    long_quantum_host.request(messages.Config(changes={"idle_release": 10.0}))
+        notebook.run(fcfs_host.allocation(MOST))
+    fcfs_host.request(messages.Config(changes={"idle_release": 10.0}))
     for first, second in ((one, other), (other, one)) * 2:
         request = first.start("work(0.4)")
-        wait_until(lambda: long_quantum_host.phase(first.client_id) == "running")  # noqa: B023 - called before the next round
+        wait_until(lambda: fcfs_host.phase(first.client_id) == "running")  # noqa: B023 - called before the next round
         second.run("work(0.01)")
         assert first.finish(request)["status"] == "ok"
-        end = last_end(long_quantum_host.launches(first.pid))
-        begin = next(e.begin_ns for e in long_quantum_host.launches(second.pid) if e.begin_ns > end)
+        end = last_end(fcfs_host.launches(first.pid))
+        begin = next(e.begin_ns for e in fcfs_host.launches(second.pid) if e.begin_ns > end)
         assert (begin - end) / 1e9 < 0.3
-    assert long_quantum_host.overlap([one.pid], [other.pid]) == 0
+    assert fcfs_host.overlap([one.pid], [other.pid]) == 0
     for notebook in (one, other):
-        _check_history(long_quantum_host, notebook)
+        _check_history(fcfs_host, notebook)
 
 
 def _check_history(host: SystemHost, notebook: Notebook) -> None:
@@ -116,21 +116,21 @@ def test_kernel_shutdown_unregisters_the_client(long_quantum_host: SystemHost, s
     assert mapped_page_count(long_quantum_host) == 0
 
 
-def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: Start) -> None:
+def test_killed_kernel_frees_the_device(fcfs_host: SystemHost, start: Start) -> None:
     """Turns take 20 s here, and the coordinator is stopped.
 
     The waiting kernel tries to enter every 20 ms, and enters at the first try after the killed kernel has ended.
     """
     one, other = start(), start()
     for notebook in (one, other):
-        notebook.run(long_quantum_host.allocation(MOST))
+        notebook.run(fcfs_host.allocation(MOST))
     one.start("while True: work(0.02)")
-    wait_until(lambda: long_quantum_host.phase(one.client_id) == "running")
+    wait_until(lambda: fcfs_host.phase(one.client_id) == "running")
     request = other.start("work(0.01)")
-    wait_until(lambda: long_quantum_host.phase(other.client_id) == "waiting")
+    wait_until(lambda: fcfs_host.phase(other.client_id) == "waiting")
 
     def tries() -> int:
-        return long_quantum_host.page(other.pid)["turn_refused_entries"]
+        return fcfs_host.page(other.pid)["turn_refused_entries"]
 
     def seconds_of_five_tries() -> float:
         start_time, first = time.monotonic(), tries()
@@ -138,19 +138,19 @@ def test_killed_kernel_frees_the_device(long_quantum_host: SystemHost, start: St
         return time.monotonic() - start_time
 
     wait_until(lambda: seconds_of_five_tries() < 0.15)
-    assert long_quantum_host.coordinator
-    long_quantum_host.coordinator.send_signal(signal.SIGSTOP)
+    assert fcfs_host.coordinator
+    fcfs_host.coordinator.send_signal(signal.SIGSTOP)
     killed = time.monotonic_ns()
     os.kill(one.pid, signal.SIGKILL)
     os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
     ended, before = time.monotonic_ns(), tries()
     assert other.finish(request)["status"] == "ok"
     assert tries() <= before + 1, "one try may have begun before the end"
-    assert long_quantum_host.page(other.pid)["turn_epoch"] > 0, "the kernel must enter by its permit"
-    begin = next(e.begin_ns for e in long_quantum_host.launches(other.pid) if e.begin_ns > killed)
+    assert fcfs_host.page(other.pid)["turn_epoch"] > 0, "the kernel must enter by its permit"
+    begin = next(e.begin_ns for e in fcfs_host.launches(other.pid) if e.begin_ns > killed)
     assert (begin - ended) / 1e9 < 1
-    long_quantum_host.coordinator.send_signal(signal.SIGCONT)
-    assert long_quantum_host.overlap([one.pid], [other.pid]) == 0
+    fcfs_host.coordinator.send_signal(signal.SIGCONT)
+    assert fcfs_host.overlap([one.pid], [other.pid]) == 0
 
 
 def test_kernels_restart_a_killed_coordinator(

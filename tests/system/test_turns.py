@@ -28,24 +28,24 @@ def test_turns_never_overlap(short_quantum_host: SystemHost, how: dict[str, obje
     assert all(client["turn_count"] >= MIN_TURNS // 2 - 1 for client in short_quantum_host.clients().values())
 
 
-def test_a_second_process_joins_the_turn_of_the_first_one(long_quantum_host: SystemHost) -> None:
+def test_a_second_process_joins_the_turn_of_the_first_one(fcfs_host: SystemHost) -> None:
     """Turns take 20 s here, so the second process cannot have waited for a turn of its own."""
-    first, other = (long_quantum_host.program(name, part=MOST) for name in ("pair", "other"))
+    first, other = (fcfs_host.program(name, part=MOST) for name in ("pair", "other"))
     first.busy()
     other.start_busy()
-    wait_until(lambda: long_quantum_host.phase("other") == "waiting")
-    second = long_quantum_host.program("pair")
+    wait_until(lambda: fcfs_host.phase("other") == "waiting")
+    second = fcfs_host.program("pair")
     second.busy()
-    wait_until(lambda: long_quantum_host.overlap([first], [second]) > 0)
-    pages = [long_quantum_host.page(program) for program in (first, second)]
+    wait_until(lambda: fcfs_host.overlap([first], [second]) > 0)
+    pages = [fcfs_host.page(program) for program in (first, second)]
     assert [page["turn_phase"] for page in pages] == [IN, IN]
     assert pages[0]["turn_turn"] == pages[1]["turn_turn"]
-    assert long_quantum_host.clients()["pair"]["turn_count"] == 1
-    assert long_quantum_host.launches(other) == []
+    assert fcfs_host.clients()["pair"]["turn_count"] == 1
+    assert fcfs_host.launches(other) == []
     stop_all(first, second)
     other.result()
     other.stop()
-    assert long_quantum_host.overlap([first, second], [other]) == 0
+    assert fcfs_host.overlap([first, second], [other]) == 0
 
 
 def test_unscheduled_programs_overlap_in_the_execution_log(short_quantum_host: SystemHost) -> None:
