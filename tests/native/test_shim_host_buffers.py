@@ -10,6 +10,7 @@ import pytest
 from ..support import sanitizers
 from ..support.compile_cache import cached
 from ..support.threads import thread_names
+from . import simlog
 from .conftest import HERE, NativeHost, StartedClient, built_shim
 from .fake_coordinator import ScriptedCoordinator, wait_until
 from .test_shim_peers import evict, two_devices
@@ -48,6 +49,13 @@ class SwapClient:
         self.process.open(self.turn)
         assert self.program.run("all(has_data(address, data) for address, data in arrays)")
 
+    def largest_copy(self, machine: NativeHost) -> int:
+        """Evict all memory, and return the bytes of the largest copy, which is as large as a staging buffer."""
+        log = simlog.Log(machine.simlog / f"{self.program.pid}.simlog")
+        before = len(log.read())
+        self.evict()
+        return max(e.bytes for e in log.read()[before:] if e.kind == "device to host")
+
     @property
     def on_host(self) -> float:
         return float(self.report.host_pageable / MIB)
@@ -67,6 +75,14 @@ def test_host_memory_is_kept_for_the_next_eviction(client: SwapClient) -> None:
         assert client.on_host == ALL
         client.restore()
         assert client.on_host == ALL
+
+
+def test_staging_buffers_follow_the_limit_of_host_memory(client: SwapClient, machine: NativeHost) -> None:
+    """The four buffers have at most a 32nd of the memory that may leave, and at least 4 MiB."""
+    for limit, size in [(EVERYTHING, 8), (600 * MIB, 4), (300 * MIB, 2), (ALL * MIB, 1), (EVERYTHING, 8)]:
+        client.control.evicted_limit = limit
+        assert client.largest_copy(machine) == size * MIB, limit
+        client.restore()
 
 
 def test_no_host_memory_is_kept_under_a_limit_of_host_memory(client: SwapClient) -> None:

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE_BYTES (8ull << 20)
-#define COPY_SLOTS 4
-
 static struct copy_slot {
     struct block *block; /* NULL: no copy is under way here */
     CUevent finished;
@@ -118,8 +115,8 @@ static void change_context(CUcontext context) {
     event_context = context;
 }
 
-/* The context is current. NULL: the driver has no event, or the host no memory. */
-static struct copy_slot *take(CUcontext context, bool staged) {
+/* The context is current. `stage_bytes`: of the stage; 0: none. NULL: the driver has no event, or the host no memory. */
+static struct copy_slot *take(CUcontext context, uint64_t stage_bytes) {
     if (event_context != context)
         change_context(context);
     struct copy_slot *slot = &slots[next_slot++ % COPY_SLOTS];
@@ -129,11 +126,17 @@ static struct copy_slot *take(CUcontext context, bool staged) {
         slot->finished = NULL;
         return NULL;
     }
-    if (staged && !slot->stage)
-        slot->stage = host_buffer_alloc_staging(STAGE_BYTES);
-    if (staged && slot->stage)
+    if (!stage_bytes)
+        return slot;
+    if (slot->stage && slot->stage->bytes != stage_bytes) {
+        host_buffer_discard_staging(slot->stage);
+        slot->stage = NULL;
+    }
+    if (!slot->stage)
+        slot->stage = host_buffer_alloc_staging(stage_bytes);
+    if (slot->stage)
         host_buffer_pin(slot->stage, context);
-    return staged && !slot->stage ? NULL : slot;
+    return slot->stage ? slot : NULL;
 }
 
 /* Find an address of the block for copying: its own mapping, or one that is made for the copy. */
@@ -172,11 +175,11 @@ static bool submit(struct transfer_stream *stream, struct copy_slot *slot, CUdev
 bool copy_begin(struct transfer_stream *stream, struct block *block, bool out) {
     struct host_buffer *host = block->copy;
     CUdeviceptr address, borrowed;
-    uint64_t max_bytes = host->pinned ? host->bytes : STAGE_BYTES;
+    uint64_t stage_bytes = host->pinned ? 0 : host_staging_bytes(), max_bytes = stage_bytes ? stage_bytes : host->bytes;
     bool is_ok = find_address(block, stream->device, &address, &borrowed);
     block->has_failed = false;
     for (uint64_t at = 0; is_ok && at < block->bytes; at += max_bytes) {
-        struct copy_slot *slot = take(stream->context, !host->pinned);
+        struct copy_slot *slot = take(stream->context, stage_bytes);
         char *host_address = (char *)host->address + at;
         if (!(is_ok = slot != NULL))
             break;

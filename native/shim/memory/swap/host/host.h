@@ -20,8 +20,12 @@ struct host_buffer {
 struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context); /* current; NULL: there is no host memory */
 void host_buffer_free(struct host_buffer *host);
 void host_buffers_bound(uint64_t max_bytes); /* give kept buffers above it back */
+#define COPY_SLOTS 4 /* staging buffers */
+
+uint64_t host_staging_bytes(void); /* of a staging buffer, for the present limit of the host's memory */
 struct host_buffer *
 host_buffer_alloc_staging(uint64_t bytes); /* outside of the budget; ordinary memory if it cannot be pinned */
+void host_buffer_discard_staging(struct host_buffer *stage);
 void host_buffer_pin(struct host_buffer *stage, CUcontext context);
 void host_buffers_drop_context(CUcontext context); /* pinned buffers that no block uses */
 void host_buffer_unpinned(struct host_buffer *buffer);

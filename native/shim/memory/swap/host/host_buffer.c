@@ -15,6 +15,9 @@
 
 #define KEPT_NS (60000 * NS_PER_MS)
 #define PART_BYTES (256ull << 20) /* given back under one hold of the lock */
+#define MIN_STAGE_BYTES (1ull << 20) /* smaller copies cost more time than they take on the link */
+#define MAX_STAGE_BYTES (8ull << 20)
+#define STAGING_FRACTION 32 /* all staging buffers take at most this part of the memory that may be off the device */
 #define RETRY_NS (10 * NS_PER_MS) /* while another thread holds the lock */
 
 static struct {
@@ -182,8 +185,21 @@ void host_buffer_free(struct host_buffer *gone) {
     publish();
 }
 
+/* Staging buffers count in the cgroup of the process, as evicted memory does. The size is a power of two, so that small
+ * changes of the limit have no effect. */
+uint64_t host_staging_bytes(void) {
+    uint64_t limit = PAGE_LOAD(the_page()->control.evicted_limit), bytes = MAX_STAGE_BYTES;
+    while (bytes > MIN_STAGE_BYTES && bytes * COPY_SLOTS > limit / STAGING_FRACTION)
+        bytes /= 2;
+    return bytes;
+}
+
 struct host_buffer *host_buffer_alloc_staging(uint64_t bytes) {
     return make(bytes);
+}
+
+void host_buffer_discard_staging(struct host_buffer *stage) {
+    discard(stage);
 }
 
 /* Buffers that the context had pinned are pinned no more. */
