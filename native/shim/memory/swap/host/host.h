@@ -20,9 +20,8 @@ struct host_buffer {
 struct host_buffer *host_buffer_alloc(uint64_t bytes, CUcontext context); /* current; NULL: there is no host memory */
 void host_buffer_free(struct host_buffer *host);
 void host_buffers_bound(uint64_t max_bytes); /* give kept buffers above it back */
-#define COPY_SLOTS 4 /* staging buffers */
-
-uint64_t host_staging_bytes(void); /* of a staging buffer, for the present limit of the host's memory */
+#define COPY_SLOTS 4                         /* staging buffers */
+uint64_t host_staging_bytes(void);           /* of a staging buffer, for the present limit of the host's memory */
 struct host_buffer *
 host_buffer_alloc_staging(uint64_t bytes); /* outside of the budget; ordinary memory if it cannot be pinned */
 void host_buffer_discard_staging(struct host_buffer *stage);

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 
 #define KEPT_NS (60000 * NS_PER_MS)
-#define PART_BYTES (256ull << 20) /* given back under one hold of the lock */
+#define PART_BYTES (256ull << 20)    /* given back under one hold of the lock */
 #define MIN_STAGE_BYTES (1ull << 20) /* smaller copies cost more time than they take on the link */
 #define MAX_STAGE_BYTES (8ull << 20)
 #define STAGING_FRACTION 32 /* all staging buffers take at most this part of the memory that may be off the device */
