@@ -30,10 +30,12 @@ def small_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrameworkHost]:
         yield new_host
 
 
-def with_rival(host: FrameworkHost, mode: str, allocator: str = "native") -> tuple[GpuProgram, GpuProgram]:
+def with_rival(
+    host: FrameworkHost, mode: str, allocator: str = "native", size: int = 60 * MIB
+) -> tuple[GpuProgram, GpuProgram]:
     """Start a PyTorch program and a rival, which together have more memory than the device where the mode allows it."""
     program = host.torch("torch", mode, PYTORCH_CUDA_ALLOC_CONF=ALLOCATORS[allocator])
-    return program, host.rival(mode, 10 * MIB if mode == "plain" else 60 * MIB)
+    return program, host.rival(mode, 10 * MIB if mode == "plain" else size)
 
 
 def wait_for_turn(host: FrameworkHost, program: GpuProgram) -> None:
@@ -77,9 +79,18 @@ def test_a_capture_outlives_a_turn(small_host: FrameworkHost, mode: str) -> None
     rival.stop()
 
 
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_a_graph_replays_after_its_memory_has_left_the_device(small_host: FrameworkHost, mode: str) -> None:
-    program, rival = with_rival(small_host, mode)
+@pytest.mark.parametrize(
+    ("mode", "allocator"),
+    [
+        *[(mode, "native") for mode in MODES[1:]],
+        *[(mode, "cudaMallocAsync") for mode in ("unified", "swap")],
+        ("swap", "expandable segments"),  # in mode `unified` such memory never leaves the device
+    ],
+)
+def test_a_graph_replays_after_its_memory_has_left_the_device(
+    small_host: FrameworkHost, mode: str, allocator: str
+) -> None:
+    program, rival = with_rival(small_host, mode, allocator)
     program.run("tensors = turns.Tensors(6, 8 << 20); tensors.stop()", LONG)
     program.run("graph = turns.Graph(); graph.end_capture()", LONG)
     for seed in range(1, 6):
@@ -87,4 +98,22 @@ def test_a_graph_replays_after_its_memory_has_left_the_device(small_host: Framew
         evict(small_host, program, mode)
         assert program.run(f"graph.replays({seed})", LONG)
     assert program.run("tensors.stop()", LONG)["wrong"] == []
+    assert mode == "plain" or small_host.page(program)["evicted_bytes"] > 0
+    rival.stop()
+
+
+@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.parametrize("work", ["features.load('spawn')", "tensors.stop(); features.compiled_training()"])
+@pytest.mark.parametrize("mode", ["swap", *tier.nightly(["unified"])])
+def test_work_over_several_turns_goes_on_while_memory_leaves_the_device(
+    small_host: FrameworkHost, mode: str, work: str
+) -> None:
+    program, rival = with_rival(small_host, mode, size=80 * MIB)
+    program.run("tensors = turns.Tensors(6, 8 << 20)", LONG)
+    evicted, began = small_host.page(program)["evicted_bytes"], time.monotonic_ns()
+    program.run(work, SECONDS)
+    assert small_host.took_turns_since(began, program, rival)
+    assert small_host.page(program)["evicted_bytes"] > evicted
+    assert program.run("tensors.stop()", LONG)["wrong"] == []
+    assert len(small_host.clients()) == 2  # the processes that load data are no clients
     rival.stop()
