@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -119,6 +120,26 @@ class MappingDriver:
 def test_a_device_whose_memory_can_be_mapped_has_mode_swap(own_host: Path) -> None:
     _, findings = doctor("--simulate")
     assert any("mode swap is possible: memory is mapped in granules of 2 MiB" in each["message"] for each in findings)
+
+
+def test_the_costs_of_mode_swap_are_measured_on_request(own_host: Path, tmp_path: Path) -> None:
+    _, findings = doctor(
+        "--simulate", "--costs", GPUSHARE_SIM_STATE=str(tmp_path / "devices"), GPUSHARE_SIM_DEVICES="2"
+    )
+    costs = [each["message"] for each in findings if "pinned copies of 64 MiB take" in each["message"]]
+    assert len(costs) == 2
+    for message in costs:
+        for call in ("create", "map", "access", "unmap", "release"):
+            assert re.search(rf"\b{call} \d+ µs", message), message
+        assert re.search(r"[\d.]+ ms to the host and [\d.]+ ms to the device, simulated", message), message
+
+
+def test_costs_that_cannot_be_measured_on_a_small_device(own_host: Path, tmp_path: Path) -> None:
+    _, findings = doctor(
+        "--simulate", "--costs", GPUSHARE_SIM_STATE=str(tmp_path / "devices"), GPUSHARE_SIM_MEMORY="48MiB"
+    )
+    (found,) = [each for each in findings if "could not be measured" in each["message"]]
+    assert found["level"] == "warning" and "CUDA error 2" in found["message"]
 
 
 @pytest.mark.parametrize(

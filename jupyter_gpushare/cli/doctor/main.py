@@ -23,7 +23,7 @@ from ...launch import kernel_env
 from ...wire import address, messages
 from ...wire.client import Client, CoordinatorError
 from .. import without_coordinator
-from . import clients, mps, other_coordinators
+from . import clients, costs, mps, other_coordinators
 from .finding import Finding
 
 _MANAGED_MEMORY, _CONCURRENT_MANAGED_ACCESS, _VIRTUAL_MEMORY_MANAGEMENT = 83, 89, 102  # CUdevice_attribute
@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--simulate", action="store_true", help="check the simulated driver instead of the real driver")
+    parser.add_argument(
+        "--costs", action="store_true", help="measure mappings and copies, with a context and 64 MiB on each device"
+    )
     parser.add_argument("--socket", default="", help="the coordinator's socket")
     parser.add_argument(
         "--pid", type=int, metavar="N", help="show the gate, limits and memory of this process instead of the checks"
@@ -48,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
 
         return show(args.pid, args.socket, args.json)
     simulate = args.simulate or os.environ.get("GPUSHARE_SIMULATE") == "1"
-    findings = [finding for check in _checks(simulate, args.socket, _status(args.socket)) for finding in check()]
+    findings = [finding for check in _checks(args, simulate, _status(args.socket)) for finding in check()]
     if args.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
     else:
@@ -68,12 +71,15 @@ def _print(findings: list[Finding]) -> None:
             console.print(f"{'':>8}  -> {escape(finding.remedy)}")
 
 
-def _checks(simulate: bool, socket: str, status: dict[str, Any] | None) -> list[Callable[[], Iterator[Finding]]]:
+def _checks(
+    args: argparse.Namespace, simulate: bool, status: dict[str, Any] | None
+) -> list[Callable[[], Iterator[Finding]]]:
+    socket = args.socket
     devices = status["devices"] if status else []
     is_simulated = bool(devices) and all(device["simulated"] for device in devices)
     return [
         lambda: _simulation(is_simulated and not simulate),
-        lambda: _driver(simulate or is_simulated),
+        lambda: _driver(simulate or is_simulated, args.costs),
         lambda: _slices(devices),
         lambda: mps.control_daemon(os.environ),
         lambda: _shim(socket),
@@ -101,7 +107,7 @@ def _simulation(is_unrequested: bool) -> Iterator[Finding]:
         )
 
 
-def _driver(simulate: bool) -> Iterator[Finding]:
+def _driver(simulate: bool, with_costs: bool = False) -> Iterator[Finding]:
     name = str(kernel_env.SIMULATED_DRIVER) if simulate else "libcuda.so.1"
     subject = "driver"
     try:
@@ -135,6 +141,8 @@ def _driver(simulate: bool) -> Iterator[Finding]:
     for index in range(count.value):
         yield _device(driver, index)
         yield from _mode_swap(driver, index)
+        if with_costs:
+            yield from costs.swap_costs(index, simulate)
         yield from mps.compute_mode(driver, index, os.environ)
 
 
@@ -174,10 +182,7 @@ def _device(driver: Any, index: int) -> Finding:
 
 
 def _mode_swap(driver: Any, index: int) -> Iterator[Finding]:
-    """Check the calls that map memory, without a context, because a context takes memory of the device.
-
-    `jupyter gpushare bench swap` measures these calls.
-    """
+    """Check the calls that map memory, without a context, because a context takes memory of the device."""
     device, value, granule = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
     driver.cuDeviceGet(ctypes.byref(device), index)
     driver.cuDeviceGetAttribute(ctypes.byref(value), _VIRTUAL_MEMORY_MANAGEMENT, device)
