@@ -111,7 +111,13 @@ def test_visible_devices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("memory = 1", 1), ("[device]\nmemory = lots", 2), ("time_scale 3", 1), ("[device]\ncolour = red", 2)],
+    [
+        ("memory = 1", 1),
+        ("[device]\nmemory = lots", 2),
+        ("time_scale 3", 1),
+        ("[device]\ncolour = red", 2),
+        ("[device]\ncard = X", 2),
+    ],
 )
 def test_the_error_has_the_line_of_an_invalid_parameter(tmp_path: Path, text: str, line: int) -> None:
     (tmp_path / "bad.conf").write_text(text)
@@ -142,6 +148,21 @@ def test_parameters_of_several_devices(tmp_path: Path) -> None:
         total, name, info = json.loads(read_line(process))
     assert total == [64 * MIB, 3 << 30] and name == "Big"
     assert info == [48 * MIB, 64 * MIB]
+
+
+def sizes_of_contexts(cuda: Cuda) -> None:
+    free, total = cuda.cuMemGetInfo()
+    context = cuda.cuCtxCreate(None, 0, cuda.device)
+    sizes = [total, total - free, free - cuda.cuMemGetInfo()[0]]
+    cuda.cuCtxDestroy(context)
+    send(json.dumps([cuda.cuDeviceGetName(32, cuda.device).split(b"\0")[0].decode(), *sizes]))
+
+
+def test_a_named_card_has_large_contexts(tmp_path: Path) -> None:
+    (tmp_path / "machine.conf").write_text("[device]\ncard = H200\nmemory = 4 GiB\n")
+    variables = environment(tmp_path / "state", GPUSHARE_SIM_CONFIG=str(tmp_path / "machine.conf"))
+    with running_process(sizes_of_contexts, variables) as process:
+        assert json.loads(read_line(process)) == ["Simulated H200", 4 << 30, 524 * MIB, 524 * MIB]
 
 
 def modules_and_libraries(cuda: Cuda) -> None:
