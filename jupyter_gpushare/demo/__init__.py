@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=["sim", "gpu"], default="sim", help="the simulated device or the real GPU")
     parser.add_argument("--output", default="demo-report", help="directory of report.html and report.json")
     parser.add_argument(
-        "--quantum", type=float, default=2.0, help="seconds of a turn while other clients wait (default 2)"
+        "--quantum", type=float, help="seconds of a turn while other clients wait (default: as in the shipped settings)"
     )
 
 

@@ -13,7 +13,8 @@ from ..wire.client import Unreachable
 class PhaseRecorder:
     """Recorder of lanes `{label: [(seconds since began, phase)]}` and of the last snapshot of each client.
 
-    `have_all_allocated` is set when `clients` clients have allocated `bytes_each` bytes each.
+    `have_all_allocated` is set when `clients` clients have allocated `bytes_each` bytes each, and no two of them are
+    colocated any more, as they were while they had less memory.
     """
 
     def __init__(self, clients: int, bytes_each: int) -> None:
@@ -39,7 +40,9 @@ class PhaseRecorder:
         now = time.monotonic() - self.began
         self.devices = status["devices"] or self.devices
         self.peak_allocated = max(self.peak_allocated, sum(client["allocated"] for client in status["clients"]))
-        if sum(client["allocated"] >= self._bytes_each for client in status["clients"]) >= self._clients:
+        allocated = sum(client["allocated"] >= self._bytes_each for client in status["clients"])
+        in_turn = sum(client["phase"] in ("running", "draining", "overrun") for client in status["clients"])
+        if allocated >= self._clients and in_turn <= 1:
             self.have_all_allocated.set()
         present = set()
         for client in status["clients"]:

@@ -26,13 +26,14 @@ REAL_MEMORY = 4 << 30  # shared part of a real card, so that the card itself is 
 MEMORY_FRACTION = 0.62  # of the device's memory, so that each notebook fits and no two do
 
 
-async def run(device: str, output: str, quantum: float) -> int:
+async def run(device: str, output: str, quantum: float | None) -> int:
     """Run the demo, write its report and return the exit status."""
     memory = SIMULATED_MEMORY if device == "sim" else REAL_MEMORY
     with tempfile.TemporaryDirectory(prefix="gpushare-demo-") as directory:
         environment = _environment(Path(directory), device, memory)
         os.environ.update(environment)
-        argv = program.argv("jupyter_gpushare", "coordinator", "--detach", "--time-quantum", str(quantum))
+        argv = program.argv("jupyter_gpushare", "coordinator", "--detach")
+        argv += ["--time-quantum", str(quantum)] if quantum is not None else []
         argv += ["--simulate"] if device == "sim" else ["--device-memory", f"{memory >> 20}MiB"]
         socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
         coordinator = await AsyncClient.connect(socket)
@@ -55,13 +56,14 @@ def _environment(directory: Path, device: str, memory: int) -> dict[str, str]:
     return environment
 
 
-async def _run_notebooks(coordinator: AsyncClient, device: str, output: Path, bytes_each: int, quantum: float) -> int:
+async def _run_notebooks(
+    coordinator: AsyncClient, device: str, output: Path, bytes_each: int, quantum: float | None
+) -> int:
     todo = demo_notebooks(bytes_each)
     recorder = PhaseRecorder(len(todo), bytes_each)
     following = asyncio.create_task(recorder.record(coordinator.subscribe()))
-    print(
-        f"Three notebooks on one {'simulated ' if device == 'sim' else ''}device, turns of {quantum:g} s.", flush=True
-    )
+    turns = f", turns of {quantum:g} s" if quantum is not None else ""
+    print(f"Three notebooks on one {'simulated ' if device == 'sim' else ''}device{turns}.", flush=True)
     results = await asyncio.gather(*(_execute(script, recorder) for script in todo), return_exceptions=True)
     end = time.monotonic() - recorder.began
     following.cancel()

@@ -40,6 +40,26 @@ def test_overlap_counts_only_time_of_two_clients() -> None:
     assert overlap_seconds({"a": [(0, 2 * second), (second, 3 * second)]}) == 0
 
 
+@pytest.mark.parametrize(
+    ("allocated", "phases", "may_work"),
+    [
+        ((8, 4), ("running", "idle"), False),
+        ((8, 8), ("draining", "running"), False),  # colocated so far
+        ((8, 8), ("running", "waiting"), True),
+    ],
+)
+def test_work_begins_when_all_memory_is_allocated_and_no_turn_is_shared(
+    allocated: tuple[int, ...], phases: tuple[str, ...], may_work: bool
+) -> None:
+    recorder = PhaseRecorder(2, 8)
+    clients = [
+        {"label": str(at), "allocated": size, "phase": phase}
+        for at, (size, phase) in enumerate(zip(allocated, phases, strict=True))
+    ]
+    recorder.on_snapshot({"devices": [], "clients": clients})
+    assert recorder.have_all_allocated.is_set() == may_work
+
+
 def test_timeline_shows_the_phases_of_each_client() -> None:
     recorder = PhaseRecorder(2, 0)
     recorder.lanes = {"a <b>": [(0.0, "idle"), (5.0, "running")], "c": [(0.0, "waiting"), (8.0, "gone")]}
