@@ -5,15 +5,18 @@ The engine that starts node agents runs the command there, with the standard str
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..cluster.settings import GpuShareCluster
 
 ALL = "all"
+_NODE_SECONDS = 60.0  # for each of several nodes
 HELP = f"run the command on this node of c.GpuShareCluster, or on '{ALL}' of them, instead of this host"
 # Commands about the clients and the devices of one host.
 COMMANDS = (
@@ -39,7 +42,7 @@ def take_node(words: list[str]) -> str:
 
 
 def run_on_nodes(node: str, words: Sequence[str]) -> int:
-    """Run a command on a node, or on all nodes one after the other. Return the largest exit status."""
+    """Run a command on a node, or on all nodes at the same time. Return the largest exit status."""
     from traitlets import TraitError
 
     try:
@@ -50,15 +53,42 @@ def run_on_nodes(node: str, words: Sequence[str]) -> int:
                 f"{unknown.pop()!r} is not in c.GpuShareCluster.nodes: allowed are {', '.join(settings.all_nodes)} "
                 f"and {ALL}"
             )
+        if node == ALL and "--watch" in words:
+            raise ValueError(f"--watch needs one node: allowed are {', '.join(settings.all_nodes)}")
     except (TraitError, ValueError) as error:
         print(f"jupyter gpushare {words[0]}: {error}", file=sys.stderr)
         return 2
-    statuses = []
-    for one in nodes:
-        if node == ALL:
-            print(f"--- {one}", flush=True)
-        statuses.append(_run(settings.command(one, words), words[0]))
-    return max(statuses)
+    if node != ALL:
+        return _run(settings.command(node, words), words[0])
+    with ThreadPoolExecutor(len(nodes)) as threads:
+        results = list(threads.map(lambda one: _run_captured(settings.command(one, words)), nodes))
+    if "--json" in words:
+        print(json.dumps({one: _content(done) for one, done in zip(nodes, results, strict=True)}, indent=2))
+    for one, done in zip(nodes, results, strict=True):
+        if "--json" not in words:
+            print(f"--- {one}\n{done.stdout}", end="", flush=True)
+        if done.stderr:
+            print(f"{one}: {done.stderr}", end="", file=sys.stderr, flush=True)
+    return max(done.returncode for done in results)
+
+
+def _run_captured(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command, and return its end and its output, also for a command that cannot be run or does not end."""
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_NODE_SECONDS)
+    except OSError as error:
+        problem = f"the engine cannot run {command[0]}: {error.strerror}\n"
+    except subprocess.TimeoutExpired:
+        problem = f"no answer within {_NODE_SECONDS:g} s\n"
+    return subprocess.CompletedProcess(command, 1, "", problem)
+
+
+def _content(done: subprocess.CompletedProcess[str]) -> Any:
+    """Return what the command has printed as JSON; None: it has failed."""
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        return None
 
 
 def read_settings() -> GpuShareCluster:

@@ -46,6 +46,10 @@ def test_commands_run_on_the_node_or_on_all_nodes(configuration: Path) -> None:
     assert done.returncode == 0
     places = [done.stdout.index(text) for text in ("--- gpu1", "client-of-gpu1", "--- gpu2", "client-of-gpu2")]
     assert places == sorted(places)
+    found = json.loads(run_command("status", "--json", "--node", "all").stdout)
+    assert {node: [client["label"] for client in status["clients"]] for node, status in found.items()} == {
+        node: [f"client-of-{node}"] for node in ("gpu1", "gpu2")
+    }
     done = run_command("suspend", "nobody", "--node", "gpu1")
     assert done.returncode == 2 and "nobody" in done.stderr
 
@@ -55,6 +59,7 @@ def test_commands_run_on_the_node_or_on_all_nodes(configuration: Path) -> None:
     [
         (("status", "--node", "gpu9"), 2, "'gpu9' is not in c.GpuShareCluster.nodes: allowed are gpu1, gpu2 and all"),
         (("status", "--node", "gpu1"), 1, "no coordinator answers"),
+        (("status", "--watch", "--node", "all"), 2, "--watch needs one node: allowed are gpu1, gpu2"),
         (("status", "--node"), 2, "--node: expected one argument"),
     ],
 )
@@ -63,6 +68,19 @@ def test_errors_are_those_of_the_option_or_of_the_command(
 ) -> None:
     done = run_command(*words)
     assert (done.returncode, complaint in done.stderr) == (status, True), done.stderr
+
+
+def test_a_node_that_hangs_delays_no_other_node(
+    configuration: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = configuration / "config" / "jupyter_server_config.json"
+    engine = "sh -c 'test {node} = gpu1 && exec sleep 600; echo {node} answers' sh {agent}"
+    file.write_text(json.dumps({"GpuShareCluster": {"engine": engine, "nodes": ["gpu1", "gpu2"]}}))
+    monkeypatch.setattr(nodes, "_NODE_SECONDS", 1.0)
+    assert nodes.run_on_nodes("all", ["status"]) == 1
+    shown = capfd.readouterr()
+    assert shown.out == "--- gpu1\n--- gpu2\ngpu2 answers\n"
+    assert shown.err == "gpu1: no answer within 1 s\n"
 
 
 def test_invalid_settings_are_named(configuration: Path) -> None:
