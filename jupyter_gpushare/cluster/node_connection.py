@@ -26,6 +26,7 @@ from .channel.sealed_channel import ChannelError, SealedChannel, VersionError
 _MAX_FOREIGN_LINES = 1000  # that a shell or an engine prints before the greeting
 _ERROR_LINES = 3
 _END_SECONDS = 2.0
+_WITHDRAWAL_SECONDS = 1.0  # in which the engine's command may withdraw its job
 _PING_SECONDS = 5.0
 _GREETING_SECONDS = 120.0  # for the engine to start the agent; a job may wait for its node
 _NODE_SILENCE_SECONDS = 15.0  # after which the node counts as unreachable
@@ -96,9 +97,15 @@ class NodeConnection:
         self._answer_reader.join()
 
     def _kill(self) -> None:
-        """Kill the processes of the engine's command, each of which may hold the pipes."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """End the processes of the engine's command, each of which may hold the pipes.
+
+        A command such as `srun` withdraws its job at SIGTERM.
+        """
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_WITHDRAWAL_SECONDS)
 
     def _start_thread(self, target: Any) -> threading.Thread:
         thread = threading.Thread(target=target, name=f"gpushare-{self.node}", daemon=True)

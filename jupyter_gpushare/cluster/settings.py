@@ -19,7 +19,7 @@ from .. import units
 ENGINES = {
     "local": "{agent}",
     "ssh": "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {node} {quoted_agent}",
-    "slurm": "srun --quiet --job-name=gpushare --nodes=1 --ntasks=1 --oversubscribe --nodelist={node} {agent}",
+    "slurm": "srun --job-name=gpushare --nodes=1 --ntasks=1 --oversubscribe --nodelist={node} {agent}",
     "kubectl": "kubectl exec --stdin {node} -- {agent}",
     "ray": f"{shlex.quote(sys.executable)} -m jupyter_gpushare.cluster.ray_bridge {{node}} {{agent}}",
 }
