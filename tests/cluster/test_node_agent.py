@@ -65,6 +65,17 @@ def test_output_is_the_end_of_what_was_printed(node: Node) -> None:
     assert node.request(Output(kernel="k1", max_bytes=11))["text"] == "9999\n10000\n"
 
 
+def test_long_output_is_shortened_while_the_kernel_goes_on(node: Node, state: Path) -> None:
+    """The keeper looks ten times in the orphan timeout."""
+    code = "import os, time; os.write(1, b'x' * (17 << 20)); os.write(1, b'the end'); time.sleep(600)"
+    node.request(start_request(argv=[sys.executable, "-c", code], orphan_timeout=1.0))
+    node.connection.request(Wait(kernel="k1"))
+    output = kernel_folder.KernelFolder("k1").path / "output"
+    wait_until(lambda: node.request(Output(kernel="k1", max_bytes=7))["text"] == "the end")
+    wait_until(lambda: output.stat().st_size < 1 << 20)
+    assert node.request(Output(kernel="k1", max_bytes=7))["text"] == "the end"
+
+
 def test_a_signal_reaches_all_processes_of_the_kernel(node: Node) -> None:
     started = node.request(start_request(argv=["sh", "-c", "sleep 600 & echo $!; wait"]))
     wait_until(lambda: node.request(Output(kernel="k1"))["text"].strip())
@@ -199,6 +210,18 @@ def test_an_agent_of_another_version_is_refused_at_once() -> None:
 def test_an_engines_own_error_is_in_the_sentence(command: list[str], sentence: str) -> None:
     with pytest.raises(NodeError, match=sentence):
         NodeConnection("n1", command).request(Running()).result(WAIT)
+
+
+def test_the_engines_command_may_withdraw_its_job(tmp_path: Path) -> None:
+    """A terminated `srun` withdraws its job, which a killed one leaves behind."""
+    withdrawn = tmp_path / "withdrawn"
+    connection = NodeConnection(
+        "n1",
+        ["sh", "-c", f"trap 'touch {withdrawn}; exit' TERM; touch {withdrawn}.ready; while :; do sleep 0.05; done"],
+    )
+    wait_until(lambda: Path(f"{withdrawn}.ready").exists())
+    connection.end()
+    assert withdrawn.exists()
 
 
 def test_the_agent_refuses_a_program_that_is_no_jupyter_server(state: Path) -> None:

@@ -26,6 +26,8 @@ from typing import Any
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for an orphan
 CHECKS = 10  # of the adoption, in one `orphan_timeout`
 MAX_CHECK_SECONDS = 30.0
+MAX_OUTPUT_BYTES = 16 << 20  # of what the kernel prints; past that the keeper keeps the last bytes only
+KEPT_OUTPUT_BYTES = 64 << 10
 
 
 def start_ticks(pid: int) -> int:
@@ -66,14 +68,27 @@ def end(kernel: subprocess.Popen[bytes]) -> None:
         kernel.wait()
 
 
+def bound_output(path: str) -> None:
+    """Shorten a file of output that has become too long. The kernel appends to it meanwhile."""
+    if os.path.getsize(path) <= MAX_OUTPUT_BYTES:
+        return
+    with open(path, "r+b") as file:
+        file.seek(-KEPT_OUTPUT_BYTES, os.SEEK_END)
+        end_of_output = file.read()
+        file.truncate(0)
+    with open(path, "ab") as file:
+        file.write(end_of_output)
+
+
 def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) -> str:
     """Wait for the end of the kernel, and return the reason for which the keeper has ended it, or ""."""
-    interval = min(orphan_timeout / CHECKS, MAX_CHECK_SECONDS)
+    interval = min(orphan_timeout / CHECKS or MAX_CHECK_SECONDS, MAX_CHECK_SECONDS)
     poll = select.poll()
     poll.register(os.pidfd_open(kernel.pid), select.POLLIN)
     adopted_at = time.monotonic()
-    while not poll.poll(interval * 1000 if orphan_timeout else None):
-        if is_adopted(f"{folder}/adoption"):
+    while not poll.poll(interval * 1000):
+        bound_output(f"{folder}/output")
+        if not orphan_timeout or is_adopted(f"{folder}/adoption"):
             adopted_at = time.monotonic()
         elif time.monotonic() - adopted_at >= orphan_timeout:
             end(kernel)
