@@ -5,7 +5,11 @@ The coordinator of a node still places the kernel on its devices, and may refuse
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 Snapshot = Mapping[str, Any]
@@ -13,24 +17,48 @@ IDLE: Snapshot = {"devices": [], "clients": []}  # of a node whose coordinator d
 _ACTIVE_PHASES = {"waiting", "running", "draining", "overrun"}
 
 
-def order_nodes(snapshots: Mapping[str, Snapshot | None], gpus: int = 1) -> Sequence[str]:
+class StartsInProgress:
+    """Number of kernels that a server is starting on each node, which no snapshot has yet."""
+
+    def __init__(self) -> None:
+        self.by_node: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def on(self, node: str) -> Iterator[None]:
+        """Count a start on this node for the time of the context."""
+        self._add(node, 1)
+        try:
+            yield
+        finally:
+            self._add(node, -1)
+
+    def _add(self, node: str, number: int) -> None:
+        with self._lock:
+            self.by_node[node] += number
+
+
+def order_nodes(
+    snapshots: Mapping[str, Snapshot | None], gpus: int = 1, starts: Mapping[str, int] = MappingProxyType({})
+) -> Sequence[str]:
     """Return the nodes, the best one first. None: the node has not answered in time.
 
+    `starts` is the number of kernels that begin to start on each node, which count as active clients.
     Nodes with enough usable devices come first, and nodes without an answer come last. Among them, the node comes first
     whose devices have the fewest active clients each, then the fewest clients, then the most memory that no client has
     allocated. Nodes that are equal keep their order.
     """
-    return sorted(snapshots, key=lambda node: _rank(snapshots[node], gpus))
+    return sorted(snapshots, key=lambda node: _rank(snapshots[node], gpus, starts.get(node, 0)))
 
 
-def _rank(snapshot: Snapshot | None, gpus: int) -> tuple[int, float, float, float]:
+def _rank(snapshot: Snapshot | None, gpus: int, starts: int) -> tuple[int, float, float, float]:
     if snapshot is None:
         return 2, 0.0, 0.0, 0.0
     devices = [device for device in snapshot["devices"] if device["failed"] is None]
     if not snapshot["devices"]:
-        return 0, 0.0, 0.0, -float("inf")
+        return 0, float(starts), float(starts), -float("inf")
     if len(devices) < gpus:
         return 1, 0.0, 0.0, 0.0
-    active = sum(client["phase"] in _ACTIVE_PHASES for client in snapshot["clients"])
+    active = starts + sum(client["phase"] in _ACTIVE_PHASES for client in snapshot["clients"])
     free = sum(device["memory_total"] for device in devices) - sum(one["allocated"] for one in snapshot["clients"])
-    return 0, active / len(devices), len(snapshot["clients"]) / len(devices), -float(free)
+    return 0, active / len(devices), (starts + len(snapshot["clients"])) / len(devices), -float(free)

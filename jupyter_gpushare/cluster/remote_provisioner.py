@@ -38,7 +38,7 @@ from .channel.messages import (
     Started,
 )
 from .kernel_records import KernelRecord
-from .node_choice import IDLE, Snapshot, order_nodes
+from .node_choice import IDLE, Snapshot, StartsInProgress, order_nodes
 from .node_connection import CONNECTIONS
 from .remote_kernel import UNREACHABLE, RemoteKernel
 from .settings import GpuShareCluster, check_node
@@ -47,6 +47,11 @@ _REQUEST_SECONDS = 5.0
 _LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
 _SNAPSHOT_SECONDS = 5.0  # for the answer of a node among several
 _UNKNOWN_STATUS = 1  # the exit status that managers get for an unknown one
+_END_REASONS = {
+    "orphan": "no Jupyter server waited for it",
+    "unknown_kernel": "its files are no longer on the node",
+}
+_starts = StartsInProgress()  # of this server
 
 
 class RemoteProvisioner(ClientProvisioner):
@@ -90,7 +95,8 @@ class RemoteProvisioner(ClientProvisioner):
         ended = await asyncio.wrap_future(self._kernel.ended)
         self._kernel = None
         if ended.reason:
-            self.log.warning("kernel %s on %s ended: %s", self.kernel_id, self.node_name, ended.reason)
+            reason = _END_REASONS.get(ended.reason, ended.reason)
+            self.log.warning("kernel %s on %s has ended: %s", self.kernel_id, self.node_name, reason)
         return _status(ended)
 
     async def send_signal(self, signum: int) -> None:
@@ -152,7 +158,8 @@ class RemoteProvisioner(ClientProvisioner):
                 self._ports, self.has_changed_node = {}, True
             self._chosen = node
             try:
-                return await self._start_here(cmd, env, folder)
+                with _starts.on(node):
+                    return await self._start_here(cmd, env, folder, must_share=node != nodes[-1])
             except NodeError as error:
                 failures.append(error)
                 self.log.warning("cannot start kernel %s on %s: %s", self.kernel_id, node, error)
@@ -168,7 +175,7 @@ class RemoteProvisioner(ClientProvisioner):
         if len(nodes) == 1:
             return nodes
         snapshots = await asyncio.gather(*map(self._snapshot, nodes))
-        return order_nodes(dict(zip(nodes, snapshots, strict=True)), self.gpus)
+        return order_nodes(dict(zip(nodes, snapshots, strict=True)), self.gpus, _starts.by_node)
 
     async def _snapshot(self, node: str) -> Snapshot | None:
         """Return the snapshot of a node's coordinator; None: the node has not answered in time."""
@@ -181,8 +188,10 @@ class RemoteProvisioner(ClientProvisioner):
             return IDLE if error.reason == "unreachable" else None
         return snapshot
 
-    async def _start_here(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
-        """Start the kernel on the chosen node. Raise NodeError."""
+    async def _start_here(
+        self, cmd: list[str], env: dict[str, str], folder: str, must_share: bool
+    ) -> KernelConnectionInfo:
+        """Start the kernel on the chosen node. Raise NodeError, with `must_share` also for a refused client."""
         connection = self._connection()
         request = Start(
             kernel=self.kernel_id,
@@ -195,6 +204,7 @@ class RemoteProvisioner(ClientProvisioner):
             port_range=self.settings.port_range,
             orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
             is_python=self.is_python,
+            must_share=must_share,
         )
         kernel = self._remote_kernel()
         started = msgspec.convert(await self._start(kernel, request), Started)
@@ -296,9 +306,11 @@ class RemoteProvisioner(ClientProvisioner):
 
     async def _answer(self, answer: Future[Any], seconds: float = _REQUEST_SECONDS) -> Any:
         """Return the result of a request. Raise NodeError, also after so many seconds without an answer."""
+        result = asyncio.wrap_future(answer)
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), seconds)
+            return await asyncio.wait_for(asyncio.shield(result), seconds)
         except asyncio.TimeoutError:
+            result.add_done_callback(lambda late: late.cancelled() or late.exception())  # which asyncio logs otherwise
             raise NodeError(f"the node {self.node_name} has not answered within {seconds:g} s", "timeout") from None
 
     def _client_request(self, env: Mapping[str, str]) -> ClientRequest:

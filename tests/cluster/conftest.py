@@ -181,8 +181,8 @@ def start_notebook(
     started: list[KernelManager] = []
     clients: list[BlockingKernelClient] = []
 
-    def start(node: str = "", kernel_id: str = "", **settings: Any) -> RemoteNotebook:
-        config = Config({"GpuShareCluster": settings, "RemoteProvisioner": {"node": node}})
+    def start(node: str = "", kernel_id: str = "", device: str = "", **settings: Any) -> RemoteNotebook:
+        config = Config({"GpuShareCluster": settings, "RemoteProvisioner": {"node": node, "device": device}})
         manager = KernelManager(kernel_name="remote", config=config)
         started.append(manager)
         manager.start_kernel(**({"kernel_id": kernel_id} if kernel_id else {}))

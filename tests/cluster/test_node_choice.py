@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,13 @@ def test_the_node_with_the_most_room_comes_first(snapshots: dict[str, Any], gpus
 
 @pytest.fixture
 def engine(tmp_path: Path) -> str:
-    """Return an engine whose nodes have kernels and coordinators of their own; the node `off` does not answer."""
+    """Return an engine whose nodes have kernels and coordinators of their own.
+
+    The node `n2` has two devices, and the node `off` does not answer.
+    """
     folder = f"{tmp_path}/{{node}}"
     variables = f"XDG_STATE_HOME={folder} GPUSHARE_SOCKET={folder}/c.sock GPUSHARE_SIM_STATE={folder}/devices"
+    variables += ' GPUSHARE_SIM_DEVICES=$(test "{node}" != n2; echo $((1 + $?)))'
     off = 'test "{node}" != off || { echo no route to the host >&2; exit 1; }'
     return f"sh -c '{off}; mkdir -pm 700 {folder}; exec env {variables} \"$@\"' sh {{agent}}"
 
@@ -69,6 +74,25 @@ def test_kernels_go_to_the_nodes_with_the_fewest_clients(
     notebooks[0].manager.restart_kernel()
     notebooks[0].client.wait_for_ready(30)
     assert node_of(notebooks[0]) == first
+
+
+def test_kernels_that_start_at_the_same_time_go_to_different_nodes(
+    start_notebook: Callable[..., RemoteNotebook], engine: str
+) -> None:
+    settings = {"engine": engine, "nodes": ["n1", "n2"], "addresses": dict.fromkeys(("n1", "n2"), "127.0.0.1")}
+    with ThreadPoolExecutor(2) as threads:
+        notebooks = list(threads.map(lambda _: start_notebook(**settings), range(2)))
+    assert {node_of(notebook) for notebook in notebooks} == {"n1", "n2"}
+
+
+def test_a_node_that_refuses_the_client_is_passed_over(
+    start_notebook: Callable[..., RemoteNotebook], engine: str
+) -> None:
+    """The node with more clients has a second device, for which the quota of the kernel asks."""
+    settings = {"engine": engine, "addresses": dict.fromkeys(("n1", "n2"), "127.0.0.1")}
+    start_notebook(nodes=["n2"], **settings)
+    notebook = start_notebook(nodes=["n1", "n2"], device="1", **settings)
+    assert node_of(notebook) == "n2"
 
 
 def test_the_sentence_has_the_failure_of_each_node(start_notebook: Callable[..., RemoteNotebook], engine: str) -> None:

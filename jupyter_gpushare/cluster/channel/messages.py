@@ -64,7 +64,8 @@ class Start(Request, tag="start", kw_only=True):
     `argv` may contain `{connection_file}`. A first word `python` means the Python below `prefix`, or by default that of
     the node agent. `folder` is the working directory, by default the home directory. `env` adds to the environment of
     the node agent. `port_range` bounds the ports, both ends included. A kernel that no server waits for ends after
-    `orphan_timeout` seconds; 0: never.
+    `orphan_timeout` seconds; 0: never. With `must_share`, a client that the coordinator refuses fails the start;
+    otherwise the kernel starts without sharing.
     """
 
     kernel: str
@@ -77,6 +78,7 @@ class Start(Request, tag="start", kw_only=True):
     port_range: tuple[int, int] = (0, 0)
     orphan_timeout: float = 0.0
     is_python: bool = True
+    must_share: bool = False
 
 
 class Wait(Request, tag="wait", kw_only=True):

@@ -23,6 +23,7 @@ from . import keeper
 from .kernel_folder import KernelFolder, all_kernels
 
 _REGISTRATION_SECONDS = 3.0
+_REFUSED = "refused: "  # begins the note of a registration that the coordinator has refused
 
 
 def start_kernel(request: Start) -> Started:
@@ -38,6 +39,8 @@ def start_kernel(request: Start) -> Started:
         connection = _with_ports(request.connection, request.port_range)
         folder.create()
         registration = _register(request, identity)
+        if request.must_share and registration.note.startswith(_REFUSED):
+            raise NodeError(f"the coordinator has refused it: {registration.note.removeprefix(_REFUSED)}", "refused")
         env = kernel_env.build_environment(
             _node_environment(request),
             **identity._asdict(),
