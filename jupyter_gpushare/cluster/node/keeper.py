@@ -69,7 +69,7 @@ def end(kernel: subprocess.Popen[bytes]) -> None:
 
 
 def bound_output(path: str) -> None:
-    """Shorten a file of output that has become too long. The kernel appends to it meanwhile."""
+    """Trim a file of output that has become too long. The kernel appends to it meanwhile."""
     if os.path.getsize(path) <= MAX_OUTPUT_BYTES:
         return
     with open(path, "r+b") as file:
