@@ -17,6 +17,7 @@ from .handlers.idle_policy import IdlePolicy
 from .handlers.placement_adapter import PlacementAdapter
 from .handlers.process_events import ProcessEventHandlers
 from .handlers.user_requests import UserRequests
+from .handlers.waiting_moves import WaitingMoves
 from .interface import events as ev
 from .interface.commands import Command, UpdateQuota
 from .interface.settings import Settings
@@ -67,6 +68,7 @@ class Scheduler:
         self.idle_policy = IdlePolicy(
             self.clients, self._table, user_requests, self.placement_adapter, self._moves, self._commands
         )
+        self._waiting_moves = WaitingMoves(self._table, self.placement_adapter, self._moves)
         self._event_log: deque[tuple[float, ev.Event, tuple[Command, ...]]] = deque(maxlen=_MAX_LOGGED_EVENTS)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.ClientRegistered: self._on_client_registered,
@@ -108,6 +110,7 @@ class Scheduler:
             raise
         self._now = now
         self.idle_policy.apply(now)
+        self._waiting_moves.apply(now)
         self._moves.advance(now)
         touched = self.turns.advance(now)
         self.idle_policy.update(now)  # again, because advance() may have adopted a turn that began without a permit
@@ -119,7 +122,8 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """Return when to send Tick if no other event comes before; None: no Tick is needed."""
-        deadlines = (self.turns.next_deadline(), self.idle_policy.next_deadline(), self._moves.next_deadline())
+        parts = (self.turns, self.idle_policy, self._moves, self._waiting_moves)
+        deadlines = [part.next_deadline() for part in parts]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property

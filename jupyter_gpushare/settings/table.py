@@ -100,6 +100,16 @@ _LIVE = (
         zero=NEVER,
     ),
     Setting(
+        "wait_move",
+        "seconds",
+        3.0,
+        "Wait after which a client moves to a GPU without work.",
+        "A cell that has worked for 10 seconds waits a third of the time. Only clients in the memory modes 'swap' and "
+        "'plain' can move, and no client whose user has chosen its GPU moves. See docs/how-to/placement.md.",
+        range=(0.1, DAY),
+        zero=NEVER,
+    ),
+    Setting(
         "hibernate_after",
         "seconds",
         0.0,
@@ -320,6 +330,7 @@ PER_DEVICE = (
     "idle_evict",
     "idle_suspend",
     "idle_move",
+    "wait_move",
     "hibernate_after",
     "sharing",
     "min_quantum",

@@ -134,6 +134,10 @@ class SimClient:
         return any(self.surplus_on(device) for device in self.devices)
 
     @property
+    def is_in_turn_of_move(self) -> bool:
+        return self.moving_to is not None and self.index in self.moving_to.clients_in_turn
+
+    @property
     def is_gate_open(self) -> bool:
         """True if the client's thread may submit work."""
         return self.phase == IN and not self.is_restoring

@@ -1,12 +1,10 @@
 """Moves of simulated processes to other devices, in the place of the shim and the driver.
 
-Only a process outside of turns moves, because the scheduler moves idle clients only. The process enters a turn on both
-devices, evicts its memory there, and is a new process on the new device some time later.
+Only a process outside of turns moves, because the scheduler moves idle and waiting clients only. The process enters the
+turn of the move, evicts its memory, and is a new process on the new device some time later.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from ..core.interface import commands as cmd
 from ..core.interface import events as ev
@@ -38,6 +36,9 @@ class MovingAgent(SimulatedAgent):
 
     def join(self, client: SimClient, devices: tuple[SimDevice, ...]) -> None:
         """Begin a process of the client on the devices."""
+        self.handle_event(self._begin_process(client, devices))
+
+    def _begin_process(self, client: SimClient, devices: tuple[SimDevice, ...]) -> ev.ProcessJoined:
         client.devices = devices
         self._last_process_number += 1
         client.process_number = self._last_process_number
@@ -46,7 +47,7 @@ class MovingAgent(SimulatedAgent):
         client.is_idle = client.is_quiet = False
         for device in devices:
             device.clients[client.index] = client
-        self.handle_event(ev.ProcessJoined(client.id, client.process_number, tuple(one.uuid for one in devices)))
+        return ev.ProcessJoined(client.id, client.process_number, tuple(one.uuid for one in devices))
 
     # --- commands
 
@@ -56,12 +57,10 @@ class MovingAgent(SimulatedAgent):
             self.handle_event(ev.MoveEnded(client.process_number, command.device, "hibernation is not simulated"))
         elif not self.overlap:
             self.handle_event(ev.MoveEnded(client.process_number, command.device, "its memory is unified"))
-        elif client.phase != OUT:
-            self.handle_event(ev.MoveEnded(client.process_number, command.device, "it is in a turn"))
         else:
             client.moving_to = self.devices[command.device]
-            self.handle_event(client.gate_wait_started)
-            self.try_to_enter(client)
+            if client.phase == OUT:
+                self._wait_for_move(client)
 
     def _on_start_move(self, command: cmd.StartMove) -> None:
         client = self.clients[command.client]
@@ -73,21 +72,21 @@ class MovingAgent(SimulatedAgent):
         client = self.clients[command.client]
         if not command.error or not client.moving_to:
             return
-        client.moving_to = None
-        if client.turn_number:
+        was_in_turn, client.moving_to = client.is_in_turn_of_move, None
+        if was_in_turn:
             self._leave_move(client)
-        elif client.process_number and not client.is_waiting_at_gate:
+        elif client.process_number and client.phase == OUT and not client.is_waiting_at_gate:
             self.handle_event(ev.GateWaitEnded(client.process_number))
 
     # --- the process
 
     def try_to_enter(self, client: SimClient) -> None:
-        """Enter the turn of a move on both devices, or the client's next turn, if the permit and the locks allow it."""
+        """Enter the turn of a move, or the client's next turn, if the permit and the locks allow it."""
         there = client.moving_to
         if there is None:
             super().try_to_enter(client)
         elif client.phase == OUT and self._admits_move(client, there):
-            self._enter_move(client, there)
+            self._enter_move(client)
 
     def leave_turn(self, client: SimClient) -> tuple[SimDevice, ...]:
         """Leave the turn, also that of a move, and return the devices that have become free."""
@@ -97,13 +96,23 @@ class MovingAgent(SimulatedAgent):
 
     def step(self, client: SimClient, drained: bool = False) -> None:
         """Step the rule, but not for a client in the turn of its move, which ends by itself."""
-        if not client.moving_to or not client.turn_number:
-            super().step(client, drained)
+        if client.is_in_turn_of_move:
+            return
+        had_turn = client.phase != OUT
+        super().step(client, drained)
+        if client.moving_to and had_turn and client.phase == OUT:
+            self._wait_for_move(client)
+
+    def _wait_for_move(self, client: SimClient) -> None:
+        self.handle_event(client.gate_wait_started)
+        self.try_to_enter(client)
 
     def on_evicted(self, client: SimClient) -> None:
         """Go on after the end of an eviction; a client that moves stays in its turn."""
-        if client.moving_to and client.phase == LEAVING:
+        if client.is_in_turn_of_move:
             self.finish_eviction(client)
+            if client.has_surplus:
+                self.start_eviction(client)
             self.report_memory(client)
         else:
             super().on_evicted(client)
@@ -120,28 +129,23 @@ class MovingAgent(SimulatedAgent):
         freed = self.leave_turn(client)
         for device in client.devices:
             del device.clients[client.index]
-        self.handle_event(ev.MoveEnded(number, there.uuid))
-        self.handle_event(ev.ProcessGone(number))
-        self.join(client, (there,))
-        self.report_memory(client)
+        joined = self._begin_process(client, (there,))
+        self._events.extend((ev.MoveEnded(number, there.uuid), ev.ProcessGone(number), joined))
         if client.is_waiting_at_gate:
-            self.handle_event(client.gate_wait_started)
+            self._events.append(client.gate_wait_started)
+        self.report_memory(client)
         self.admit_waiting(freed)
 
     def _admits_move(self, client: SimClient, there: SimDevice) -> bool:
-        permit: Any = client.permit
-        devices = (*client.devices, there)
-        return (
-            permit is not None
-            and permit.may
-            and {device.uuid for device in devices} <= set(permit.devices)
-            and all(device.turn_number in (0, permit.turn) for device in devices)
-        )
+        permit = client.permit
+        if permit is None or not permit.may or there.uuid not in permit.devices:
+            return False
+        return all(self.devices[uuid].turn_number in (0, permit.turn) for uuid in permit.devices)
 
-    def _enter_move(self, client: SimClient, there: SimDevice) -> None:
-        turn = client.permit.turn if client.permit else 0
+    def _enter_move(self, client: SimClient) -> None:
+        turn, devices = (client.permit.turn, client.permit.devices) if client.permit else (0, ())
         client.turn_number, client.phase = turn, LEAVING
-        for device in (*client.devices, there):
+        for device in (self.devices[uuid] for uuid in devices):
             device.turn_number = turn
             device.clients_in_turn[client.index] = client
             self.free_devices.discard(device)

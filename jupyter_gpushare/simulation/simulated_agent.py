@@ -276,7 +276,7 @@ class SimulatedAgent(ExecutionModel):
         client.turn_number, client.phase, client.is_restoring = 0, OUT, False
         client.timers[GATE] = -1
         for device in client.devices:
-            del device.clients_in_turn[client.index]
+            device.clients_in_turn.pop(client.index, None)  # the turn of a move may be on its new device only
             if not device.clients_in_turn:
                 device.turn_number = 0
                 if not device.has_failed:

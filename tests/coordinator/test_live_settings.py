@@ -92,6 +92,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "idle_evict": [(604801, "1 to 604800 seconds, 0 for never"), ("later", "'auto'"), (math.nan, "nan")],
     "idle_suspend": [(-1, "1 to 604800 seconds, or 0 for never"), ("auto", "auto"), (True, "True")],
     "hibernate_after": [(0.5, "1 to 604800 seconds, or 0 for never"), (True, "True")],
+    "wait_move": [(0.05, "0.1 to 86400 seconds, or 0 for never"), ("auto", "auto"), (True, "True")],
     "idle_move": [(0.5, "1 to 604800 seconds, or 0 for never"), ("auto", "auto"), (True, "True")],
     "min_quantum": [(0, "0.001 to 30"), (True, "True")],
     "max_wait": [(0, "1 to 86400"), (math.inf, "inf")],

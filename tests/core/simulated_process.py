@@ -143,7 +143,9 @@ class SimulatedProcess:
         since = min(((sibling._agent.report.closed_ns, sibling.turn) for sibling in closing), default=(0, 0))
         given.sibling_since, given.sibling_turn = since
         given.client_devices = (1 << len(self._table)) - 1
-        given.own_devices = (1 << len(self.devices)) - 1
+        permitted = given.permit.devices
+        is_for_move = self.moving_to in self._table and permitted >> self._table.index(self.moving_to) & 1
+        given.own_devices = permitted if is_for_move else (1 << len(self.devices)) - 1
 
     def _is_quiet(self, now: float) -> bool:
         if now < self.drained_at:

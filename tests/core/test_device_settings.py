@@ -32,6 +32,7 @@ OTHER_VALUES: dict[str, Any] = {
     "idle_evict": 8.0,
     "idle_suspend": 9.0,
     "idle_move": 10.0,
+    "wait_move": 5.0,
     "hibernate_after": 10.0,
     "sharing": "packed",
     "min_quantum": 0.5,

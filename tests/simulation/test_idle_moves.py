@@ -25,9 +25,9 @@ def notebook_beside_a_job(**settings: Any) -> Simulation:
 
 
 def swap_devices(workload: Workload, devices: int, seconds: float, **settings: Any) -> Simulation:
-    """Simulate the workload in memory mode `swap` with the shipped policy, in turns."""
+    """Simulate the workload in memory mode `swap` with the shipped policy, in turns, where only idle clients move."""
     workload = replace(workload, devices=workload.devices * devices, overlap=True)
-    return simulate(workload, seconds, policy="interactive", sharing="exclusive", **settings)
+    return simulate(workload, seconds, policy="interactive", sharing="exclusive", wait_move=0.0, **settings)
 
 
 def test_a_notebook_leaves_the_device_of_a_job_and_works_alone() -> None:

@@ -17,22 +17,29 @@ CLIENTS = (
 )
 
 
-def wasted(devices: int, failure: tuple[tuple[float, float], ...] = ()) -> float:
+def wasted(devices: int, failure: tuple[tuple[float, float], ...] = (), mode: str = "unified") -> float:
     """Return the wasted part of the devices' time in 100 s, if the last device fails at these times."""
     workload = make_workload(*CLIENTS)
     device = workload.devices[0]
-    simulation = simulate(
-        replace(workload, devices=(device,) * (devices - 1) + (replace(device, outages=failure),)), 100.0
+    given = replace(
+        workload,
+        devices=(device,) * (devices - 1) + (replace(device, outages=failure),),
+        overlap=mode == "swap",
     )
-    return simulation.wasted_seconds / (100.0 * devices)
+    return simulate(given, 100.0).wasted_seconds / (100.0 * devices)
 
 
 def test_nothing_is_wasted_on_one_device() -> None:
     assert wasted(1) == pytest.approx(0.0, abs=0.001)
 
 
-def test_a_device_without_clients_is_wasted_while_two_clients_share_another_device() -> None:
-    """The client of the second device ends after 10 s, and the clients of the first device stay there."""
+def test_one_of_two_clients_of_a_device_moves_to_a_device_without_clients() -> None:
+    """The client of the second device ends after 10 s."""
+    assert wasted(2, mode="swap") < 0.02
+
+
+def test_clients_with_unified_memory_share_a_device_while_another_device_is_wasted() -> None:
+    """The client of the second device ends after 10 s, and the driver moves no client with unified memory."""
     assert wasted(2) == pytest.approx((100.0 - 10.0) / 200.0, abs=0.01)
 
 

@@ -38,7 +38,7 @@ class CheckedSimulation(Simulation):
             assert len(device.working_clients) <= 1 or not exclusive
             assert sum(client.rate for client in device.working_clients.values()) <= 1 + 1e-9
         for client in self.all_clients:
-            if client.waiting_since >= 0 and client.phase == OUT:
+            if client.waiting_since >= 0 and client.phase == OUT and client.process_number:
                 process = self.scheduler.processes[client.process_number]
                 assert process.is_waiting_at_gate or process.client.grant, (
                     f"{client.id} waits, but not in the scheduler"

@@ -45,7 +45,10 @@ def devices_of(host: SystemHost, client: str) -> list[str]:
 
 def start_program(host: SystemHost, client: str, mode: str = "swap", size: int = SIZE, device: int = 0) -> GpuProgram:
     """Start a program whose array has the value 7 on the device."""
-    program = host.program(client, GPUSHARE_MEMORY_MODE=mode, CUDA_VISIBLE_DEVICES=str(device))
+    return fill(host.program(client, GPUSHARE_MEMORY_MODE=mode, CUDA_VISIBLE_DEVICES=str(device)), size)
+
+
+def fill(program: GpuProgram, size: int = SIZE) -> GpuProgram:
     program.run(f"{UUID}\nsize = {size}\nvalue, array = ctypes.c_float(), cuda.alloc(size)[1]", WAIT)
     program.run("check(cuda.launch('fill_f32', array, 7.0, size // 4) or cuda.cuCtxSynchronize())", WAIT)
     return program
@@ -197,6 +200,63 @@ def test_an_idle_notebook_leaves_the_device_of_a_busy_program(dual_host: SystemH
     assert notebook.value("answer") == 42
     stop_all(job)
     assert increment(job) == 8.0
+
+
+def client_named(host: SystemHost, label: str) -> dict[str, Any]:
+    return next(client for client in host.clients().values() if client["label"] == label)
+
+
+def device_named(host: SystemHost, label: str) -> str:
+    return ",".join(client_named(host, label)["devices"])
+
+
+def start_two_on_one_device(host: SystemHost, size: int) -> dict[str, GpuProgram]:
+    """Start three busy programs on two devices, and end the program that has a device for itself."""
+    programs: dict[str, GpuProgram] = {}
+    for label in ("a", "b", "c"):
+        program = programs[label] = host.run("--label", label, "--memory-mode", "swap")
+        program.run("cuda = Cuda()")
+        start_all_busy(fill(program, size))
+    devices = {label: device_named(host, label) for label in programs}
+    (alone,) = [label for label in programs if list(devices.values()).count(devices[label]) == 1]
+    programs.pop(alone).end()
+    return programs
+
+
+@pytest.mark.parametrize("size", [150 * MIB, pytest.param(60 * MIB, marks=pytest.mark.nightly)])
+def test_a_program_beside_another_moves_to_a_device_without_work(dual_host: SystemHost, size: int) -> None:
+    """Two programs, which have turns or run together, have one of the two devices."""
+    programs = start_two_on_one_device(dual_host, size)
+    wait_until(lambda: {device_named(dual_host, label) for label in programs} == {*dual_host.device_uuids()}, 60.0)
+    wait_until(lambda: all(client_named(dual_host, label)["state"] == "running" for label in programs))
+    stop_all(*programs.values())
+    assert [increment(program) for program in programs.values()] == [8.0, 8.0]
+
+
+def test_a_waiting_program_stays_on_the_device_that_its_user_has_chosen(dual_host: SystemHost) -> None:
+    dual_host.request(messages.Config(changes={"wait_move": 0.1}))
+    first = dual_host.device_uuids()[0]
+    programs = [start_program(dual_host, client, size=150 * MIB) for client in ("a", "b")]
+    start_all_busy(*programs)
+    moment = max(execution.end_ns for execution in dual_host.launches(*programs))
+    wait_until(lambda: dual_host.took_turns_since(moment, *programs))
+    assert [devices_of(dual_host, client) for client in ("a", "b")] == [[first], [first]]
+    stop_all(*programs)
+
+
+def test_a_waiting_program_returns_if_the_driver_refuses_its_new_device(host: SystemHost) -> None:
+    """The own device of the program has other work meanwhile, so the program returns in a turn with room."""
+    host.config = host.folder / "devices.conf"
+    host.config.write_text(ONE_TYPE_BY_NAME)
+    host.start_coordinator()
+    programs = start_two_on_one_device(host, 150 * MIB)
+    log = host.folder / "coordinator.log"
+    wait_until(lambda: "(CUDA error 1), which returns to its device" in log.read_text())
+    moment = max(execution.end_ns for execution in host.launches(*programs.values()))
+    wait_until(lambda: host.took_turns_since(moment, *programs.values()))
+    assert len({device_named(host, label) for label in programs}) == 1
+    stop_all(*programs.values())
+    assert [increment(program) for program in programs.values()] == [8.0, 8.0]
 
 
 def test_a_request_replaces_the_move_of_an_idle_notebook(dual_host: SystemHost, used_notebook: Notebook) -> None:

@@ -51,6 +51,7 @@ class ClientRuntime:
         self.had_process = False  # if True, this coordinator has written the quota in the pages
         self.is_simulated = False
         self._permit: Permit | None = None
+        self._moving_to = ""  # the device of a move or hibernation under way
         self._resident_targets: dict[str, int] = {}  # by device; a device without an entry keeps all memory
         self.turn_limit: int | None = None
         self.budget: LaunchBudget | None = None  # only while the client is colocated
@@ -100,7 +101,7 @@ class ClientRuntime:
     def set_permit(self, permit: Permit) -> None:
         """Write a permit to the page of each process.
 
-        MAY is set only if the permit covers the devices of the process.
+        MAY is set only if the permit covers the devices of the process, or the device that the client moves to.
         """
         self._permit = permit
         for handle in self.processes.values():
@@ -111,7 +112,7 @@ class ClientRuntime:
         permit = self._permit
         if permit is None or self.page is None:
             return
-        may = permit.may and set(handle.devices) <= set(permit.devices)
+        may = permit.may and (set(handle.devices) <= set(permit.devices) or self._moving_to in permit.devices)
         handle.write_permit(
             pages.Permit(
                 turn=permit.turn,
@@ -124,6 +125,7 @@ class ClientRuntime:
 
     def prepare_move(self, device: str, host_devices: Iterable[str], *, hibernates: bool = False) -> None:
         """Let the processes wait for a turn that includes the device, and move there, or hibernate, at its end."""
+        self._moving_to = device
         if self.page:
             self.page.add_device(device)
         others = [uuid for uuid in host_devices if uuid != device]
@@ -134,6 +136,7 @@ class ClientRuntime:
         self._send(StartMove(bytes=size))
 
     def cancel_move(self) -> None:
+        self._moving_to = ""
         self._send(CancelMove())
 
     def refuse_room(self, reason: str) -> None:
@@ -281,6 +284,7 @@ class ClientRuntime:
             client_page.close()
         self.page = known
         self.processes[number] = handle
+        self._moving_to = ""
         self.is_simulated = self.is_simulated or hello.simulated
         return handle, known.descriptor if replaces else None
 

@@ -74,10 +74,9 @@ class MoveExecutor:
             case cmd.StartMove():
                 if obstacle := self._obstacle(command, runtime):
                     self._fail(runtime, command.device, obstacle)
-                elif command.hibernates:
-                    runtime.start_move(self._bytes_on(command.device, runtime))
-                elif self._has_room(command, runtime):
-                    runtime.start_move()
+                elif command.hibernates or self._has_room(command, runtime):
+                    left = self._own_device(runtime) if command.leaves_others or command.hibernates else ""
+                    runtime.start_move(self._bytes_on(left, runtime) if left else 0)
                 else:
                     self._on_consequence(ev.MoveDelayed(runtime.client_id))
             case cmd.FinishMove():
@@ -95,11 +94,13 @@ class MoveExecutor:
         """Return a reason against the start; empty: there is none.
 
         Other clients of both devices must not allocate during the move, since the process may have to return.
-        The return of a hibernated process needs figures of the room, which are known before its hibernation.
+        The return of a hibernated process needs figures of the room, which are known before its hibernation. A process
+        that leaves other clients is hibernated if the driver does not restore it on the other device.
         """
         if command.returns:
             return ""
-        if command.hibernates and (problem := self._return_problem(command.device, runtime)):
+        may_hibernate = command.hibernates or command.leaves_others
+        if may_hibernate and (problem := self._return_problem(self._own_device(runtime), runtime)):
             return problem
         devices = {command.device}.union(*(handle.devices for handle in runtime.processes.values()))
         if self._has_plain_neighbour(devices, runtime):
@@ -129,6 +130,10 @@ class MoveExecutor:
         if needed + stays > memory:
             return f"its return would need {format_size(needed)}, and at most {format_size(memory - stays)} can be free"
         return ""
+
+    def _own_device(self, runtime: ClientRuntime) -> str:
+        (handle,) = runtime.processes.values()
+        return handle.devices[0]
 
     def _has_plain_neighbour(self, devices: set[str], runtime: ClientRuntime) -> bool:
         return any(

@@ -3,6 +3,9 @@
 The driver moves a process without work. So the client takes a turn on its device and on the new device, which no other
 client shares. The turn ends at once: movable memory leaves, and the rest, which the driver moves, must have room.
 
+A client that works beside others, while another device has no work, moves in a turn on that other device alone. A
+process that the driver does not restore there is hibernated, because its own device may have no room for it.
+
 A hibernation is the first half of a move: the client takes a turn on its own device, and all of its memory leaves. The
 return is the second half, in a turn of its own. The return waits for room as long as necessary, because the driver
 repeats no restore that has found no room.
@@ -11,6 +14,7 @@ repeats no restore that has found no room.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -25,7 +29,8 @@ from ..turns.turn_close import TurnCloser
 
 _MAX_WAIT_SECONDS = 120.0  # for a turn on both devices and for room: meanwhile other clients may wait for this one
 _RECONNECT_SECONDS = 10.0  # for the new connection of a process that has moved
-_RETRY_SECONDS = 1800.0  # after a failed move of an idle client: what made it fail mostly lasts
+_RETRY_SECONDS = 1800.0  # after a failed move that no user asked for: what made it fail mostly lasts
+_PAUSE_SECONDS = 10.0  # between two moves of a waiting client
 _START_RETRY_SECONDS = 0.1  # after a start that found less room than the reports have shown
 _MAX_ROOM_WAIT_SECONDS = 10.0  # of a return, in its turn
 _RETURN_RETRY_SECONDS = 60.0  # after a turn in which a hibernated client could not return: other clients run meanwhile
@@ -82,7 +87,10 @@ class ClientMoves:
             if client.start_move_at <= now:
                 client.start_move_at = -inf
             if problem := self._problem(client, now):
+                may_try_soon = client.moves_alone and not client.has_started_move
                 self._finish(client, problem, now)
+                if may_try_soon:
+                    client.may_move_at = now + _PAUSE_SECONDS
             elif grant is None or client.has_started_move:
                 continue
             elif client.moving_to not in grant.devices:
@@ -106,6 +114,8 @@ class ClientMoves:
             return _process_gone(client)
         if client.is_returning:
             return "no room has come on its device" if due is not None and due <= now else ""
+        if client.moves_alone and (problem := self._problem_on_free_device(client, now)):
+            return problem
         if client.moves_while_idle and client.cells:
             return "a cell has begun"
         if client.moves_while_idle and client.hold_seconds_left(now) is not None:
@@ -113,6 +123,13 @@ class ClientMoves:
         if due is not None and due <= now:
             return f"there was no turn on both devices, or no room, within {_MAX_WAIT_SECONDS:g} s: try again later"
         return ""
+
+    def _problem_on_free_device(self, client: Client, now: float) -> str:
+        """Return the reason why a client that moves to a free device had better stay; empty: there is none."""
+        if client.grant:
+            return ""
+        is_still_free = is_free(self._registry.devices[client.moving_to], now, client)
+        return "" if is_still_free else "another client has come to the other device first"
 
     def on_process_joined(self, client: Client, now: float) -> None:
         """End the move of a client with a new process, or of a process that has connected again after its move."""
@@ -153,6 +170,10 @@ class ClientMoves:
         else:
             client.moves_while_idle = True
 
+    def move_to_free(self, client: Client, device: str, now: float) -> None:
+        """Move a client to a device without work, on which placement lets it be, after the end of its present turn."""
+        self._begin(client, device, now, alone=True)
+
     def hibernate(self, client: Client, now: float) -> None:
         """Begin the hibernation of an idle client with one process on one device."""
         (device,) = client.device_bindings
@@ -162,7 +183,8 @@ class ClientMoves:
 
     def _on_move_requested(self, event: ev.MoveRequested, now: float) -> None:
         client = self._registry.client(event.client)
-        replaces_move = client.moves_while_idle and not client.has_started_move
+        is_own = client.moves_while_idle or client.moves_alone
+        replaces_move = is_own and not client.has_started_move
         if client.is_returning:
             raise Conflict(f"client {client.id} returns from its hibernation: try again when the client has returned")
         if client.moving_to and not replaces_move:
@@ -194,15 +216,24 @@ class ClientMoves:
 
     def _on_move_withdrawn(self, event: ev.MoveWithdrawn, now: float) -> None:
         client = self._registry.clients.get(event.client)
-        if client and client.is_moving and not client.moves_while_idle and not client.has_started_move:
+        is_own = client is not None and (client.moves_while_idle or client.moves_alone)
+        if client and client.is_moving and not is_own and not client.has_started_move:
             self._finish(client, "its request was withdrawn", now)
 
     def _begin(
-        self, client: Client, device: str, now: float, *, hibernates: bool = False, returns: bool = False
+        self,
+        client: Client,
+        device: str,
+        now: float,
+        *,
+        hibernates: bool = False,
+        returns: bool = False,
+        alone: bool = False,
     ) -> None:
         self._moving[client.id] = client
         client.moving_to, client.has_started_move, client.move_since = device, False, now
         client.is_hibernating, client.is_returning, client.moves_while_idle = hibernates, returns, hibernates
+        client.moves_alone = alone
         self._set_devices(client, now)
         self._commands.append(PrepareMove(client.id, device, hibernates))
 
@@ -229,7 +260,8 @@ class ClientMoves:
         elif arriving + use.movable + device.resident <= device.info.memory:
             client.has_started_move = True
             needed, copied = arriving + use.movable, use.resident if client.is_moving else 0
-            self._commands.append(StartMove(client.id, device.info.uuid, needed, copied, returns=client.is_returning))
+            start = StartMove(client.id, device.info.uuid, needed, copied, returns=client.is_returning)
+            self._commands.append(replace(start, leaves_others=client.moves_alone))
 
     def _on_move_delayed(self, event: ev.MoveDelayed, now: float) -> None:
         client = self._registry.client(event.client)
@@ -253,6 +285,8 @@ class ClientMoves:
         self._commands.append(
             FinishMove(client.id, client.moving_to, error, client.is_hibernating, client.is_returning)
         )
+        if client.moves_alone:
+            client.may_move_at = now + (_RETRY_SECONDS if error else _PAUSE_SECONDS)
         if client.is_returning:
             self._on_return_ended(client, error, now)
         elif client.is_hibernating:
@@ -264,6 +298,7 @@ class ClientMoves:
         del self._moving[client.id]
         client.moving_to, client.has_started_move, client.moves_while_idle = "", False, False
         client.is_hibernating, client.is_returning, client.start_move_at = False, False, -inf
+        client.moves_alone = False
         self._set_devices(client, now)
 
     def _on_hibernation_ended(self, client: Client, error: str) -> None:
@@ -295,6 +330,20 @@ class ClientMoves:
             self._commands.append(NotifyUser(client.id, f"moved to {name}, which has no other work"))
         elif not client.cells:
             client.may_move_at = now + _RETRY_SECONDS
+
+
+def is_free(device: Device, now: float, mover: Client | None = None) -> bool:
+    """Return whether no client but `mover` works on the device or waits for it.
+
+    An idle notebook may keep its turn without a hold until another client waits.
+    """
+    if device.lock_contended_since is not None or device.taken_by_other_since is not None:
+        return False
+    if any(client is not mover for client in device.queue.clients):
+        return False
+    return all(
+        grant.cells_ended_at is not None and grant.client.hold_seconds_left(now) is None for grant in device.grants
+    )
 
 
 def _process_gone(client: Client) -> str:

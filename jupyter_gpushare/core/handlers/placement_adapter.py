@@ -7,7 +7,7 @@ users, and treats guests on claimed devices as offline clients.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ..base.device_info import DeviceInfo
@@ -16,7 +16,7 @@ from ..base.quota import Quota
 from ..interface import events as ev
 from ..interface.commands import Command, NotifyUser, UpdateQuota
 from ..placement import DeviceAllocations, Placement, PlacementRequest, PlacementSettings
-from ..state.model import Client
+from ..state.model import Client, Device
 from ..turns.grant_table import GrantTable
 
 _JOIN_SECONDS = 60.0  # from a request for devices, in which the process is expected to join
@@ -122,7 +122,7 @@ class PlacementAdapter:
         self.placement.set_loads(self._loads_of_others(client, now))
         self._place_again(client, now)
         self.placement.set_loads({})  # a registration counts clients only, because the work will have changed by then
-        client.bound_at = now
+        client.bound_at, client.is_placed = now, True
 
     def device_without_work(self, client: Client, now: float) -> str | None:
         """Return a device without work that the client could move to, of the type of its one device.
@@ -135,7 +135,18 @@ class PlacementAdapter:
         load_here = loads[here.info.uuid] - sum(_recent_load(other, now) for other in moving)
         if self.placement.names_devices(client.id) or load_here < _LOAD_AT_WORK:
             return None
-        return next((uuid for uuid in self._devices_for_move(client) if not loads[uuid]), None)
+        return next(
+            (uuid for uuid in self._devices_for_move(client, self._table.devices.values()) if not loads[uuid]), None
+        )
+
+    def device_to_share_work(self, client: Client, devices: Iterable[Device]) -> str | None:
+        """Return the first of `devices` to which the client could move; None: there is none.
+
+        A client stays on a device that its user has chosen.
+        """
+        if not client.is_placed or self.placement.names_devices(client.id):
+            return None
+        return next(self._devices_for_move(client, devices), None)
 
     def failure_remedy(self, client: Client) -> str:
         """Return what the user of a client on a failed device can do. A move is named only where it may succeed."""
@@ -143,16 +154,16 @@ class PlacementAdapter:
         movable = len(client.processes) == len(client.device_bindings) == 1 and not client.can_spill
         if client.suspended or client.hibernated or not movable or client.device_bindings[0].info.parent:
             return remedy
-        uuid = next(self._devices_for_move(client), None)
+        uuid = next(self._devices_for_move(client, self._table.devices.values()), None)
         if uuid is None:
             return remedy
         index = self.placement.allocations[uuid].order
         return f"{remedy}, or try %gpushare move {index} (in a terminal: jupyter gpushare move {client.id} {index})"
 
-    def _devices_for_move(self, client: Client) -> Iterator[str]:
-        """Return the devices of the type of the client's one device on which placement lets the client be."""
+    def _devices_for_move(self, client: Client, devices: Iterable[Device]) -> Iterator[str]:
+        """Yield those of `devices` on which placement lets the client be, and of the type of its one device."""
         (here,) = client.device_bindings
-        for device in self._table.devices.values():
+        for device in devices:
             if device.info.name != here.info.name or device.info.parent:
                 continue
             try:

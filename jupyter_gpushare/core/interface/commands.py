@@ -133,6 +133,7 @@ class StartMove:
 
     `copied`: the bytes of them that the driver copies to the host meanwhile.
     `hibernates`, `returns`: the process leaves the device without moving to another one, or returns to the device.
+    `leaves_others`: other clients have turns on the client's own device meanwhile, which then has no room for it.
     """
 
     client: str
@@ -141,6 +142,7 @@ class StartMove:
     copied: int
     hibernates: bool = False
     returns: bool = False
+    leaves_others: bool = False
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class Settings:
     idle_evict: float | str = 0.0  # idle time after which its memory leaves; "auto": only if memory is short
     idle_suspend: float = 0.0  # idle time after which the client is suspended; 0: never
     idle_move: float = 0.0  # idle time after which the client moves from a busy device to a device without work
+    wait_move: float = _DEFAULT["wait_move"]  # wait after which a client moves to a device without work; 0: never
     hibernate_after: float = 0.0  # idle time after which the client's contexts leave the device too; 0: never
     switch_overhead: float = 0.05  # the fraction of time that switching may cost, if the quantum is "auto"
     idle_factor: float = 1.0  # how long to wait for more work, in switch costs, if idle_release is "auto"

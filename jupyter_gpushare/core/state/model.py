@@ -157,7 +157,9 @@ class Client:
     may_return_at: float = float("-inf")  # when a hibernated client may take a turn again
     has_started_move: bool = False  # the driver moves the client's process
     moves_while_idle: bool = False  # the idle policy began the move, which ends if a cell begins before its start
-    may_move_at: float = float("-inf")  # when the idle policy looks for another device again
+    moves_alone: bool = False  # the coordinator began the move, which needs a turn on `moving_to` only
+    may_move_at: float = float("-inf")  # when the coordinator looks for another device by itself again
+    is_placed: bool = False  # placement chose its devices at the first CUDA call, and not its user
     move_since: float = float("-inf")  # when the move was requested, or since when the process is away after its start
     peak_bytes: tuple[int, int] = (0, 0)  # the most bytes that it had in its last turn, and since then
     switch_cost: SwitchCostEstimate = field(default_factory=SwitchCostEstimate)
@@ -181,6 +183,17 @@ class Client:
     hold_until: float | None = None  # the end of the hold
     holding_since: float = float("-inf")  # when the hold began; a renewed hold does not change it
     contending_shares: tuple[float, ...] | None = None  # its share on each of its devices; None: it does not contend
+
+    @property
+    def turn_bindings(self) -> tuple[Device, ...]:
+        """The devices that its next turn needs: all of its devices, or only the one that it moves to."""
+        if self.moves_alone:
+            return tuple(device for device in self.device_bindings if device.info.uuid == self.moving_to)
+        return self.device_bindings
+
+    @property
+    def turn_devices(self) -> tuple[str, ...]:
+        return (self.moving_to,) if self.moves_alone else self.devices
 
     @property
     def unmet_bytes(self) -> int:
@@ -290,6 +303,8 @@ class Client:
     @property
     def needs_more_devices(self) -> bool:
         """True if a thread waits in a process whose devices the client's turn does not cover."""
+        if self.moves_alone and self.grant:
+            return False
         covered = set(self.grant.devices) if self.grant else set()
         return any(
             process.is_waiting_at_gate and not set(process.devices) <= covered for process in self.processes.values()

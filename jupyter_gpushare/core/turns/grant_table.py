@@ -99,7 +99,7 @@ class GrantTable:
         if client.time_limit:
             client.time_limit.start_wait(now)
         client.queue_sequence = self._queue_sequence
-        for device in client.device_bindings:
+        for device in client.turn_bindings:
             device.queue.add(client, now)
             self._update_eviction_candidate(client, device)
         self.mark_dirty(client)
@@ -129,7 +129,7 @@ class GrantTable:
 
     def requeue(self, client: Client, now: float) -> None:
         """Move the client to the place in its queues that its key now gives."""
-        for device in client.device_bindings if client.waiting_since is not None else ():
+        for device in client.turn_bindings if client.waiting_since is not None else ():
             device.queue.add(client, now)
             self._update_eviction_candidate(client, device)
 

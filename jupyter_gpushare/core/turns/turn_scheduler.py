@@ -155,7 +155,7 @@ class TurnScheduler:
     def may_be_next(self, client: Client) -> bool:
         """Return whether the client comes next on each of its devices, so that it must have a permit."""
         devices = [
-            device for device in client.device_bindings if client.grant is None or client.grant not in device.grants
+            device for device in client.turn_bindings if client.grant is None or client.grant not in device.grants
         ]
         return bool(devices) and all(self._is_next_on(device, client) for device in devices)
 
@@ -165,7 +165,7 @@ class TurnScheduler:
             return None
         if client.grant:
             return client.grant.turn, False
-        devices = client.device_bindings
+        devices = client.turn_bindings
         running = {grant.turn for device in devices for grant in device.grants}
         if len(running) == 1 and all(self._may_colocate(device, client) for device in devices if device.grants):
             return running.pop(), True
@@ -173,7 +173,7 @@ class TurnScheduler:
 
     def _own_turn(self, client: Client) -> int:
         pending = client.pending_permit
-        own = pending is not None and not pending.joins_turn and pending.devices == client.devices
+        own = pending is not None and not pending.joins_turn and pending.devices == client.turn_devices
         return pending.turn if pending and own else self.table.new_turn_number()
 
     def _is_next_on(self, device: Device, client: Client) -> bool:
@@ -264,7 +264,7 @@ class TurnScheduler:
         if pending and not grant:
             others = any(
                 device.grants or device.lock_contended_since is not None or device.queue.has_others(client)
-                for device in client.device_bindings
+                for device in client.turn_bindings
             )
             return Permit(client.id, pending.turn, 0, pending.devices, True, contended=others)
         # The page of a process that has moved does not know the device of its last permit.

@@ -32,11 +32,11 @@ class TurnStarter:
         """
         if client.pending_permit and (client.pending_permit.turn, client.pending_permit.devices) == (
             turn,
-            client.devices,
+            client.turn_devices,
         ):
             return
         self._table.withdraw_permit(client)
-        client.pending_permit = PendingPermit(turn, client.devices, now, joins_turn)
+        client.pending_permit = PendingPermit(turn, client.turn_devices, now, joins_turn)
         for device in self._devices_to_enter(client):
             if device.next_client:
                 self._table.withdraw_permit(device.next_client)
@@ -51,7 +51,7 @@ class TurnStarter:
     def _devices_to_enter(self, client: Client) -> list[Device]:
         """Return the devices that its permit covers, and its turn does not."""
         covered = client.grant.devices if client.grant else ()
-        return [device for device in client.device_bindings if device.info.uuid not in covered]
+        return [device for device in client.turn_bindings if device.info.uuid not in covered]
 
     def check_permit(self, client: Client) -> None:
         """Ask the edge why the client's permit has not been used for a while."""

@@ -70,7 +70,7 @@ def _device_problems(scheduler: Scheduler, device: Device, now: float) -> Iterat
     for grant in device.grants:
         if scheduler.turns.table.grants.get(grant.client.id) is not grant or uuid not in grant.devices:
             yield f"device {uuid} has a grant of {grant.client.id} that has ended or does not cover the device"
-    waiting = {client.id for client in scheduler.turns.table.waiting.values() if uuid in client.devices}
+    waiting = {client.id for client in scheduler.turns.table.waiting.values() if uuid in client.turn_devices}
     if waiting != {client.id for client in device.queue.clients}:
         yield f"the queue of {uuid} has other clients than {sorted(waiting)}, which wait for the device"
     clients = [client for client in scheduler.clients.values() if uuid in client.devices]
@@ -113,7 +113,7 @@ def _client_problems(scheduler: Scheduler, client: Client, now: float) -> Iterat
     if client.grant:
         yield from _grant_problems(scheduler, client.grant)
     if client.pending_permit and (
-        client.waiting_since is None or any(uuid not in client.devices for uuid in client.pending_permit.devices)
+        client.waiting_since is None or any(uuid not in client.turn_devices for uuid in client.pending_permit.devices)
     ):
         yield f"client {client.id} is next on {client.pending_permit.devices}, and does not wait for these devices"
     permit = client.permit

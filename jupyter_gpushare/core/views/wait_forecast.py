@@ -40,7 +40,7 @@ def forecast_wait(scheduler: Scheduler, client: Client, now: float) -> WaitForec
     if client.waiting_since is None:
         return None
     found = WaitForecast(1, 0.0)
-    for device in client.device_bindings:
+    for device in client.turn_bindings:
         ahead = device.queue.predecessors(client, now)
         wait = _running_turns_left(scheduler, device.info.uuid, now) + sum(
             _expected_turn(scheduler, other) for other in ahead

@@ -134,7 +134,7 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
         .client_turn = PAGE_LOAD(shim.client->turn),
         .client_began = PAGE_LOAD(shim.client->entered_ns),
         .client_devices = all_devices(),
-        .own_devices = client_page_own_devices(shim.client),
+        .own_devices = move_own_devices(agent.permit.devices),
         .submissions = agent.submissions,
         .training_steps = training_steps(),
         .boundary_ns = training_boundary(),

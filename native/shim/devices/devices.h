@@ -15,8 +15,10 @@ void devices_read_again(void); /* of a process with one device, after its move *
 
 /* --- move.c: the agent calls it --- */
 
-void move_poll(void);                   /* refuse a request that this process cannot meet */
-void move_set_waiting(void);            /* wait at the gate exactly while the move needs a turn */
+void move_poll(void);        /* refuse a request that this process cannot meet */
+void move_set_waiting(void); /* wait at the gate exactly while the move needs a turn */
+/* The devices that a turn must include, if the coordinator permits a turn on `permitted`. */
+uint64_t move_own_devices(uint64_t permitted);
 bool move_is_in_turn(uint64_t devices); /* the turn on `devices` includes the device of the move */
 bool move_is_due(uint64_t *next);       /* after that, in a drained turn: true while the move lasts */
 bool move_has_ended(void);              /* after the turn in which the process has moved, until `move_forget` */

@@ -6,6 +6,10 @@
  * has finished. Movable memory of the process has left. A restore without room could never be repeated, so the
  * coordinator starts the move once the other device has room (tests/driver_facts/test_checkpoints.py).
  *
+ * A process that waits for its own device moves in a turn on the other device alone. Clients of its own device may take
+ * the room that it has left. So, if the driver does not restore it on the other device, it is hibernated, and returns
+ * in a turn of its own.
+ *
  * Source: documentation of the CUDA driver, "CUDA Checkpointing"; README of NVIDIA/cuda-checkpoint. */
 #include "channel/channel.h"
 #include "coordinator/coordinator.h"
@@ -26,6 +30,7 @@ static struct {
     bool waits;   /* counts as a thread at the gate */
     bool was_out; /* the request came before the turn */
     bool is_in_turn;
+    bool has_own_device; /* the turn of the move includes the device that the process leaves */
     bool has_moved;
     uint64_t drained_at; /* 0: no turn of the move is drained */
 } move;
@@ -177,7 +182,13 @@ static bool leave(uint32_t lock_timeout_ms) {
 
 /* Restore the process, which has left, on the device of the request, else on its own, and answer the request. */
 static void come_back(const struct move_request *request) {
-    CUresult moved = restore_elsewhere(request), back = moved == CUDA_SUCCESS ? moved : restore(NULL, 0);
+    CUresult moved = restore_elsewhere(request);
+    if (moved != CUDA_SUCCESS && !move.has_own_device) {
+        hibernation_begin(request->bytes);
+        answer("the driver could not move the process (CUDA error %d), which returns to its device", moved);
+        return;
+    }
+    CUresult back = moved == CUDA_SUCCESS ? moved : restore(NULL, 0);
     CUresult unlocked = unlock();
     if (back != CUDA_SUCCESS || unlocked != CUDA_SUCCESS) {
         answer("the driver could not restore the process (CUDA error %d), which can no longer use the GPU: restart it",
@@ -230,9 +241,15 @@ static bool includes(uint64_t devices, const char *uuid) {
     return false;
 }
 
+uint64_t move_own_devices(uint64_t permitted) {
+    bool is_alone = move.was_out && move_request()->count && includes(permitted, move_request()->devices[0]);
+    return is_alone ? permitted : client_page_own_devices(shim.client);
+}
+
 bool move_is_in_turn(uint64_t devices) {
     bool is_closed = move.was_out || is_hibernated(); /* the gate, since the turn began */
     move.is_in_turn = move_request()->count && is_closed && includes(devices, move_request()->devices[0]);
+    move.has_own_device = includes(devices, shim.devices[0].uuid);
     move.drained_at = move.is_in_turn ? move.drained_at : 0;
     return move.is_in_turn;
 }
