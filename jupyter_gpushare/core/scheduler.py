@@ -74,9 +74,7 @@ class Scheduler:
             ev.ClientRegistered: self._on_client_registered,
             ev.ClientRemoved: self._on_client_removed,
             ev.DeviceFound: self._on_device_found,
-            ev.DeviceFailed: lambda event, now: self.placement_adapter.on_device_failed(
-                event.device, event.reason, now
-            ),
+            ev.DeviceFailed: self._on_device_failed,
             ev.DeviceRecovered: lambda event, now: self.placement_adapter.on_device_recovered(event.device, now),
             ev.LockContended: self._on_lock_contended,
             ev.DevicesRequested: lambda event, now: self.placement_adapter.bind(
@@ -201,6 +199,12 @@ class Scheduler:
         if self.settings.devices:
             self.turns.configure(self.settings, self._device_overrides(self.settings), now)
         self._table.dirty_devices[event.device.uuid] = None
+
+    def _on_device_failed(self, event: ev.DeviceFailed, now: float) -> None:
+        def move(client: Client, device: str) -> None:
+            self._moves.leave_failed(client, device, now)
+
+        self.placement_adapter.on_device_failed(event.device, event.reason, now, move if event.works else None)
 
     def _on_process_joined(self, event: ev.ProcessJoined, now: float) -> None:
         client = self.registry.client(event.client)

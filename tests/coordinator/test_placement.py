@@ -101,7 +101,7 @@ def test_disabled_device_is_avoided_and_its_clients_are_notified(
     assert two.request(messages.Device(device=uuid, failed="maintenance")) == {"clients": ["a"]}
     assert device(two, uuid)["failed"] == "maintenance"
     (notice,) = (two.client("a") or {})["notes"]
-    assert "has failed (maintenance): restart the kernel to get another device" in notice
+    assert "has failed (maintenance): the client moves to" in notice
     other = B if uuid == A else A
     assert [register(two, name) for name in "bcd"] == [[other]] * 3
     process.disconnect()

@@ -436,3 +436,47 @@ def test_a_client_moves_away_from_memory_that_leaves_it_no_room(two: SimulatedHo
     assert end_of(two, "a").error == ""
     assert devices(two, "a") == ("d1",)
     assert process.gate == OPEN
+
+
+def notices_of(host: SimulatedHost, client: str) -> list[str]:
+    return [one.message for one in host.commands if isinstance(one, cmd.NotifyUser) and one.client == client]
+
+
+def test_clients_in_use_leave_a_device_that_an_admin_takes_out_of_use(two: SimulatedHost) -> None:
+    """A client with unified memory stays, and its user gets the reason."""
+    first, second, third = (two.add_process(client, "d0", busy=True) for client in "abc")
+    two.handle_event(ev.MemoryReported("c", 1 << 20, 0, can_spill=True))
+    two.handle_event(ev.DeviceFailed("d0", "maintenance", works=True))
+    two.run(30.0)
+    assert [devices(two, client) for client in "abc"] == [("d1",), ("d1",), ("d0",)]
+    for client in "ab":
+        assert notices_of(two, client) == [
+            "device H200 has failed: maintenance; the client moves to device 1 (H200)",
+            "moved to device 1 (H200), because its device has failed",
+        ]
+    (notice,) = notices_of(two, "c")
+    assert notice.endswith("no move is possible, because the driver moves no unified memory")
+    since = two.now
+    two.run(10.0)
+    assert two.granted_seconds("d1", since)["a"] == pytest.approx(5.0, abs=1.1)
+    assert all(process.alive for process in (first, second, third))
+
+
+def test_a_client_that_cannot_leave_a_failed_device_is_told_why(two: SimulatedHost) -> None:
+    process = two.add_process("a", "d0", busy=True)
+    two.moves.starts = False
+    two.handle_event(ev.DeviceFailed("d0", "maintenance", works=True))
+    two.moves.refuse(process, "the process uses MPS")
+    assert notices_of(two, "a")[1:] == [
+        "still on its failed device, because the process uses MPS; restart the kernel to get another device"
+    ]
+    assert devices(two, "a") == ("d0",)
+
+
+def test_no_client_moves_by_itself_off_a_device_that_does_not_work(two: SimulatedHost) -> None:
+    two.add_process("a", "d0", busy=True)
+    two.handle_event(ev.DeviceFailed("d0", "Xid 79"))
+    two.run(30.0)
+    assert devices(two, "a") == ("d0",)
+    (notice,) = notices_of(two, "a")
+    assert "or try %gpushare move 1" in notice

@@ -22,6 +22,12 @@ from .simulated_host import SimulatedHost
 GIB = 1 << 30  # memory of each device of the host
 
 
+REMEDY = (
+    "restart the kernel to get another device; no move is possible, because no other device of its type is open to the "
+    "client"
+)
+
+
 def host_with(devices: int, *tenants: Tenant, sharing: str = "exclusive", **more: Any) -> SimulatedHost:
     host = SimulatedHost(
         Settings(QUANTUM_SECONDS, "fcfs", sharing=sharing, placement=PlacementSettings(tenants=tenants, **more))
@@ -157,7 +163,7 @@ def test_clients_without_processes_leave_a_failed_device() -> None:
     host.add_process("c", "d0")
     host.handle_event(ev.DeviceFailed("d0", "Xid 79"))
     assert [host.scheduler.clients[client].devices for client in "abc"] == [("d1",), ("d1",), ("d0",)]
-    assert notices(host) == [("c", "device d0 has failed: Xid 79; restart the kernel to get another device")]
+    assert notices(host) == [("c", f"device d0 has failed: Xid 79; {REMEDY}")]
     host.handle_event(ev.DeviceFailed("d1", "Xid 79"))
     assert [client for client, _ in notices(host)[1:]] == ["b", "a"], "no device is left"
 
@@ -169,7 +175,7 @@ def test_failed_device_notifies_its_clients_and_gets_no_new_ones() -> None:
     come(host, "b")
     host.handle_event(ev.DeviceFailed("d0", "Xid 79"))
     host.handle_event(ev.DeviceFailed("d0", "Xid 79"))
-    assert notices(host) == [("a", "device d0 has failed: Xid 79; restart the kernel to get another device")]
+    assert notices(host) == [("a", f"device d0 has failed: Xid 79; {REMEDY}")]
     assert come(host, "c") == ("d1",)
     host.handle_event(ev.DeviceRecovered("d0"))
     host.handle_event(ev.DeviceRecovered("d0"))

@@ -172,20 +172,27 @@ def test_a_notebook_moves_itself(dual_host: SystemHost, used_notebook: Notebook)
     assert notebook.value("answer") == 42
 
 
-def test_a_notebook_leaves_a_failed_device_as_its_note_proposes(dual_host: SystemHost, used_notebook: Notebook) -> None:
+def test_clients_in_use_leave_a_device_that_an_admin_takes_out_of_use(
+    dual_host: SystemHost, used_notebook: Notebook
+) -> None:
+    """The clients work, and a program of mode `unified` stays, with the reason in its note."""
     notebook = used_notebook
-    uuids = dual_host.device_uuids()
     (here,) = devices_of(dual_host, notebook.client_id)
-    (there,) = {*uuids} - {here}
+    (there,) = {*dual_host.device_uuids()} - {here}
+    number = dual_host.device_uuids().index(here)
+    program, unified = (start_program(dual_host, mode, mode, device=number) for mode in ("swap", "unified"))
+    start_all_busy(program)
+    request = notebook.start("work(3.0)")
+    wait_until(lambda: dual_host.clients()[notebook.client_id]["state"] in ("running", "waiting"))
     dual_host.request(messages.Device(device=here, failed="maintenance"))
-    (note,) = dual_host.clients()[notebook.client_id]["notes"]
-    line = f"%gpushare move {uuids.index(there)}"
-    assert "has failed (maintenance): restart the kernel" in note and line in note
-    notebook.run(line)
-    assert devices_of(dual_host, notebook.client_id) == [there]
-    assert dual_host.clients()[notebook.client_id]["notes"] == []
-    notebook.run("work(0.1)")
+    (note,) = dual_host.clients()["unified"]["notes"]
+    assert note.endswith("no move is possible, because the driver moves no unified memory")
+    for client in (notebook.client_id, "swap"):
+        wait_until(lambda client=client: devices_of(dual_host, client) == [there], 60.0)
+    assert notebook.finish(request)["status"] == "ok"
     assert notebook.value("answer") == 42
+    stop_all(program)
+    assert [increment(program), increment(unified)] == [8.0, 8.0]
 
 
 def test_an_idle_notebook_leaves_the_device_of_a_busy_program(dual_host: SystemHost, used_notebook: Notebook) -> None:

@@ -179,7 +179,7 @@ class Coordinator:
                 log.warning("placing no new clients on device %s, which has failed: %s", uuid, reason)
             else:
                 log.warning("using device %s again, which works again", uuid)
-            self.set_device_failure(uuid, reason)
+            self.set_device_failure(uuid, reason, works=False)
 
     def _update_client(self, runtime: ClientRuntime) -> None:
         self.page_sync.read_memory(runtime)
@@ -202,16 +202,16 @@ class Coordinator:
         self.progress_reports.remove(runtime.client_id)
         self.step_counts.remove(runtime.client_id)
 
-    def set_device_failure(self, uuid: str, failed: str) -> str:
-        """Set the failure of a device; empty: the device works. Return the failure before.
+    def set_device_failure(self, uuid: str, failed: str, *, works: bool = True) -> str:
+        """Set the failure of a device; empty: the device is in use. Return the failure before.
 
-        Raises Refused for an unknown device.
+        `works`: the driver can still move clients off the device. Raises Refused for an unknown device.
         """
         if uuid not in self.state.scheduler.devices:
             known = ", ".join(self.state.scheduler.devices) or "none"
             raise Refused(f"this coordinator has no device {uuid!r}: allowed are {known}")
         before = self.state.scheduler.placement_adapter.placement.allocations[uuid].failure
-        self.dispatcher.dispatch(ev.DeviceFailed(uuid, failed) if failed else ev.DeviceRecovered(uuid))
+        self.dispatcher.dispatch(ev.DeviceFailed(uuid, failed, works) if failed else ev.DeviceRecovered(uuid))
         return before
 
     def change_settings(self, settings: LiveSettings) -> None:

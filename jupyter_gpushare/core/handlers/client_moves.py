@@ -56,6 +56,7 @@ class ClientMoves:
         self._commands = commands
         self._moving: dict[str, Client] = {}
         self._hibernated: dict[str, Client] = {}
+        self._leaving: set[str] = set()  # clients that move off a failed device
         self._informed: set[str] = set()  # clients whose users have got the reason why a return waits
         self.handlers: dict[type, Callable[[Any, float], None]] = {
             ev.MoveRequested: self._on_move_requested,
@@ -174,6 +175,11 @@ class ClientMoves:
         """Move a client to a device without work, on which placement lets it be, after the end of its present turn."""
         self._begin(client, device, now, alone=True)
 
+    def leave_failed(self, client: Client, device: str, now: float) -> None:
+        """Move a client off its failed device, and notify its user of the end of the move."""
+        self._leaving.add(client.id)
+        self._begin(client, device, now)
+
     def hibernate(self, client: Client, now: float) -> None:
         """Begin the hibernation of an idle client with one process on one device."""
         (device,) = client.device_bindings
@@ -285,6 +291,8 @@ class ClientMoves:
         self._commands.append(
             FinishMove(client.id, client.moving_to, error, client.is_hibernating, client.is_returning)
         )
+        if client.id in self._leaving:
+            self._on_left_failed(client, error)
         if client.moves_alone:
             client.may_move_at = now + (_RETRY_SECONDS if error else _PAUSE_SECONDS)
         if client.is_returning:
@@ -323,6 +331,14 @@ class ClientMoves:
         elif not client.suspended and client.id not in self._informed:
             self._informed.add(client.id)
             self._commands.append(NotifyUser(client.id, f"hibernated, and cannot return to the GPU yet: {error}"))
+
+    def _on_left_failed(self, client: Client, error: str) -> None:
+        self._leaving.remove(client.id)
+        name = self._placement.display_name(client.moving_to)
+        text = f"moved to {name}, because its device has failed"
+        if error:
+            text = f"still on its failed device, because {error}; restart the kernel to get another device"
+        self._commands.append(NotifyUser(client.id, text))
 
     def _on_idle_move_ended(self, client: Client, error: str, now: float) -> None:
         if not error:

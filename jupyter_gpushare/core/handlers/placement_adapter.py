@@ -7,7 +7,7 @@ users, and treats guests on claimed devices as offline clients.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ..base.device_info import DeviceInfo
@@ -41,10 +41,11 @@ class PlacementAdapter:
     def on_device_found(self, info: DeviceInfo) -> None:
         self.placement.add_device(info.uuid, info.name, info.memory, info.is_unverified, info.parent)
 
-    def on_device_failed(self, uuid: str, reason: str, now: float) -> None:
+    def on_device_failed(self, uuid: str, reason: str, now: float, move: Callable[[Client, str], None] | None) -> None:
         """Mark the device as failed. Raises IllegalEvent for an unknown device.
 
         Clients without processes get other devices, as far as possible, and all other clients of the device a message.
+        `move` begins the move of a client that can leave the device; None: the device does not work.
         """
         device = self._allocations_of(uuid)
         if device.failure == reason:
@@ -53,6 +54,8 @@ class PlacementAdapter:
             client = self._clients.get(identity)
             if client and not client.processes:
                 self._place_again(client, now)
+            if client and move and (other := self._device_after_failure(client)[0]):
+                move(client, other)
             if client and uuid in self.placement.placed[identity].devices:
                 self._notify(
                     identity, f"device {device.name or uuid} has failed: {reason}; {self.failure_remedy(client)}"
@@ -149,16 +152,39 @@ class PlacementAdapter:
         return next(self._devices_for_move(client, devices), None)
 
     def failure_remedy(self, client: Client) -> str:
-        """Return what the user of a client on a failed device can do. A move is named only where it may succeed."""
-        remedy = "restart the kernel to get another device"
-        movable = len(client.processes) == len(client.device_bindings) == 1 and not client.can_spill
-        if client.suspended or client.hibernated or not movable or client.device_bindings[0].info.parent:
-            return remedy
-        uuid = next(self._devices_for_move(client, self._table.devices.values()), None)
+        """Return what happens to a client on a failed device, or what its user can do."""
+        if client.is_moving:
+            return f"the client moves to {self.placement.display_name(client.moving_to)}"
+        uuid, obstacle = self._device_after_failure(client)
         if uuid is None:
-            return remedy
+            return f"restart the kernel to get another device; no move is possible, because {obstacle}"
         index = self.placement.allocations[uuid].order
-        return f"{remedy}, or try %gpushare move {index} (in a terminal: jupyter gpushare move {client.id} {index})"
+        return (
+            f"restart the kernel to get another device, or try %gpushare move {index} "
+            f"(in a terminal: jupyter gpushare move {client.id} {index})"
+        )
+
+    def _device_after_failure(self, client: Client) -> tuple[str | None, str]:
+        """Return the device with the least work to which the client may be able to move, or the reason against a move.
+
+        The driver may refuse the move all the same.
+        """
+        if not client.processes:
+            return None, "no other device is open to the client"
+        if client.moving_to:
+            return None, "the client moves or hibernates already"
+        if client.suspended or client.hibernated:
+            return None, f"the client is {'suspended' if client.suspended else 'hibernated'}"
+        if len(client.processes) != 1 or len(client.device_bindings) != 1:
+            return None, f"the client has {len(client.processes)} processes on {len(client.device_bindings)} devices"
+        if client.can_spill:
+            return None, "the driver moves no unified memory"
+        if client.device_bindings[0].info.parent:
+            return None, "the driver moves no client of a MIG slice"
+        loads = self._loads_of_others(client, self._table.now)
+        others = self._devices_for_move(client, self._table.devices.values())
+        uuid = min(others, key=lambda uuid: loads[uuid], default=None)
+        return uuid, "no other device of its type is open to the client"
 
     def _devices_for_move(self, client: Client, devices: Iterable[Device]) -> Iterator[str]:
         """Yield those of `devices` on which placement lets the client be, and of the type of its one device."""

@@ -48,10 +48,14 @@ class DeviceFound:
 
 @dataclass(frozen=True)
 class DeviceFailed:
-    """A device has failed, so new clients get other devices."""
+    """A device has failed, so new clients get other devices.
+
+    `works`: an admin has taken the device out of use, so the driver can still move clients to other devices.
+    """
 
     device: str
     reason: str
+    works: bool = False
 
 
 @dataclass(frozen=True)
