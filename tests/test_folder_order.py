@@ -27,7 +27,7 @@ ORDER = {
     ),
     "simulation": (
         *("clairvoyant", "workloads", "entities", "reports", "event_queue", "memory_transfers", "execution"),
-        *("simulated_agent", "moving_agent", "fragmentation", "free_capacity", "simulation", "experiment", "scale"),
+        *("simulated_agent", "moving_agent", "free_capacity", "simulation", "experiment", "cluster", "scale"),
     ),
 }
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..simulation import fragmentation
+from ..simulation.cluster import fragmentation
 from .support import progress
 
 TRACES_VARIABLE = "GPUSHARE_TRACES"

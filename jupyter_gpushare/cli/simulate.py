@@ -14,6 +14,7 @@ from .. import units
 from ..config.arguments import count, number, size
 
 if TYPE_CHECKING:
+    from ..simulation.experiment import RunOne
     from ..simulation.workloads.workload import DeviceModel, Workload
 
 DEFAULT_DEVICES = 1
@@ -21,6 +22,7 @@ DEFAULT_MEMORY_BYTES = 80 * 10**9
 DEFAULT_LINK_GB_PER_SECOND = 50.0
 DEFAULT_HOURS = 24.0
 DEFAULT_SEED = 1
+NOTEBOOKS_PER_DEVICE = 20  # of notebooks on nodes, for --load and --memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="setting for all policies, such as max_wait=60 or devices.0.policy=fcfs; repeatable",
     )
     add("--load", type=number(0.001, 100), default=0.8, help="offered GPU load per device, for notebooks:N (0.8)")
+    add(
+        "--nodes",
+        metavar="FILE",
+        help="simulate the nodes in this list (CSV with the columns sn, gpu) instead of one host; pods of openb:PATH "
+        "are drawn until they ask for --load of the devices",
+    )
+    add("--notebooks", type=count(0, 100_000), default=0, help="notebooks on --nodes, in addition to the pods (0)")
     add("--devices", type=count(1, 10_000), help="number of devices (1, or the number that the trace needs)")
     add("--device-memory", type=size, help="memory of each device (80GB, or the memory in the trace)")
     add("--link", type=number(0.001, 10_000), help="bandwidth of each device's link, in GB/s for each direction (50)")
@@ -91,11 +100,16 @@ def main(args: argparse.Namespace) -> int:
         variants = [experiment.parse_variant(name, settings) for name in args.policy or [experiment.DEFAULT_POLICY]]
         seeds = list(range(1, args.seeds + 1)) if args.seeds else args.seed or [DEFAULT_SEED]
         make, seconds, parameters = _workload_factory(args, own.get("inflight_window"))
+        run_one = None
+        if args.notebooks and not args.nodes:
+            raise ValueError("--notebooks needs --nodes: notebooks on one host are --trace notebooks:N")
+        if args.nodes:
+            make, run_one, parameters["devices"] = _on_nodes(args, make, seconds)
         if args.html:
             html_report.require_plotly()
             open(args.html, "ab").close()  # fails before the simulation instead of after it
         with _progress_bar(len(seeds) * len(variants) * seconds) as advance:
-            compared = experiment.compare(make, seeds, variants, seconds, advance, parameters)
+            compared = experiment.compare(make, seeds, variants, seconds, advance, parameters, run_one)
     except (ValueError, argparse.ArgumentTypeError, html_report.PlotlyMissing, OSError) as error:
         return _report_failure(error, 2)
     if args.html:
@@ -144,7 +158,7 @@ def _workload_factory(
     """Return a function from a seed to its workload, the simulated seconds, and parameters for the figures."""
     from dataclasses import replace
 
-    from ..simulation.workloads import openb_trace, synthetic_notebooks, traces
+    from ..simulation.workloads import openb_trace, traces
     from ..simulation.workloads.workload import Costs, DeviceModel, Workload, with_outages
 
     costs = Costs() if window is None else replace(Costs(), drain=0.65 * window)
@@ -154,24 +168,11 @@ def _workload_factory(
     if kind == "notebooks":
         notebook_count = _notebook_count(args.trace, rest)
         seconds = (args.hours or DEFAULT_HOURS) * 3600.0
-        devices = (DeviceModel(memory, link),) * (args.devices or DEFAULT_DEVICES)
+        count = _devices_of_notebooks(notebook_count) if args.nodes else args.devices or DEFAULT_DEVICES
+        devices = (DeviceModel(memory, link),) * count
 
         def make(seed: int) -> Workload:
-            return synthetic_notebooks.generate_workload(
-                notebook_count,
-                load=args.load,
-                seconds=seconds,
-                devices=with_outages(devices, args.device_failures, seconds, seed),
-                seed=seed,
-                jobs=args.jobs,
-                oversubscription=args.memory,
-                users=args.tenants,
-                restarts_per_day=args.deaths,
-                max_cell_seconds=args.longest_cell * 3600.0,
-                costs=costs,
-                overlap=overlap,
-                reruns=args.reruns,
-            )
+            return replace(_notebooks(args, notebook_count, devices, seconds, seed), costs=costs, overlap=overlap)
 
         return (
             make,
@@ -194,6 +195,64 @@ def _workload_factory(
         return Workload(trace.name, failing_devices, trace.participants, costs, overlap)
 
     return recorded, seconds, _device_parameters(devices)
+
+
+def _notebooks(
+    args: argparse.Namespace, number_of_notebooks: int, devices: tuple[DeviceModel, ...], seconds: float, seed: int
+) -> Workload:
+    """Return a workload with generated notebooks on these devices."""
+    from ..simulation.workloads import synthetic_notebooks
+    from ..simulation.workloads.workload import with_outages
+
+    return synthetic_notebooks.generate_workload(
+        number_of_notebooks,
+        load=args.load,
+        seconds=seconds,
+        devices=with_outages(devices, args.device_failures, seconds, seed),
+        seed=seed,
+        jobs=args.jobs,
+        oversubscription=args.memory,
+        users=args.tenants,
+        restarts_per_day=args.deaths,
+        max_cell_seconds=args.longest_cell * 3600.0,
+        reruns=args.reruns,
+    )
+
+
+def _devices_of_notebooks(number_of_notebooks: int) -> int:
+    """Return the number of devices whose load and memory notebooks on nodes have."""
+    return max(1, number_of_notebooks // NOTEBOOKS_PER_DEVICE)
+
+
+def _on_nodes(
+    args: argparse.Namespace, make: Callable[[int], Workload], seconds: float
+) -> tuple[Callable[[int], Workload], RunOne, int]:
+    """Return the workload's function for the nodes of `--nodes`, the function that runs one, and the device count."""
+    import functools
+    from dataclasses import replace
+
+    from ..simulation.cluster import nodes as cluster
+    from ..simulation.workloads import node_list
+    from ..simulation.workloads.workload import with_outages
+
+    if args.devices or args.html:
+        raise ValueError(f"--{'devices' if args.devices else 'html'} is not allowed with --nodes")
+    nodes = node_list.read(args.nodes)
+    total = sum(node.devices for node in nodes)
+
+    def on_nodes(seed: int) -> Workload:
+        workload = make(seed)
+        model = replace(workload.devices[0], outages=())
+        participants = workload.participants
+        if args.trace.startswith("openb:"):
+            participants = tuple(cluster.draw_pods(participants, model.memory, total, args.load, seed))
+        if args.notebooks:
+            few = (model,) * _devices_of_notebooks(args.notebooks)
+            participants += _notebooks(args, args.notebooks, few, seconds, seed).participants
+        devices = with_outages((model,) * total, args.device_failures, seconds, seed)
+        return replace(workload, devices=devices, participants=participants)
+
+    return on_nodes, functools.partial(cluster.run_nodes, nodes), total
 
 
 def _link_bandwidth(args: argparse.Namespace, link: float | None) -> float:

@@ -18,6 +18,9 @@ from .simulation import Simulation
 from .workloads.workload import Workload
 
 DEFAULT_POLICY = Settings().policy
+RunOne = Callable[
+    [Workload, "Variant", float, Callable[[float], None] | None, TimelineData | None], Results
+]  # runs one simulation, as `run` does
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,14 @@ def compare(
     seconds: float,
     on_progress: Callable[[float], None] | None = None,
     parameters: Mapping[str, object] | None = None,
+    run_one: RunOne | None = None,
 ) -> Comparison:
     """Run every variant on the workload of every seed, and pool the figures of all seeds.
 
     `on_progress` gets the simulated seconds since its last call, and the figures include `parameters`.
+    `run_one` takes the place of `run`.
     """
+    run_one = run_one or run
     began = time.perf_counter()
     pooled = {one.name: Results() for one in variants}
     timelines: dict[str, TimelineData] = {}
@@ -105,7 +111,7 @@ def compare(
         name = workload.name
         for one in variants:
             first = None if one.name in timelines else timelines.setdefault(one.name, TimelineData(seconds))
-            pooled[one.name] += run(workload, one, seconds, on_progress, first)
+            pooled[one.name] += run_one(workload, one, seconds, on_progress, first)
     took = time.perf_counter() - began
     events = sum(results.events for results in pooled.values())
     figures = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.simulation import fragmentation
+from jupyter_gpushare.simulation.cluster import fragmentation
 from jupyter_gpushare.simulation.experiment import parse_variant
 
 SIZES = [(1000, 1)] * 11 + [(810, 1)] * 3 + [(470, 1)] * 2 + [(650, 1), (320, 1), (230, 1), (1000, 8), (1000, 2)]

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.base.errors import Refused
-from ..core.placement import Placement, PlacementRequest, PlacementSettings
-from ..core.placement.fragmentation_strategy import fragmentation
+from ...core.base.errors import Refused
+from ...core.placement import Placement, PlacementRequest, PlacementSettings
+from ...core.placement.fragmentation_strategy import fragmentation
 
 PODS = "openb_pod_list_default.csv"
 NODES = "openb_node_list_gpu_node.csv"

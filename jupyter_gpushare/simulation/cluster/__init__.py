@@ -1,0 +1,1 @@
+"""Experiments with the devices of a whole cluster."""
