@@ -98,6 +98,10 @@ FAULTY(cuEventSynchronize, (void *event), (event))
 FAULTY(cuStreamCreate, (void **stream, unsigned flags), (stream, flags))
 FAULTY(cuStreamQuery, (void *stream), (stream))
 FAULTY(cuCtxPushCurrent_v2, (void *context), (context))
+FAULTY(cuCheckpointProcessLock, (int pid, void *arguments), (pid, arguments))
+FAULTY(cuCheckpointProcessCheckpoint, (int pid, void *arguments), (pid, arguments))
+FAULTY(cuCheckpointProcessRestore, (int pid, void *arguments), (pid, arguments))
+FAULTY(cuCheckpointProcessUnlock, (int pid, void *arguments), (pid, arguments))
 FAULTY(cuLaunchKernel,
        (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
         void *stream, void **parameters, void **extra),

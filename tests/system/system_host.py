@@ -225,16 +225,19 @@ class SystemHost:
         cuda: bool = True,
         part: float = 0.0,
         shim: Path | None = None,
+        driver: Path | None = None,
         **more: str,
     ) -> GpuProgram:
         """Start a program of a client in the provisioner's environment. Programs of the same name are one client.
 
         The program starts no coordinator. With `cuda`, it initialises the device, and allocates the fraction `part`
-        of the device's memory. `shim` is another shim for it.
+        of the device's memory. `shim` is another shim for it, and `driver` another driver.
         """
         env = self.client_environment(client, quota, **more)
         if shim:
             env["LD_PRELOAD"] = str(shim)
+        if driver:
+            env["LD_LIBRARY_PATH"] = f"{driver.parent}:{env['LD_LIBRARY_PATH']}"
         program = self._keep(GpuProgram([sys.executable, str(HERE / "gpu_program.py")], env))
         if cuda:
             program.run("cuda = Cuda()")
