@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_client.manager import AsyncKernelManager
+from traitlets.config import Config
 
 from jupyter_gpushare.cluster.channel.messages import NodeError
 from jupyter_gpushare.cluster.node_choice import IDLE, order_nodes
@@ -80,9 +82,15 @@ def test_kernels_that_start_at_the_same_time_go_to_different_nodes(
     start_notebook: Callable[..., RemoteNotebook], engine: str
 ) -> None:
     settings = {"engine": engine, "nodes": ["n1", "n2"], "addresses": dict.fromkeys(("n1", "n2"), "127.0.0.1")}
-    with ThreadPoolExecutor(2) as threads:
-        notebooks = list(threads.map(lambda _: start_notebook(**settings), range(2)))
-    assert {node_of(notebook) for notebook in notebooks} == {"n1", "n2"}
+    config = Config({"GpuShareCluster": settings})
+    managers = [AsyncKernelManager(kernel_name="remote", config=config) for _ in range(2)]
+
+    async def start_all() -> None:
+        await asyncio.gather(*(manager.start_kernel() for manager in managers))
+        assert {manager.provisioner.node_name for manager in managers} == {"n1", "n2"}  # type: ignore[union-attr]
+        await asyncio.gather(*(manager.shutdown_kernel(now=True) for manager in managers))
+
+    asyncio.run(start_all())
 
 
 def test_a_node_that_refuses_the_client_is_passed_over(
