@@ -148,7 +148,7 @@ class RemoteProvisioner(ClientProvisioner):
 
     async def _start_on_a_node(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
         """Start the kernel on the first node that takes it, first of all on its node so far. Raise NodeError."""
-        failures = []
+        failures: list[NodeError] = []
         before, self.has_changed_node = self._chosen, False
         nodes = await self._nodes_in_order()
         if before:
@@ -159,7 +159,13 @@ class RemoteProvisioner(ClientProvisioner):
             self._chosen = node
             try:
                 with _starts.on(node):
-                    return await self._start_here(cmd, env, folder, must_share=node != nodes[-1])
+                    request = self._start_request(cmd, env, folder)
+                    request.must_share = node != nodes[-1]
+                    if self.has_changed_node:
+                        request.restart_reason = (
+                            f"this kernel has started anew on {node}, without its variables: {failures[0]}"
+                        )
+                    return await self._start_here(request)
             except NodeError as error:
                 failures.append(error)
                 self.log.warning("cannot start kernel %s on %s: %s", self.kernel_id, node, error)
@@ -188,15 +194,12 @@ class RemoteProvisioner(ClientProvisioner):
             return IDLE if error.reason == "unreachable" else None
         return snapshot
 
-    async def _start_here(
-        self, cmd: list[str], env: dict[str, str], folder: str, must_share: bool
-    ) -> KernelConnectionInfo:
-        """Start the kernel on the chosen node. Raise NodeError, with `must_share` also for a refused client."""
-        connection = self._connection()
-        request = Start(
+    def _start_request(self, cmd: list[str], env: dict[str, str], folder: str) -> Start:
+        """Return the request to start the kernel on the chosen node. Raise NodeError."""
+        return Start(
             kernel=self.kernel_id,
             argv=cmd,
-            connection=connection,
+            connection=self._connection(),
             client=self._client_request(env),
             env=env,
             folder=folder,
@@ -204,9 +207,11 @@ class RemoteProvisioner(ClientProvisioner):
             port_range=self.settings.port_range,
             orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
             is_python=self.is_python,
-            must_share=must_share,
         )
-        kernel = self._remote_kernel()
+
+    async def _start_here(self, request: Start) -> KernelConnectionInfo:
+        """Start the kernel on the chosen node. Raise NodeError."""
+        kernel, connection = self._remote_kernel(), request.connection
         started = msgspec.convert(await self._start(kernel, request), Started)
         if started.note:
             self.log.warning("found a fault of GPU sharing in kernel %s: %s", self.kernel_id, started.note)

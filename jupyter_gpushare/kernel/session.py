@@ -20,6 +20,7 @@ class Session:
         self.client = env.get("GPUSHARE_CLIENT", "")
         self.path = env.get("GPUSHARE_SOCKET", "")
         self.note = env.get("GPUSHARE_NOTE", "")
+        self.restart_reason = env.get("GPUSHARE_RESTART_REASON", "")
         self.connection: KernelConnection | None = None
         if self.client and not _shim_is_loaded(env):
             self.note = "unshared: the library in LD_PRELOAD is not loaded, so this kernel uses the GPU without turns"
@@ -71,7 +72,14 @@ def activate(shell: Any, is_requested: bool = False) -> None:
 
 
 def _warn_once(shell: Any, session: Session) -> None:
-    """Print one line in the first cell after a fault of GPU sharing is found."""
+    """Print one line in the first cell after a fault of GPU sharing is found, and one about another node."""
+
+    def show_restart(*_: Any) -> None:
+        print(f"gpushare: {session.restart_reason}", file=sys.stderr)
+        shell.events.unregister("pre_run_cell", show_restart)
+
+    if session.restart_reason:
+        shell.events.register("pre_run_cell", show_restart)
 
     def warn_if_known(*_: Any) -> None:
         problem = session.problem()

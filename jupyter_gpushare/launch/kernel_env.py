@@ -187,6 +187,7 @@ def build_environment(
     pinned_memory: str = "",
     mps_request: MpsRequest | None = None,
     python: bool = True,
+    restart_reason: str = "",
 ) -> dict[str, str]:
     """Return the environment `env` of a shared program, which is unchanged if it is prepared for `client` already.
 
@@ -195,11 +196,12 @@ def build_environment(
     CUDA_VISIBLE_DEVICES and the variables of frameworks keep the user's values.
     Without the shim, the program uses the GPU without turns, and GPUSHARE_NOTE has the reason.
     With `python`, the program is a Python kernel, which gets the magics and reports its cells.
+    `restart_reason` is a sentence for a kernel that has moved to another node, and its first cell shows it.
     """
     prepared = dict(env)
     if prepared.get("GPUSHARE_PREPARED") == client:
         return prepared
-    for inherited in ("GPUSHARE_NOTE", "GPUSHARE_LABEL", "GPUSHARE_QUOTA"):
+    for inherited in ("GPUSHARE_NOTE", "GPUSHARE_LABEL", "GPUSHARE_QUOTA", "GPUSHARE_RESTART_REASON"):
         prepared.pop(inherited, None)
     chosen = prepared.pop("GPUSHARE_DEVICES", "")
     if chosen and chosen == prepared.get("CUDA_VISIBLE_DEVICES"):
@@ -233,6 +235,8 @@ def build_environment(
         note = _use_simulated_driver(prepared, socket) or note
     if note:
         prepared["GPUSHARE_NOTE"] = note
+    if restart_reason:
+        prepared["GPUSHARE_RESTART_REASON"] = restart_reason
     return prepared
 
 

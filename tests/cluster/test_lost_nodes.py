@@ -33,6 +33,7 @@ class Page:
         self._url = f"ws://127.0.0.1:{server.port}/api/kernels/{kernel}/channels?session_id={uuid.uuid4().hex}"
         self._connection: WebSocketClientConnection | None = None
         self.connections = 0
+        self.printed = ""  # by cells
 
     async def value(self, expression: str) -> str:
         """Return the text of an expression's value in the kernel."""
@@ -42,11 +43,12 @@ class Page:
                 self._connection = await websocket_connect(request)
                 self.connections += 1
             header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s"}
-            content = {"code": "", "user_expressions": {"v": expression}, "silent": False, "allow_stdin": False}
+            content = {"code": "pass", "user_expressions": {"v": expression}, "silent": False, "allow_stdin": False}
             message: dict[str, Any] = {"header": {**header, "version": "5.3"}, "content": content, "channel": "shell"}
             await self._connection.write_message(json.dumps({**message, "parent_header": {}, "metadata": {}}))
             while text := await self._connection.read_message():
                 answer = json.loads(text)
+                self.printed += answer["content"]["text"] if answer["msg_type"] == "stream" else ""
                 if answer["msg_type"] == "execute_reply" and answer["parent_header"]["msg_id"] == header["msg_id"]:
                     return str(answer["content"]["user_expressions"]["v"]["data"]["text/plain"])
             await self.close()
@@ -101,6 +103,9 @@ def test_an_open_page_goes_on_with_a_kernel_on_another_node(
         await asyncio.to_thread(wait_until, lambda: node_of(kernel) == other, WAIT)
         await asyncio.wait_for(page.value_becomes(f"['x' in globals(), {node}]", f"[False, '{other}']"), WAIT)
         assert page.connections == 2
+        reason = f"the node agent on {record.node} has ended: no route to the host"
+        shown = f"gpushare: this kernel has started anew on {other}, without its variables: {reason}\n"
+        assert page.printed.count(shown) == page.printed.count("anew") == 1
         await page.close()
 
     asyncio.run(lose_the_node())

@@ -65,7 +65,7 @@ class Start(Request, tag="start", kw_only=True):
     the node agent. `folder` is the working directory, by default the home directory. `env` adds to the environment of
     the node agent. `port_range` bounds the ports, both ends included. A kernel that no server waits for ends after
     `orphan_timeout` seconds; 0: never. With `must_share`, a client that the coordinator refuses fails the start;
-    otherwise the kernel starts without sharing.
+    otherwise the kernel starts without sharing. The first cell shows the `restart_reason`.
     """
 
     kernel: str
@@ -79,6 +79,7 @@ class Start(Request, tag="start", kw_only=True):
     orphan_timeout: float = 0.0
     is_python: bool = True
     must_share: bool = False
+    restart_reason: str = ""
 
 
 class Wait(Request, tag="wait", kw_only=True):

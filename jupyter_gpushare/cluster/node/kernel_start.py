@@ -47,6 +47,7 @@ def start_kernel(request: Start) -> Started:
             label=request.client.label,
             quota=request.client.quota,
             python=request.is_python,
+            restart_reason=request.restart_reason,
             **registration._asdict(),
         )
         folder.connection_file.touch(mode=0o600)
