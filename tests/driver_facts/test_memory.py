@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,33 @@ def test_unified_memory_takes_host_memory_once(cuda: Cuda) -> None:
         assert abs(host_bytes_used() - before - SIZE) < SIZE // 8
     cuda.cuMemFree(memory)
     assert abs(host_bytes_used() - before) < SIZE // 8
+
+
+@pytest.mark.exclusive
+@pytest.mark.whole_card
+@on_driver()
+def test_a_prefetch_holds_its_caller(cuda: Cuda) -> None:
+    """The caller of a prefetch waits for about half of the copies to the device, and for all copies to the host. (The
+    shim evicts in parts, and first shows in the page that an eviction begins.)
+
+    Source: none for copies to the device, measured by the part `costs` of `make test-gpu`; for copies to the host
+    open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_migrate.c. Seen on an H200.
+    """
+    memory = cuda.cuMemAllocManaged(SIZE, 1)
+    cuda.launch("fill_f32", memory, 1.0, SIZE // 4)
+    cuda.cuCtxSynchronize()
+
+    def fraction(on_device: bool) -> float:
+        began = time.monotonic()
+        cuda.cuMemPrefetchAsync(memory, SIZE, location(cuda, on_device), 0, 0)
+        called = time.monotonic()
+        cuda.cuCtxSynchronize()
+        return (called - began) / (time.monotonic() - began)
+
+    held = [(fraction(False), fraction(True)) for _ in range(5)]
+    to_host, to_device = (sorted(column)[2] for column in zip(*held, strict=True))
+    assert to_host > 0.8, held
+    assert 0.25 < to_device < 0.75, held
 
 
 @on_driver()

@@ -190,7 +190,11 @@ def move_only_missing_pages(cuda: Cuda) -> None:
 
 
 def test_a_prefetch_moves_only_missing_pages_and_populates(machine: dict[str, str]) -> None:
-    moved = [execution.bytes // MIB for execution in run(move_only_missing_pages, machine)]
+    records = iter(run(move_only_missing_pages, machine))
+    moved = []
+    for record in records:
+        rest = next(records).bytes if record.kind == "prefetch to device" else 0  # the caller waits for the first half
+        moved.append((record.bytes + rest) // MIB)
     assert moved == [0, 0, 16, 16, 64, 64, 0, 64, 4]
 
 

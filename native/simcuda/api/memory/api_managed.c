@@ -1,6 +1,7 @@
 /* Unified memory: prefetch, advice, range attributes. The old forms name a device, the new forms a location. */
 #include "base/exports.h"
 #include "context/context.h"
+#include "machine/machine.h"
 #include "memory/alloc.h"
 #include "work/engine.h"
 
@@ -35,10 +36,32 @@ static struct sim_alloc *pin_managed(CUdeviceptr address, size_t bytes) {
     return alloc;
 }
 
+static CUresult submit(struct sim_stream *stream, CUdeviceptr address, size_t bytes, int to_device) {
+    struct sim_command *command;
+    CUresult result = engine_begin(stream, &command);
+    if (result)
+        return result;
+    command->kind = COMMAND_PREFETCH;
+    command->prefetch.address = address;
+    command->prefetch.bytes = bytes;
+    command->prefetch.to_device = to_device;
+    return engine_commit(stream);
+}
+
+/* The driver maps pages on the host before it returns, so the caller waits for the copies (uvm_api_migrate in
+ * uvm_migrate.c of NVIDIA's open kernel modules). On an H200 with driver 580.159.04, the caller of a
+ * prefetch to the device waited for half of the copies, in a stream without other work. */
+static CUresult prefetch(struct sim_stream *stream, CUdeviceptr address, size_t bytes, int to_device) {
+    size_t awaited = !to_device ? bytes : engine_is_idle(stream) ? bytes / 2 / MACHINE_BLOCK * MACHINE_BLOCK : 0;
+    CUresult result = awaited ? submit(stream, address, awaited, to_device) : CUDA_SUCCESS;
+    if (awaited && !result)
+        result = engine_synchronize(stream);
+    return result || awaited == bytes ? result : submit(stream, address + awaited, bytes - awaited, to_device);
+}
+
 CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_t bytes, CUmemLocation location,
                                    unsigned flags, CUstream handle) {
     struct sim_stream *stream;
-    struct sim_command *command;
     int to_device = location.type == CU_MEM_LOCATION_DEVICE;
     CUresult result = stream_resolve(handle, fallback, &stream);
     if (result)
@@ -57,16 +80,7 @@ CUresult sim_cuMemPrefetchAsync_v2(CUstream fallback, CUdeviceptr address, size_
     alloc->prefetch_type = location.type;
     alloc->prefetch_id = location.type == CU_MEM_LOCATION_DEVICE ? location.id : CU_DEVICE_CPU;
     alloc_unpin(alloc);
-    if ((result = engine_begin(stream, &command)))
-        return result;
-    command->kind = COMMAND_PREFETCH;
-    command->prefetch.address = address;
-    command->prefetch.bytes = bytes;
-    command->prefetch.to_device = to_device;
-    result = engine_commit(stream);
-    /* The driver maps pages on the host before it returns, so the caller waits for the copies (uvm_api_migrate in
-     * uvm_migrate.c of NVIDIA's open kernel modules). */
-    return result || to_device ? result : engine_synchronize(stream);
+    return prefetch(stream, address, bytes, to_device);
 }
 
 CUresult sim_cuMemPrefetchAsync(CUstream fallback, CUdeviceptr address, size_t bytes, CUdevice device,
