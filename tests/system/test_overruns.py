@@ -1,8 +1,10 @@
-"""Test of a turn that does not end, which other clients join."""
+"""Tests of a turn that does not end, which other clients join, and of a slow eviction, which is no such turn."""
 
 from __future__ import annotations
 
-from .system_host import GpuProgram, SystemHost, wait_until
+import pytest
+
+from .system_host import MIB, WAIT, GpuProgram, SystemHost, wait_until
 from .test_drain_of_dependent_work import with_flags
 
 
@@ -38,3 +40,22 @@ def test_overrun_is_joined(host: SystemHost) -> None:
     assert overlap(stuck, other) > 0
     assert [overlap(large, one) for one in (stuck, other, third)] == [0, 0, 0]
     assert overlap(other, third) == 0
+
+
+@pytest.mark.nightly  # the eviction takes 12 s
+@pytest.mark.parametrize("mode", ["unified", "swap"])
+def test_a_slow_bulk_eviction_is_no_overrun(host: SystemHost, mode: str) -> None:
+    """An eviction of 300 MiB lasts longer than the 10 s in which work must end, and moves parts."""
+    host.config = host.folder / "slow.conf"
+    bandwidths = "d2h_bandwidth = 25 MiB/s\npageable_d2h_bandwidth = 25 MiB/s\n"
+    host.config.write_text(f"[device]\nname = slow link\nmemory = 512 MiB\n{bandwidths}")
+    host.start_coordinator("--time-quantum", "0.2", "--sharing", "exclusive")
+    one, other = (host.program(name, GPUSHARE_MEMORY_MODE=mode) for name in ("one", "other"))
+    fill = f"array = cuda.alloc({400 * MIB})[1]; check(cuda.cuMemsetD8_v2(c_uint64(array), 7, c_size_t({400 * MIB})))"
+    for program in (one, other):
+        program.run(f"{fill}; check(cuda.cuCtxSynchronize())", 3 * WAIT)
+    page = host.page(one)
+    assert page["evicted_bytes"] >= 256 * MIB and page["evicted_ns"] > 10_000_000_000
+    assert host.status()["coordinator"]["overruns"] == 0
+    parts = [e.bytes for e in host.executions(one) if e.kind in ("prefetch to host", "device to host")]
+    assert len(parts) > 1 and max(parts) <= 256 * MIB
