@@ -30,6 +30,49 @@ const SETTINGS = {
   }
 };
 
+/** Name of the kernelspec whose kernels run on the nodes `n1` and `n2`. */
+export const NODE_KERNEL = 'python3-nodes';
+
+const NODES = ['n1', 'n2'];
+
+/**
+ * Return options of a server whose nodes are folders below `folder`. A node is
+ * lost as long as there is a file `NODE.lost`, and `NODE.pid` has the process
+ * of its node agent.
+ */
+function nodeOptions(folder) {
+  const steps = [
+    `cd ${folder}`,
+    'test ! -e {node}.lost || { echo no route to the host >&2; exit 1; }',
+    'mkdir -pm 700 .run/{node}; echo $$ > {node}.pid',
+    'export XDG_STATE_HOME=$PWD/.run/{node} GPUSHARE_SIMULATE=1',
+    'export GPUSHARE_SOCKET=$XDG_STATE_HOME/c.sock; exec "$@"'
+  ];
+  return [
+    `engine=sh -c '${steps.join('; ')}' sh {agent}`,
+    ...NODES.map(node => `nodes=${node}`),
+    ...NODES.map(node => `addresses=${node}=127.0.0.1`),
+    'node_timeout=1'
+  ].map(option => `--GpuShareCluster.${option}`);
+}
+
+/** Add the kernelspec whose kernels run on the nodes to the folder `path`. */
+function addNodeKernel(path) {
+  const folder = join(path, 'kernels', NODE_KERNEL);
+  mkdirSync(folder, { recursive: true });
+  const provisioner = { provisioner_name: 'gpushare-remote-provisioner' };
+  const spec = {
+    argv: ['python', '-m', 'ipykernel_launcher', '-f', '{connection_file}'],
+    display_name: 'Python 3 (shared GPU, nodes)',
+    language: 'python',
+    metadata: {
+      kernel_provisioner: provisioner,
+      supported_encryption: ['curve']
+    }
+  };
+  writeFileSync(join(folder, 'kernel.json'), JSON.stringify(spec));
+}
+
 /**
  * Start a server.
  *
@@ -50,6 +93,7 @@ export async function serve(frontEnd, options = [], socket = '') {
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, JSON.stringify(values));
   }
+  addNodeKernel(join(folder, '.run', 'jupyter'));
   const app = frontEnd === 'lab' ? 'LabApp' : 'JupyterNotebookApp';
   const server = run(
     'jupyter',
@@ -65,6 +109,7 @@ export async function serve(frontEnd, options = [], socket = '') {
       // keyboard.
       `--${app}.expose_app_in_browser=True`,
       '--GpuShare.simulate=True',
+      ...nodeOptions(folder),
       ...options
     ],
     {
@@ -72,6 +117,7 @@ export async function serve(frontEnd, options = [], socket = '') {
       GPUSHARE_LOCK_DIR: join(folder, '.run', 'locks'),
       GPUSHARE_SIM_STATE: join(folder, '.run', 'devices'),
       XDG_STATE_HOME: join(folder, '.run', 'state'),
+      JUPYTER_PATH: join(folder, '.run', 'jupyter'),
       JUPYTER_RUNTIME_DIR: join(folder, '.run', 'runtime'),
       JUPYTERLAB_SETTINGS_DIR: settings,
       JUPYTERLAB_WORKSPACES_DIR: join(folder, '.run', 'workspaces')
