@@ -215,11 +215,12 @@ class KernelHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self, kernel_id: str) -> None:
-        """Answer with the client of a kernel of this server.
+        """Answer with the client and the node of a kernel of this server.
 
         The request starts no coordinator, because front ends send it for every notebook.
         """
-        self.answer({"kernel": kernel_id, "client": self.client_of(kernel_id)})
+        node = self.kernels.node_of(kernel_id)
+        self.answer({"kernel": kernel_id, "client": kernel_id if node else self.client_of(kernel_id), "node": node})
 
 
 class NoSuchRoute(GpuShareHandler):

@@ -49,6 +49,7 @@ stage.test(
   async () => {
     await lab.ready(PATH);
     await lab.runsTo(0, /True on n1/);
+    await lab.reads(/^GPU: on n1$/);
     const [, pid, path] = /(\d+) (\S+)/.exec(await lab.output(0).innerText());
     const kernel = Number(pid);
     socket = path;
@@ -69,6 +70,7 @@ stage.test(
       lab.output(1),
       /this kernel has started anew on n2, without its variables: .*no route/
     );
+    await lab.reads(/^GPU: on n2$/);
     await lab.screenshot('lost-node');
     assert.deepEqual(lab.faults, []);
   }

@@ -221,7 +221,8 @@ class JupyterServer:
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/{path}", data, method=method)
+        root = f"http://127.0.0.1:{self.port}/" + ("" if path.startswith("gpushare/") else "api/")
+        request = urllib.request.Request(root + path, data, method=method)
         request.add_header("Authorization", "token t")
         with urllib.request.urlopen(request, timeout=WAIT) as answer:
             return json.loads(answer.read() or "null")

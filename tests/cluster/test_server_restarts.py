@@ -41,6 +41,8 @@ def test_the_next_server_has_the_notebook_with_its_kernel(
     first = start_server()
     kernel = first.request("POST", "sessions", session)["kernel"]["id"]
     assert value(tmp_path / "runtime", kernel, "globals().setdefault('x', 41)") == "41"
+    shared = {"kernel": kernel, "client": kernel, "node": "localhost"}
+    assert first.request("GET", f"gpushare/api/kernels/{kernel}") == shared
     first.process.kill()
     first.process.wait(WAIT)
     (record,) = kernel_records.without_server()

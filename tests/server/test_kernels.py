@@ -39,7 +39,7 @@ async def test_kernel_that_does_not_share(start: Any, refused: Any, coordinator:
 
 async def test_kernel_that_the_launcher_made_a_client(start: Any, api: Any) -> None:
     kernel = await start("launched", env={"GPUSHARE_CLIENT": "launched-17"})
-    assert await api("GET", "kernels", kernel) == {"kernel": kernel, "client": "launched-17"}
+    assert await api("GET", "kernels", kernel) == {"kernel": kernel, "client": "launched-17", "node": ""}
 
 
 async def test_only_a_shared_kernel_keeps_the_coordinator(

@@ -56,6 +56,11 @@ class Kernels:
             return environment.get("GPUSHARE_CLIENT", "")
         return _find_in_snapshot(kernel_id, pid, status)
 
+    def node_of(self, kernel_id: str) -> str:
+        """Return the node of a kernel that `c.GpuShareCluster` has started; "" for a kernel on this host."""
+        kernel = self._manager.get_kernel(kernel_id) if kernel_id in self._manager else None
+        return str(getattr(getattr(kernel, "provisioner", None), "node_name", ""))
+
     def identity_of(self, kernel_id: str) -> dict[str, str]:
         """Return the `{"client", "token"}` with which to attach as a kernel. Raise UnknownKernel.
 

@@ -44,7 +44,11 @@ export function addOpenDocument(
       const session = await findSession(
         client,
         [...app.serviceManager.sessions.running()],
-        kernelId => sharing.api.clientOf(kernelId).catch(() => null)
+        kernelId =>
+          sharing.api.kernel(kernelId).then(
+            kernel => kernel?.client ?? null,
+            () => null
+          )
       );
       if (session === null) {
         Notification.info(

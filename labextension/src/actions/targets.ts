@@ -82,6 +82,13 @@ function ofKernel(sharing: SharingModel, kernelId: string | null): Target {
       return {
         reason: trans.__('This kernel was started without GPU sharing.')
       };
+    case 'elsewhere':
+      return {
+        reason: trans.__(
+          'The kernel runs on the node %1: use %gpushare in a cell.',
+          view.node
+        )
+      };
     default:
       return {
         reason: trans.__('No notebook or console that shares the GPU is open.')

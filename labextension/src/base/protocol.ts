@@ -6,6 +6,14 @@
  * sizes in bytes.
  */
 
+/** Kernel that shares a GPU, as its Jupyter server reports it. */
+export interface ISharedKernel {
+  readonly kernel: string;
+  readonly client: string;
+  /** Node of the kernel; empty for the host of the server. */
+  readonly node: string;
+}
+
 /** A turn of a client on a device. */
 export interface IGrant {
   readonly client: string;

@@ -70,7 +70,7 @@ describe('Api, against an HTTP server', () => {
 
   it('treats an unknown kernel as not shared', async () => {
     answers(404, { reason: 'unknown-kernel', message: 'No such kernel.' });
-    await expect(api.clientOf('k')).resolves.toBeNull();
+    await expect(api.kernel('k')).resolves.toBeNull();
   });
 
   it.each([
@@ -82,7 +82,7 @@ describe('Api, against an HTTP server', () => {
   ])('reports the refusal %j', async (body, message) => {
     answers(503, body);
     await expect(api.status()).rejects.toMatchObject({ message, status: 503 });
-    await expect(api.clientOf('k')).rejects.toMatchObject({ message });
+    await expect(api.kernel('k')).rejects.toMatchObject({ message });
   });
 
   it.each(['null', '<html></html>'])(
@@ -105,7 +105,7 @@ describe('Api, against an HTTP server', () => {
   const answer200 = { client: 'c', hold_seconds_left: 7 };
 
   it.each<[string, string, object | null, unknown, () => Promise<unknown>]>([
-    ['GET', 'kernels/k%2F1?', null, 'c', () => api.clientOf('k/1')],
+    ['GET', 'kernels/k%2F1?', null, answer200, () => api.kernel('k/1')],
     ['GET', 'history?after=3&', null, answer200, () => api.history(3)],
     [
       'PATCH',

@@ -9,6 +9,7 @@ import type {
   IConfig,
   IHistory,
   IQuota,
+  ISharedKernel,
   IStatus,
   QuotaChanges,
   WithSchema
@@ -49,13 +50,10 @@ export class Api {
     return this._call('GET', ['status']);
   }
 
-  /**
-   * Return the client of a Jupyter kernel, or null if the kernel is not shared.
-   */
-  async clientOf(kernelId: string): Promise<string | null> {
+  /** Return a Jupyter kernel, or null if the kernel is not shared. */
+  async kernel(kernelId: string): Promise<ISharedKernel | null> {
     try {
-      const path = ['kernels', kernelId];
-      return (await this._call<{ client: string }>('GET', path)).client;
+      return await this._call('GET', ['kernels', kernelId]);
     } catch (error) {
       if (error instanceof ApiError && error.status === 404) {
         return null;

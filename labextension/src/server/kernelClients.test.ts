@@ -44,7 +44,12 @@ describe('KernelClients', () => {
 
   it('drops the answer to a request from before a restart of the kernel', async () => {
     const answers: ((client: string) => void)[] = [];
-    api.clientOf = () => new Promise(resolve => answers.push(resolve));
+    api.kernel = async kernel => {
+      const client = await new Promise<string>(resolve =>
+        answers.push(resolve)
+      );
+      return { kernel, client, node: '' };
+    };
     kernels.clientOf('a');
     kernels.recheck('a');
     kernels.clientOf('a');

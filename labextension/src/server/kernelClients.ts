@@ -4,6 +4,7 @@ import { Signal } from '@lumino/signaling';
 import type { Session } from '@jupyterlab/services';
 
 import { Disposable } from '../base/disposable';
+import type { ISharedKernel } from '../base/protocol';
 import type { IServerAccess } from './api';
 
 const RETRY_DELAY_MS = 5000;
@@ -33,7 +34,12 @@ export class KernelClients extends Disposable {
     if (!known?.isFresh) {
       void this._ask(kernelId);
     }
-    return known?.client;
+    return known && (known.kernel?.client ?? null);
+  }
+
+  /** Return the node of a kernel; empty for this host, or if unknown. */
+  nodeOf(kernelId: string): string {
+    return this._known.get(kernelId)?.kernel?.node ?? '';
   }
 
   /**
@@ -55,8 +61,8 @@ export class KernelClients extends Disposable {
    * id.
    */
   recheckMissing(clientIds: ReadonlySet<string>): void {
-    for (const [kernelId, { client }] of this._known) {
-      if (client === null || !clientIds.has(client)) {
+    for (const [kernelId, { kernel }] of this._known) {
+      if (kernel === null || (!kernel.node && !clientIds.has(kernel.client))) {
         this.recheck(kernelId);
       }
     }
@@ -74,9 +80,9 @@ export class KernelClients extends Disposable {
     }
     const question = {};
     this._questions.set(kernelId, question);
-    let client: string | null;
+    let kernel: ISharedKernel | null;
     try {
-      client = await this._options.api.clientOf(kernelId);
+      kernel = await this._options.api.kernel(kernelId);
     } catch {
       // The kernel stays in `_questions` until the retry, so that frequent
       // snapshots cause no frequent requests.
@@ -87,7 +93,7 @@ export class KernelClients extends Disposable {
       return; // The kernel was rechecked meanwhile, so the answer may be outdated.
     }
     this._questions.delete(kernelId);
-    this._known.set(kernelId, { client, isFresh: true });
+    this._known.set(kernelId, { kernel, isFresh: true });
     this.changed.emit();
   }
 
@@ -111,7 +117,7 @@ export class KernelClients extends Disposable {
 }
 
 interface IAnswer {
-  readonly client: string | null;
+  readonly kernel: ISharedKernel | null;
   readonly isFresh: boolean;
 }
 

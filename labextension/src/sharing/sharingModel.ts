@@ -37,6 +37,7 @@ export type KernelView =
   | { readonly kind: 'unknown' }
   | { readonly kind: 'unavailable'; readonly message: string }
   | { readonly kind: 'unshared' }
+  | { readonly kind: 'elsewhere'; readonly node: string }
   | IClientView;
 
 /** A shared kernel, with times that include the age of the snapshot. */
@@ -100,6 +101,10 @@ export class SharingModel extends Disposable {
   view(kernelId: string): KernelView {
     const status = this._status;
     const id = this._kernels.clientOf(kernelId);
+    const node = this._kernels.nodeOf(kernelId);
+    if (node) {
+      return { kind: 'elsewhere', node };
+    }
     if (this._unavailable) {
       return unavailableView(this._unavailable, id);
     }

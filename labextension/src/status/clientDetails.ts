@@ -24,7 +24,12 @@ export function formatDetails(
       ? trans.__('This kernel was started without GPU sharing.')
       : view.kind === 'unavailable'
         ? view.message
-        : '';
+        : view.kind === 'elsewhere'
+          ? trans.__(
+              'The kernel runs on the node %1. %gpushare in a cell shows its state.',
+              view.node
+            )
+          : '';
   return reason ? [{ label: trans.__('Reason'), value: reason }] : [];
 }
 

@@ -32,6 +32,8 @@ export function formatState(view: KernelView): string {
       return trans.__('GPU: sharing service unavailable');
     case 'unshared':
       return trans.__('GPU: not shared');
+    case 'elsewhere':
+      return trans.__('GPU: on %1', view.node);
     case 'client':
       return trans.__('GPU: %1', shortState(view.client));
   }

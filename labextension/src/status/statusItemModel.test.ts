@@ -260,6 +260,21 @@ describe('the kernel of the status item', () => {
     expect(model.text).toBe('GPU: sharing service unavailable');
   });
 
+  it('names the node of a kernel on another host', async () => {
+    api.clients.far = 'far';
+    api.nodes.far = 'gpu2';
+    await show([client()]);
+    current.set('far');
+    await flushPromises();
+    expect(model.text).toBe('GPU: on gpu2');
+    expect(model.phase).toBe('elsewhere');
+    expect(model.details[0].value).toContain('runs on the node gpu2');
+    api.nodes.far = 'gpu1';
+    current.restarting.emit('far');
+    await flushPromises();
+    expect(model.text).toBe('GPU: on gpu1');
+  });
+
   it('is polled by GET at the interval of the setting where no socket opens', async () => {
     api.answer = status([client({ phase: 'suspended' })]);
     given.sharing.pollInterval = 40;

@@ -11,6 +11,7 @@ import type {
   IGrant,
   IHistory,
   IQuota,
+  ISharedKernel,
   IStatus,
   QuotaChanges,
   WithSchema
@@ -224,6 +225,8 @@ export class FakeApi implements IApi {
   statusCalls = 0;
   /** Answers of GET kernels. A kernel without an answer is not shared. */
   clients: Record<string, string | Error> = { kernel: 'mine' };
+  /** Nodes of kernels that are not on this host. */
+  nodes: Record<string, string> = {};
   kernelCalls: string[] = [];
   /** Answer of GET history. An error is thrown. */
   past: IHistory | Error = history();
@@ -244,9 +247,11 @@ export class FakeApi implements IApi {
     return answer(this.answer);
   }
 
-  async clientOf(kernelId: string): Promise<string | null> {
+  async kernel(kernelId: string): Promise<ISharedKernel | null> {
     this.kernelCalls.push(kernelId);
-    return answer(this.clients[kernelId] ?? null);
+    const client = answer(this.clients[kernelId] ?? null);
+    const node = this.nodes[kernelId] ?? '';
+    return client === null ? null : { kernel: kernelId, client, node };
   }
 
   async history(after: number): Promise<IHistory> {
