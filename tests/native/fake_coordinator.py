@@ -182,9 +182,12 @@ class ScriptedCoordinator:
         """Return whether a connection waits to be accepted."""
         return bool(select.select([self._listener], [], [], 0)[0])
 
+    def stop_listening(self) -> None:
+        self._listener.close()
+
     def crash(self) -> None:
         """Close the socket and all connections, as a SIGKILL would."""
-        self._listener.close()
+        self.stop_listening()
         for process in self.processes:
             if process.connection.fileno() >= 0:
                 process.disconnect()

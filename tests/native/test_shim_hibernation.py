@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.page import IN, LEAVING
+from jupyter_gpushare.wire.page import IN, LEAVING, OUT
 
 from ..support.polling import wait_until
 from .checkpoints import CONTEXT, WATCHER
@@ -115,6 +115,21 @@ def test_a_hibernated_process_has_nothing_on_the_device(host: Host) -> None:
     assert host.free == used + CONTEXT + SIZE
     host.restore()
     assert host.work() == 2.0
+
+
+def test_no_call_runs_in_a_turn_for_a_request_that_ends_with_its_connection(
+    swap: Host, coordinator: ScriptedCoordinator
+) -> None:
+    """The turn of a move may lack the process's own device, which another client has then."""
+    swap.prepare(hibernates=True)
+    swap.start_increment()
+    swap.open_gate()
+    swap.process.wait_until_entered(swap.epoch)
+    coordinator.stop_listening()
+    swap.process.connection.close()
+    wait_until(lambda: swap.process.phase == OUT)
+    assert swap.client.is_running()
+    assert swap.client.result() == 2.0, "in a turn without a coordinator"
 
 
 def test_a_call_with_a_hook_waits_for_the_return(host: Host) -> None:

@@ -144,6 +144,9 @@ static void collect(struct agent_inputs *in, uint32_t tried, uint64_t *next) {
         .bell = agent.bell_rang,
     };
     agent.bell_rang = false;
+    bool permit_is_over = move_permit_is_over(agent.permit.devices);
+    if (phase == GPUSHARE_OUT ? permit_is_over : move_turn_is_over(agent.turns.devices))
+        in->permit.flags &= ~(uint32_t)GPUSHARE_MAY;
     in->polled = poll_work(now, next);
     if (phase == GPUSHARE_LEAVING && !agent.turns.keeps && agent.has_driver) {
         bool is_for_move = move_is_in_turn(agent.turns.devices);
@@ -179,7 +182,7 @@ static void report_turn(const struct agent_outputs *out, uint64_t now) {
  * gate stays closed in a turn for a move, which work would only delay, and in a hibernated process, whose calls the driver
  * would keep beyond the turn. */
 static void set_gate(const struct agent_outputs *out, uint64_t now) {
-    bool is_for_move = out->report.phase != GPUSHARE_OUT && move_is_in_turn(agent.turns.devices);
+    bool is_for_move = out->report.phase != GPUSHARE_OUT && move_keeps_gate_closed(agent.turns.devices);
     uint32_t gate = is_for_move || is_hibernated() ? GATE_CLOSED : out->gate;
     uint32_t word = gate | (out->opening << GATE_OPENING_SHIFT & ~GATE_THROTTLED);
     uint32_t before = without_throttle(gate_word());

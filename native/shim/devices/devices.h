@@ -20,8 +20,13 @@ void move_set_waiting(void); /* wait at the gate exactly while the move needs a 
 /* The devices that a turn must include, if the coordinator permits a turn on `permitted`. */
 uint64_t move_own_devices(uint64_t permitted);
 bool move_is_in_turn(uint64_t devices); /* the turn on `devices` includes the device of the move */
-bool move_is_due(uint64_t *next);       /* after that, in a drained turn: true while the move lasts */
-bool move_has_ended(void);              /* after the turn in which the process has moved, until `move_forget` */
+/* In a turn that began for a move: the turn may lack the process's own devices, or have another one besides. */
+bool move_keeps_gate_closed(uint64_t devices);
+/* The permit on these devices was for a move whose request has ended: no turn may begin by this permit. */
+bool move_permit_is_over(uint64_t permitted);
+bool move_turn_is_over(uint64_t devices); /* such a turn, whose request has ended: the process must leave */
+bool move_is_due(uint64_t *next);         /* after that, in a drained turn: true while the move lasts */
+bool move_has_ended(void);                /* after the turn in which the process has moved, until `move_forget` */
 void move_forget(void);
 void move_after_fork(void);
 

@@ -30,7 +30,9 @@ static struct {
     bool waits;   /* counts as a thread at the gate */
     bool was_out; /* the request came before the turn */
     bool is_in_turn;
-    bool has_own_device; /* the turn of the move includes the device that the process leaves */
+    uint64_t permitted;    /* the devices of the last permit for a move */
+    bool turn_is_for_move; /* until the turn ends, also if the request has ended with its connection */
+    bool has_own_device;   /* the turn of the move includes the device that the process leaves */
     bool has_moved;
     uint64_t drained_at; /* 0: no turn of the move is drained */
 } move;
@@ -79,6 +81,7 @@ void move_set_waiting(void) {
     bool is_out = atomic_load(&shim.phase) == GPUSHARE_OUT, is_requested = move_request()->count;
     bool waits = is_out && (is_requested || hibernation_wants_return());
     move.was_out = is_requested && (is_out || move.was_out);
+    move.turn_is_for_move = move.turn_is_for_move && !is_out;
     if (is_out)
         move_request_restart();
     if (waits == move.waits)
@@ -250,8 +253,26 @@ bool move_is_in_turn(uint64_t devices) {
     bool is_closed = move.was_out || is_hibernated(); /* the gate, since the turn began */
     move.is_in_turn = move_request()->count && is_closed && includes(devices, move_request()->devices[0]);
     move.has_own_device = includes(devices, shim.devices[0].uuid);
+    move.turn_is_for_move |= move.is_in_turn;
     move.drained_at = move.is_in_turn ? move.drained_at : 0;
     return move.is_in_turn;
+}
+
+bool move_permit_is_over(uint64_t permitted) {
+    const struct move_request *request = move_request();
+    if (request->count && includes(permitted, request->devices[0]))
+        move.permitted = permitted;
+    else if (permitted != move.permitted)
+        move.permitted = 0;
+    return !request->count && move.permitted && permitted != client_page_own_devices(shim.client);
+}
+
+bool move_keeps_gate_closed(uint64_t devices) {
+    return move_is_in_turn(devices) || move.turn_is_for_move;
+}
+
+bool move_turn_is_over(uint64_t devices) {
+    return move.turn_is_for_move && !move_is_in_turn(devices) && !is_hibernated();
 }
 
 bool move_is_due(uint64_t *next) {
