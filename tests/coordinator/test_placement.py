@@ -176,7 +176,7 @@ def test_a_device_is_taken_out_of_use_by_command(
     assert (done.returncode, done.stdout) == (0, f"{uuid}: out of use; clients on the device: a\n")
     shown = command("status", "--socket", two.path).stdout
     assert "FAILED: fan [broken]" in shown
-    assert "restart the kernel to get another device" in shown
+    assert "a: device Simulated GPU has failed (fan [broken]): the client moves to device 1" in shown
     assert command("device", uuid, "--recover", "--socket", two.path).returncode == 0
     assert "FAILED" not in command("status", "--socket", two.path).stdout
     unknown = command("device", "GPU-z", "--recover", "--socket", two.path)

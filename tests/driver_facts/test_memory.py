@@ -139,7 +139,7 @@ def test_a_prefetch_holds_its_caller(cuda: Cuda) -> None:
     shim evicts in parts, and first shows in the page that an eviction begins.)
 
     Source: none for copies to the device, measured by the part `costs` of `make test-gpu`; for copies to the host
-    open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_migrate.c.
+    open-gpu-kernel-modules 595.45.04, nvidia-uvm/uvm_migrate.c. Not yet seen on a GPU in this form.
     """
     memory = cuda.cuMemAllocManaged(SIZE, 1)
     cuda.launch("fill_f32", memory, 1.0, SIZE // 4)
