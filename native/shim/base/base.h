@@ -211,6 +211,10 @@ static inline uint32_t without_throttle(uint32_t word) {
 static inline bool is_hibernated(void) {
     return atomic_load(&shim.hibernated_bytes) != 0;
 }
+/* Return true if the client counts as offline. A guest on a device that its owner has claimed counts as well. */
+static inline bool is_offline(void) {
+    return PAGE_LOAD(the_page()->control.quota_flags) & (4 | 64);
+}
 /* Return true if this process is in a turn, so that its work may be on the device. */
 static inline bool is_running(void) {
     return atomic_load(&shim.phase) != GPUSHARE_OUT;

@@ -23,11 +23,6 @@ bool pending_find(const struct entry *allocation, struct entry *found) {
            found->bytes == allocation->bytes;
 }
 
-/* A guest on a device that its owner has claimed counts as well. */
-bool advice_is_offline(void) {
-    return PAGE_LOAD(the_page()->control.quota_flags) & (4 | 64);
-}
-
 static void give_advice(CUdeviceptr address, size_t bytes, int advice, CUdevice device) {
     if (REAL(cuMemAdvise)(address, bytes, advice, device) != CUDA_SUCCESS)
         log_once(LOG_INFO, "could not advise the driver where memory belongs");
@@ -41,7 +36,7 @@ static bool advise(CUdeviceptr address, size_t bytes, bool again) {
         return true;
     RELAXED_MODE;
     CUdevice device;
-    bool offline = advice_is_offline();
+    bool offline = is_offline();
     if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return true;
     queries_lock();
@@ -84,13 +79,13 @@ static bool advise_again(void) {
 }
 
 bool advice_class_has_changed(void) {
-    return advised != (advice_is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE);
+    return advised != (is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE);
 }
 
 void advice_give_for_class(void) {
     if (!advice_class_has_changed())
         return;
-    int class = advice_is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE;
+    int class = is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE;
     advised = ADVISED_PARTLY;
     if (advise_again())
         advised = class;

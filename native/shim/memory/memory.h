@@ -39,7 +39,6 @@ struct pending {
 
 void pending_add(struct pending *pending, CUdeviceptr address, size_t bytes);
 bool pending_find(const struct entry *allocation, struct entry *found); /* false: the allocation has ended */
-bool advice_is_offline(void);                                           /* the client counts as offline */
 void advice_give(CUdeviceptr address, size_t bytes);                    /* to new memory, or later */
 /* Agent, under residency_lock: give the advice that had to wait for idle streams. */
 void advice_give_pending(void);

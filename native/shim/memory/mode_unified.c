@@ -62,7 +62,7 @@ static uint64_t max_resident(void) {
 /* Give a new allocation its pages on the device, under residency_lock. Pages of a client of class offline may belong on
  * the host. `requested`: bytes that other requests will take. */
 static bool populate(const struct entry *entry, uint64_t requested) {
-    if (advice_is_offline() || account_resident() > max_resident() || !transfer_begin(entry->context))
+    if (is_offline() || account_resident() > max_resident() || !transfer_begin(entry->context))
         return false;
     bool has_room = entry->bytes + requested <= transfers_free_bytes();
     transfer_end();
@@ -276,7 +276,7 @@ static uint64_t prefetch(const uint64_t by_device[MAX_DEVICES], uint64_t now) {
         least = min_u64(least, by_device[i]);
     uint64_t max_bytes = min_u64(least * (uint64_t)shim.device_count, account_turn_limit());
     size_t evicted = 0;
-    if (advice_class_has_changed() && deferred_free_some(MAX_FREED)) /* so that no reused memory has the old advice */
+    if (advice_class_has_changed() && deferred_free_some(MAX_FREED)) /* no reuse with the old advice */
         return now;
     pthread_mutex_lock(&residency_lock);
     advice_give_for_class();

@@ -11,6 +11,7 @@ struct release {
     CUcontext context; /* of the event */
     CUevent event;     /* NULL: none */
     CUstream stream;   /* orders the free; NULL: it has ended, or is the default stream of one thread */
+    bool is_offline;   /* the class of the client at the free, for which the memory has advice */
     uint64_t began;
     struct release *next;
 };

@@ -10,6 +10,7 @@ struct demand {
     uint64_t bytes;
     CUcontext context, current; /* of the memory, and of default streams */
     CUstream stream;
+    bool is_offline;
     uint16_t pool;
     int queries;
 };
@@ -28,7 +29,7 @@ static bool is_ordered(const struct release *release, const struct demand *deman
 
 static enum search_step choose(struct release *release, void *data) {
     struct demand *demand = data;
-    if (!release->event || !is_suitable(&release->entry, demand))
+    if (!release->event || release->is_offline != demand->is_offline || !is_suitable(&release->entry, demand))
         return SKIP;
     if (is_ordered(release, demand) || REAL(cuEventQuery)(release->event) == CUDA_SUCCESS)
         return TAKE;
@@ -36,8 +37,11 @@ static enum search_step choose(struct release *release, void *data) {
 }
 
 bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUcontext context, CUstream stream, struct entry *entry) {
-    struct demand demand = {
-        .bytes = bytes, .context = context, .pool = pool_figures_number(pool), .stream = ordering_stream(stream)};
+    struct demand demand = {.bytes = bytes,
+                            .context = context,
+                            .pool = pool_figures_number(pool),
+                            .stream = ordering_stream(stream),
+                            .is_offline = is_offline()};
     if (!demand.pool || !deferred_any())
         return false;
     REAL(cuCtxGetCurrent)(&demand.current);
