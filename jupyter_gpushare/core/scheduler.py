@@ -204,6 +204,7 @@ class Scheduler:
         def move(client: Client, device: str) -> None:
             self._moves.leave_failed(client, device, now)
 
+        self._moves.on_device_failed(event.device, now)
         self.placement_adapter.on_device_failed(event.device, event.reason, now, move if event.works else None)
 
     def _on_process_joined(self, event: ev.ProcessJoined, now: float) -> None:

@@ -57,6 +57,7 @@ def test_kills_during_moves_lose_no_client(host: SystemHost, rng: random.Random)
         (there,) = {*host.device_uuids()} - {here}
         assert move(host, name, there) == {"device": there}
         assert increment(program) == 8.0
+    assert moves
     measurements.report_figures("move-kills", {"kills": KILL_COUNT, "moves": len(moves), "wrong results": 0})
 
 

@@ -462,6 +462,20 @@ def test_clients_in_use_leave_a_device_that_an_admin_takes_out_of_use(two: Simul
     assert all(process.alive for process in (first, second, third))
 
 
+def test_a_client_that_is_about_to_move_leaves_a_failed_device(two: SimulatedHost) -> None:
+    """Such a client would stay if the other device got work before its move. The move off a failed device goes on."""
+    for name in "ab":
+        two.add_process(name, "d0", busy=True)
+    client = two.scheduler.clients["b"]
+    two.scheduler._moves.move_to_free(client, "d1", two.now)  # as WaitingMoves does
+    assert client.moves_alone and not client.has_started_move
+    two.handle_event(ev.DeviceFailed("d0", "maintenance", works=True))
+    assert client.moving_to == "d1" and not client.moves_alone
+    two.add_process("c", "d1", busy=True)
+    two.run(60.0)
+    assert (devices(two, "a"), devices(two, "b")) == (("d1",), ("d1",))
+
+
 def test_a_client_that_cannot_leave_a_failed_device_is_told_why(two: SimulatedHost) -> None:
     process = two.add_process("a", "d0", busy=True)
     two.moves.starts = False
@@ -474,9 +488,12 @@ def test_a_client_that_cannot_leave_a_failed_device_is_told_why(two: SimulatedHo
 
 
 def test_no_client_moves_by_itself_off_a_device_that_does_not_work(two: SimulatedHost) -> None:
-    two.add_process("a", "d0", busy=True)
+    """One of two busy clients would move to the other device if their own had not failed."""
+    for name in "ab":
+        two.add_process(name, "d0", busy=True)
+        two.scheduler.clients[name].is_placed = True
     two.handle_event(ev.DeviceFailed("d0", "Xid 79"))
     two.run(30.0)
-    assert devices(two, "a") == ("d0",)
+    assert (devices(two, "a"), devices(two, "b")) == (("d0",), ("d0",))
     (notice,) = notices_of(two, "a")
     assert "or try %gpushare move 1" in notice

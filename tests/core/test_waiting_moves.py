@@ -76,6 +76,18 @@ def test_a_client_with_a_chosen_device_stays(two: SimulatedHost) -> None:
     assert ends(two) == []
 
 
+def test_a_kernel_that_restarts_with_a_chosen_device_stays(two: SimulatedHost) -> None:
+    """The process after the restart requests no devices, because its user has chosen the device."""
+    two.add_client("a")
+    two.handle_event(ev.DevicesRequested("a"))
+    assert two.scheduler.clients["a"].is_placed
+    two.handle_event(ev.ClientRegistered("a", "1000", "a"))
+    for client in ("a", "b"):
+        two.add_process(client, "d0", busy=True)
+    two.run(100.0)
+    assert ends(two) == []
+
+
 def test_a_client_with_unified_memory_stays(two: SimulatedHost) -> None:
     start(two, "a", "b")
     for client in ("a", "b"):

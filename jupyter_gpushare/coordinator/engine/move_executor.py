@@ -99,6 +99,8 @@ class MoveExecutor:
         """
         if command.returns:
             return ""
+        if len(runtime.processes) != 1:
+            return "another process of the client has started"
         may_hibernate = command.hibernates or command.leaves_others
         if may_hibernate and (problem := self._return_problem(self._own_device(runtime), runtime)):
             return problem

@@ -175,6 +175,12 @@ class ClientMoves:
         """Move a client to a device without work, on which placement lets it be, after the end of its present turn."""
         self._begin(client, device, now, alone=True)
 
+    def on_device_failed(self, device: str, now: float) -> None:
+        """End the moves off the device that no user has asked for and that have not started."""
+        for client in list(self._moving.values()):
+            if client.is_about_to_move and device != client.moving_to and device in client.devices:
+                self._finish(client, "its device has failed", now)
+
     def leave_failed(self, client: Client, device: str, now: float) -> None:
         """Move a client off its failed device, and notify its user of the end of the move."""
         self._leaving.add(client.id)
@@ -334,6 +340,8 @@ class ClientMoves:
 
     def _on_left_failed(self, client: Client, error: str) -> None:
         self._leaving.remove(client.id)
+        if not client.processes:
+            return  # the user has restarted or ended the program
         name = self._placement.display_name(client.moving_to)
         text = f"moved to {name}, because its device has failed"
         if error:

@@ -109,6 +109,8 @@ class PlacementAdapter:
 
     def restart(self, client: Client, now: float) -> None:
         """Place the client again when its program restarts, if a device has failed or the client must give way."""
+        if not client.processes:
+            client.is_placed = False  # the user may choose the devices of the next process
         placed = self.placement.placed[client.id]
         failed = any(self.placement.allocations[uuid].failure for uuid in placed.devices)
         if not client.processes and (failed or client.is_preemptible_guest):
@@ -130,9 +132,12 @@ class PlacementAdapter:
     def device_without_work(self, client: Client, now: float) -> str | None:
         """Return a device without work that the client could move to, of the type of its one device.
 
-        None: there is no such device, the client has named its device, or no other client is at work on it.
+        None: there is no such device, the client has named its device, or no other client is at work on it. A driver
+        may not answer on a device that has failed.
         """
         (here,) = client.device_bindings
+        if self.placement.allocations[here.info.uuid].failure:
+            return None
         loads = self._loads_of_others(client, now)
         moving = [other for other in here.clients.values() if other.moving_to]  # they work on neither device
         load_here = loads[here.info.uuid] - sum(_recent_load(other, now) for other in moving)
@@ -145,9 +150,11 @@ class PlacementAdapter:
     def device_to_share_work(self, client: Client, devices: Iterable[Device]) -> str | None:
         """Return the first of `devices` to which the client could move; None: there is none.
 
-        A client stays on a device that its user has chosen.
+        A client stays on a device that its user has chosen, and on one that has failed.
         """
         if not client.is_placed or self.placement.names_devices(client.id):
+            return None
+        if any(self.placement.allocations[uuid].failure for uuid in client.devices):
             return None
         return next(self._devices_for_move(client, devices), None)
 

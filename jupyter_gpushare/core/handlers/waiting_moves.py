@@ -52,6 +52,8 @@ class WaitingMoves:
         if not free:
             self._waits.clear()
             return
+        known = {client.id for device in self._table.devices.values() for client in device.clients.values()}
+        self._waits = {identity: waits for identity, waits in self._waits.items() if identity in known}
         for client in self._candidates(now):
             if uuid := self._placement.device_to_share_work(client, free.values()):
                 self._moves.move_to_free(client, uuid, now)

@@ -265,6 +265,11 @@ class Client:
         return bool(self.moving_to) and not self.is_hibernating and not self.is_returning
 
     @property
+    def is_about_to_move(self) -> bool:
+        """True if the client is to move without a request, and the move has not started."""
+        return self.is_moving and (self.moves_while_idle or self.moves_alone) and not self.has_started_move
+
+    @property
     def hibernated(self) -> int:
         """Bytes that have left its device with its hibernated process; 0: it is not hibernated."""
         return sum(process.hibernated for process in self.processes.values())
