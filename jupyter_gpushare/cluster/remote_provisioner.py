@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -148,31 +149,36 @@ class RemoteProvisioner(ClientProvisioner):
 
     async def _start_on_a_node(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
         """Start the kernel on the first node that takes it, first of all on its node so far. Raise NodeError."""
-        failures: list[NodeError] = []
+        failures: list[tuple[str, NodeError]] = []
         before, self.has_changed_node = self._chosen, False
         nodes = await self._nodes_in_order()
         if before:
             nodes = [before, *(node for node in nodes if node != before)]
-        for node in nodes:
-            if before and node != before:
-                self._ports, self.has_changed_node = {}, True
+        refused: list[str] = []  # nodes that may start the kernel without sharing, if no other node starts it
+        for node in itertools.chain(nodes, refused):
+            must_share = len(nodes) > 1 and node not in refused
+            if before:
+                self.has_changed_node = node != before
+                self._ports = {} if self.has_changed_node else self._ports
             self._chosen = node
             try:
                 with _starts.on(node):
                     request = self._start_request(cmd, env, folder)
-                    request.must_share = node != nodes[-1]
-                    if self.has_changed_node:
+                    request.must_share = must_share
+                    if self.has_changed_node and failures:
                         request.restart_reason = (
-                            f"this kernel has started anew on {node}, without its variables: {failures[0]}"
+                            f"this kernel has started anew on {node}, without its variables: {failures[0][1]}"
                         )
                     return await self._start_here(request)
             except NodeError as error:
-                failures.append(error)
+                if must_share and error.reason == "refused":
+                    refused.append(node)
+                failures.append((node, error))
                 self.log.warning("cannot start kernel %s on %s: %s", self.kernel_id, node, error)
         self._chosen = ""
         if len(failures) == 1:
-            raise failures[0]
-        reasons = "; ".join(f"{node}: {error}" for node, error in zip(nodes, failures, strict=True))
+            raise failures[0][1]
+        reasons = "; ".join(f"{node}: {error}" for node, error in failures)
         raise NodeError(f"no node has started the kernel: {reasons}", "no_node")
 
     async def _nodes_in_order(self) -> Sequence[str]:

@@ -103,6 +103,16 @@ def test_a_node_that_refuses_the_client_is_passed_over(
     assert node_of(notebook) == "n2"
 
 
+def test_a_kernel_that_all_nodes_refuse_starts_without_sharing(
+    start_notebook: Callable[..., RemoteNotebook], engine: str
+) -> None:
+    """The node with the room for another try does not come last, because the last node does not answer."""
+    notebook = start_notebook(
+        engine=engine, nodes=["n1", "off"], device="7", addresses=dict.fromkeys(("n1", "off"), "127.0.0.1")
+    )
+    assert node_of(notebook) == "n1"
+
+
 def test_the_sentence_has_the_failure_of_each_node(start_notebook: Callable[..., RemoteNotebook], engine: str) -> None:
     with pytest.raises(NodeError) as failure:
         start_notebook(engine=engine, nodes=["off", "n1"], addresses={"off": "127.0.0.1", "n1": "192.0.2.1"})
