@@ -12,6 +12,7 @@ The keeper ends a kernel that has not been adopted for `orphan_timeout` seconds.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -28,6 +29,7 @@ CHECKS = 10  # of the adoption, in one `orphan_timeout`
 MAX_CHECK_SECONDS = 30.0
 MAX_OUTPUT_BYTES = 16 << 20  # of what the kernel prints; past that the keeper keeps the last bytes only
 KEPT_OUTPUT_BYTES = 64 << 10
+KEEP_SIZE, PUNCH_HOLE = 1, 2  # modes of fallocate(2)
 
 
 def start_ticks(pid: int) -> int:
@@ -69,15 +71,15 @@ def end(kernel: subprocess.Popen[bytes]) -> None:
 
 
 def bound_output(path: str) -> None:
-    """Trim a file of output that has become too long. The kernel appends to it meanwhile."""
-    if os.path.getsize(path) <= MAX_OUTPUT_BYTES:
+    """Trim a file of output that takes too much room, while the kernel appends to it. The file keeps its length."""
+    status = os.stat(path)
+    if status.st_blocks * 512 <= MAX_OUTPUT_BYTES:
         return
+    import ctypes  # takes longer to import than a keeper takes to start
+
+    length = ctypes.c_long(status.st_size - KEPT_OUTPUT_BYTES)
     with open(path, "r+b") as file:
-        file.seek(-KEPT_OUTPUT_BYTES, os.SEEK_END)
-        end_of_output = file.read()
-        file.truncate(0)
-    with open(path, "ab") as file:
-        file.write(end_of_output)
+        ctypes.CDLL(None).fallocate(file.fileno(), KEEP_SIZE | PUNCH_HOLE, ctypes.c_long(0), length)
 
 
 def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) -> str:
@@ -87,7 +89,8 @@ def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) ->
     poll.register(os.pidfd_open(kernel.pid), select.POLLIN)
     adopted_at = time.monotonic()
     while not poll.poll(interval * 1000):
-        bound_output(f"{folder}/output")
+        with contextlib.suppress(OSError):  # the kernel goes on without its output file
+            bound_output(f"{folder}/output")
         if not orphan_timeout or is_adopted(f"{folder}/adoption"):
             adopted_at = time.monotonic()
         elif time.monotonic() - adopted_at >= orphan_timeout:
