@@ -66,7 +66,7 @@ def run_on_nodes(node: str, words: Sequence[str]) -> int:
         print(json.dumps({one: _content(done) for one, done in zip(nodes, results, strict=True)}, indent=2))
     for one, done in zip(nodes, results, strict=True):
         if "--json" not in words:
-            print(f"--- {one}\n{done.stdout}", end="", flush=True)
+            print("\n".join([f"--- {one}", *done.stdout.splitlines()]), flush=True)
         if done.stderr:
             print(f"{one}: {done.stderr}", end="", file=sys.stderr, flush=True)
     return max(done.returncode for done in results)
@@ -75,7 +75,15 @@ def run_on_nodes(node: str, words: Sequence[str]) -> int:
 def _run_captured(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a command, and return its end and its output, also for a command that cannot be run or does not end."""
     try:
-        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_NODE_SECONDS)
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_NODE_SECONDS,
+            check=False,
+        )
     except OSError as error:
         problem = f"the engine cannot run {command[0]}: {error.strerror}\n"
     except subprocess.TimeoutExpired:

@@ -27,6 +27,7 @@ _MAX_FOREIGN_LINES = 1000  # that a shell or an engine prints before the greetin
 _ERROR_LINES = 3
 _END_SECONDS = 2.0
 _WITHDRAWAL_SECONDS = 1.0  # in which the engine's command may withdraw its job
+_WITHDRAWAL_POLL_SECONDS = 0.02
 _PING_SECONDS = 5.0
 _GREETING_SECONDS = 120.0  # for the engine to start the agent; a job may wait for its node
 _NODE_SILENCE_SECONDS = 15.0  # after which the node counts as unreachable
@@ -104,8 +105,12 @@ class NodeConnection:
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
+            end = time.monotonic() + _WITHDRAWAL_SECONDS
+            with suppress(subprocess.TimeoutExpired, ProcessLookupError):
                 self.process.wait(_WITHDRAWAL_SECONDS)
+                while time.monotonic() < end:  # a shell ends before the command that it has started
+                    os.killpg(self.process.pid, 0)
+                    time.sleep(_WITHDRAWAL_POLL_SECONDS)
 
     def _start_thread(self, target: Any) -> threading.Thread:
         thread = threading.Thread(target=target, name=f"gpushare-{self.node}", daemon=True)
