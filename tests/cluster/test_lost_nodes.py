@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -35,15 +36,15 @@ class Page:
         self.connections = 0
         self.printed = ""  # by cells
 
-    async def value(self, expression: str) -> str:
-        """Return the text of an expression's value in the kernel."""
+    async def value(self, expression: str, code: str = "") -> str:
+        """Run a cell with `code`, and return the text of an expression's value in the kernel."""
         while True:
             if self._connection is None:
                 request = HTTPRequest(self._url, headers={"Authorization": "token t"})
                 self._connection = await websocket_connect(request)
                 self.connections += 1
             header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s"}
-            content = {"code": "pass", "user_expressions": {"v": expression}, "silent": False, "allow_stdin": False}
+            content = {"code": code, "user_expressions": {"v": expression}, "silent": False, "allow_stdin": False}
             message: dict[str, Any] = {"header": {**header, "version": "5.3"}, "content": content, "channel": "shell"}
             await self._connection.write_message(json.dumps({**message, "parent_header": {}, "metadata": {}}))
             while text := await self._connection.read_message():
@@ -103,6 +104,10 @@ def test_an_open_page_goes_on_with_a_kernel_on_another_node(
         await asyncio.to_thread(wait_until, lambda: node_of(kernel) == other, WAIT)
         await asyncio.wait_for(page.value_becomes(f"['x' in globals(), {node}]", f"[False, '{other}']"), WAIT)
         assert page.connections == 2
+        await asyncio.wait_for(page.value("1", code="pass"), WAIT)
+        deadline = time.monotonic() + WAIT
+        while "anew" not in page.printed and time.monotonic() < deadline:
+            await asyncio.wait_for(page.value("1"), WAIT)  # the output of a cell may come after its reply
         reason = f"the node agent on {record.node} has ended: no route to the host"
         shown = f"gpushare: this kernel has started anew on {other}, without its variables: {reason}\n"
         assert page.printed.count(shown) == page.printed.count("anew") == 1

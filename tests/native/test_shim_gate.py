@@ -216,7 +216,6 @@ def test_drain_waits_for_submitted_work(
     launches = 3 if "range(3)" in work else work.count("cuda.spin")
     process.drain(1)
     assert machine.executions_are_over(launches)
-    assert process.page.report.drain_ns > 50_000_000
 
 
 def test_a_process_is_idle_only_in_a_contended_turn(client: CudaClient, process: ProcessConnection) -> None:
