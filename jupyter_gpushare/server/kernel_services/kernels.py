@@ -57,7 +57,7 @@ class Kernels:
         return _find_in_snapshot(kernel_id, pid, status)
 
     def node_of(self, kernel_id: str) -> str:
-        """Return the node of a kernel that `c.GpuShareCluster` has started; "" for a kernel on this host."""
+        """Return the node of a kernel that `c.GpuShareCluster` has started; "" for any other kernel."""
         kernel = self._manager.get_kernel(kernel_id) if kernel_id in self._manager else None
         return str(getattr(getattr(kernel, "provisioner", None), "node_name", ""))
 

@@ -49,7 +49,7 @@ def run_nodes(
     on_progress: Callable[[float], None] | None = None,
     timeline: TimelineData | None = None,
 ) -> Results:
-    """Run one simulation of a workload whose devices are those of the nodes, one node after the other.
+    """Run one simulation of a workload whose devices are those of the nodes, in their order.
 
     The arguments are those of `experiment.run`; no timeline is made. Raises ValueError as `experiment.run` does.
     """
