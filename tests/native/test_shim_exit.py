@@ -53,6 +53,14 @@ def client_with_handlers(machine: NativeHost) -> CudaClient:
     return client
 
 
+def client_that_holds_its_exit(machine: NativeHost, fifo: Path) -> CudaClient:
+    """Return a client that waits after the driver's own exit handler until the test has written to `fifo`."""
+    os.mkfifo(fifo)
+    client = client_with_handlers(machine)
+    client.run(f"fifo = {str(fifo)!r}.encode(); handlers.hold_exit(fifo)")
+    return client
+
+
 def has_evicted(machine: NativeHost) -> bool:
     executions = simlog.read_all(machine.simlog).values()
     return any(one.kind == "device to host" for each in executions for one in each)
@@ -71,10 +79,7 @@ def test_the_agent_calls_no_driver_that_has_ended(
     machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path
 ) -> None:
     """The process ends during a drain, in which the agent polls the driver all the time."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    client = client_with_handlers(machine)
-    client.run(f"fifo = {str(fifo)!r}.encode(); handlers.hold_exit(fifo)")
+    client = client_that_holds_its_exit(machine, tmp_path / "fifo")
     process = client.join(coordinator, "cuda.start()")
     client.begin(process, 1)
     client.run("flag = c_uint64(); cuda.cuMemHostAlloc(byref(flag), c_size_t(4), 0)")
@@ -86,7 +91,7 @@ def test_the_agent_calls_no_driver_that_has_ended(
     assert client.result() == "held"  # after the driver's own exit handler
     for _ in range(3):
         poll_once(client, process)
-    fifo.write_text("")
+    (tmp_path / "fifo").write_text("")
     assert ended(client) == ""
 
 
@@ -123,10 +128,7 @@ def test_a_thread_at_the_gate_calls_no_driver_that_has_ended(
     machine: NativeHost, coordinator: ScriptedCoordinator, tmp_path: Path
 ) -> None:
     """The turn of a thread comes after the driver has ended with the process."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    client = client_with_handlers(machine)
-    client.run(f"fifo = {str(fifo)!r}.encode(); handlers.hold_exit(fifo)")
+    client = client_that_holds_its_exit(machine, tmp_path / "fifo")
     process = client.join(coordinator, "cuda.start()")
     client.run("in_thread(cuda.spin)")
     process.wait_for_waiting_thread()
@@ -135,7 +137,7 @@ def test_a_thread_at_the_gate_calls_no_driver_that_has_ended(
     with contextlib.suppress(BrokenPipeError):
         process.open(1)
     wait_until(lambda: process.page.report.waiting == 0, what="the end of the wait at the gate")
-    fifo.write_text("")
+    (tmp_path / "fifo").write_text("")
     assert ended(client) == ""
 
 
