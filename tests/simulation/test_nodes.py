@@ -112,7 +112,7 @@ def test_placements_are_compared_on_nodes(traces: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("content", "options", "complaint"),
     [
-        ("name,gpu\nn1,2\n", (), "line 1: columns sn are missing: the list needs sn, gpu"),
+        ("name,gpu\nn1,2\n", (), "line 1: columns sn are missing: needed are sn, gpu"),
         ("sn,gpu\nn1,many\n", (), "line 2: sn='n1', gpu='many' (allowed are a name and 0 to 64 devices)"),
         ("sn,gpu\nn1,0\n", (), "no node of the list has a GPU"),
         ("sn,gpu\nn1,2\nn1,4\n", (), "two nodes have the same name"),

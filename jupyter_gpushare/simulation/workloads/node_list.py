@@ -5,11 +5,9 @@ The list of the openb trace (Alibaba clusterdata, cluster-trace-gpu-v2023) has t
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import NamedTuple
 
-from .traces import InvalidTrace
+from .traces import InvalidTrace, csv_rows
 
 COLUMNS = ("sn", "gpu")
 MAX_DEVICES = 64  # of a node
@@ -24,14 +22,7 @@ class Node(NamedTuple):
 
 def read(path: str) -> list[Node]:
     """Read the nodes that have a device. Raises InvalidTrace, OSError."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
-        if missing:
-            raise InvalidTrace(
-                f"{path}, line 1: columns {', '.join(missing)} are missing: the list needs {', '.join(COLUMNS)}"
-            )
-        nodes = [_parse(path, number, row) for number, row in enumerate(rows, start=2)]
+    nodes = [_parse(path, number, row) for number, row in csv_rows(path, COLUMNS)]
     found = [node for node in nodes if node.devices]
     if not found:
         raise InvalidTrace(f"{path}: no node of the list has a GPU")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 from ...core.base.quota import Quota
-from .traces import InvalidTrace, Trace
+from .traces import InvalidTrace, Trace, csv_rows
 from .workload import Cell, Participant
 
 COLUMNS = ("name", "num_gpu", "gpu_milli", "qos", "creation_time", "deletion_time")
@@ -22,14 +21,7 @@ def read(path: str, seconds: float, memory: int) -> Trace:
 
     A pod uses the fraction `gpu_milli` of the time and of the memory (`memory` bytes) of each of its devices.
     """
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
-        if missing:
-            raise InvalidTrace(
-                f"{path}, line 1: columns {', '.join(missing)} are missing: the trace needs {', '.join(COLUMNS)}"
-            )
-        pods = [pod for number, row in enumerate(rows, start=2) if (pod := _parse_pod(path, number, row))]
+    pods = [pod for number, row in csv_rows(path, COLUMNS) if (pod := _parse_pod(path, number, row))]
     if not pods:
         raise InvalidTrace(f"{path}: no pod of the trace has a GPU")
     first, last = min(pod[3] for pod in pods), max(pod[4] for pod in pods)

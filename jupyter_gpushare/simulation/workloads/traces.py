@@ -6,9 +6,10 @@ docs/explanation/simulator.md describes the format.
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,18 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 class InvalidTrace(ValueError):
     """Error about a trace. The message has the file, the line, the problem and the allowed values."""
+
+
+def csv_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a CSV file with these columns, each with its line number. Raises InvalidTrace, OSError."""
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        missing = [name for name in columns if name not in (rows.fieldnames or ())]
+        if missing:
+            raise InvalidTrace(
+                f"{path}, line 1: columns {', '.join(missing)} are missing: needed are {', '.join(columns)}"
+            )
+        yield from enumerate(rows, start=2)
 
 
 class _Line(
