@@ -35,14 +35,15 @@ def main(args: argparse.Namespace) -> int:
     try:
         open(args.file, "ab").close()  # fails before the recording instead of after it
         with Client(args.socket) as client:
-            if args.seconds is not None:
-                # A timer ends the recording even if the coordinator sends no more snapshots.
-                signal.signal(signal.SIGALRM, _on_timeout)
-                signal.setitimer(signal.ITIMER_REAL, args.seconds)
-            print(f"recording to {args.file}; Ctrl-C ends the recording", file=sys.stderr)
             for snapshot in client.subscribe():
                 recorder.on_snapshot(snapshot, time.monotonic())
                 snapshot_count += 1
+                if snapshot_count == 1:
+                    print(f"recording to {args.file}; Ctrl-C ends the recording", file=sys.stderr)
+                    if args.seconds is not None:
+                        # A timer ends the recording even if the coordinator sends no more snapshots.
+                        signal.signal(signal.SIGALRM, _on_timeout)
+                        signal.setitimer(signal.ITIMER_REAL, args.seconds)
     except (KeyboardInterrupt, _LimitReached):
         pass
     except (CoordinatorError, ValueError, OSError) as error:
