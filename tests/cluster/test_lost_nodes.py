@@ -10,6 +10,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +77,25 @@ def node_of(kernel: str) -> str:
     return record.node if record else ""
 
 
-@pytest.mark.parametrize("node_timeout", ["0", "1"])
+def last_activity(server: JupyterServer, kernel: str) -> str:
+    """Return the time by which a server culls idle kernels."""
+    return str(server.request("GET", f"kernels/{kernel}")["last_activity"])
+
+
+@pytest.mark.parametrize(
+    ("node_timeout", "ports"),
+    [("0", ""), ("1", ""), ("0", "27600-27619"), ("1", "27620-27639")],  # of a range, both nodes use the same ports
+)
 def test_an_open_page_goes_on_with_a_kernel_on_another_node(
-    start_server: Callable[..., JupyterServer], tmp_path: Path, node_timeout: str
+    start_server: Callable[..., JupyterServer], tmp_path: Path, node_timeout: str, ports: str
 ) -> None:
     """With the timeout the kernel starts anew by itself, and without by the button."""
     folder = f"{tmp_path}/{{node}}"
     variables = f"XDG_STATE_HOME={folder} GPUSHARE_SOCKET={folder}/c.sock"
     lost = f"test ! -e {folder}.lost || {{ echo no route to the host >&2; exit 1; }}"
     engine = f"sh -c '{lost}; mkdir -pm 700 {folder}; exec env {variables} \"$@\"' sh {{agent}}"
-    addresses = dict.fromkeys(NODES, "127.0.0.1")
-    server = start_server(engine=engine, nodes=list(NODES), addresses=addresses, node_timeout=node_timeout)
+    addresses = dict(zip(NODES, ("127.0.0.1", "127.0.0.2"), strict=True))
+    server = start_server(engine=engine, nodes=list(NODES), addresses=addresses, node_timeout=node_timeout, ports=ports)
     kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
     record = kernel_records.load(kernel)
     assert record is not None
@@ -104,7 +113,9 @@ def test_an_open_page_goes_on_with_a_kernel_on_another_node(
         await asyncio.to_thread(wait_until, lambda: node_of(kernel) == other, WAIT)
         await asyncio.wait_for(page.value_becomes(f"['x' in globals(), {node}]", f"[False, '{other}']"), WAIT)
         assert page.connections == 2
+        moment = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")
         await asyncio.wait_for(page.value("1", code="pass"), WAIT)
+        await asyncio.to_thread(wait_until, lambda: last_activity(server, kernel) > moment, WAIT)
         deadline = time.monotonic() + WAIT
         while "anew" not in page.printed and time.monotonic() < deadline:
             await asyncio.wait_for(page.value("1"), WAIT)  # the output of a cell may come after its reply

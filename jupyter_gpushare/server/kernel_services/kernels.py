@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import zmq
 from jupyter_core.utils import ensure_async
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 
@@ -94,16 +95,25 @@ class Kernels:
         """Interrupt a kernel as the stop button does."""
         await ensure_async(self._manager.interrupt_kernel(kernel_id))
 
-    def renew_pages(self, kernel_id: str) -> None:
-        """Close the connections of pages to a kernel that has restarted on another node. The pages connect anew.
+    def leave_old_node(self, kernel_id: str) -> None:
+        """Close the server's connections to the old node of a kernel that has restarted on another node.
 
-        jupyter_server would keep the connections to the sockets of the old node.
+        The pages connect anew. Jupyter Server itself would keep connections of pages that have not asked for the
+        restart. After an automatic restart, it would also track the kernel's activity on the old node, and cull
+        the kernel as idle.
         """
-        provisioner = getattr(self._manager.get_kernel(kernel_id), "provisioner", None)
-        if getattr(provisioner, "has_changed_node", False):
-            for connection in list(ZMQChannelsWebsocketConnection._open_sockets):
-                if connection.kernel_id == kernel_id:
-                    connection.websocket_handler.close()
+        kernel = self._manager.get_kernel(kernel_id)
+        if not getattr(getattr(kernel, "provisioner", None), "has_changed_node", False):
+            return
+        self._manager._kernel_ports[kernel_id] = []  # pages that connect anew get new sockets, even for equal ports
+        for connection in list(ZMQChannelsWebsocketConnection._open_sockets):
+            if connection.kernel_id == kernel_id and not _is_connected(
+                connection.channels.get("shell"), kernel, "shell"
+            ):
+                connection.websocket_handler.close()
+        if not _is_connected(getattr(kernel, "_activity_stream", None), kernel, "iopub"):
+            self._manager.stop_watching_activity(kernel_id)
+            self._manager.start_watching_activity(kernel_id)
 
     def has_shared_kernels(self) -> bool:
         """Return true if a kernel of this server shares the GPU."""
@@ -125,6 +135,13 @@ def _declares_sharing(kernel: Any) -> bool:
     # A kernel that starts has no process so far, but its kernelspec names its provisioner.
     metadata = getattr(getattr(kernel, "kernel_spec", None), "metadata", None) or {}
     return bool((metadata.get("kernel_provisioner") or {}).get("provisioner_name") == PROVISIONER)
+
+
+def _is_connected(stream: Any, kernel: Any, channel: str) -> bool:
+    """Return whether the stream is connected to this channel of the kernel's present process."""
+    if stream is None or stream.closed():
+        return False
+    return bool(stream.socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode() == kernel._make_url(channel))
 
 
 def _process_environment(pid: int) -> dict[str, str] | None:
