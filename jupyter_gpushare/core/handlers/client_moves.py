@@ -178,7 +178,8 @@ class ClientMoves:
     def on_device_failed(self, device: str, now: float) -> None:
         """End the moves off the device that no user has asked for and that have not started."""
         for client in list(self._moving.values()):
-            if client.is_about_to_move and device != client.moving_to and device in client.devices:
+            is_about_to_leave = client.is_moving and not client.has_started_move and device != client.moving_to
+            if is_about_to_leave and client.moves_by_itself and device in client.devices:
                 self._finish(client, "its device has failed", now)
 
     def leave_failed(self, client: Client, device: str, now: float) -> None:
@@ -195,8 +196,7 @@ class ClientMoves:
 
     def _on_move_requested(self, event: ev.MoveRequested, now: float) -> None:
         client = self._registry.client(event.client)
-        is_own = client.moves_while_idle or client.moves_alone
-        replaces_move = is_own and not client.has_started_move
+        replaces_move = client.moves_by_itself and not client.has_started_move
         if client.is_returning:
             raise Conflict(f"client {client.id} returns from its hibernation: try again when the client has returned")
         if client.moving_to and not replaces_move:
@@ -228,8 +228,7 @@ class ClientMoves:
 
     def _on_move_withdrawn(self, event: ev.MoveWithdrawn, now: float) -> None:
         client = self._registry.clients.get(event.client)
-        is_own = client is not None and (client.moves_while_idle or client.moves_alone)
-        if client and client.is_moving and not is_own and not client.has_started_move:
+        if client and client.is_moving and not client.moves_by_itself and not client.has_started_move:
             self._finish(client, "its request was withdrawn", now)
 
     def _begin(

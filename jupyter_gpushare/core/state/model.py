@@ -265,9 +265,9 @@ class Client:
         return bool(self.moving_to) and not self.is_hibernating and not self.is_returning
 
     @property
-    def is_about_to_move(self) -> bool:
-        """True if the client is to move without a request, and the move has not started."""
-        return self.is_moving and (self.moves_while_idle or self.moves_alone) and not self.has_started_move
+    def moves_by_itself(self) -> bool:
+        """True if no user has asked for its move or hibernation."""
+        return self.moves_while_idle or self.moves_alone
 
     @property
     def hibernated(self) -> int:
