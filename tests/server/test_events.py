@@ -105,8 +105,10 @@ async def test_coordinator_without_clients_is_not_replaced(events: Any, coordina
     await coordinator.start()
     receive = await events()
     assert pid_of(await receive()) == coordinator.pid
-    coordinator.kill()
+    killed = coordinator.kill()
     assert (await receive())["type"] == "unavailable"
+    # A process that ends closes its sockets one after the other.
+    await wait_until(lambda: coordinator.pid != killed, "the end of the coordinator")
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         assert coordinator.pid == 0
