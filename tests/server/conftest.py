@@ -63,7 +63,10 @@ class Coordinator:
 
     async def start(self, *clients: str) -> None:
         """Start the coordinator as a kernel does, and register clients."""
-        await ensure_coordinator_async(self.path, default_coordinator_argv(simulate=True))
+        argv = default_coordinator_argv(simulate=True)
+        await ensure_coordinator_async(
+            self.path, argv, wait=30.0
+        )  # users have 5 s, which end a start on a busy machine
         for client in clients:
             await self.request(messages.Register(client=client, token="secret", label=f"label of {client}"))
 
