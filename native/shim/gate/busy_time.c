@@ -3,7 +3,7 @@
  * the mean of both. A drain shows when the last work ended. */
 #include "gate/gate.h"
 
-#define IDLE_SAMPLE_NS (1000 * NS_PER_MS)
+#define IDLE_SAMPLE_NS (100 * NS_PER_MS) /* a shorter cell of a notebook that keeps its turn may be missed */
 #define ACTIVE_SAMPLE_NS                                                                                               \
     (40 * NS_PER_MS) /* and up to twice as long, so that samples do not run in step with the program */
 #define SHORT_DRAIN_NS (NS_PER_MS / 10)
