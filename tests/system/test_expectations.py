@@ -1,0 +1,100 @@
+"""Tests of a notebook whose cell was short at first and is long now, under the shipped settings.
+
+The text of the cell stays the same, so the coordinator expects a short run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire import messages
+
+from .notebook_client import Notebook
+from .system_host import MIB, SystemHost, wait_until
+
+DEVICE_BYTES = 1024 * MIB
+SIZE = 640 * MIB  # bytes of each notebook, so that two notebooks take turns
+FILL = f"check(cuda.alloc({SIZE})[0])"
+SHORT, LONG = 0.4, 2.0  # seconds
+LAUNCH = 0.005  # seconds
+MAX_SECONDS = 1.2  # of the false cell's work, from the begin of another cell to its end
+LIES_SECONDS = 60.0
+
+
+class Liar:
+    """Notebook with one cell, whose length is the value of a variable."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self.notebook = notebook
+
+    def start(self, seconds: float) -> str:
+        self.notebook.run(f"seconds = {seconds}")
+        return self.notebook.start("work(seconds)")
+
+    def run(self, seconds: float) -> None:
+        self.notebook.finish(self.start(seconds))
+
+    def worked(self, host: SystemHost) -> float:
+        """Return the seconds of work so far."""
+        return LAUNCH * len(host.launches(self.notebook.pid))
+
+    def long_runs(self, host: SystemHost) -> list[dict[str, Any]]:
+        """Return the ends of the cell's long runs."""
+        entries = host.request(messages.History(client=self.notebook.client_id))["entries"]
+        return [entry for entry in entries if entry.get("gpu_seconds", 0.0) > LONG / 2]
+
+
+@pytest.fixture
+def notebooks(start: Callable[..., Notebook]) -> tuple[Liar, Notebook]:
+    """Return a notebook whose cell is expected to be short, and another notebook."""
+    liar, honest = start(), start()
+    for notebook in (liar, honest):
+        notebook.run(FILL)
+    for _ in range(3):
+        Liar(liar).run(SHORT)
+    return Liar(liar), honest
+
+
+@pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
+def test_a_false_expectation_is_corrected_and_delays_no_other_cell(
+    default_settings_host: SystemHost, notebooks: tuple[Liar, Notebook]
+) -> None:
+    host, (liar, honest) = default_settings_host, notebooks
+    seconds = []
+    for _ in range(3):
+        run = liar.start(LONG)
+        wait_until(lambda: host.phase(liar.notebook.client_id) == "running")
+        before = liar.worked(host)
+        honest.run(f"work({SHORT})")
+        seconds.append(liar.worked(host) - before)
+        liar.notebook.finish(run)
+    assert max(seconds) <= MAX_SECONDS, seconds
+    expected = [run["expected_seconds"] for run in liar.long_runs(host)]
+    assert all(SHORT / 2 < one < LONG / 2 for one in expected[:2]), expected
+    assert expected[2] > LONG / 2, expected
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
+def test_false_expectations_gain_no_time(default_settings_host: SystemHost, notebooks: tuple[Liar, Notebook]) -> None:
+    """Three short runs precede each long run, so that the long run is expected to be short."""
+    host, (liar, honest) = default_settings_host, notebooks
+
+    def worked() -> list[int]:
+        return [len(host.launches(pid)) for pid in (liar.notebook.pid, honest.pid)]
+
+    loop = honest.start("while True: work(0.05)")
+    wait_until(lambda: host.phase(honest.client_id) == "running")
+    before, end = worked(), time.monotonic() + LIES_SECONDS
+    while time.monotonic() < end:
+        for seconds in (SHORT, SHORT, SHORT, LONG):
+            liar.run(seconds)
+    lied, waited = (now - then for now, then in zip(worked(), before, strict=True))
+    honest.interrupt()
+    assert honest.finish(loop)["ename"] == "KeyboardInterrupt"
+    assert 0 < lied <= 1.1 * (lied + waited) / 2
