@@ -40,14 +40,24 @@ def pid_of(coordinator: CoordinatorProcess) -> int:
     return int(coordinator.status()["coordinator"]["pid"])
 
 
+def subscribe(processes: ProcessFactory) -> RawConnection:
+    """Return a subscription, which keeps the coordinator running from the first moment on."""
+    subscriber = processes.connection()
+    subscriber.send({"type": "subscribe", "id": 1})
+    subscriber.receive()
+    return subscriber
+
+
 def test_coordinator_exits_some_time_after_its_last_client(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    idle_coordinator.start(exit_after=0.3)
+    idle_coordinator.start(exit_after=1)
+    subscriber = subscribe(processes)
     idle_coordinator.request(messages.Register(client="a", token="t"))
     process = processes("a", token="t")
-    started_at = time.monotonic()
-    wait_until(lambda: process.control.heartbeat_ns / 1e9 > started_at + 0.5)
+    subscriber.close()
+    closed_at = time.monotonic()
+    wait_until(lambda: process.control.heartbeat_ns / 1e9 > closed_at + 1.2)
     assert idle_coordinator.status(), "the coordinator ended while it had a client"
     idle_coordinator.request(messages.Unregister(client="a"))
     process.close()
@@ -58,11 +68,9 @@ def test_coordinator_exits_some_time_after_its_last_client(
 def test_subscriber_keeps_the_coordinator_running(
     idle_coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
-    idle_coordinator.start(exit_after=0.2)
-    subscriber = processes.connection()
-    subscriber.send({"type": "subscribe", "id": 1})
-    subscriber.receive()
-    deadline = time.monotonic() + 0.8
+    idle_coordinator.start(exit_after=1)
+    subscriber = subscribe(processes)
+    deadline = time.monotonic() + 2.2
     wait_until(lambda: time.monotonic() > deadline)
     assert idle_coordinator.status()
     subscriber.close()
