@@ -22,6 +22,7 @@ def value(runtime: Path, kernel: str, expression: str) -> Any:
     wait_until(file.exists)
     client = BlockingKernelClient(connection_file=str(file))
     client.load_connection_file()
+    client.hb_channel.time_to_dead = WAIT  # else a client without a manager takes a pause of 1 s for the kernel's end
     client.start_channels()
     try:
         client.wait_for_ready(WAIT)
