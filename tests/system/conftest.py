@@ -54,11 +54,11 @@ def long_quantum_host(host: SystemHost) -> SystemHost:
 
 @pytest.fixture
 def fcfs_host(host: SystemHost) -> SystemHost:
-    """Return a host for tests in which one client must keep its long turn.
+    """Return a host for tests in which one client must keep its turn, which is longer than any test.
 
     The shipped policy gives such a turn to the shorter cell of another client.
     """
-    host.start_coordinator("--policy", "fcfs", "--time-quantum", "20")
+    host.start_coordinator("--policy", "fcfs", "--time-quantum", "3600")
     return host
 
 

@@ -29,7 +29,7 @@ def test_turns_never_overlap(short_quantum_host: SystemHost, how: dict[str, obje
 
 
 def test_a_second_process_joins_the_turn_of_the_first_one(fcfs_host: SystemHost) -> None:
-    """Turns take 20 s here, so the second process cannot have waited for a turn of its own."""
+    """Turns take an hour here, so the second process cannot have waited for a turn of its own."""
     first, other = (fcfs_host.program(name, part=MOST) for name in ("pair", "other"))
     first.busy()
     other.start_busy()
