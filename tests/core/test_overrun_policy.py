@@ -56,6 +56,34 @@ def test_joined_clients_alternate_turns(joining: SimulatedHost) -> None:
     assert granted["b"] == pytest.approx(granted["c"], abs=2 * QUANTUM_SECONDS) and granted["b"] > 3
 
 
+@pytest.fixture
+def slow_joiner(joining: SimulatedHost) -> SimulatedProcess:
+    """Return a process of the offline client b, which may join the overrun of a and has not entered so far."""
+    joining.wait_at_gate(joining.start_client("a", busy=False, drains_in=1000.0, service="offline"))
+    b = joining.start_client("b", service="offline", drains_in=0.05)
+    joining.stop_process(b)
+    joining.run_until(lambda: joining.permits["b"].turn == joining.permits["a"].turn)
+    return b
+
+
+def test_a_client_joins_after_the_client_that_may_join_already(
+    joining: SimulatedHost, slow_joiner: SimulatedProcess
+) -> None:
+    """A process may enter a turn by a permit that the coordinator withdraws at that moment."""
+    c = joining.add_process("c", busy=True)
+    assert (joining.queue("gpu"), c.gate) == (["c", "b"], CLOSED)
+    joining.continue_process(slow_joiner)
+    assert (slow_joiner.gate, c.gate) == (CLOSING, CLOSED)
+    joining.run_until(lambda: c.gate == OPEN, within=1.0)
+    assert slow_joiner.gate == CLOSED
+
+
+@pytest.mark.usefixtures("slow_joiner")
+def test_a_stopped_process_does_not_keep_other_clients_from_joining(joining: SimulatedHost) -> None:
+    c = joining.add_process("c", busy=True)
+    joining.run_until(lambda: c.gate == OPEN, within=1.1)
+
+
 def test_joined_overrun_waits_for_its_next_turn(joining: SimulatedHost) -> None:
     """No client waits for the overrun any more, yet its gate closes for its next turn."""
     a = stuck(joining)

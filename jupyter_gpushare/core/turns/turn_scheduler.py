@@ -125,10 +125,11 @@ class TurnScheduler:
         found = self._turn_to_enter(head) if head else None
         if head and found:
             self.starter.issue_permit(head, found[0], now, joins_turn=found[1])
-        elif backfill := self._backfill_candidate(device, head, now):
-            self.starter.issue_permit(backfill[0], backfill[1], now, joins_turn=backfill[2])
-        elif device.next_client:
-            self.table.withdraw_permit(device.next_client)
+        elif self._joiner(device) is None:
+            if backfill := self._backfill_candidate(device, head, now):
+                self.starter.issue_permit(backfill[0], backfill[1], now, joins_turn=backfill[2])
+            elif device.next_client:
+                self.table.withdraw_permit(device.next_client)
         # A client that cannot start yet reserves its devices, so that gangs never starve.
         if head:
             self._heads[device.info.uuid] = head
@@ -179,10 +180,22 @@ class TurnScheduler:
     def _is_next_on(self, device: Device, client: Client) -> bool:
         if device.yielded_until is not None or device.queue.head(self.table.now) is not client:
             return False
-        if self._backfill_candidate(device, client, self.table.now):
+        if self._joiner(device) not in (None, client) or self._backfill_candidate(device, client, self.table.now):
             return False
         # No client follows while clients of other coordinators wait, except for an overrun, which does not end anyway.
         return device.lock_contended_since is None or all(grant.is_overrun for grant in device.grants)
+
+    def _joiner(self, device: Device) -> Client | None:
+        """Return the client that may join the turn on the device and has not entered so far.
+
+        The client keeps its permit, because a process that has just read the permit enters in spite of a withdrawal.
+        The lock of the device parts clients of different turns only.
+        """
+        client = device.next_client
+        if client is None or client.pending_permit is None or not client.pending_permit.joins_turn:
+            return None
+        is_running = any(grant.turn == client.pending_permit.turn for grant in device.grants)
+        return client if is_running and self._may_colocate(device, client) else None
 
     def _may_colocate(self, device: Device, client: Client) -> bool:
         # A colocation would never end while clients of other coordinators wait.
