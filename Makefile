@@ -26,7 +26,7 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript lint-prose jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures frameworks test-frameworks test-gpu format docs reference wheel clean distclean
+.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript lint-prose jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures frameworks suites test-frameworks test-gpu format docs reference wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
@@ -34,6 +34,7 @@ help:
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make nightly             all tests at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
 	@echo 'make test-frameworks     PyTorch and Numba on the simulated device (`make frameworks` downloads 900 MB)'
+	@echo 'make suites              tests of cuda.bindings, cuda.core and Numba, which the next nightly run compares'
 	@echo 'make test-gpu            the tests on a GPU; GPUSHARE_TEST_PYTHON names the Python with PyTorch, JAX, CuPy'
 	@echo 'make sanitize | fuzz     the C parts under sanitizers | with random input (in `make test`: a short form of both)'
 	@echo 'make faults              faults in virtual time: FAULTS=1e8 events, seeds from FIRST=0 on (hours)'
@@ -252,7 +253,6 @@ chaos: env
 
 # PyTorch with CUDA, without NVIDIA's libraries: native/simcudart has stand-ins for them.
 FRAMEWORKS := .venv-frameworks
-NUMBA := .venv-numba
 
 $(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt
 	$(call say,'PyTorch in $(FRAMEWORKS)')
@@ -261,18 +261,19 @@ $(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt
 	$(FRAMEWORKS)/bin/python -m pip install --progress-bar off -r $<
 	@touch $@
 
-$(NUMBA)/.installed: tests/frameworks/numba.txt
-	$(call say,'Numba in $(NUMBA)')
-	test -x $(NUMBA)/bin/pip || $(PYTHON) -m venv $(NUMBA)
-	$(NUMBA)/bin/python -m pip install --progress-bar off -r $<
-	@touch $@
-
-frameworks: env $(FRAMEWORKS)/.installed $(NUMBA)/.installed
+frameworks: env $(FRAMEWORKS)/.installed
+	$(call say,'Numba in .suites')
+	$(BIN)/python -m tests.frameworks.suites numba-cuda
 	$(call say,'Stand-ins for the libraries of CUDA')
 	$(BIN)/python native/simcudart/build.py --framework $(FRAMEWORKS)/lib/python*/site-packages/torch/lib --output build/simcudart
 
+# The nightly tier runs the suites that are there.
+suites: frameworks
+	$(call say,'Public test suites in .suites')
+	$(BIN)/python -m tests.frameworks.suites
+
 test-frameworks: frameworks
-	$(call say,'Tests: PyTorch and Numba on the simulated device')
+	$(call say,'Tests: PyTorch and public test suites on the simulated device')
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS) tests/frameworks
 
 # The facts come first, at the same time. The facts that fill the card or compare its free memory run one after the other.
@@ -305,4 +306,4 @@ clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean
-	rm -rf $(VENV) $(FRAMEWORKS) $(NUMBA) labextension/node_modules labextension/.yarn
+	rm -rf $(VENV) $(FRAMEWORKS) .suites labextension/node_modules labextension/.yarn

@@ -1,4 +1,4 @@
-"""The fixture that Numba's own tests require, which the package of Numba does not have."""
+"""Fixture that Numba's own tests require, which the package of Numba does not have."""
 
 import pytest
 
