@@ -14,7 +14,7 @@ from .protocol_process import is_locked, wait_until
 
 
 def test_page_has_permit_quota_and_limits(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
-    quantum = 2.0  # seconds; longer than a busy machine needs until the other client waits
+    quantum = 20.0  # seconds; longer than a busy machine needs until the other client waits
     idle_coordinator.start(quantum=quantum)
     a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
     assert a.phase == OUT
