@@ -28,7 +28,8 @@ def test_a_notebook_that_has_used_up_its_limit_has_the_reason(
     host, notebook = default_settings_host, start()
     assert client_with(host, notebook.client_id)
     notebook.run("%gpushare limit=0.05")
-    notebook.run("threading.Thread(target=work, args=(600,), daemon=True).start()")
+    notebook.run("def work_in_thread(): cuda.make_current(); work(600)")
+    notebook.run("threading.Thread(target=work_in_thread, daemon=True).start()")
     client = wait_until(lambda: client_with(host, notebook.client_id, "time_limit"))
     assert client["limit_text"] == TIME_LIMIT
     wait_until(lambda: f"This kernel is limited: {TIME_LIMIT}" in notebook.run("%gpushare why"))
