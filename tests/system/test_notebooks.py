@@ -23,11 +23,11 @@ Start = Callable[..., Notebook]
 
 
 def test_cell_end_hands_the_device_off(fcfs_host: SystemHost, start: Start) -> None:
-    """The handoff comes after the linger of 50 ms, and not by the quantum or the idle release."""
+    """The handoff comes after the linger of 50 ms, and not by the quantum or the idle release, which take minutes."""
     one, other = start(), start()
     for notebook in (one, other):
         notebook.run(fcfs_host.allocation(MOST))
-    fcfs_host.request(messages.Config(changes={"idle_release": 10.0}))
+    fcfs_host.request(messages.Config(changes={"idle_release": 600.0}))
     for first, second in ((one, other), (other, one)) * 2:
         request = first.start("work(0.4)")
         wait_until(lambda: fcfs_host.phase(first.client_id) == "running")  # noqa: B023 - called before the next round
@@ -35,7 +35,7 @@ def test_cell_end_hands_the_device_off(fcfs_host: SystemHost, start: Start) -> N
         assert first.finish(request)["status"] == "ok"
         end = last_end(fcfs_host.launches(first.pid))
         begin = next(e.begin_ns for e in fcfs_host.launches(second.pid) if e.begin_ns > end)
-        assert (begin - end) / 1e9 < 0.3
+        assert 0.04 <= (begin - end) / 1e9 < 10.0
     assert fcfs_host.overlap([one.pid], [other.pid]) == 0
     for notebook in (one, other):
         _check_history(fcfs_host, notebook)
@@ -64,9 +64,14 @@ def test_a_cell_that_runs_again_is_expected_to_take_as_long(default_settings_hos
     for code in ("work(1.5)", "work(1.5)", "work(0.1)"):
         notebook.run(code)
     entries = default_settings_host.request(messages.History(client=notebook.client_id))["entries"]
-    ends = [entry for entry in entries if entry["what"] == "cell_ended"][-3:]
-    assert [entry.get("expected_seconds") for entry in ends] == [None, pytest.approx(1.5, abs=0.5), None]
-    assert ends[1]["gpu_seconds"] == pytest.approx(1.5, abs=0.5)
+    starts, ends = (
+        [entry for entry in entries if entry["what"] == what][-3:] for what in ("cell_started", "cell_ended")
+    )
+    assert [entry.get("expected_seconds") is None for entry in ends] == [True, False, True]
+    # A busy machine delays work, and the device has work for no longer than the cell takes.
+    first, again = (end["at"] - start["at"] for start, end in zip(starts[:2], ends[:2], strict=True))
+    assert 1.4 <= ends[1]["expected_seconds"] <= first + 0.01
+    assert 1.4 <= ends[1]["gpu_seconds"] <= again + 0.01
 
 
 def test_a_cell_that_runs_again_is_expected_to_need_as_much_memory(
