@@ -23,6 +23,11 @@ def dependencies(cuda: Cuda, node: int) -> list[int]:
     return [int(each) for each in cuda.cuGraphNodeGetDependencies(handle, count)[0]] if count else []
 
 
+def dependent_nodes(cuda: Cuda, node: Any) -> list[int]:
+    count = cuda.cuGraphNodeGetDependentNodes(node)[2]
+    return sorted(int(each) for each in cuda.cuGraphNodeGetDependentNodes(node, count)[0]) if count else []
+
+
 def launch(cuda: Cuda, stream: Any) -> None:
     cuda.launch("spin", 0, stream=stream)
 
@@ -104,4 +109,66 @@ def test_a_graph_lists_its_edges_with_their_data(cuda: Cuda) -> None:
     assert int(count) == 3
     assert {(int(one), int(other)) for one, other in zip(before[:3], after[:3], strict=True)} == expected
     assert [(edge.from_port, edge.to_port, edge.type) for edge in data[:3]] == [(0, 0, 0)] * 3
+    cuda.cuGraphDestroy(graph)
+
+
+@on_driver()
+def test_a_node_has_dependent_nodes(cuda: Cuda) -> None:
+    """cuGraphNodeGetDependentNodes returns the nodes that depend on a node, and NULL in places beyond those.
+
+    Source: documentation of cuGraphNodeGetDependentNodes. Not yet seen on a card.
+    """
+    graph = cuda.cuGraphCreate(0)
+    first = cuda.cuGraphAddEmptyNode(graph, None, 0)
+    second = cuda.cuGraphAddEmptyNode(graph, [first], 1)
+    third = cuda.cuGraphAddEmptyNode(graph, [first, second], 2)
+    assert [dependent_nodes(cuda, node) for node in (first, second, third)] == [
+        sorted((int(second), int(third))),
+        [int(third)],
+        [],
+    ]
+    found, _, count = cuda.cuGraphNodeGetDependentNodes(second, 2)
+    assert (int(count), [int(node) for node in found]) == (1, [int(third), 0])
+    cuda.cuGraphDestroy(graph)
+
+
+@on_driver()
+def test_a_destroyed_node_leaves_its_graph_with_its_edges(cuda: Cuda) -> None:
+    """cuGraphDestroyNode removes a node and its edges, and an executable graph that was made before keeps the node.
+
+    Source: documentation of cuGraphDestroyNode and cuGraphInstantiate. Not yet seen on a card.
+    """
+    stream, graph = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuGraphCreate(0)
+    array = cuda.cuMemAlloc(4096)
+    parameters = cuda.driver.CUDA_MEMSET_NODE_PARAMS()
+    parameters.dst, parameters.value, parameters.elementSize = array, 7, 1
+    parameters.width, parameters.height = 4096, 1
+    first = cuda.cuGraphAddEmptyNode(graph, None, 0)
+    second = cuda.cuGraphAddMemsetNode(graph, [first], 1, parameters, cuda.cuCtxGetCurrent())
+    third = cuda.cuGraphAddEmptyNode(graph, [second], 1)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphDestroyNode(second)
+    assert nodes(cuda, graph) == [int(first), int(third)]
+    assert dependencies(cuda, int(third)) == dependent_nodes(cuda, first) == []
+    cuda.cuGraphLaunch(executable, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read(array, 4096) == b"\7" * 4096
+    cuda.cuGraphDestroy(graph)
+
+
+@on_driver()
+def test_a_graph_with_allocation_nodes_keeps_its_nodes(cuda: Cuda) -> None:
+    """cuGraphDestroyNode returns an error for any node of a graph with allocation or free nodes.
+
+    Source: documentation of cuGraphDestroyNode. Not yet seen on a card.
+    """
+    graph = cuda.cuGraphCreate(0)
+    empty = cuda.cuGraphAddEmptyNode(graph, None, 0)
+    parameters = cuda.driver.CUDA_MEM_ALLOC_NODE_PARAMS()
+    parameters.poolProps.allocType = cuda.driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    parameters.poolProps.location.type = cuda.driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    parameters.bytesize = 4096
+    cuda.cuGraphAddMemAllocNode(graph, None, 0, parameters)
+    assert cuda.code("cuGraphDestroyNode", empty) != 0
+    assert int(empty) in nodes(cuda, graph)
     cuda.cuGraphDestroy(graph)

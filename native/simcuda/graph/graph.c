@@ -11,6 +11,7 @@
 struct sim_node {
     struct sim_command command;
     struct sim_nodes after;
+    struct sim_graph *graph;
 };
 
 int graph_is_valid(const struct sim_graph *graph) {
@@ -79,6 +80,7 @@ struct sim_command *graph_append(struct sim_graph *graph) {
     struct sim_node *node = calloc(1, sizeof *node);
     if (!node)
         return NULL;
+    node->graph = graph;
     node->after = graph->tip;
     graph->tip = (struct sim_nodes){0};
     graph->node[graph->count++] = &node->command;
@@ -94,6 +96,34 @@ void graph_remove_last(struct sim_graph *graph) {
         add(&graph->tip, graph->node[graph->count - 1]);
     free(node->after.node);
     free(node);
+}
+
+static void remove_node(struct sim_nodes *nodes, const struct sim_command *node) {
+    size_t kept = 0;
+    for (size_t i = 0; i < nodes->count; i++)
+        if (nodes->node[i] != node)
+            nodes->node[kept++] = nodes->node[i];
+    nodes->count = kept;
+}
+
+void graph_remove(struct sim_command *command) {
+    struct sim_node *node = (struct sim_node *)command;
+    struct sim_graph *graph = node->graph;
+    size_t kept = 0;
+    for (size_t i = 0; i < graph->count; i++)
+        if (graph->node[i] != command) {
+            remove_node(&((struct sim_node *)graph->node[i])->after, command);
+            graph->node[kept++] = graph->node[i];
+        }
+    graph->count = kept;
+    remove_node(&graph->tip, command);
+    graph_drop_node(command);
+    free(node->after.node);
+    free(node);
+}
+
+const struct sim_graph *graph_of_node(const struct sim_command *node) {
+    return ((const struct sim_node *)node)->graph;
 }
 
 const struct sim_nodes *graph_dependencies(const struct sim_command *node) {

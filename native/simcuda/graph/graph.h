@@ -27,6 +27,8 @@ void graph_free(struct sim_graph *graph);
 void graph_drop_node(struct sim_command *node);            /* frees the objects of the command */
 struct sim_command *graph_append(struct sim_graph *graph); /* a node that depends on the tip, and is the tip now */
 void graph_remove_last(struct sim_graph *graph);           /* undoes graph_append of a node without objects */
+void graph_remove(struct sim_command *node);               /* with its edges and objects */
+const struct sim_graph *graph_of_node(const struct sim_command *node);
 const struct sim_nodes *graph_dependencies(const struct sim_command *node);
 CUresult graph_set_dependencies(struct sim_graph *graph, struct sim_command *node, const CUgraphNode *after,
                                 size_t count);
