@@ -56,7 +56,8 @@ void capture_discard(struct sim_stream *stream) {
     pthread_mutex_lock(&sim.capture_lock);
     struct sim_capture *capture = atomic_load(&stream->capture);
     if (capture) {
-        capture->invalid = 1;
+        if (stream == capture->origin || !stream->joined)
+            capture->invalid = 1;
         for (struct sim_stream **link = &capture->members; *link; link = &(*link)->next_member)
             if (*link == stream) {
                 *link = stream->next_member;
