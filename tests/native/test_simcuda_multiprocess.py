@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -121,27 +122,29 @@ def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
     assert all(0.72 < seconds < 1.2 for seconds in both), both
 
 
-def test_an_idle_process_takes_no_device_time(machine: dict[str, str]) -> None:
-    with (
-        running_process(allocate_and_read, machine, "plain", "64") as idle,
-        running_process(spin, machine, "300", "30") as busy,
-    ):
-        assert read_line(idle) == read_line(busy) == "ready"
+def test_idle_processes_take_no_device_time(machine: dict[str, str]) -> None:
+    """Several processes, so that their slices would delay the work more than a busy machine does."""
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(running_process(allocate_and_read, machine, "plain", "64")) for _ in range(4)]
+        busy = stack.enter_context(running_process(spin, machine, "300", "30"))
+        assert {read_line(process) for process in (*idle, busy)} == {"ready"}
         go(busy)
-        assert 0.3 <= float(read_line(busy)) < 0.5
+        assert 0.3 <= float(read_line(busy)) < 1.4, "with slices of the idle processes, it would take 1.5 s"
 
 
-def test_a_killed_process_frees_the_device(machine: dict[str, str]) -> None:
-    with (
-        running_process(spin, machine, "60000", "30000") as endless,
-        running_process(spin, machine, "1000", "500", "4") as busy,
-    ):
-        assert read_line(endless) == read_line(busy) == "ready"
-        go(endless)
+def test_killed_processes_free_the_device(machine: dict[str, str]) -> None:
+    """Several processes, for the same reason."""
+    with contextlib.ExitStack() as stack:
+        endless = [stack.enter_context(running_process(spin, machine, "60000", "30000")) for _ in range(4)]
+        busy = stack.enter_context(running_process(spin, machine, "500", "250", "4"))
+        assert {read_line(process) for process in (*endless, busy)} == {"ready"}
+        for process in endless:
+            go(process)
         time.sleep(0.05)
-        endless.kill()
+        for process in endless:
+            process.kill()
         go(busy)
-        assert 1.0 <= float(read_line(busy)) < 1.8, "with the work of the killed process, it would take 2 s"
+        assert 0.5 <= float(read_line(busy)) < 2.4, "with the work of the killed processes, it would take 2.5 s"
 
 
 def test_unified_memory_of_another_process_is_evicted_and_keeps_its_data(machine: dict[str, str]) -> None:
