@@ -61,5 +61,5 @@ def test_prefetch_is_divided_among_processes(coordinator: CoordinatorProcess, pr
     first.allocate(5 * GIB)
     first.report.resident, first.report.unmade = 0, GIB
     first.start_waiting()
-    wait_until(lambda: first.control.prefetch_limit[0] == room * 2 // 3)
-    assert second.control.prefetch_limit[0] == 2 * GIB + room // 3
+    limits = [room * 2 // 3, 2 * GIB + room // 3]
+    wait_until(lambda: [process.control.prefetch_limit[0] for process in (first, second)] == limits)
