@@ -68,10 +68,10 @@ def test_a_cell_that_runs_again_is_expected_to_take_as_long(default_settings_hos
         [entry for entry in entries if entry["what"] == what][-3:] for what in ("cell_started", "cell_ended")
     )
     assert [entry.get("expected_seconds") is None for entry in ends] == [True, False, True]
-    # A busy machine delays work, and the device has work for no longer than the cell takes.
+    # The busy time is an estimate, within half a second of the work and, on a busy machine, of the length of the cell.
     first, again = (end["at"] - start["at"] for start, end in zip(starts[:2], ends[:2], strict=True))
-    assert 1.4 <= ends[1]["expected_seconds"] <= first + 0.01
-    assert 1.4 <= ends[1]["gpu_seconds"] <= again + 0.01
+    assert 1.0 <= ends[1]["expected_seconds"] <= first + 0.5
+    assert 1.0 <= ends[1]["gpu_seconds"] <= again + 0.5
 
 
 def test_a_cell_that_runs_again_is_expected_to_need_as_much_memory(
