@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -109,12 +110,22 @@ thread.start()
 
 
 def test_a_client_moves_while_a_thread_queries_a_stream(dual_host: SystemHost) -> None:
-    """On a card, such a query of a checkpointed process ended the process."""
-    _, second = dual_host.device_uuids()
+    """On a card, such a query of a checkpointed process ended the process.
+
+    The client moves until the thread has run during a checkpoint, which a busy machine may prevent in one move.
+    """
+    devices = dual_host.device_uuids()
     program = start_program(dual_host, "a", "plain")
     program.run(QUERY)
-    assert move(dual_host, "a", "1") == {"device": second}
-    assert program.run("thread.join() or found", WAIT) == [0, INVALID_HANDLE, CHECKPOINTED]
+    moves = itertools.cycle((1, 0))
+
+    def has_queried() -> bool:
+        number = next(moves)
+        assert move(dual_host, "a", str(number)) == {"device": devices[number]}
+        return not program.run("thread.is_alive()")
+
+    wait_until(has_queried)
+    assert program.run("found") == [0, INVALID_HANDLE, CHECKPOINTED]
     assert increment(program) == 8.0
 
 
