@@ -22,7 +22,7 @@ from ... import __version__, units
 from ...launch import kernel_env
 from ...wire import address, messages
 from ...wire.client import Client, CoordinatorError
-from .. import without_coordinator
+from .. import kernelspec, without_coordinator
 from . import clients, costs, mps, other_coordinators
 from .finding import Finding
 
@@ -335,14 +335,12 @@ def _host_memory() -> Iterator[Finding]:
 
 
 def _jupyter() -> Iterator[Finding]:
-    from jupyter_client.kernelspec import KernelSpecManager
-
     names = [entry.name for entry in importlib.metadata.entry_points(group="jupyter_client.kernel_provisioners")]
     if "gpushare-provisioner" in names:
         yield Finding("ok", "provisioner", "gpushare-provisioner is installed")
     else:
         yield Finding("error", "provisioner", "gpushare-provisioner is not installed", "pip install jupyter-gpushare")
-    shared = sorted(name for name in KernelSpecManager().find_kernel_specs() if name.endswith("-gpushare"))
+    shared = [name for name, spec in kernelspec.installed_specs().items() if spec.shared]
     if shared:
         yield Finding("ok", "kernels", f"shared: {', '.join(shared)}")
     else:
