@@ -109,6 +109,11 @@ class GpuShareCluster(Configurable):
             units.parse_duration(proposal["value"])
         except ValueError as error:
             raise TraitError(f"GpuShareCluster.{name}: {error}") from None
+        if name == "start_timeout" and not units.parse_duration(proposal["value"]):
+            raise TraitError(
+                f"GpuShareCluster.start_timeout: {proposal['value']!r} leaves no time for a start: allowed is a "
+                "duration above 0"
+            )
         return str(proposal["value"])
 
     @property
