@@ -44,9 +44,10 @@ def order_nodes(
     """Return the nodes, the best one first. None: the node has not answered in time.
 
     `starts` is the number of kernels that begin to start on each node, which count as active clients.
-    Nodes with enough usable devices come first, and nodes without an answer come last. Among them, the node comes first
-    whose devices have the fewest active clients each, then the fewest clients, then the most memory that no client has
-    allocated. Nodes that are equal keep their order.
+    First come the nodes with enough usable devices, and the nodes without a coordinator, whose devices are unknown so
+    far. Nodes without an answer come last. Among the first ones, the node comes first whose devices have the fewest
+    active clients each, then the fewest clients, then the most memory that no client has allocated. Nodes that are
+    equal keep their order.
     """
     return sorted(snapshots, key=lambda node: _rank(snapshots[node], gpus, starts.get(node, 0)))
 
@@ -54,9 +55,9 @@ def order_nodes(
 def _rank(snapshot: Snapshot | None, gpus: int, starts: int) -> tuple[int, float, float, float]:
     if snapshot is None:
         return 2, 0.0, 0.0, 0.0
-    devices = [device for device in snapshot["devices"] if device["failed"] is None]
-    if not snapshot["devices"]:
+    if snapshot is IDLE:
         return 0, float(starts), float(starts), -float("inf")
+    devices = [device for device in snapshot["devices"] if device["failed"] is None]
     if len(devices) < gpus:
         return 1, 0.0, 0.0, 0.0
     active = starts + sum(client["phase"] in _ACTIVE_PHASES for client in snapshot["clients"])

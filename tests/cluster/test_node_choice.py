@@ -42,6 +42,7 @@ def snapshot(devices: int = 1, phases: tuple[str, ...] = (), allocated: int = 0,
         ({"a": snapshot(1), "b": snapshot(2, ("running",))}, 2, "ba"),
         ({"a": snapshot(2, failed=2), "b": snapshot(1, ("running",) * 3)}, 1, "ba"),
         ({"a": None, "b": snapshot(1, failed=1), "c": IDLE}, 1, "cba"),
+        ({"a": snapshot(0), "b": snapshot(1, ("running",) * 3)}, 1, "ba"),
     ],
 )
 def test_the_node_with_the_most_room_comes_first(snapshots: dict[str, Any], gpus: int, order: str) -> None:
@@ -52,10 +53,11 @@ def test_the_node_with_the_most_room_comes_first(snapshots: dict[str, Any], gpus
 def engine(tmp_path: Path) -> str:
     """Return an engine whose nodes have kernels and coordinators of their own.
 
-    The node `n2` has two devices, and the node `off` does not answer.
+    The node `n2` has two devices, the coordinator of `bare` does not start, and the node `off` does not answer.
     """
     folder = f"{tmp_path}/{{node}}"
-    variables = f"XDG_STATE_HOME={folder} GPUSHARE_SOCKET={folder}/c.sock GPUSHARE_SIM_STATE={folder}/devices"
+    variables = f"XDG_STATE_HOME={folder} GPUSHARE_SIM_STATE={folder}/devices"
+    variables += f' GPUSHARE_SOCKET=$(test "{{node}}" = bare && echo /dev/null || echo {folder})/c.sock'
     variables += ' GPUSHARE_SIM_DEVICES=$(test "{node}" != n2; echo $((1 + $?)))'
     off = 'test "{node}" != off || { echo no route to the host >&2; exit 1; }'
     return f"sh -c '{off}; mkdir -pm 700 {folder}; exec env {variables} \"$@\"' sh {{agent}}"
@@ -101,6 +103,13 @@ def test_a_node_that_refuses_the_client_is_passed_over(
     start_notebook(nodes=["n2"], **settings)
     notebook = start_notebook(nodes=["n1", "n2"], device="1", **settings)
     assert node_of(notebook) == "n2"
+
+
+def test_a_node_whose_coordinator_does_not_start_is_passed_over(
+    start_notebook: Callable[..., RemoteNotebook], engine: str
+) -> None:
+    addresses = dict.fromkeys(("bare", "n1"), "127.0.0.1")
+    assert node_of(start_notebook(engine=engine, nodes=["bare", "n1"], addresses=addresses)) == "n1"
 
 
 def test_a_kernel_that_all_nodes_refuse_starts_without_sharing(
