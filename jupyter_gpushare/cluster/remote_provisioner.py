@@ -72,7 +72,7 @@ class RemoteProvisioner(ClientProvisioner):
         self.node_pid: int | None = None  # on the node
         self._kernel: RemoteKernel | None = None
         self._chosen = ""  # the node of the last start
-        self.has_changed_node = False  # by the last restart
+        self.has_new_address = False  # since the last restart, which had another node or other ports
         self._ports: dict[str, int] = {}  # of the last start, for a restart
         self._session = ""
 
@@ -150,29 +150,29 @@ class RemoteProvisioner(ClientProvisioner):
     async def _start_on_a_node(self, cmd: list[str], env: dict[str, str], folder: str) -> KernelConnectionInfo:
         """Start the kernel on the first node that takes it, first of all on its node so far. Raise NodeError."""
         failures: list[tuple[str, NodeError]] = []
-        before, self.has_changed_node = self._chosen, False
+        before, ports = self._chosen, self._ports
         nodes = await self._nodes_in_order()
         if before:
             nodes = [before, *(node for node in nodes if node != before)]
-        refused: list[str] = []  # nodes that may start the kernel without sharing, if no other node starts it
-        for node in itertools.chain(nodes, refused):
-            must_share = len(nodes) > 1 and node not in refused
-            if before:
-                self.has_changed_node = node != before
-                self._ports = {} if self.has_changed_node else self._ports
-            self._chosen = node
+        unshared: list[str] = []  # nodes that may start the kernel without sharing, if no other node starts it
+        for node in itertools.chain(nodes, unshared):
+            must_share = len(nodes) > 1 and node not in unshared
+            is_other = bool(before) and node != before
+            self._chosen, self._ports = node, {} if is_other else ports
             try:
                 with _starts.on(node):
                     request = self._start_request(cmd, env, folder)
                     request.must_share = must_share
-                    if self.has_changed_node and failures:
+                    if is_other and failures:
                         request.restart_reason = (
                             f"this kernel has started anew on {node}, without its variables: {failures[0][1]}"
                         )
-                    return await self._start_here(request)
+                    connection = await self._start_here(request)
+                    self.has_new_address = bool(before) and (node, self._ports) != (before, ports)
+                    return connection
             except NodeError as error:
-                if must_share and error.reason == "refused":
-                    refused.append(node)
+                if must_share and error.reason == "unshared":
+                    unshared.append(node)
                 failures.append((node, error))
                 self.log.warning("cannot start kernel %s on %s: %s", self.kernel_id, node, error)
         self._chosen = ""

@@ -94,7 +94,7 @@ class GpuShareApp(ExtensionApp):
         self.supervisor.kernel_started()
         self.cell_reporter.watch(kernel_id)
         if kernel_id in self.kernels:
-            self.kernels.leave_old_node(kernel_id)
+            self.kernels.leave_old_address(kernel_id)
 
     def initialize_handlers(self) -> None:
         parts = {"supervisor": self.supervisor, "kernels": self.kernels}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from jupyter_gpushare.cluster.channel.messages import (
     Connection,
@@ -160,6 +162,18 @@ def test_kernels_have_different_ports_of_the_range(node: Node) -> None:
     found = [node.request(start_request(f"k{i}", port_range=(first, first + 40)))["ports"] for i in range(3)]
     ports = [port for one in found for port in one.values()]
     assert len(set(ports)) == 15 and all(first <= port <= first + 40 for port in ports)
+
+
+def test_a_port_that_another_program_has_is_replaced(node: Node) -> None:
+    """A kernel that starts anew asks for its ports so far."""
+    request = start_request()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        asked = {"shell_port": taken.getsockname()[1], "iopub_port": free_port()}
+        ports = node.request(structs.replace(request, connection=structs.replace(request.connection, **asked)))["ports"]
+    assert ports["iopub_port"] == asked["iopub_port"]
+    assert ports["shell_port"] not in (0, asked["shell_port"])
 
 
 def test_a_running_kernel_is_neither_started_again_nor_forgotten(node: Node) -> None:

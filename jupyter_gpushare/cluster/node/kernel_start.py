@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
+import random
 import signal
 import socket
 import string
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -23,7 +25,6 @@ from . import keeper
 from .kernel_folder import KernelFolder, all_kernels
 
 _REGISTRATION_SECONDS = 3.0
-_REFUSED = "refused: "  # begins the note of a registration that the coordinator has refused
 
 
 def start_kernel(request: Start) -> Started:
@@ -39,8 +40,9 @@ def start_kernel(request: Start) -> Started:
         connection = _with_ports(request.connection, request.port_range)
         folder.create()
         registration = _register(request, identity)
-        if request.must_share and registration.note.startswith(_REFUSED):
-            raise NodeError(f"the coordinator has refused it: {registration.note.removeprefix(_REFUSED)}", "refused")
+        if request.must_share and registration.note:
+            _, _, fault = registration.note.partition(": ")
+            raise NodeError(f"the kernel would not share a GPU there: {fault}", "unshared")
         env = kernel_env.build_environment(
             _node_environment(request),
             **identity._asdict(),
@@ -100,25 +102,38 @@ _PYTHON_NAMES = ("python", f"python{sys.version_info.major}", "python{}.{}".form
 
 
 def _with_ports(connection: Connection, port_range: tuple[int, int]) -> Connection:
-    """Return the connection with a free port for each port of 0. Raise NodeError."""
+    """Return the connection with a free port in place of each port that is 0 or taken. Raise NodeError.
+
+    The ports of a range come in random order, because a kernel that starts at the same time may not have bound its
+    ports so far. A kernel that starts anew keeps its ports, so that pages remain connected.
+    """
     used: set[int] = set()
     for other in all_kernels():
         with contextlib.suppress(NodeError):
             if other.ended() is None:
                 used |= set(other.started().ports.values())
-    missing = [name for name in PORT_NAMES if not getattr(connection, name)]
-    with contextlib.ExitStack() as sockets:
-        found = {name: _bind(connection.ip, port_range, used, sockets) for name in missing}
-    return msgspec.structs.replace(connection, **found)
-
-
-def _bind(ip: str, port_range: tuple[int, int], used: Collection[int], sockets: contextlib.ExitStack) -> int:
-    """Return a free port, which a socket in `sockets` keeps so far."""
     first, last = port_range
-    for port in range(first, last + 1):
-        if port in used:
-            continue
+    order = random.sample(range(first, last + 1), last + 1 - first)
+    free = (port for port in order if port not in used) if last else itertools.repeat(0)
+    ports = {name: getattr(connection, name) for name in PORT_NAMES}
+    with contextlib.ExitStack() as sockets:
+        kept = {
+            name: port
+            for name, port in ports.items()
+            if port and port not in used and _bind(connection.ip, [port], sockets)
+        }
+        others = [name for name in PORT_NAMES if name not in kept]
+        found = sorted(_bind(connection.ip, free, sockets) for _ in others)
+    if not all(found):
+        raise NodeError(f"the node has no free port among {first} to {last}", "no_port")
+    return msgspec.structs.replace(connection, **kept, **dict(zip(others, found, strict=True)))
+
+
+def _bind(ip: str, ports: Iterable[int], sockets: contextlib.ExitStack) -> int:
+    """Return the first of the ports that is free, which a socket in `sockets` keeps so far; 0: none is free."""
+    for port in ports:
         probe = sockets.enter_context(socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a kernel that has ended may linger
         try:
             probe.bind((ip, port))
         except OSError as error:
@@ -128,7 +143,7 @@ def _bind(ip: str, port_range: tuple[int, int], used: Collection[int], sockets: 
                 raise NodeError(f"the node cannot use the address {ip}: {error.strerror}", "bad_address") from None
             continue
         return int(probe.getsockname()[1])
-    raise NodeError(f"the node has no free port among {first} to {last}", "no_port")
+    return 0
 
 
 def _start_keeper(

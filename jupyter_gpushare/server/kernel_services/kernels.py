@@ -95,15 +95,15 @@ class Kernels:
         """Interrupt a kernel as the stop button does."""
         await ensure_async(self._manager.interrupt_kernel(kernel_id))
 
-    def leave_old_node(self, kernel_id: str) -> None:
-        """Close the server's connections to the old node of a kernel that has restarted on another node.
+    def leave_old_address(self, kernel_id: str) -> None:
+        """Close the server's connections to the old address of a kernel that has restarted on a node.
 
         The pages connect anew. Jupyter Server itself would keep connections of pages that have not asked for the
-        restart. After an automatic restart, it would also track the kernel's activity on the old node, and cull
+        restart. After an automatic restart, it would also track the kernel's activity at the old address, and cull
         the kernel as idle.
         """
         kernel = self._manager.get_kernel(kernel_id)
-        if not getattr(getattr(kernel, "provisioner", None), "has_changed_node", False):
+        if not getattr(getattr(kernel, "provisioner", None), "has_new_address", False):
             return
         self._manager._kernel_ports[kernel_id] = []  # pages that connect anew get new sockets, even for equal ports
         for connection in list(ZMQChannelsWebsocketConnection._open_sockets):
