@@ -121,6 +121,15 @@ def test_an_offline_client_that_does_not_fit_waits_until_the_online_client_can_b
     assert host.run_until(lambda: host.running() == "offline") == pytest.approx(2 * RESTORE / MAX_LOSS, rel=0.2)
 
 
+def test_an_offline_client_does_not_wait_for_an_online_client_whose_program_has_ended() -> None:
+    host, online, offline = host_after_a_return()
+    pause(host, online)
+    assert host.phase(offline.client) == "waiting"
+    host.kill_process(online)
+    host.run(1.0)
+    assert host.phase(offline.client) == "running"
+
+
 def test_the_online_client_comes_back_at_once_while_the_offline_client_waits() -> None:
     host, online, _ = host_after_a_return()
     host.run(1)

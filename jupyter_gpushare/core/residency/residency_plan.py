@@ -229,7 +229,7 @@ class ResidencyPlanner:
 
 def is_kept(client: Client, now: float) -> bool:
     """Return whether the client is online and in use, so that offline memory leaves before that of the client."""
-    if client.service_rank or client.suspended:
+    if client.service_rank or client.suspended or not client.processes:
         return False
     in_use = client.grant is not None or client.waiting_since is not None
     return in_use or now - client.last_turn_ended_at < _KEPT_SECONDS
