@@ -28,6 +28,8 @@ def shared_device(host: SimulatedHost) -> SimulatedHost:
     for uuid in host.devices:
         host.handle_event(ev.DeviceFound(host_device(uuid)))
     host.add_process("job", "d0", busy=True)
+    host.add_client("a")
+    host.scheduler.clients["a"].is_placed = True
     work_in_cell(host, "a", host.add_process("a", "d0"))
     return host
 
@@ -145,6 +147,13 @@ def test_a_client_that_has_named_its_device_stays(make_host: MakeHost) -> None:
     work_in_cell(host, "a", host.add_process("a", "d0"))
     host.run(10 * IDLE)
     assert ends(host) == []
+
+
+def test_a_client_whose_environment_has_a_device_stays(two: SimulatedHost) -> None:
+    """Such a process requests no devices at its first CUDA call."""
+    two.scheduler.clients["a"].is_placed = False
+    two.run(10 * IDLE)
+    assert ends(two) == []
 
 
 def test_a_hold_ends_a_move_that_has_not_started(two: SimulatedHost) -> None:

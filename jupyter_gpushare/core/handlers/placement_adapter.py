@@ -132,8 +132,8 @@ class PlacementAdapter:
     def device_without_work(self, client: Client, now: float) -> str | None:
         """Return a device without work that the client could move to, of the type of its one device.
 
-        None: there is no such device, the client has named its device, or no other client is at work on it. A driver
-        may not answer on a device that has failed.
+        None: there is no such device, the client's user has chosen its device, or no other client is at work on it. A
+        driver may not answer on a device that has failed.
         """
         (here,) = client.device_bindings
         if self.placement.allocations[here.info.uuid].failure:
@@ -141,7 +141,7 @@ class PlacementAdapter:
         loads = self._loads_of_others(client, now)
         moving = [other for other in here.clients.values() if other.moving_to]  # they work on neither device
         load_here = loads[here.info.uuid] - sum(_recent_load(other, now) for other in moving)
-        if self.placement.names_devices(client.id) or load_here < _LOAD_AT_WORK:
+        if self._has_chosen_device(client) or load_here < _LOAD_AT_WORK:
             return None
         return next(
             (uuid for uuid in self._devices_for_move(client, self._table.devices.values()) if not loads[uuid]), None
@@ -152,11 +152,15 @@ class PlacementAdapter:
 
         A client stays on a device that its user has chosen, and on one that has failed.
         """
-        if not client.is_placed or self.placement.names_devices(client.id):
+        if self._has_chosen_device(client):
             return None
         if any(self.placement.allocations[uuid].failure for uuid in client.devices):
             return None
         return next(self._devices_for_move(client, devices), None)
+
+    def _has_chosen_device(self, client: Client) -> bool:
+        """Return whether the client's user has chosen its device, by a request or in the program's environment."""
+        return not client.is_placed or self.placement.names_devices(client.id)
 
     def failure_remedy(self, client: Client) -> str:
         """Return what happens to a client on a failed device, or what its user can do."""
