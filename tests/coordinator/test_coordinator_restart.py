@@ -19,8 +19,9 @@ from .test_turns import is_locked
 def test_a_running_turn_is_adopted_with_page_quota_and_lock(
     coordinator: CoordinatorProcess, processes: ProcessFactory
 ) -> None:
+    """The limit allows a turn of 49 s, and a limit of 50 % one of half a second."""
     a, b = processes("a"), processes("b")
-    changes = {"memory": "3GiB", "share": 0.25, "limit": "50%", "service": "offline", "resident": "1GiB"}
+    changes = {"memory": "3GiB", "share": 0.25, "limit": "99%", "service": "offline", "resident": "1GiB"}
     coordinator.request(messages.SetQuota(client="a", changes=changes))
     quota = (coordinator.client("a") or {})["quota"]
     a.run_turn()
