@@ -16,14 +16,14 @@ from .protocol_process import is_locked, wait_until
 def test_page_has_permit_quota_and_limits(idle_coordinator: CoordinatorProcess, processes: ProcessFactory) -> None:
     quantum = 20.0  # seconds; longer than a busy machine needs until the other client waits
     idle_coordinator.start(quantum=quantum)
-    a = processes("a", quota="memory=2GiB share=0.25 limit=0.5 service=offline")
+    a = processes("a", quota="memory=2GiB share=0.25 limit=0.99 service=offline")
     assert a.phase == OUT
     a.run_turn()
     control = a.control
     assert (a.contended, control.queue_position) == (False, 0)
     wait_until(lambda: a.permit.deadline_ns > 0)  # from the client's limit, because no other client waits
     assert (control.memory_limit, control.memory_total) == (2 << 30, 2 << 30)
-    assert (control.share_ppm, control.limit_ppm, control.quota_flags) == (250_000, 500_000, 1 | 2 | 4)
+    assert (control.share_ppm, control.limit_ppm, control.quota_flags) == (250_000, 990_000, 1 | 2 | 4)
     assert (control.quantum_ns, control.idle_release_ns) == (int(quantum * 1e9), 250_000_000)
     assert control.resident_target[0] == (1 << 64) - 1
     assert control.memory_backing > 0
