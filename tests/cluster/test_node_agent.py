@@ -15,6 +15,7 @@ import pytest
 from msgspec import structs
 
 from jupyter_gpushare.cluster.channel.messages import (
+    PORT_NAMES,
     Connection,
     Coordinator,
     Forget,
@@ -174,6 +175,17 @@ def test_a_port_that_another_program_has_is_replaced(node: Node) -> None:
         ports = node.request(structs.replace(request, connection=structs.replace(request.connection, **asked)))["ports"]
     assert ports["iopub_port"] == asked["iopub_port"]
     assert ports["shell_port"] not in (0, asked["shell_port"])
+
+
+def test_no_port_of_a_kernel_replaces_another_one(node: Node) -> None:
+    first = free_port()
+    request = start_request(port_range=(first, first + 4))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first))
+        taken.listen()
+        asked = {name: first + number for number, name in enumerate(PORT_NAMES)}
+        with pytest.raises(NodeError, match=f"^the node has no free port among {first} to {first + 4}$"):
+            node.request(structs.replace(request, connection=structs.replace(request.connection, **asked)))
 
 
 def test_a_running_kernel_is_neither_started_again_nor_forgotten(node: Node) -> None:

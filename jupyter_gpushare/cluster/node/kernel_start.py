@@ -122,6 +122,7 @@ def _with_ports(connection: Connection, port_range: tuple[int, int]) -> Connecti
             for name, port in ports.items()
             if port and port not in used and _bind(connection.ip, [port], sockets)
         }
+        used |= set(kept.values())  # which `free` leaves out from now on
         others = [name for name in PORT_NAMES if name not in kept]
         found = sorted(_bind(connection.ip, free, sockets) for _ in others)
     if not all(found):
