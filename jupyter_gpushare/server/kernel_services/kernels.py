@@ -23,6 +23,7 @@ KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 # A kernel should handle the interrupt request before its waiting calls fail, so that the program gets an interrupt
 # instead of an error of the driver.
 INTERRUPT_GRACE_SECONDS = 0.1
+_PAGE_CHANNELS = ("shell", "iopub", "stdin", "control")
 
 
 class UnknownKernel(LookupError):
@@ -107,8 +108,8 @@ class Kernels:
             return
         self._manager._kernel_ports[kernel_id] = []  # pages that connect anew get new sockets, even for equal ports
         for connection in list(ZMQChannelsWebsocketConnection._open_sockets):
-            if connection.kernel_id == kernel_id and not _is_connected(
-                connection.channels.get("shell"), kernel, "shell"
+            if connection.kernel_id == kernel_id and not all(
+                _is_connected(connection.channels.get(name), kernel, name) for name in _PAGE_CHANNELS
             ):
                 connection.websocket_handler.close()
         if not _is_connected(getattr(kernel, "_activity_stream", None), kernel, "iopub"):
