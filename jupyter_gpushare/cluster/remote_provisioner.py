@@ -164,8 +164,9 @@ class RemoteProvisioner(ClientProvisioner):
                     request = self._start_request(cmd, env, folder)
                     request.must_share = must_share
                     if is_other and failures:
+                        first, fault = failures[0]
                         request.restart_reason = (
-                            f"this kernel has started anew on {node}, without its variables: {failures[0][1]}"
+                            f"this kernel has started anew on {node}, without its variables: {first}: {fault}"
                         )
                     connection = await self._start_here(request)
                     self.has_new_address = bool(before) and (node, self._ports) != (before, ports)
@@ -175,7 +176,7 @@ class RemoteProvisioner(ClientProvisioner):
                     unshared.append(node)
                 failures.append((node, error))
                 self.log.warning("cannot start kernel %s on %s: %s", self.kernel_id, node, error)
-        self._chosen = ""
+        self._chosen, self._ports = before, ports
         if len(failures) == 1:
             raise failures[0][1]
         reasons = "; ".join(f"{node}: {error}" for node, error in failures)

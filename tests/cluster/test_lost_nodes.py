@@ -119,7 +119,7 @@ def test_an_open_page_goes_on_with_a_kernel_on_another_node(
         deadline = time.monotonic() + WAIT
         while "anew" not in page.printed and time.monotonic() < deadline:
             await asyncio.wait_for(page.value("1"), WAIT)  # the output of a cell may come after its reply
-        reason = f"the node agent on {record.node} has ended: no route to the host"
+        reason = f"{record.node}: the node agent on {record.node} has ended: no route to the host"
         shown = f"gpushare: this kernel has started anew on {other}, without its variables: {reason}\n"
         assert page.printed.count(shown) == page.printed.count("anew") == 1
         await page.close()
