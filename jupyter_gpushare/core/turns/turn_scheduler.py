@@ -194,6 +194,8 @@ class TurnScheduler:
         client = device.next_client
         if client is None or client.pending_permit is None or not client.pending_permit.joins_turn:
             return None
+        if client.is_short_of_room or client.ready_at > self.table.now:
+            return None
         is_running = any(grant.turn == client.pending_permit.turn for grant in device.grants)
         return client if is_running and self._may_colocate(device, client) else None
 
