@@ -144,6 +144,7 @@ def test_a_client_that_has_named_its_device_stays(make_host: MakeHost) -> None:
         host.handle_event(ev.DeviceFound(host_device(uuid)))
     host.add_process("job", "d0", busy=True)
     host.handle_event(ev.ClientRegistered("a", "1000", "a", Quota(), request=PlacementRequest(devices=("d0",))))
+    host.scheduler.clients["a"].is_placed = True
     work_in_cell(host, "a", host.add_process("a", "d0"))
     host.run(10 * IDLE)
     assert ends(host) == []
