@@ -1,4 +1,4 @@
-/* Nodes added to a graph by hand. A node is behind all its dependencies, because those must
+/* Nodes added to a graph by hand, and removed from it. A node is behind all its dependencies, because those must
  * exist when it is added. */
 #include <string.h>
 
@@ -285,4 +285,16 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, void *params) {
     return cuGraphAddNode_v2(node, graph, after, NULL, count, params);
+}
+
+CUresult cuGraphDestroyNode(CUgraphNode node) {
+    SIM_ENTER();
+    if (!sim_is_object(node))
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct sim_graph *graph = graph_of_node(node);
+    for (size_t i = 0; i < graph->count; i++)
+        if (graph->node[i]->kind == COMMAND_ALLOC_NODE || graph->node[i]->kind == COMMAND_FREE_NODE)
+            return CUDA_ERROR_INVALID_VALUE;
+    graph_remove(node);
+    return CUDA_SUCCESS;
 }

@@ -26,6 +26,34 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *after, size_t
     return cuGraphNodeGetDependencies_v2(node, after, NULL, count);
 }
 
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *behind, void *edges, size_t *count) {
+    size_t found = 0;
+    SIM_ENTER();
+    if (!sim_is_object(node) || !count || (edges && !behind))
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct sim_graph *graph = graph_of_node(node);
+    for (size_t i = 0; i < graph->count; i++) {
+        const struct sim_nodes *after = graph_dependencies(graph->node[i]);
+        for (size_t j = 0; j < after->count; j++)
+            if (after->node[j] == node) {
+                if (behind && found < *count)
+                    behind[found] = graph->node[i];
+                found++;
+            }
+    }
+    for (size_t i = found; behind && i < *count; i++)
+        behind[i] = NULL;
+    if (edges)
+        memset(edges, 0, *count * EDGE_DATA_BYTES);
+    if (!behind || *count > found)
+        *count = found;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *behind, size_t *count) {
+    return cuGraphNodeGetDependentNodes_v2(node, behind, NULL, count);
+}
+
 /* All edges are ordinary ones, whose data is zero. */
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, void *edges, size_t *count) {
     size_t found = 0;
