@@ -67,3 +67,14 @@ def start(host: SystemHost) -> Iterator[Callable[..., Notebook]]:
     """Return a function that starts kernels; see `notebook_client.kernel_starter`."""
     with kernel_starter() as start_kernel:
         yield start_kernel
+
+
+@pytest.fixture
+def used_notebook(dual_host: SystemHost, start: Callable[..., Notebook], monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    """Return a notebook of mode `swap` with a variable, and with memory on one of the two devices."""
+    monkeypatch.setenv("GPUSHARE_MEMORY_MODE", "swap")
+    monkeypatch.setenv("GPUSHARE_SIM_DEVICES", "2")
+    notebook = start()
+    notebook.run("answer = 42")
+    notebook.run("work(0.1)")
+    return notebook
