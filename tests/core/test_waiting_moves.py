@@ -121,6 +121,17 @@ def test_a_client_that_comes_to_the_free_device_first_ends_the_move(two: Simulat
     assert devices(two, "b") == ("d0",)
 
 
+def test_a_client_moves_when_the_lock_of_the_free_device_is_free_again(two: SimulatedHost) -> None:
+    """A process that has been killed has its lock for some time yet, so the client has no turn there at first."""
+    start(two, "a", "b")
+    two.lock_by_other("d1")
+    two.run_until(lambda: bool(ends(two)))
+    two.unlock_by_other("d1")
+    two.run(2 * PATIENCE + 10.0)
+    assert [end.error for end in ends(two)] == ["another client has come to the other device first", ""]
+    assert {devices(two, "a"), devices(two, "b")} == {("d0",), ("d1",)}
+
+
 def test_a_process_that_the_driver_does_not_restore_returns_to_its_device(two: SimulatedHost) -> None:
     first, second = start(two, "a", "b")
     two.moves.starts = False

@@ -115,12 +115,15 @@ class GrantTable:
         self.withdraw_permit(client)
         del self.waiting[client.id]
         for device in client.device_bindings:
-            device.queue.remove(client)
-            if not device.queue:
-                device.taken_by_other_since = None
+            self._remove_from_queue(client, device)
             self._update_eviction_candidate(client, device)
         self.update_contention(client)
         self.mark_dirty(client)
+
+    def _remove_from_queue(self, client: Client, device: Device) -> None:
+        device.queue.remove(client)
+        if not device.queue:  # no permit shows any more whether another coordinator's client has the device
+            device.taken_by_other_since = None
 
     def leave_queue_if_satisfied(self, client: Client, now: float) -> None:
         """Remove the client from the queue if no thread of it waits any more."""
@@ -141,7 +144,7 @@ class GrantTable:
         self.set_memory_use(client, NO_MEMORY)
         self._remove_from_contention(client)
         for device in client.device_bindings:
-            device.queue.remove(client)
+            self._remove_from_queue(client, device)
             device.eviction_candidates.remove_idle(client)
             del device.clients[client.id]
             device.forced_evictions.pop(client.id, None)
