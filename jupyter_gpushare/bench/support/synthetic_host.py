@@ -81,7 +81,13 @@ class SyntheticHost:
                 "sharing": "exclusive",
                 "simulate": True,
             },
-            "coordinator": {"pid": 0, "socket": "", "version": "0", "uptime_seconds": _HISTORY_SECONDS},
+            "coordinator": {
+                "pid": 0,
+                "socket": "",
+                "version": "0",
+                "run": "synthetic",
+                "uptime_seconds": _HISTORY_SECONDS,
+            },
         }
 
     def _device(self, number: int) -> dict[str, Any]:

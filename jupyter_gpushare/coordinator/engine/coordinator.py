@@ -257,6 +257,7 @@ class Coordinator:
                 self.state.socket_path, __version__, self.state.now - self.state.started_at, total
             ),
             **self.usage.summary(),
+            "run": self.history.run,
             "overruns": self.executor.overrun_count,
             "refused": dict(refusal_counts),
             "tuning": turns.closer.tuner.report(self.state.scheduler.settings),
