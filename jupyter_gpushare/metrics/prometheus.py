@@ -58,13 +58,24 @@ _HISTOGRAMS = (
 )
 
 
-def server_metrics(status: Mapping[str, Any] | None) -> Iterator[Metric]:
-    """Yield the metrics of a Jupyter server from the last snapshot, which is None without a coordinator."""
+def server_metrics(by_node: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yield the metrics of a Jupyter server from the last snapshots.
+
+    The key "" has the snapshot of this host, if there is a coordinator. Metrics of a node have the label `node`.
+    """
     following = GaugeMetricFamily("gpushare_coordinator_followed", "1 while this server follows a coordinator")
-    following.add_metric([], float(status is not None))
+    following.add_metric([], float("" in by_node))
     yield following
-    if status is not None:
-        yield from snapshot_metrics(status)
+    families: dict[str, Metric] = {}
+    for node, status in by_node.items():
+        for family in snapshot_metrics(status):
+            if node:
+                family.samples = [one._replace(labels={**one.labels, "node": node}) for one in family.samples]
+            if family.name in families:
+                families[family.name].samples += family.samples
+            else:
+                families[family.name] = family
+    yield from families.values()
 
 
 def snapshot_metrics(status: Mapping[str, Any]) -> Iterator[Metric]:

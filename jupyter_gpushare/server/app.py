@@ -23,6 +23,7 @@ from .kernel_services.kernel_adoption import KernelAdoption
 from .kernel_services.kernels import KERNEL_ACTIONS, KernelEvents, Kernels
 from .kernel_services.label_sync import CONTENTS_ACTIONS, LabelSync
 from .kernel_services.overrun_interrupts import OverrunInterrupter
+from .node_snapshots import NodeSnapshots
 from .settings_drift import SettingsDrift
 from .supervisor import Supervisor
 from .websocket import EventsHandler
@@ -52,12 +53,16 @@ class GpuShareApp(ExtensionApp):
         self.kernels = Kernels(self.serverapp.kernel_manager)
         events = self.serverapp.event_logger
         self._event_emitter = EventEmitter(events) if events else None
+        self.nodes = NodeSnapshots(
+            self.kernels, lambda: self.supervisor.is_watched, lambda: self.supervisor.send_changes(), self.log
+        )
         self.supervisor = Supervisor(
             self.gpushare.coordinator,
             argv=self._coordinator_argv,
             needed=self.kernels.has_shared_kernels,
             connected=SettingsDrift(self.gpushare, self.log).report,
             changed=self._on_snapshot,
+            merged=self.nodes.merged,
             log=self.log,
         )
         manager = self.serverapp.kernel_manager
@@ -82,7 +87,7 @@ class GpuShareApp(ExtensionApp):
         if events:
             events.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_events)
             events.add_listener(schema_id=CONTENTS_ACTIONS, listener=self._label_sync)
-        self._unregister: Callable[[], None] | None = metrics.register(lambda: self.supervisor.status)
+        self._unregister: Callable[[], None] | None = metrics.register(self._snapshots)
 
     def _on_snapshot(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
         self._label_sync.on_snapshot(before, after)
@@ -90,14 +95,20 @@ class GpuShareApp(ExtensionApp):
         if self._event_emitter:
             self._event_emitter.on_snapshot(before, after)
 
+    def _snapshots(self) -> dict[str, dict[str, Any]]:
+        """Return the last snapshots of this host, under "", and of the nodes."""
+        own = {} if self.supervisor.status is None else {"": self.supervisor.status}
+        return own | self.nodes.by_node
+
     def _kernel_started(self, kernel_id: str) -> None:
         self.supervisor.kernel_started()
+        self.nodes.follow()
         self.cell_reporter.watch(kernel_id)
         if kernel_id in self.kernels:
             self.kernels.leave_old_address(kernel_id)
 
     def initialize_handlers(self) -> None:
-        parts = {"supervisor": self.supervisor, "kernels": self.kernels}
+        parts = {"supervisor": self.supervisor, "kernels": self.kernels, "nodes": self.nodes}
         routes: list[tuple[str, type[handlers.GpuShareHandler]]] = [
             ("/status", handlers.StatusHandler),
             ("/history", handlers.HistoryHandler),
@@ -135,6 +146,7 @@ class GpuShareApp(ExtensionApp):
         self.cell_reporter.close()
         self._label_sync.close()
         self._overrun_interrupter.close()
+        await self.nodes.close()
         await supervisor.close()
 
     def _coordinator_argv(self) -> list[str]:

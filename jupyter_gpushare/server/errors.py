@@ -14,6 +14,7 @@ _STATUS = {
     "forbidden": 403,
     "unknown_client": 404,
     "unknown_device": 404,
+    "unknown_node": 404,
     "conflict": 409,
     "too_many": 429,
     "internal": 500,

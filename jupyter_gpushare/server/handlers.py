@@ -18,6 +18,7 @@ from ..wire import messages
 from ..wire.client import CoordinatorError
 from . import errors
 from .kernel_services.kernels import Kernels, UnknownKernel
+from .node_snapshots import NodeSnapshots
 from .supervisor import Supervisor
 
 AUTH_RESOURCE = "gpushare"
@@ -44,20 +45,27 @@ class GpuShareHandler(APIHandler):
     # A valid body, for the message about an invalid body.
     example = '{"share": 0.5}'
 
-    def initialize(self, supervisor: Supervisor, kernels: Kernels) -> None:
+    def initialize(self, supervisor: Supervisor, kernels: Kernels, nodes: NodeSnapshots) -> None:
         self.supervisor = supervisor
         self.kernels = kernels
+        self.nodes = nodes
 
     async def ask(self, message: msgspec.Struct, **more: Any) -> None:
-        """Answer with the result of a request to the coordinator and the fields `more`.
+        """Answer with the result of a request to a coordinator and the fields `more`."""
+        self.answer({**await self.result(message), **more})
 
-        If no coordinator answers, the supervisor starts one.
+    async def result(self, message: msgspec.Struct) -> Any:
+        """Return the result of a request to the coordinator of the message's client. Raise ApiError.
+
+        A message without a client is for the coordinator of the query's `node`, or of this host. If no coordinator of
+        this host answers, the supervisor starts one.
         """
+        client = getattr(message, "client", "")
+        node = self.nodes.node_of(client) if client else self.get_query_argument("node", "")
         try:
-            result = await self.supervisor.request(message)
+            return await (self.nodes.request(node, message) if node else self.supervisor.request(message))
         except CoordinatorError as error:
             raise errors.refusal(error) from None
-        self.answer({**result, **more})
 
     def answer(self, result: Any) -> None:
         self.set_header("Cache-Control", "no-store")
@@ -114,8 +122,9 @@ class StatusHandler(GpuShareHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with the snapshot."""
-        await self.ask(messages.Status())
+        """Answer with the snapshot of this host and of the nodes that have kernels of this server."""
+        status = await self.result(messages.Status())
+        self.answer(status if self.get_query_argument("node", "") else self.nodes.merged(status))
 
 
 class HistoryHandler(GpuShareHandler):
@@ -163,8 +172,8 @@ class QuotaHandler(GpuShareHandler):
 class ActionHandler(GpuShareHandler):
     """Route of a request in `ACTIONS`, which concerns a client and needs no body."""
 
-    def initialize(self, supervisor: Supervisor, kernels: Kernels, action: str = "") -> None:
-        super().initialize(supervisor, kernels)
+    def initialize(self, supervisor: Supervisor, kernels: Kernels, nodes: NodeSnapshots, action: str = "") -> None:
+        super().initialize(supervisor, kernels, nodes)
         self._action = ACTIONS[action]
 
     @web.authenticated

@@ -1,4 +1,4 @@
-"""Metrics of the last snapshot in `/metrics` of the Jupyter server."""
+"""Metrics of the last snapshots in `/metrics` of the Jupyter server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from prometheus_client.registry import Collector
 
 from ..metrics import prometheus
 
-Source = Callable[[], "dict[str, Any] | None"]
+Source = Callable[[], dict[str, dict[str, Any]]]
 
 
 class SnapshotCollector(Collector):
-    """Collector of metrics from the snapshot that `source` returns at each scrape."""
+    """Collector of metrics from the snapshots by node that `source` returns at each scrape."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -30,6 +30,7 @@ RESPAWN_DELAY_SECONDS = 0.25
 # After a failed start, the next attempt follows after 1, 2, 4 ... 30 seconds.
 MAX_BACKOFF_SECONDS = 30.0
 START_TIMEOUT_SECONDS = 5.0
+_NOT_RUNNING_REASON = "not_running"
 NOT_RUNNING = "No coordinator is running; the first shared kernel starts one."
 
 # Fields that change with the time alone. Frames for such changes would make an idle server look busy to a hub's proxy.
@@ -59,7 +60,8 @@ class FrameListener:
 class Supervisor:
     """Supervisor of the coordinator.
 
-    `status` is the last snapshot, or None while no coordinator answers; `frame` is the text for WebSockets.
+    `status` is the last snapshot of this host, or None while no coordinator answers. `frame` is the text for
+    WebSockets.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Supervisor:
         log: logging.Logger,
         connected: Callable[[dict[str, Any]], None] = lambda status: None,
         changed: Callable[[dict[str, Any] | None, dict[str, Any]], None] = lambda before, after: None,
+        merged: Callable[[dict[str, Any] | None], dict[str, Any] | None] = lambda status: status,
     ) -> None:
         """Create a supervisor, which does nothing before `begin`.
 
@@ -78,6 +81,7 @@ class Supervisor:
         `needed` returns true if this server has kernels that need a coordinator.
         `connected` gets the first snapshot of each connection.
         `changed` gets each snapshot, with the snapshot before.
+        `merged` returns what frames show: the snapshot with those of the nodes, or None for no snapshot at all.
         """
         self.status: dict[str, Any] | None = None
         self.frame = ""
@@ -87,9 +91,11 @@ class Supervisor:
         self._log = log
         self._connected = connected
         self._changed = changed
+        self._merged = merged
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._listeners: set[FrameListener] = set()
+        self._outage: dict[str, Any] = {}  # message about the lack of a coordinator; empty while there is one
         self._last_content: Any = None
         self._client: AsyncClient | None = None
         self._closing_tasks: set[asyncio.Task[None]] = set()
@@ -101,6 +107,11 @@ class Supervisor:
         self._failure = ""
 
     # --- public methods
+
+    @property
+    def is_watched(self) -> bool:
+        """Return whether a page shows the state."""
+        return bool(self._listeners)
 
     @property
     def address(self) -> str:
@@ -169,7 +180,7 @@ class Supervisor:
         except CoordinatorError:
             return self.frame
         self._publish(status)
-        return _snapshot_frame(status)
+        return json.dumps(self._message())
 
     async def close(self) -> None:
         """Stop all tasks in this process. The coordinator continues, because other clients may need it."""
@@ -243,7 +254,7 @@ class Supervisor:
             self._had_clients = bool(self.status.get("clients"))
         if not (self._had_clients or self._needed()):
             self._address = self._configured
-            self._publish_unavailable("not_running", f"{NOT_RUNNING} ({error})")
+            self._publish_unavailable(_NOT_RUNNING_REASON, f"{NOT_RUNNING} ({error})")
             await self._wait_for_wakeup(POLL_SECONDS if self._listeners else None)
             return
         # The reason for a failed start is more useful than the message that no coordinator answers.
@@ -299,39 +310,44 @@ class Supervisor:
 
     # --- frames for listeners
 
+    def send_changes(self) -> None:
+        """Send a frame to all listeners if what frames show has changed."""
+        message = self._message()
+        content = without_clock_fields(message)
+        if message and content != self._last_content:
+            self._last_content = content
+            self.frame = json.dumps(message)
+            for listener in self._listeners:
+                listener.has_new_frame.set()
+
+    def _message(self) -> dict[str, Any]:
+        """Return the message of the present state; empty before the first answer."""
+        has_state = self.status is not None or self._outage.get("reason") == _NOT_RUNNING_REASON
+        shown = self._merged(self.status) if has_state else None
+        return self._outage if shown is None else {"type": "snapshot", "status": shown}
+
     def _publish(self, status: dict[str, Any]) -> None:
         before, self.status = self.status, status
+        self._outage = {}
         self._changed(before, status)
-        content = _without_clock_fields(status)
-        if content != self._last_content:
-            self._last_content = content
-            self._send_frame(_snapshot_frame(status))
+        self.send_changes()
 
     def _publish_unavailable(self, reason: str, message: str) -> None:
         self.status = None
-        if message != self._last_content:
-            self._last_content = message
-            self._send_frame(json.dumps({"type": "unavailable", "reason": reason, "message": message}))
+        self._outage = {"type": "unavailable", "reason": reason, "message": message}
+        self.send_changes()
 
     def _reset(self) -> None:
         self.status = self._last_content = None
-        self.frame = ""
+        self._outage, self.frame = {}, ""
         self._had_clients = False
         self._address = self._configured
 
-    def _send_frame(self, frame: str) -> None:
-        self.frame = frame
-        for listener in self._listeners:
-            listener.has_new_frame.set()
 
-
-def _snapshot_frame(status: dict[str, Any]) -> str:
-    return json.dumps({"type": "snapshot", "status": status})
-
-
-def _without_clock_fields(value: Any) -> Any:
+def without_clock_fields(value: Any) -> Any:
+    """Return a snapshot, or a part of one, without the fields that change with the time alone."""
     if isinstance(value, dict):
-        return {key: _without_clock_fields(item) for key, item in value.items() if key not in _CLOCK_FIELDS}
-    if isinstance(value, list):
-        return [_without_clock_fields(item) for item in value]
+        return {key: without_clock_fields(item) for key, item in value.items() if key not in _CLOCK_FIELDS}
+    if isinstance(value, (list, tuple)):
+        return [without_clock_fields(item) for item in value]
     return value

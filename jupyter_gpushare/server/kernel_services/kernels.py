@@ -63,6 +63,10 @@ class Kernels:
         kernel = self._manager.get_kernel(kernel_id) if kernel_id in self._manager else None
         return str(getattr(getattr(kernel, "provisioner", None), "node_name", ""))
 
+    def nodes(self) -> set[str]:
+        """Return the nodes of all kernels that `c.GpuShareCluster` has started."""
+        return {node for node in map(self.node_of, self._manager.list_kernel_ids()) if node}
+
     def identity_of(self, kernel_id: str) -> dict[str, str]:
         """Return the `{"client", "token"}` with which to attach as a kernel. Raise UnknownKernel.
 

@@ -1,0 +1,139 @@
+"""Tests of the nodes' devices and clients in the snapshot, the actions and the metrics of a Jupyter server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
+
+from ..support.polling import wait_until
+from .conftest import WAIT, JupyterServer
+
+NODES = ("n1", "n2")
+
+
+@pytest.fixture
+def separate_nodes(tmp_path: Path) -> str:
+    """Return an engine whose nodes have folders, a coordinator and simulated devices of their own."""
+    folders = {"XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run", "GPUSHARE_LOCK_DIR": "locks"}
+    folders["GPUSHARE_SIM_STATE"] = "devices"
+    words = " ".join(f"{name}={tmp_path}/{{node}}/{part}" for name, part in folders.items())
+    return f"sh -c 'mkdir -pm 700 {tmp_path}/{{node}}/run; exec env {words} \"$@\"' sh {{agent}}"
+
+
+@pytest.fixture
+def server(start_server: Callable[..., JupyterServer], separate_nodes: str) -> JupyterServer:
+    return start_server(engine=separate_nodes, nodes=list(NODES), addresses=dict.fromkeys(NODES, "127.0.0.1"))
+
+
+def start_kernels(server: JupyterServer) -> dict[str, str]:
+    """Start a kernel on each node, because the second one avoids the first one's node. Return the kernels by node."""
+    kernels: dict[str, str] = {}
+    for _ in NODES:
+        kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
+        kernels[server.request("GET", f"gpushare/api/kernels/{kernel}")["node"]] = kernel
+    assert kernels.keys() == set(NODES)
+    return kernels
+
+
+async def snapshots_until(server: JupyterServer, is_expected: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Return the first snapshot of the WebSocket, as a page receives it, that is as expected."""
+    url = f"ws://127.0.0.1:{server.port}/gpushare/api/events"
+    socket = await websocket_connect(HTTPRequest(url, headers={"Authorization": "token t"}))
+    try:
+        while text := await socket.read_message():
+            frame = json.loads(text)
+            if frame["type"] == "snapshot" and is_expected(frame["status"]):
+                return dict(frame["status"])
+        raise AssertionError("the server has closed the WebSocket")
+    finally:
+        socket.close()
+
+
+async def test_a_page_gets_the_devices_and_clients_of_both_nodes(server: JupyterServer) -> None:
+    kernels = start_kernels(server)
+    status = await snapshots_until(server, lambda status: len(status["clients"]) == 2)
+    assert {one["node"]: one["id"] for one in status["clients"]} == kernels
+    assert {device["node"] for device in status["devices"]} == set(NODES)
+    assert status["nodes"] == [{"name": node, "message": ""} for node in NODES]
+    assert status["config"] is None, "this host has no coordinator, and a page starts none"
+
+
+async def test_an_action_reaches_the_client_on_its_node(server: JupyterServer) -> None:
+    kernels = start_kernels(server)
+    await snapshots_until(server, lambda status: len(status["clients"]) == 2)
+    client = kernels["n2"]
+    server.request("POST", f"gpushare/api/clients/{client}/suspend")
+    server.request("PATCH", f"gpushare/api/clients/{client}/quota", {"share": 0.25})
+
+    def is_changed(status: dict[str, Any]) -> bool:
+        (one,) = (one for one in status["clients"] if one["id"] == client)
+        return bool(one["suspended"]) and one["quota"]["share"] == 0.25
+
+    status = await snapshots_until(server, is_changed)
+    assert [one["id"] for one in status["clients"] if one["suspended"]] == [client]
+
+
+async def test_a_node_without_an_answer_has_a_message_until_it_is_back(server: JupyterServer) -> None:
+    """The server replaces the stopped node agents after 15 s."""
+    start_kernels(server)
+    await snapshots_until(server, lambda status: len(status["clients"]) == 2)
+    for agent in server.children("agent"):
+        os.kill(agent, signal.SIGSTOP)
+    status = await snapshots_until(server, lambda status: all(one["message"] for one in status["nodes"]))
+    assert all(one["name"] in one["message"] for one in status["nodes"])
+    status = await snapshots_until(server, lambda status: len(status["clients"]) == 2)
+    assert status["nodes"] == [{"name": node, "message": ""} for node in NODES]
+
+
+async def test_a_node_is_shown_until_its_last_kernel_ends(server: JupyterServer) -> None:
+    kernels = start_kernels(server)
+    server.request("DELETE", f"kernels/{kernels['n1']}")
+    status = await snapshots_until(server, lambda status: [one["name"] for one in status["nodes"]] == ["n2"])
+    assert [one["node"] for one in status["clients"]] == ["n2"]
+
+
+def test_the_query_names_a_node(server: JupyterServer) -> None:
+    kernels = start_kernels(server)
+    status = server.request("GET", "gpushare/api/status?node=n1")
+    assert [one["id"] for one in status["clients"]] == [kernels["n1"]]
+    assert server.request("GET", "gpushare/api/config?node=n2")["policy"] == "interactive"
+    assert server.request("GET", "gpushare/api/usage?node=n2")["complete"]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        server.request("GET", "gpushare/api/status?node=nosuch")
+    assert refused.value.code == 404
+    assert json.loads(refused.value.read())["message"] == "This server has no kernel on a node 'nosuch'."
+
+
+def test_metrics_have_the_node(server: JupyterServer) -> None:
+    start_kernels(server)
+
+    def metrics() -> list[str]:
+        request = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics")
+        request.add_header("Authorization", "token t")
+        with urllib.request.urlopen(request, timeout=WAIT) as answer:
+            return list(answer.read().decode().splitlines())
+
+    expected = [f'gpushare_clients{{node="{node}",phase="idle"}} 1.0' for node in NODES]
+    wait_until(lambda: set(expected) <= set(metrics()), WAIT)
+    assert "gpushare_coordinator_followed 0.0" in metrics()
+
+
+async def test_a_node_that_is_the_host_itself_is_shown_once(start_server: Callable[..., JupyterServer]) -> None:
+    """The engine `local` runs the node agent on the host of the server."""
+    server = start_server(nodes=["here"])
+    kernel = server.request("POST", "kernels", {"name": "remote"})["id"]
+    status = await snapshots_until(
+        server, lambda status: bool(status["clients"]) and status.get("coordinator") is not None
+    )
+    assert [(one["id"], one["node"]) for one in status["clients"]] == [(kernel, "")]
+    assert {device["node"] for device in status["devices"]} == {""}
