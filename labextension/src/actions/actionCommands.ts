@@ -123,7 +123,7 @@ export function addCommands(
 
   const mayChangeSettings = () => model.status?.viewer.admin !== false;
   const isUnavailable = () =>
-    model.unavailable !== null || model.status === null;
+    model.unavailable !== null || !model.status?.config;
   commands.addCommand(CommandIDs.changeSettings, {
     label: trans.__('GPU Sharing Settings…'),
     caption: () =>

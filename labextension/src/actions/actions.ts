@@ -79,17 +79,17 @@ export class Actions {
    * Hold the devices.
    *
    * @param seconds - 0 to end the hold; undefined for a dialog
-   * @param config - settings that bound the time
+   * @param config - settings that bound the time; null if unknown
    */
   async hold(
     client: IClient,
     seconds: number | undefined,
-    config: IConfig
+    config: IConfig | null
   ): Promise<boolean> {
     if (seconds !== undefined) {
       return this._do(() => this._hold(client, seconds));
     }
-    const maxHold = config.max_hold;
+    const maxHold = config?.max_hold ?? DEFAULT_HOLD_SECONDS;
     const title = trans.__('Hold the GPU for %1', displayName(client));
     return this._ask(title, async () => ({
       schema: holdSchema(maxHold, client.hold_seconds_left !== null),

@@ -26,7 +26,10 @@ export interface IGrant {
 
 /** One GPU, or one MIG slice. */
 export interface IDevice {
+  /** Unique on its node. */
   readonly uuid: string;
+  /** Node of the device; empty for the host of the server. */
+  readonly node: string;
   readonly name: string;
   /** UUID of the GPU that a MIG slice is a part of; null for a whole GPU. */
   readonly parent: string | null;
@@ -103,6 +106,8 @@ export interface IProgress {
 /** One notebook kernel, or one program under `jupyter gpushare run`. */
 export interface IClient {
   readonly id: string;
+  /** Node of the client; empty for the host of the server. */
+  readonly node: string;
   /** Empty for a client of another user, of which only the user is visible. */
   readonly label: string;
   readonly user: string;
@@ -221,11 +226,20 @@ export interface IConfig {
   readonly [name: string]: unknown;
 }
 
-/** Snapshot of the coordinator's state. */
+/** Node that has kernels of the server. */
+export interface INode {
+  readonly name: string;
+  /** Reason why its devices and clients are unknown; empty otherwise. */
+  readonly message: string;
+}
+
+/** Snapshot of the state of the coordinators, of the host and of the nodes. */
 export interface IStatus {
   readonly devices: ReadonlyArray<IDevice>;
   readonly clients: ReadonlyArray<IClient>;
-  readonly config: IConfig;
+  readonly nodes: ReadonlyArray<INode>;
+  /** Settings of the host; null without a coordinator on the host. */
+  readonly config: IConfig | null;
   readonly viewer: IViewer;
 }
 

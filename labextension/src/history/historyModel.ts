@@ -112,7 +112,7 @@ export class HistoryModel extends Disposable {
     if (
       !this._isActive ||
       this._options.sharing.unavailable ||
-      !this._options.sharing.status
+      !this._options.sharing.status?.config
     ) {
       return;
     }

@@ -17,7 +17,8 @@ export function ClientRow(props: {
 }): React.ReactElement {
   const { row, commands, hasMenu } = props;
   const { label } = row;
-  const facts = [row.memory, row.quota, row.limit].filter(text => text !== '');
+  const place = row.node && trans.__('on %1', row.node);
+  const facts = [place, row.memory, row.quota, row.limit].filter(Boolean);
   return (
     <li
       className={label.isOwn ? 'gpushare-Row gpushare-mod-own' : 'gpushare-Row'}

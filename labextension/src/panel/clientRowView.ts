@@ -14,6 +14,8 @@ export interface IClientRowView {
   readonly phase: string;
   /** State with its times. */
   readonly state: string;
+  /** Node of the client; empty for the host of the server. */
+  readonly node: string;
   readonly memory: string;
   /** Empty for the default quota. */
   readonly quota: string;
@@ -35,6 +37,7 @@ export interface IClientRowView {
 /**
  * Return the content of a client's row.
  *
+ * @param devices - devices of the client's node
  * @param age - seconds since the snapshot
  */
 export function clientRowView(
@@ -48,6 +51,7 @@ export function clientRowView(
     label,
     phase: client.phase,
     state: capital(stateLine(client, devices, age)),
+    node: client.node,
     memory: memoryText(client),
     quota: quotaText(client.quota),
     limit: client.limit_text,

@@ -150,6 +150,45 @@ describe('the side panel', () => {
     await shows(busy(is), some);
   });
 
+  it('groups devices by node, each with its own clients', async () => {
+    const far = { id: 'far', node: 'gpu2', label: 'far.ipynb', user: 'ada' };
+    const here = busy();
+    await shows(
+      {
+        ...here,
+        clients: [...here.clients, client({ ...far, phase: 'running' })],
+        devices: [
+          ...here.devices,
+          device({ node: 'gpu2', grants: [grant({ client: 'far' })] })
+        ],
+        nodes: [
+          { name: 'gpu1', message: 'The node gpu1 does not answer.' },
+          { name: 'gpu2', message: '' }
+        ]
+      },
+      'Node gpu2'
+    );
+    const [host, gpu1, gpu2] = findAll('section[aria-labelledby*=devices]');
+    expect(host.textContent).toContain('Device');
+    expect(host.textContent).not.toContain('far.ipynb');
+    expect(gpu1.textContent).toBe('Node gpu1The node gpu1 does not answer.');
+    expect(gpu2.textContent).toMatch(/Node gpu2.*Running.*far\.ipynb/);
+    expect(gpu2.textContent).not.toContain('train.ipynb');
+    const rows = findAll('.gpushare-Row').map(row => row.textContent);
+    expect(rows.filter(row => row!.includes('on gpu2'))).toHaveLength(1);
+  });
+
+  it('shows the nodes without a coordinator on the host, and starts none', async () => {
+    const far = client({ id: 'far', node: 'gpu2' });
+    const state = { ...status([far], [device({ node: 'gpu2' })]) };
+    await shows(
+      { ...state, config: null, nodes: [{ name: 'gpu2', message: '' }] },
+      'Node gpu2'
+    );
+    expect(text()).not.toContain('Time quantum');
+    expect(api.historyCalls).toEqual([]);
+  });
+
   it('shows resident and evicted memory, also as a text', async () => {
     await shows(busy({ memory_used: 3.5 * GIB }), 'Test GPU');
     const bar = find('[role=img]')!;

@@ -14,7 +14,7 @@ import { ClientRow } from './clientRow';
 import type { IClientRowView } from './clientRowView';
 import { DeviceCard } from './deviceCard';
 import type { PanelModel } from './panelModel';
-import type { IPanelView, ISettingsView } from './panelView';
+import type { IHostView, IPanelView, ISettingsView } from './panelView';
 
 /** Rows and cards that render again only after a change of their content. */
 const Row = React.memo(
@@ -50,24 +50,14 @@ function Sections(props: {
   commands: CommandRegistry;
 }): React.ReactElement {
   const { view, model, commands } = props;
-  const isKnown = view.devices.length > 0;
   return (
     <div
       className="gpushare-Panel-content"
       data-dimmed={view.kind === 'unavailable'}
     >
-      {isKnown && (
-        <section aria-labelledby="gpushare-devices-title">
-          <h3 id="gpushare-devices-title">
-            {trans._n('Device', 'Devices', view.devices.length)}
-          </h3>
-          <ul className="gpushare-Panel-list">
-            {view.devices.map(device => (
-              <Card key={device.uuid} device={device} />
-            ))}
-          </ul>
-        </section>
-      )}
+      {view.hosts.map(host => (
+        <Host key={host.node} host={host} />
+      ))}
       <Rows
         id="gpushare-own-title"
         title={trans.__('Yours')}
@@ -87,6 +77,27 @@ function Sections(props: {
         <Settings settings={view.settings} commands={commands} />
       )}
     </div>
+  );
+}
+
+/** Devices of the server's host, or of a node. */
+function Host({ host }: { host: IHostView }): React.ReactElement {
+  const { node, devices, message } = host;
+  const id = `gpushare-devices-title-${node}`;
+  return (
+    <section aria-labelledby={id}>
+      <h3 id={id}>
+        {node === ''
+          ? trans._n('Device', 'Devices', devices.length)
+          : trans.__('Node %1', node)}
+      </h3>
+      {message !== '' && <p className="gpushare-Panel-hint">{message}</p>}
+      <ul className="gpushare-Panel-list">
+        {devices.map(device => (
+          <Card key={device.uuid} device={device} />
+        ))}
+      </ul>
+    </section>
   );
 }
 
@@ -183,7 +194,7 @@ function notice(view: IPanelView): string[] {
     case 'stopped':
       return [trans.__('No kernel shares the GPU at the moment.'), howTo];
     case 'unavailable': {
-      const isKnown = view.devices.length > 0;
+      const isKnown = view.hosts.length > 0;
       return [
         trans.__('The sharing service is unavailable. GPU work continues.'),
         view.reason,
@@ -191,7 +202,7 @@ function notice(view: IPanelView): string[] {
       ].filter(text => text !== '');
     }
     case 'ready':
-      if (view.devices.length === 0) {
+      if (view.hosts.length === 0) {
         return [trans.__('There is no GPU to share on this machine.')];
       }
       return view.own.length === 0 && view.others.length === 0

@@ -116,7 +116,7 @@ export class PanelModel extends Disposable {
       return { ...EMPTY_VIEW, kind, reason };
     }
     // The times of the view stop while the coordinator is unavailable.
-    const isKnown = kind === 'unavailable' && this._view.devices.length > 0;
+    const isKnown = kind === 'unavailable' && this._view.hosts.length > 0;
     return { ...(isKnown ? this._view : this._ready(status)), kind, reason };
   }
 
@@ -126,18 +126,30 @@ export class PanelModel extends Disposable {
     this._labels.update(status.clients, history.lanes);
     const labelOf = (id: string) => this._labels.get(id);
     const ordered = this._labels.inOrder(status.clients);
-    const clients = new Map(ordered.map(([client]) => [client.id, client]));
-    const devices = status.devices.map(device => {
-      const busy = history.utilisation[device.uuid];
-      return deviceView(device, clients, labelOf, busy, age);
+    const hosts = [{ name: '', message: '' }, ...status.nodes]
+      .map(({ name: node, message }) => {
+        const clients = new Map(
+          ordered
+            .filter(([client]) => client.node === node)
+            .map(([client]) => [client.id, client])
+        );
+        const devices = status.devices
+          .filter(device => device.node === node)
+          .map(device => {
+            const busy = node ? undefined : history.utilisation[device.uuid];
+            return deviceView(device, clients, labelOf, busy, age);
+          });
+        return { node, message, devices };
+      })
+      .filter(({ devices, message }) => devices.length > 0 || message !== '');
+    const rows = ordered.map(([client, label]) => {
+      const near = status.devices.filter(({ node }) => node === client.node);
+      return clientRowView(client, label, near, age);
     });
-    const rows = ordered.map(([client, label]) =>
-      clientRowView(client, label, status.devices, age)
-    );
     const own = rows.filter(row => row.label.isOwn);
     const others = rows.filter(row => !row.label.isOwn);
     const settings = settingsView(status);
-    return { ...EMPTY_VIEW, devices, own, others, settings };
+    return { ...EMPTY_VIEW, hosts, own, others, settings };
   }
 
   /** Clients in the order of the rows, then clients that have left. */

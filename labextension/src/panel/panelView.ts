@@ -31,11 +31,21 @@ export interface ISettingsView {
   readonly isAdmin: boolean;
 }
 
+/** Devices of the server's host, or of a node. */
+export interface IHostView {
+  /** Empty for the host of the server. */
+  readonly node: string;
+  /** Reason why the devices are unknown; empty otherwise. */
+  readonly message: string;
+  readonly devices: ReadonlyArray<IDeviceView>;
+}
+
 /** Content of the panel without the timeline. */
 export interface IPanelView {
   readonly kind: PanelKind;
   readonly reason: string;
-  readonly devices: ReadonlyArray<IDeviceView>;
+  /** Hosts that have devices or a message. */
+  readonly hosts: ReadonlyArray<IHostView>;
   readonly own: ReadonlyArray<IClientRowView>;
   readonly others: ReadonlyArray<IClientRowView>;
   /** Null without a snapshot to show. */
@@ -46,7 +56,7 @@ export interface IPanelView {
 export const EMPTY_VIEW: IPanelView = {
   kind: 'connecting',
   reason: '',
-  devices: [],
+  hosts: [],
   own: [],
   others: [],
   settings: null
@@ -69,7 +79,14 @@ export function panelKind(
   return status ? 'ready' : 'connecting';
 }
 
-export function settingsView({ config, viewer }: IStatus): ISettingsView {
+/** Return the settings of the host; null without a coordinator on the host. */
+export function settingsView({
+  config,
+  viewer
+}: IStatus): ISettingsView | null {
+  if (config === null) {
+    return null;
+  }
   const { time_quantum: quantum, policy } = config;
   return {
     quantum:

@@ -10,6 +10,7 @@ import {
   type EventMessage,
   type IUnavailable,
   type IClient,
+  type IConfig,
   type IDevice,
   type IStatus
 } from '../base/protocol';
@@ -102,7 +103,8 @@ export class SharingModel extends Disposable {
     const status = this._status;
     const id = this._kernels.clientOf(kernelId);
     const node = this._kernels.nodeOf(kernelId);
-    if (node) {
+    const client = status?.clients.find(client => client.id === id);
+    if (node && (this._unavailable || !client)) {
       return { kind: 'elsewhere', node };
     }
     if (this._unavailable) {
@@ -111,14 +113,12 @@ export class SharingModel extends Disposable {
     if (status === null || id === undefined) {
       return { kind: 'unknown' };
     }
-    const client = status.clients.find(client => client.id === id);
     if (!client) {
       return { kind: 'unshared' };
     }
-    const bound = status.devices.filter(device =>
-      client.devices.includes(device.uuid)
-    );
-    const devices = bound.length > 0 ? bound : status.devices;
+    const near = status.devices.filter(({ node }) => node === client.node);
+    const bound = near.filter(({ uuid }) => client.devices.includes(uuid));
+    const devices = bound.length > 0 ? bound : near;
     const age = this.age;
     return {
       kind: 'client',
@@ -127,7 +127,7 @@ export class SharingModel extends Disposable {
       simulated:
         bound.length > 0
           ? bound.some(device => device.simulated)
-          : canOnlySimulate(status),
+          : canOnlySimulate(status.config, near),
       others: otherRunners(client, devices, status.clients, age),
       expectedWait: remainingSeconds(client.expected_wait, age),
       isLate: this._waitEstimates.isLate(client.id),
@@ -225,9 +225,12 @@ function unavailableView(
 }
 
 /** Return whether a client without a device can only get a simulated device. */
-function canOnlySimulate({ config, devices }: IStatus): boolean {
+function canOnlySimulate(
+  config: IConfig | null,
+  devices: ReadonlyArray<IDevice>
+): boolean {
   return (
-    config.simulate ||
+    config?.simulate ||
     (devices.length > 0 && devices.every(device => device.simulated))
   );
 }

@@ -37,6 +37,7 @@ function clientDetails(view: IClientView, status: IStatus | null): IDetail[] {
   const { client, devices } = view;
   const details: IDetail[] = [
     { label: trans.__('Label'), value: client.label || client.id },
+    ...(client.node ? [{ label: trans.__('Node'), value: client.node }] : []),
     { label: trans.__('Quota'), value: formatQuota(client.quota) },
     { label: trans.__('Memory'), value: memoryText(client) },
     {

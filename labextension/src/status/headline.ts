@@ -17,7 +17,9 @@ export function formatHeadline(view: KernelView, hasTimes = true): string {
     return state;
   }
   const { next, simulated } = view;
-  const text = next && hasTimes ? `${state} · ${nextText(next)}` : state;
+  const timed = next && hasTimes ? `${state} · ${nextText(next)}` : state;
+  const { node } = view.client;
+  const text = node ? trans.__('%1 · on %2', timed, node) : timed;
   return simulated ? trans.__('%1 (simulated)', text) : text;
 }
 

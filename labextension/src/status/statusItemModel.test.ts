@@ -275,6 +275,35 @@ describe('the kernel of the status item', () => {
     expect(model.text).toBe('GPU: on gpu1');
   });
 
+  it('shows the state of a kernel on a node like any other', async () => {
+    api.clients.far = 'far';
+    api.nodes.far = 'gpu2';
+    current.set('kernel');
+    const waits = { phase: 'waiting', queue_position: 1, expected_wait: 40 };
+    await given.snapshot({
+      ...status(
+        [client(), client({ id: 'far', node: 'gpu2', ...waits })],
+        [
+          device({ grants: [grant()] }),
+          device({
+            node: 'gpu2',
+            grants: [grant({ client: 'other' })],
+            queue: ['far']
+          })
+        ]
+      ),
+      nodes: [{ name: 'gpu2', message: '' }]
+    });
+    current.set('far');
+    await flushPromises();
+    expect(model.phase).toBe('waiting');
+    expect(model.text).toMatch(/^GPU: #1 in queue · .* · on gpu2$/);
+    expect(model.details).toContainEqual({ label: 'Node', value: 'gpu2' });
+    const devices = model.details.filter(({ label }) => label === 'Test GPU');
+    expect(devices).toHaveLength(1);
+    expect(devices[0].value).toBe('another client running');
+  });
+
   it('is polled by GET at the interval of the setting where no socket opens', async () => {
     api.answer = status([client({ phase: 'suspended' })]);
     given.sharing.pollInterval = 40;

@@ -25,6 +25,7 @@ export const GIB = 1024 ** 3;
 export function device(changes: Partial<IDevice> = {}): IDevice {
   return {
     uuid: 'GPU-1',
+    node: '',
     name: 'Test GPU',
     parent: null,
     simulated: false,
@@ -65,6 +66,7 @@ export function client(changes: Partial<IClient> = {}): IClient {
     progress: null,
     progress_text: '',
     id: 'mine',
+    node: '',
     label: 'train.ipynb',
     user: 'ada',
     own: true,
@@ -161,7 +163,7 @@ export const CONFIG: IConfig = {
 
 export function status(clients: IClient[], devices = [device()]): IStatus {
   const viewer = { user: 'ada', admin: false };
-  return { devices, clients, config: CONFIG, viewer };
+  return { devices, clients, nodes: [], config: CONFIG, viewer };
 }
 
 export function history(changes: Partial<IHistory> = {}): IHistory {
