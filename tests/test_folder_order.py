@@ -27,7 +27,8 @@ ORDER = {
     ),
     "simulation": (
         *("clairvoyant", "workloads", "entities", "reports", "event_queue", "memory_transfers", "execution"),
-        *("simulated_agent", "moving_agent", "free_capacity", "simulation", "experiment", "cluster", "scale"),
+        *("simulated_agent", "training_agent", "moving_agent", "free_capacity", "simulation", "experiment"),
+        *("cluster", "scale"),
     ),
 }
 

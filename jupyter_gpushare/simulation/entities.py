@@ -13,7 +13,8 @@ from ..wire.page import CLOSING, IN, OUT
 from .workloads.workload import Cell, Participant
 
 # Kinds of timers: a client has at most one of each.
-WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE, MOVE = range(8)
+WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE, MOVE, STEP = range(9)
+NO_TIME_NS = (1 << 64) - 1  # value of the rule's `wake_at` and `boundary_from` for no time at all
 # Activities of a client's program.
 INACTIVE, THINKING, ON_CPU, ON_GPU = range(4)
 
@@ -64,7 +65,7 @@ class SimClient:
     id: str = ""
     process_number: int = 0  # 0 before the first work on a device
     devices: tuple[SimDevice, ...] = ()
-    timers: list[int] = field(default_factory=lambda: [-1] * 8)
+    timers: list[int] = field(default_factory=lambda: [-1] * 9)
     lifecycle: Iterator[tuple[float, str]] = field(default_factory=lambda: iter(()))
     next_lifecycle_event: str = ""
     # program
@@ -99,6 +100,8 @@ class SimClient:
     idle_since: float = 0.0
     turn_entered_at: float = -1.0
     moving_to: SimDevice | None = None  # the process enters no turn but that of its move
+    hibernated: int = 0  # bytes that have left its device with the process; 0: the process is not hibernated
+    boundary_from_ns: int = NO_TIME_NS  # from then on the turn ends at the end of a training step
     # memory
     allocated: int = 0
     resident_on: dict[SimDevice, int] = field(default_factory=dict)

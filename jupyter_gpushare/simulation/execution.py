@@ -13,6 +13,7 @@ from .workloads.workload import Costs
 
 _SAMPLE_SECONDS = 1.0
 _BLOCKS_PER_LAUNCH = 1024
+_ROUNDING_SECONDS = 1e-6  # by which a training step may end too early
 
 
 class ExecutionModel(MemoryTransfers):
@@ -69,6 +70,19 @@ class ExecutionModel(MemoryTransfers):
         """Return the GPU seconds that are left of the client's cell."""
         unaccounted = (self.now - client.accounted_until) * client.rate if client.accounted_until >= 0 else 0.0
         return max(0.0, client.cell_ends_at_gpu - client.gpu_seconds - unaccounted)
+
+    def training_steps(self, client: SimClient) -> int:
+        """Return the number of training steps that the client's program has marked."""
+        return int(self._trained(client)) if client.spec.step else 0
+
+    def done_of_training_step(self, client: SimClient) -> float:
+        """Return the GPU seconds since the last mark of the client's program."""
+        return self._trained(client) % 1.0 * client.spec.step
+
+    def _trained(self, client: SimClient) -> float:
+        """Return the training steps so far, with the done part of the present step."""
+        unaccounted = (self.now - client.accounted_until) * client.rate if client.accounted_until >= 0 else 0.0
+        return (client.gpu_seconds + unaccounted + _ROUNDING_SECONDS) / client.spec.step
 
     def end_wait(self, client: SimClient) -> None:
         if client.waiting_since >= 0:
@@ -147,4 +161,5 @@ class ExecutionModel(MemoryTransfers):
             if client.accounted_until >= 0:
                 self._account_work(client)
             launches = int(client.gpu_seconds / client.spec.launch)
-            self.handle_event(ev.Progress(client.id, launches, launches * _BLOCKS_PER_LAUNCH, client.busy_seconds))
+            steps, blocks = self.training_steps(client), launches * _BLOCKS_PER_LAUNCH
+            self.handle_event(ev.Progress(client.id, launches, blocks, client.busy_seconds, training_steps=steps))

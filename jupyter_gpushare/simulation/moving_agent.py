@@ -12,14 +12,14 @@ from ..core.interface.settings import Settings
 from ..wire.page import LEAVING, OUT
 from .entities import MOVE, AgentRuleState, SimClient, SimDevice
 from .reports.report_data import TimelineData
-from .simulated_agent import SimulatedAgent
+from .training_agent import TrainingAgent
 from .workloads.workload import Workload
 
 _CONTEXT_BYTES = 500 << 20  # that the driver copies twice, of contexts and modules
 _DRIVER_SECONDS = 1.0  # for checkpoint and restore besides
 
 
-class MovingAgent(SimulatedAgent):
+class MovingAgent(TrainingAgent):
     """Scheduler with processes that also move. Processes with unified memory refuse to move, as in the shim."""
 
     def __init__(

@@ -18,14 +18,13 @@ from ..core.interface import events as ev
 from ..core.interface.settings import Settings
 from ..wire.page import CLOSING, CONTENDED, IN, LEAVING, MAY, OUT, RELIEVED
 from .clairvoyant import Clairvoyant
-from .entities import GATE, IDLE, ON_GPU, RESTORE, WORK, SimClient, SimDevice
+from .entities import GATE, IDLE, NO_TIME_NS, ON_GPU, RESTORE, WORK, SimClient, SimDevice
 from .execution import ExecutionModel
 from .reports.report_data import TimelineData
 from .workloads.workload import Workload
 
 NEVER = float("inf")
 _MIN_WORK_SECONDS = 1e-9  # of a phase that goes on: less is lost in the sum with the present time
-_NO_WAKE_NS = (1 << 64) - 1  # value of the rule's `wake_at` for no further step
 _TIME_PASSED = ev.Tick()
 
 
@@ -216,7 +215,8 @@ class SimulatedAgent(ExecutionModel):
             inputs.tried = self._enter(client, out.turn) if acts & rule.ENTER else rule.NOT_TRIED
             if not acts & rule.ENTER and out.wake_at > now:
                 break
-        if client.phase == LEAVING and out.wake_at != _NO_WAKE_NS:
+        client.boundary_from_ns = out.boundary_from
+        if client.phase == LEAVING and out.wake_at != NO_TIME_NS:
             self.schedule(out.wake_at / 1e9, GATE, client)
         self._report_step(client, before, turn, bool(acts & rule.CHANGED))
         self.admit_waiting(freed)
@@ -364,7 +364,7 @@ class SimulatedAgent(ExecutionModel):
 
     def _begin_drain(self, client: SimClient, submitted: float) -> None:
         """Begin to drain, with `submitted` seconds of work."""
-        if client.accounted_until < 0 or client.rate <= 0:
+        if client.accounted_until < 0 or client.rate <= 0 or client.agent.state.at_boundary:
             takes, goes_on = self.costs.empty_drain, client.accounted_until >= 0
         else:
             left = self.remaining_work(client) / client.rate

@@ -21,6 +21,7 @@ from .entities import (
     ON_GPU,
     RESTORE,
     SAMPLE,
+    STEP,
     THINKING,
     WORK,
     SimClient,
@@ -61,8 +62,8 @@ class Simulation(MovingAgent):
             self._on_prefetched,
             self._on_lifecycle_event,
         ]
-        self._actions += [self.sample, self.on_moved]
-        assert list(range(len(self._actions))) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE, MOVE]
+        self._actions += [self.sample, self.on_moved, self.on_step_timer]
+        assert list(range(len(self._actions))) == [WORK, GATE, IDLE, EVICT, RESTORE, LIFECYCLE, SAMPLE, MOVE, STEP]
         self.workload = workload
         self.all_clients: list[SimClient] = []
         self.free_capacity = FreeCapacity(
@@ -164,7 +165,7 @@ class Simulation(MovingAgent):
         """End the client's kernel with its process and its work at once, and free its memory."""
         if client.is_restarting and restart:
             return
-        for kind in (WORK, GATE, IDLE, SAMPLE):
+        for kind in (WORK, GATE, IDLE, SAMPLE, STEP):
             client.timers[kind] = -1
         client.activity = INACTIVE
         in_cell, client.cell_started_at = client.cell_started_at >= 0, -1.0

@@ -55,6 +55,7 @@ def test_trace_is_simulated_as_written(tmp_path: Path) -> None:
         ([HEAD, CLIENT, CELL.replace("0.5", '"x"')], "line 3: Expected `float`"),
         ([HEAD, CLIENT.replace("}", ', "color": 1}')], "line 2: Object contains unknown field `color`"),
         ([HEAD, CLIENT.replace("}", ', "quota": {"share": 2}}')], "share=2 is out of range"),
+        ([HEAD, CLIENT.replace("}", ', "step": 1e-9}')], "allowed are 0 and 0.001 s or more"),
         ([HEAD, CLIENT.replace("}", ', "until": 1, "at": 2}')], "departs at 1, before it arrives at 2"),
         ([HEAD, CLIENT, '{"type": "cell", "client": "a", "phases": [0, 1e-12], "repeat": true}'], "0.001 s or more"),
         ([HEAD], "the trace has no client"),

@@ -22,6 +22,7 @@ from .workload import Cell, Participant
 
 VERSION = 1
 MIN_REPEATED_SECONDS = 0.001  # of all phases of an endless cell, to bound the time of a simulation
+MIN_STEP_SECONDS = 0.001  # of a training step, which is much longer than the rounding of times
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -59,10 +60,11 @@ class HeaderLine(_Line, tag="trace", frozen=True, kw_only=True):
 
 
 class DeviceLine(_Line, tag="device", frozen=True, kw_only=True):
-    """Device with `memory` in bytes and `link` in bytes a second, each way."""
+    """Device with `memory` in bytes and `link` in bytes a second, each way; `parent`: the GPU of a MIG slice."""
 
     memory: Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
     link: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    parent: Annotated[str, msgspec.Meta(max_length=128)] = ""
 
 
 class ClientLine(_Line, tag="client", frozen=True, kw_only=True):
@@ -79,6 +81,7 @@ class ClientLine(_Line, tag="client", frozen=True, kw_only=True):
     launch: Annotated[float, msgspec.Meta(gt=0, le=60)] = 0.0005
     quota: dict[str, Any] = {}
     restarts: list[Seconds] = []
+    step: Seconds = 0.0
 
 
 class CellLine(_Line, tag="cell", frozen=True, kw_only=True):
@@ -137,6 +140,8 @@ class _TraceReader:
             raise ValueError(f"kind {line.kind!r} is unknown: allowed are notebook, job")
         if line.until is not None and line.until < line.at:
             raise ValueError(f"client {line.id!r} departs at {line.until:g}, before it arrives at {line.at:g}")
+        if 0 < line.step < MIN_STEP_SECONDS:
+            raise ValueError(f"step={line.step:g} is out of range: allowed are 0 and {MIN_STEP_SECONDS:g} s or more")
         try:
             Quota().with_changes(line.quota)
         except (Refused, TypeError) as error:
@@ -170,6 +175,7 @@ class _TraceReader:
                 line.intensity,
                 line.launch,
                 tuple(sorted(line.restarts)),
+                line.step,
             )
             for line in self.clients.values()
         )

@@ -36,6 +36,7 @@ class Participant:
     `kind` is "notebook" or "job".
     `restarts` are the times at which the client's process ends and a new one begins.
     `launch` is the duration of one launch.
+    `step` is the GPU time of a training step of a program that marks its steps; 0: the program marks none.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Participant:
     intensity: float = 1.0
     launch: float = 0.0005
     restarts: tuple[float, ...] = ()
+    step: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,15 @@ class Costs:
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """Device with its memory, the bytes a second of its link each way, and its failures as (from, until)."""
+    """Device with its memory, the bytes a second of its link each way, and its failures as (from, until).
+
+    `parent` is the name of the GPU that a MIG slice is a part of; empty: a whole GPU.
+    """
 
     memory: int
     link: float
     outages: tuple[tuple[float, float], ...] = ()
+    parent: str = ""
 
 
 @dataclass(frozen=True)
