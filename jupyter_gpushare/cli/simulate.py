@@ -185,7 +185,10 @@ def _workload_factory(
     else:
         trace = traces.read(args.trace)
         seconds = args.hours * 3600.0 if args.hours else trace.seconds or DEFAULT_HOURS * 3600.0
-    devices = tuple(DeviceModel(args.device_memory or d.memory, _link_bandwidth(args, d.link)) for d in trace.devices)
+    devices = tuple(
+        DeviceModel(args.device_memory or d.memory, _link_bandwidth(args, d.link), parent=d.parent)
+        for d in trace.devices
+    )
     if args.devices or not devices:
         one = devices[0] if devices else DeviceModel(memory, link)
         devices = (one,) * (args.devices or traces.needed_devices(trace.participants, one.memory))

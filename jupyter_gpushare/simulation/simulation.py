@@ -73,7 +73,8 @@ class Simulation(MovingAgent):
             device = SimDevice(f"GPU-{index}", index, model.memory, model.link)
             self.devices[device.uuid] = device
             self.free_devices.add(device)
-            self.handle_event(ev.DeviceFound(DeviceInfo(device.uuid, "simulated", model.memory, simulated=True)))
+            info = DeviceInfo(device.uuid, "simulated", model.memory, simulated=True, parent=model.parent)
+            self.handle_event(ev.DeviceFound(info))
             if model.outages:
                 self._schedule_outages(device, model.outages)
         if unknown := self.scheduler.unknown_devices(settings):

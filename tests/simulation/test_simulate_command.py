@@ -171,6 +171,22 @@ def test_a_recorded_trace_brings_its_devices_and_its_length(capsys: pytest.Captu
     assert (cells["count"], cells["wait_p50"]) == (1, pytest.approx(500 / 10, abs=0.01))
 
 
+def test_a_trace_brings_mig_slices_and_training_steps(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The client of two devices is refused, because a program uses one MIG slice."""
+    path = tmp_path / "trace"
+    piece = '{"type": "device", "memory": 1000, "link": 1000, "parent": "GPU-whole"}\n'
+    path.write_text(
+        '{"type": "trace", "version": 1, "seconds": 100}\n'
+        + 2 * piece
+        + '{"type": "client", "id": "a", "memory": 500, "gpus": 2}\n'
+        + '{"type": "client", "id": "b", "memory": 500, "step": 0.5}\n'
+        + '{"type": "cell", "client": "b", "phases": [0, 5]}\n'
+    )
+    assert main(["simulate", "--trace", str(path), "--json"]) == 0
+    (results,) = json.loads(capsys.readouterr().out)["policies"].values()
+    assert (results["refused"], results["cells"]["short"]["count"]) == (1, 1)
+
+
 def test_record_without_a_coordinator_fails_with_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["record", str(tmp_path / "t"), "--socket", str(tmp_path / "none.sock")]) == 1
     assert "no coordinator answers" in capsys.readouterr().err
