@@ -1,7 +1,8 @@
-"""Moves of simulated processes to other devices, in the place of the shim and the driver.
+"""Moves and hibernation of simulated processes, in the place of the shim and the driver.
 
 Only a process outside of turns moves, because the scheduler moves idle and waiting clients only. The process enters the
-turn of the move, evicts its memory, and is a new process on the new device some time later.
+turn of the move, evicts its memory, and is a new process on the new device some time later. A hibernation is the first
+half of a move, and a return the second half, each in a turn on the process's own device.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .training_agent import TrainingAgent
 from .workloads.workload import Workload
 
 _CONTEXT_BYTES = 500 << 20  # that the driver copies twice, of contexts and modules
-_DRIVER_SECONDS = 1.0  # for checkpoint and restore besides
+_DRIVER_SECONDS = 1.0  # for checkpoint and restore besides, half of it for each
 
 
 class MovingAgent(TrainingAgent):
@@ -53,20 +54,24 @@ class MovingAgent(TrainingAgent):
 
     def _on_prepare_move(self, command: cmd.PrepareMove) -> None:
         client = self.clients[command.client]
-        if command.hibernates:
-            self.handle_event(ev.MoveEnded(client.process_number, command.device, "hibernation is not simulated"))
+        error = ""
+        if command.hibernates and client.spec.kind != "notebook":
+            error = "the client is no notebook, whose next cell would be known"
         elif not self.overlap:
-            self.handle_event(ev.MoveEnded(client.process_number, command.device, "its memory is unified"))
-        else:
-            client.moving_to = self.devices[command.device]
-            if client.phase == OUT:
-                self._wait_for_move(client)
+            error = "its memory is unified"
+        if error:
+            self.handle_event(ev.MoveEnded(client.process_number, command.device, error))
+            return
+        client.moving_to = self.devices[command.device]
+        if client.phase == OUT:
+            self._wait_for_move(client)
 
     def _on_start_move(self, command: cmd.StartMove) -> None:
         client = self.clients[command.client]
         if client.moving_to:
             link = min(client.moving_to.link, client.devices[0].link)
-            self.schedule(self.now + _DRIVER_SECONDS + 2 * _CONTEXT_BYTES / link, MOVE, client)
+            halves = 1 if command.hibernates or command.returns else 2
+            self.schedule(self.now + halves * (_DRIVER_SECONDS / 2 + _CONTEXT_BYTES / link), MOVE, client)
 
     def _on_finish_move(self, command: cmd.FinishMove) -> None:
         client = self.clients[command.client]
@@ -84,7 +89,8 @@ class MovingAgent(TrainingAgent):
         """Enter the turn of a move, or the client's next turn, if the permit and the locks allow it."""
         there = client.moving_to
         if there is None:
-            super().try_to_enter(client)
+            if not client.hibernated:
+                super().try_to_enter(client)
         elif client.phase == OUT and self._admits_move(client, there):
             self._enter_move(client)
 
@@ -119,7 +125,11 @@ class MovingAgent(TrainingAgent):
 
     def on_moved(self, client: SimClient) -> None:
         """Begin the process on its new device, after the driver's part of the move."""
-        there, client.moving_to = client.moving_to, None
+        there = client.moving_to
+        if there in client.devices:
+            self._on_hibernated_or_returned(client, there)
+            return
+        client.moving_to = None
         if there is None or not client.process_number:
             return
         self.moves += 1
@@ -135,6 +145,16 @@ class MovingAgent(TrainingAgent):
             self._events.append(client.gate_wait_started)
         self.report_memory(client)
         self.admit_waiting(freed)
+
+    def _on_hibernated_or_returned(self, client: SimClient, device: SimDevice) -> None:
+        """End the turn of a hibernation or a return after the driver's part of it."""
+        client.moving_to = None
+        self.stop_eviction(client)
+        client.hibernated = 0 if client.hibernated else _CONTEXT_BYTES + client.resident
+        self._drop_memory(client)
+        self._events.append(ev.MoveEnded(client.process_number, device.uuid, hibernated=client.hibernated))
+        self.report_memory(client)
+        self._leave_move(client)
 
     def _admits_move(self, client: SimClient, there: SimDevice) -> bool:
         permit = client.permit
@@ -161,9 +181,12 @@ class MovingAgent(TrainingAgent):
         turn = client.turn_number
         freed = self.leave_turn(client)
         client.timers[MOVE] = -1
-        self.handle_event(ev.TurnLeft(client.process_number, turn))
+        left = ev.TurnLeft(client.process_number, turn)
         if client.is_waiting_at_gate:
+            self._events.append(left)
             self.handle_event(client.gate_wait_started)
+        else:
+            self.handle_event(left)
         self.admit_waiting(freed)
 
     def _leave_devices(self, client: SimClient, devices: tuple[SimDevice, ...]) -> tuple[SimDevice, ...]:

@@ -187,7 +187,7 @@ class Simulation(MovingAgent):
         for device in client.devices:
             del device.clients[client.index]
             self.free_capacity.update(device.index, -_memory_fraction(client.spec, self.workload), self.now)
-        client.moving_to, client.timers[MOVE] = None, -1
+        client.moving_to, client.timers[MOVE], client.hibernated = None, -1, 0
         freed = self.leave_turn(client)
         number, client.process_number = client.process_number, 0
         self.handle_event(ev.MemoryReported(client.id, 0, 0))
