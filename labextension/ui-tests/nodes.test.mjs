@@ -1,9 +1,10 @@
-/** Test of a node that is lost while a page shows a notebook with its kernel. */
+/** Test of a kernel on a node, and of the loss of its node under an open page. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 
 import { rest } from './jupyter.mjs';
 import { shows } from './lab.mjs';
+import { Panel } from './panel.mjs';
 import { NODE_KERNEL } from './server.mjs';
 import { Stage } from './stage.mjs';
 
@@ -45,11 +46,28 @@ async function restore() {
 }
 
 stage.test(
-  'an open page goes on with a kernel on another node, and shows why',
+  'the panel and the status item show a kernel on a node, and actions reach it',
   async () => {
     await lab.ready(PATH);
     await lab.runsTo(0, /True on n1/);
-    await lab.reads(/^GPU: on n1$/);
+    await lab.reads(/^GPU: idle · on n1 \(simulated\)$/);
+    const panel = new Panel(lab);
+    await panel.open();
+    await panel.node.getByRole('heading', { name: 'Node n1' }).waitFor();
+    await shows(panel.row(PATH), /on n1/);
+    await lab.screenshot('node');
+    await panel.act(PATH, 'Suspend GPU Use');
+    await lab.reads(/^GPU: suspended · on n1 \(simulated\)$/);
+    await shows(panel.row(PATH), /Suspended/);
+    await panel.act(PATH, 'Resume GPU Use');
+    await lab.reads(/^GPU: idle · on n1 \(simulated\)$/);
+  }
+);
+
+stage.test(
+  'an open page goes on with a kernel on another node, and shows why',
+  async () => {
+    await lab.runsTo(0, /True on n1/);
     const [, pid, path] = /(\d+) (\S+)/.exec(await lab.output(0).innerText());
     const kernel = Number(pid);
     socket = path;
@@ -70,7 +88,7 @@ stage.test(
       lab.output(1),
       /this kernel has started anew on n2, without its variables: .*no route/
     );
-    await lab.reads(/^GPU: on n2$/);
+    await lab.reads(/^GPU: idle · on n2 \(simulated\)$/);
     await lab.screenshot('lost-node');
     assert.deepEqual(lab.faults, []);
   }

@@ -89,7 +89,8 @@ function Host({ host }: { host: IHostView }): React.ReactElement {
       <h3 id={id}>
         {node === ''
           ? trans._n('Device', 'Devices', devices.length)
-          : trans.__('Node %1', node)}
+          : trans.__('Node')}{' '}
+        <span className="gpushare-Panel-node">{node}</span>
       </h3>
       {message !== '' && <p className="gpushare-Panel-hint">{message}</p>}
       <ul className="gpushare-Panel-list">

@@ -154,7 +154,9 @@ export class PanelModel extends Disposable {
 
   /** Clients in the order of the rows, then clients that have left. */
   private _laneClients(): ILaneClient[] {
-    const clients = this._options.sharing.status?.clients ?? [];
+    const clients = (this._options.sharing.status?.clients ?? []).filter(
+      ({ node }) => node === ''
+    );
     const present = new Set(clients.map(client => client.id));
     const { lanes } = this._options.history;
     return [
