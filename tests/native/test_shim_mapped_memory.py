@@ -35,12 +35,13 @@ def wait_until_evicted(process: ProcessConnection) -> None:
     wait_until(lambda: process.page.report.resident == 0, what="the eviction of all memory")
 
 
-def test_captured_copies_wait_for_evicted_memory(client: CudaClient, process: ProcessConnection) -> None:
+def test_a_capture_begins_with_its_memory_on_the_device(client: CudaClient, process: ProcessConnection) -> None:
     end_turn(process, 1)
     wait_until_evicted(process)
-    assert client.run(CAPTURE.format(THREAD_LOCAL)) == 0
-    assert client.run_at_the_gate(process, 2, CAPTURED) == 0
-    assert client.run(f"{SET}, {END}") == [0, 0]
+    process.page.control.resident_target[0] = EVERYTHING
+    assert client.run_at_the_gate(process, 2, CAPTURE.format(THREAD_LOCAL)) == 0
+    assert process.page.report.resident == 6 * MIB
+    assert client.run(f"{CAPTURED}, {SET}, {END}") == [0, 0, 0]
     assert client.run(INSTANTIATE) == 0
     assert client.run(LAUNCH) == [0, 0]
     assert client.run("has_data(copy, data)")

@@ -43,18 +43,21 @@ CUresult hook_cuStreamDestroy_v2(CUstream stream) {
     END_STREAM(REAL(cuStreamDestroy_v2)(stream));
 }
 
+/* Evicted memory returns first, because a call within the capture would otherwise wait for room, or fail. */
 #define BEGIN_CAPTURE(mode, call)                                                                                      \
     do {                                                                                                               \
         if (!is_active())                                                                                              \
             return (call);                                                                                             \
-        queries_lock();                                                                                                \
-        streams_untrack(stream, false);                                                                                \
-        streams_note_capture(twin ? per_thread(stream) : stream);                                                      \
-        CUresult result = (call);                                                                                      \
-        if (result == CUDA_SUCCESS)                                                                                    \
-            captures_add(twin ? per_thread(stream) : stream, (mode));                                                  \
-        queries_unlock();                                                                                              \
-        return result;                                                                                                 \
+        return CALL_WITH_MEMORY(({                                                                                     \
+            queries_lock();                                                                                            \
+            streams_untrack(stream, false);                                                                            \
+            streams_note_capture(twin ? per_thread(stream) : stream);                                                  \
+            CUresult result = (call);                                                                                  \
+            if (result == CUDA_SUCCESS)                                                                                \
+                captures_add(twin ? per_thread(stream) : stream, (mode));                                              \
+            queries_unlock();                                                                                          \
+            result;                                                                                                    \
+        }));                                                                                                           \
     } while (0)
 
 CUresult hook_cuStreamBeginCapture(bool twin, CUstream stream) {
