@@ -6,6 +6,7 @@ import pytest
 
 from jupyter_gpushare.wire.page import LEAVING
 
+from . import simlog
 from .conftest import CudaClient, NativeHost
 from .fake_coordinator import ProcessConnection, ScriptedCoordinator, wait_until
 from .test_shim_transfer_failures import faulty_driver
@@ -108,6 +109,29 @@ def test_a_process_reports_that_only_its_memory_is_leaving(
     process.close_gate(1)
     wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
     process.wait_until_left(1)
+
+
+def test_a_large_allocation_leaves_in_parts_before_the_next_turn(
+    machine: NativeHost, coordinator: ScriptedCoordinator
+) -> None:
+    """The driver blocks the agent while a part moves. A turn that is permitted meanwhile begins after the last part."""
+    slow = machine.root / "slow"
+    slow.write_text("[device]\nmemory = 512 MiB\nd2h_bandwidth = 1 GiB/s\n")
+    client, process = machine.new_client(coordinator, GPUSHARE_SIM_CONFIG=str(slow))
+    process.open(1)
+    client.run(
+        f"array = cuda.alloc({300 * MIB})[1]; cuda.launch('fill_f32', array, 1.0, 1000); cuda.cuCtxSynchronize()"
+    )
+    process.page.control.resident_target[0] = 0
+    process.close_gate(1)
+    wait_until(lambda: process.page.report.evicting and process.phase == LEAVING)
+    process.open(2)
+    assert client.run("cuda.spin(1), cuda.cuCtxSynchronize()") == [0, 0]
+    (executions,) = simlog.read_all(machine.simlog).values()
+    parts = [each for each in executions if each.kind == "prefetch to host"]
+    assert sum(part.bytes for part in parts) == 300 * MIB
+    assert max(part.bytes for part in parts) <= 256 * MIB
+    assert max(part.end_ns for part in parts) <= executions[-1].begin_ns
 
 
 NOWHERE = -2  # no device, as the driver reports it
