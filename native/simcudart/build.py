@@ -52,7 +52,7 @@ LIBRARIES = {
     "libnccl": Library("nccl|pnccl", 3),
     "libnvrtc": Library("nvrtc", 11),
     "libnvJitLink": Library("nvJitLink", 6),
-    "libcupti": Library("cupti", 27),
+    "libcupti": Library("cupti", 27, "libraries/cupti.c"),
     "libcufile": Library("cuFile", 5022),
     "libnvshmem_host": Library("nvshmem", 7),
     "libnvToolsExt": Library("nvtx", 1),

@@ -18,8 +18,9 @@ FUNCTIONS = [
     "cublasLtGetStatusName",
     "cublasLtCreate",
     "cudaGetFuncBySymbol",
+    "cuptiGetResultString",
 ]
-OPENED = ["libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13"]
+OPENED = ["libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcupti.so.13"]
 PROGRAM = """
 import json
 from ctypes import *
@@ -69,6 +70,14 @@ def result(stand_ins: Path, folder: Path, code: str) -> object:
 def test_the_name_of_a_status_is_a_text(stand_ins: Path, tmp_path: Path, function: str) -> None:
     code = f"{function}.restype = c_char_p; print(json.dumps({function}(15).decode()))"
     assert result(stand_ins, tmp_path, code) == "not simulated"
+
+
+def test_cupti_names_its_refusal(stand_ins: Path, tmp_path: Path) -> None:
+    code = "text = c_char_p(); failed = CDLL('libcupti.so.13').cuptiGetResultString(27, byref(text))"
+    assert result(stand_ins, tmp_path, f"{code}; print(json.dumps([failed, text.value.decode()]))") == [
+        0,
+        "not simulated",
+    ]
 
 
 def test_cublaslt_makes_a_handle(stand_ins: Path, tmp_path: Path) -> None:

@@ -192,6 +192,13 @@ def training() -> None:
     assert loss.numel() == 1
 
 
+def profile() -> None:
+    """Record the operations of PyTorch. The stand-in for CUPTI refuses to record those of the device."""
+    with torch.profiler.profile() as recorded:
+        torch.zeros(8, device="cuda").add_(1)
+    assert "aten::add_" in [row.key for row in recorded.key_averages()]
+
+
 def compiled_training() -> None:
     """Run a training by the backends of torch.compile that make no kernels. The losses are undefined."""
     for backend in "aot_eager", "cudagraphs":
@@ -217,6 +224,7 @@ FEATURES: list[Callable[[], None]] = [
     retry_after_cached_memory_is_freed,
     threads,
     training,
+    profile,
 ]
 
 
