@@ -11,12 +11,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("GPUSHARE_TEST_SUITES") or ROOT / ".suites")
+FRAMEWORK_PYTHON = ROOT / ".venv-frameworks" / "bin" / "python"  # with PyTorch, from `make frameworks`
 RUNNER = ["pytest<9", "pytest-timeout", "pytest-xdist"]  # xdist goes on after a test that ends its process
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Test suite that runs in an environment of its own."""
+    """Test suite, in an environment of its own unless its programs need the stand-ins for NVIDIA's libraries."""
 
     requirements: list[str]
     tests: list[str]  # files and folders in `folder`, or modules
@@ -24,8 +25,9 @@ class Suite:
     seconds: float  # limit of one run, on a busy machine
     repository: str = ""  # where the suite comes from, if its package does not contain the tests
     revision: str = ""
-    sources: tuple[str, ...] = ()  # folders of the repository
+    sources: tuple[str, ...] = ()  # folders and files of the repository
     folder: str = "."  # of the tests, in the repository
+    needs_stand_ins: bool = False
 
 
 CUDA_PYTHON = {
@@ -119,6 +121,24 @@ SUITES = {
         folder="cuda_core/tests",
         **CUDA_PYTHON,
     ),
+    "pytorch": Suite(
+        ["expecttest", "hypothesis", "psutil", "pyyaml"],
+        # The options replace this repository's settings of pytest. The test left out reads the symbols of PyTorch's
+        # libraries, for longer than a test may take.
+        [
+            "-c/dev/null",
+            "--rootdir=.",
+            "test_cuda.py",
+            "--deselect=test_cuda.py::TestCudaMallocAsync::test_cpp_memory_snapshot_pickle",
+        ],
+        min_passed=75,
+        seconds=900,
+        repository="https://github.com/pytorch/pytorch",
+        revision="2236df1770800ffea5697b11b0bb0d910b2e59e1",  # PyTorch 2.6.0
+        sources=("test/test_cuda.py",),
+        folder="test",
+        needs_stand_ins=True,
+    ),
     "numba-cuda": Suite(
         ["cffi", "filecheck", "numba-cuda[cu12]==0.30.4", "psutil"],
         ["--pyargs", *(f"numba.cuda.tests.cudadrv.test_{name}" for name in NUMBA_MODULES)],
@@ -130,7 +150,7 @@ SUITES = {
 
 def python(name: str) -> Path:
     """Return the Python of a suite's environment."""
-    return FOLDER / name / "venv" / "bin" / "python"
+    return FRAMEWORK_PYTHON if SUITES[name].needs_stand_ins else FOLDER / name / "venv" / "bin" / "python"
 
 
 def source(name: str) -> Path:
@@ -165,10 +185,10 @@ def get(name: str) -> None:
     subprocess.run([python(name), "-m", "pip", "install", "--progress-bar", "off", *packages], check=True)
     if suite.repository:
         git = ["git", "-C", source(name)]
-        source(name).mkdir(exist_ok=True)
+        source(name).mkdir(parents=True, exist_ok=True)
         for command in (
             ["init", "-q"],
-            ["sparse-checkout", "set", *suite.sources],
+            ["sparse-checkout", "set", "--no-cone", *suite.sources],
             ["fetch", "-q", "--depth=1", "--filter=blob:none", suite.repository, suite.revision],
             ["checkout", "-q", "FETCH_HEAD"],
         ):
