@@ -26,10 +26,11 @@ ifeq ($(filter $(DEVICE),sim gpu),)
 $(error DEVICE must be sim (the simulated device) or gpu (the real one), not "$(DEVICE)")
 endif
 
-.PHONY: help env native labextension demo lab test nightly lint lint-python lint-types lint-c lint-typescript lint-prose jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures frameworks suites test-frameworks test-gpu format docs reference wheel clean distclean
+.PHONY: help env native labextension demo demo-cluster lab test nightly lint lint-python lint-types lint-c lint-typescript lint-prose jest pytest sanitize sanitize-short fuzz faults stress chaos ui pictures frameworks suites test-frameworks test-gpu format docs reference wheel clean distclean
 
 help:
 	@echo 'make demo [DEVICE=gpu]   three notebooks at the same time on one device; writes demo-report/'
+	@echo 'make demo-cluster        four notebooks on two nodes of a Slurm on this machine (as root)'
 	@echo 'make lab  [DEVICE=gpu]   JupyterLab with the shared-GPU kernel'
 	@echo 'make test                everything, without a GPU: lint, TypeScript, Python and C tests, browser'
 	@echo 'make nightly             all tests at full strength, sanitizers, fuzzing, kills, JupyterHub (hours)'
@@ -118,6 +119,10 @@ labextension: $(VENV)/.labextension
 demo: env
 	$(call say,'Demo on the $(if $(filter gpu,$(DEVICE)),real GPU,SIMULATED device (DEVICE=gpu for the real one))')
 	$(BIN)/jupyter-gpushare demo --device $(DEVICE)
+
+demo-cluster: env
+	$(call say,'Demo on two nodes of a Slurm on this machine (SIMULATED devices)')
+	$(BIN)/jupyter-gpushare demo --slurm
 
 lab: env
 	$(call say,'JupyterLab on the $(if $(filter gpu,$(DEVICE)),real GPU,SIMULATED device (DEVICE=gpu for the real one))')

@@ -74,37 +74,43 @@ async def _run_notebooks(
             print(f"{script.name} failed: {outcome}", file=sys.stderr)
     if failed:
         return 1
-    result = _build_result(recorder, todo, [outcome for outcome in results if isinstance(outcome, dict)])
+    result = build_result(recorder, todo, [outcome for outcome in results if isinstance(outcome, dict)])
     demo_report.write(output, result, recorder, end)
     print("\n" + "\n".join(demo_report.timeline(recorder, end)) + "\n")
-    _print_summary(result, output)
+    print_summary(result)
+    print(f"Report: {output / 'report.html'}")
     return 0 if result["overlap_seconds"] == 0 and result["wrong_results"] == 0 else 1
 
 
 async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, Any]:
-    """Run one notebook cell by cell, and return the report of its last cell.
+    """Run one notebook, and return the report of its last cell."""
+    client = NotebookClient(script.notebook(), timeout=300, kernel_name="python3-gpushare")
+    environment = {**os.environ, "JPY_SESSION_NAME": script.name}
+    async with client.async_setup_kernel(env=environment):
+        return await run_cells(script, client, recorder)
+
+
+async def run_cells(script: DemoNotebook, client: NotebookClient, recorder: PhaseRecorder) -> dict[str, Any]:
+    """Run the cells of a notebook whose kernel has started, and return the report of the last cell.
 
     The cell after the setup waits for the setup of all notebooks, because notebooks are colocated while they are small.
     """
-    notebook = script.notebook()
-    client = NotebookClient(notebook, timeout=300, kernel_name="python3-gpushare")
-    environment = {**os.environ, "JPY_SESSION_NAME": script.name}
-    async with client.async_setup_kernel(env=environment):
-        for number, cell in enumerate(notebook.cells):
-            began = time.monotonic()
-            try:
-                await client.async_execute_cell(cell, number)
-            except CellExecutionError as error:
-                recorder.have_all_allocated.set()
-                raise RuntimeError(f"cell {number + 1}: {error}") from error
-            took = time.monotonic() - began
-            at = time.monotonic() - recorder.began
-            done = f"cell {number + 1} of {len(notebook.cells)} done in {units.format_duration(took)}"
-            print(f"{at:6.1f} s  {script.name:<14} {done}", flush=True)
-            if number == 0:
-                await recorder.have_all_allocated.wait()
-            elif number + 1 < len(notebook.cells):
-                await asyncio.sleep(script.think)
+    notebook = client.nb
+    for number, cell in enumerate(notebook.cells):
+        began = time.monotonic()
+        try:
+            await client.async_execute_cell(cell, number)
+        except CellExecutionError as error:
+            recorder.have_all_allocated.set()
+            raise RuntimeError(f"cell {number + 1}: {error}") from error
+        took = time.monotonic() - began
+        at = time.monotonic() - recorder.began
+        done = f"cell {number + 1} of {len(notebook.cells)} done in {units.format_duration(took)}"
+        print(f"{at:6.1f} s  {script.name:<14} {done}", flush=True)
+        if number == 0:
+            await recorder.have_all_allocated.wait()
+        elif number + 1 < len(notebook.cells):
+            await asyncio.sleep(script.think)
     printed = "".join(output.get("text", "") for output in notebook.cells[-1].outputs)
     line = next((line for line in printed.splitlines() if line.startswith("REPORT ")), None)
     if line is None:
@@ -113,7 +119,8 @@ async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, A
     return reported
 
 
-def _build_result(recorder: PhaseRecorder, todo: list[DemoNotebook], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+def build_result(recorder: PhaseRecorder, todo: list[DemoNotebook], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of the notebooks on one device, for report.json."""
     spans = {s.name: [(b, e) for b, e in outcome["spans_ns"]] for s, outcome in zip(todo, outcomes, strict=True)}
     device = recorder.devices[0]
     clients = [
@@ -136,7 +143,7 @@ def _build_result(recorder: PhaseRecorder, todo: list[DemoNotebook], outcomes: l
     }
 
 
-def _print_summary(result: dict[str, Any], output: Path) -> None:
+def print_summary(result: dict[str, Any]) -> None:
     for client in result["clients"]:
         print(
             f"{client['label']:<14} {client['cells']} cells, GPU {units.format_duration(client['gpu_seconds'])} "
@@ -147,4 +154,3 @@ def _print_summary(result: dict[str, Any], output: Path) -> None:
         f"{result['oversubscription']:.2f} times the device's, turns overlapped {result['overlap_seconds']:g} s, "
         f"{result['wrong_results']} wrong results"
     )
-    print(f"Report: {output / 'report.html'}")

@@ -11,9 +11,9 @@ import pytest
 
 from jupyter_gpushare.cluster.channel.messages import Coordinator, NodeError, Running
 from jupyter_gpushare.cluster.node_connection import CONNECTIONS
+from jupyter_gpushare.demo.slurm_cluster import NODES, SlurmCluster, missing_programs
 
 from .conftest import WAIT, RemoteNotebook
-from .slurm_cluster import NODES, SlurmCluster, missing_programs
 
 Start = Callable[..., RemoteNotebook]
 pytestmark = [

@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_gpushare.demo.demo_report import svg, timeline
 from jupyter_gpushare.demo.phase_recorder import PhaseRecorder, intervals, overlap_seconds
+from jupyter_gpushare.demo.slurm_cluster import NODES, missing_programs
 
 from ..support.command import run_command
 
@@ -30,6 +31,34 @@ def test_three_notebooks_share_one_device(own_host: Path, tmp_path: Path) -> Non
         assert client["gpu_seconds"] > 1 and client["turn_count"] > 1
     assert "<svg" in (tmp_path / "report" / "report.html").read_text()
     assert "train.ipynb" in done.stdout and "█" in done.stdout and "cell 2 of 3 done" in done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(320)
+@pytest.mark.xdist_group("slurm")
+@pytest.mark.skipif(bool(missing_programs()), reason=f"needs {', '.join(missing_programs())}")
+def test_notebooks_on_two_nodes_outlive_the_daemons_of_slurm(own_host: Path, tmp_path: Path) -> None:
+    done = run_command("demo", "--slurm", "--output", str(tmp_path), timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert set(report) == set(NODES)
+    for result in report.values():
+        assert result["simulated"] is True
+        assert result["overlap_seconds"] == 0 and result["wrong_results"] == 0
+        assert len(result["clients"]) == 2
+    assert "kill -9 of slurmctld and of slurmd on both nodes" in done.stdout
+
+
+def test_slurm_demo_refuses_a_real_device() -> None:
+    done = run_command("demo", "--slurm", "--device", "gpu")
+    assert done.returncode == 2
+    assert "--slurm has simulated devices and the shipped quantum only" in done.stderr
+
+
+def test_slurm_demo_names_what_the_machine_lacks(tmp_path: Path) -> None:
+    done = run_command("demo", "--slurm", PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "slurmctld" in done.stderr and "Debian's packages" in done.stderr
 
 
 def test_overlap_counts_only_time_of_two_clients() -> None:

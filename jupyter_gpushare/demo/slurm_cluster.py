@@ -11,17 +11,17 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-from ..support.polling import wait_until
 
 NODES = ("gpu1", "gpu2")
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 
 
 def missing_programs() -> list[str]:
-    """Return what the machine lacks; also the name of the user, because slurmd runs as root only."""
+    """Return the programs that the machine lacks, and "root" for any other user, because slurmd runs as root only."""
     return [name for name in _PROGRAMS if not shutil.which(name)] + ([] if os.getuid() == 0 else ["root"])
 
 
@@ -82,7 +82,7 @@ class SlurmCluster:
         for node in NODES:
             if not self._pids(f"slurmd-{node}"):
                 self._run("slurmd", "-f", self.configuration, "-N", node)
-        wait_until(lambda: self._states() <= {"idle", "mix", "alloc", "comp"}, 60, what="the nodes of Slurm")
+        _wait_until(lambda: self._states() <= {"idle", "mix", "alloc", "comp"}, 60.0)
 
     def kill_daemons(self) -> None:
         """Kill slurmctld and both slurmd as `kill -9` does."""
@@ -90,11 +90,13 @@ class SlurmCluster:
         assert len(pids) == 3
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+        _wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
 
     def close(self) -> None:
-        with suppress(subprocess.CalledProcessError):
+        """End all jobs, then the daemons."""
+        with suppress(subprocess.CalledProcessError, TimeoutError):
             self._run("scancel", "--signal=KILL", "--full", "--user=root")
+            _wait_until(lambda: not self._run("squeue", "--noheader"))
         for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES), "pid"):
             for pid in self._pids(name):
                 with suppress(ProcessLookupError):
@@ -115,6 +117,15 @@ class SlurmCluster:
         env = {**os.environ, "SLURM_CONF": str(getattr(self, "configuration", ""))}
         words = [str(word) for word in command]
         return subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for a change of other processes. Raise TimeoutError after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Slurm's daemons have not reached the expected state within {seconds:g} s")
+        time.sleep(0.01)
 
 
 def _free_port() -> int:
