@@ -177,8 +177,8 @@ struct sim_event {
     int file;                                 /* of an interprocess event; -1: imported */
     _Atomic uint32_t waiters, pending;
     uint64_t capture_id; /* last recorded inside this capture; 0: outside */
-    uint64_t captured;   /* by then captured from `stream` */
-    struct sim_stream *stream;
+    uint64_t captured;   /* by then captured from the stream with that id */
+    uint64_t stream_id;
 };
 
 struct sim_context {

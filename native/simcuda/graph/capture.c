@@ -89,7 +89,7 @@ CUresult capture_record(struct sim_event *event, struct sim_stream *stream) {
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     } else {
         event->capture_id = capture->id;
-        event->stream = stream;
+        event->stream_id = stream->id;
         event->captured = stream->captured;
     }
     pthread_mutex_unlock(&sim.capture_lock);
@@ -102,6 +102,13 @@ static CUresult refuse_both(struct sim_capture *one, struct sim_capture *other, 
     if (other)
         other->invalid = 1;
     return error;
+}
+
+/* `stream` waits for an event of its capture. sim.capture_lock is held. */
+static void join(const struct sim_capture *capture, const struct sim_event *event, const struct sim_stream *stream) {
+    for (struct sim_stream *other = capture->members; other; other = other->next_member)
+        if (other->id == event->stream_id && other != stream && other->captured == event->captured)
+            other->joined = 1;
 }
 
 CUresult capture_wait(struct sim_event *event, struct sim_stream *stream) {
@@ -124,8 +131,8 @@ CUresult capture_wait(struct sim_event *event, struct sim_stream *stream) {
         add_member(its, stream); /* the stream becomes part of the event's capture */
     else if (own != its)
         result = refuse_both(own, its, CUDA_ERROR_STREAM_CAPTURE_MERGE);
-    else if (event->stream != stream && event->captured == event->stream->captured)
-        event->stream->joined = 1;
+    else
+        join(own, event, stream);
     pthread_mutex_unlock(&sim.capture_lock);
     pthread_mutex_unlock(&stream->lock);
     return result;
