@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from .harness import NON_BLOCKING, Cuda, on_driver
@@ -9,7 +11,9 @@ from .test_facts import THREAD_LOCAL
 from .test_graphs import begin
 
 SET_DEPENDENCIES = 1
+INVALID_VALUE = 1
 ILLEGAL_STATE = 401
+UNJOINED = 904
 
 
 def nodes(cuda: Cuda, graph: Any) -> list[int]:
@@ -195,3 +199,83 @@ def test_a_joined_stream_is_destroyed_during_its_capture(cuda: Cuda) -> None:
     launch(cuda, origin)
     graph = cuda.cuStreamEndCapture(origin)
     assert len(nodes(cuda, graph)) == 3
+
+
+@on_driver()
+def test_a_destroyed_stream_leaves_its_events_to_no_other_stream(cuda: Cuda) -> None:
+    """A second wait for an event of a destroyed stream joins no later stream, so the capture is unjoined (904).
+
+    Source: documentation of cuStreamEndCapture and cuStreamWaitEvent. Not yet seen on a card.
+    """
+    origin, other = (cuda.cuStreamCreate(NON_BLOCKING) for _ in range(2))
+    fork, join = (cuda.cuEventCreate(0) for _ in range(2))
+    begin(cuda, origin)
+    cuda.cuEventRecord(fork, origin)
+    cuda.cuStreamWaitEvent(other, fork, 0)
+    launch(cuda, other)
+    cuda.cuEventRecord(join, other)
+    cuda.cuStreamWaitEvent(origin, join, 0)
+    cuda.cuStreamDestroy(other)
+    later = cuda.cuStreamCreate(NON_BLOCKING)
+    cuda.cuStreamWaitEvent(later, fork, 0)
+    launch(cuda, later)
+    cuda.cuStreamWaitEvent(origin, join, 0)
+    assert cuda.code("cuStreamEndCapture", origin) == UNJOINED
+
+
+@on_driver()
+def test_a_destroyed_node_is_no_node(cuda: Cuda) -> None:
+    """Calls for a node that has been destroyed, alone or with its graph, return an error.
+
+    Source: documentation of cuGraphDestroyNode, which returns CUDA_ERROR_INVALID_VALUE. Not yet seen on a card.
+    """
+    graph = cuda.cuGraphCreate(0)
+    first, second = (cuda.cuGraphAddEmptyNode(graph, None, 0) for _ in range(2))
+    cuda.cuGraphDestroyNode(first)
+    assert cuda.code("cuGraphDestroyNode", first) == INVALID_VALUE
+    assert cuda.code("cuGraphNodeGetType", first) == INVALID_VALUE
+    assert nodes(cuda, graph) == [int(second)]
+    cuda.cuGraphDestroy(graph)
+    assert cuda.code("cuGraphDestroyNode", second) == INVALID_VALUE
+
+
+@on_driver()
+def test_a_program_adds_edges_and_removes_them(cuda: Cuda) -> None:
+    """An edge makes a node run after the other one. An edge that exists cannot be added, and no other can be removed.
+
+    Source: documentation of cuGraphAddDependencies and cuGraphRemoveDependencies. Not yet seen on a card.
+    """
+    stream, graph, array = cuda.cuStreamCreate(NON_BLOCKING), cuda.cuGraphCreate(0), cuda.cuMemAlloc(4096)
+    parameters = cuda.driver.CUDA_MEMSET_NODE_PARAMS()
+    parameters.dst, parameters.elementSize, parameters.width, parameters.height = array, 1, 4096, 1
+    context, sets = cuda.cuCtxGetCurrent(), []
+    for value in (1, 2):
+        parameters.value = value
+        sets.append(cuda.cuGraphAddMemsetNode(graph, None, 0, parameters, context))
+    first, second = sets
+    cuda.cuGraphAddDependencies(graph, [second], [first], None, 1)
+    assert dependencies(cuda, int(first)) == [int(second)]
+    assert cuda.code("cuGraphAddDependencies", graph, [second], [first], None, 1) == INVALID_VALUE
+    cuda.cuGraphLaunch(cuda.cuGraphInstantiate(graph, 0), stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read(array, 4096) == b"\1" * 4096
+    cuda.cuGraphRemoveDependencies(graph, [second], [first], None, 1)
+    assert dependencies(cuda, int(first)) == []
+    assert cuda.code("cuGraphRemoveDependencies", graph, [second], [first], None, 1) == INVALID_VALUE
+
+
+@on_driver()
+def test_a_graph_is_described_in_a_file(cuda: Cuda) -> None:
+    """cuGraphDebugDotPrint writes the graph in the language DOT.
+
+    Source: documentation of cuGraphDebugDotPrint. Not yet seen on a card.
+    """
+    graph = cuda.cuGraphCreate(0)
+    first = cuda.cuGraphAddEmptyNode(graph, None, 0)
+    cuda.cuGraphAddEmptyNode(graph, [first], 1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.dot"
+        cuda.cuGraphDebugDotPrint(graph, str(path).encode(), 0)
+        text = path.read_text()
+        assert cuda.code("cuGraphDebugDotPrint", graph, f"{folder}/absent/graph.dot".encode(), 0) != 0
+    assert text.startswith("digraph") and text.count("->") == 1

@@ -31,6 +31,7 @@ enum {
     MAGIC_POOL,
     MAGIC_GREEN,
     MAGIC_CONDITION,
+    MAGIC_NODE,
     MAGIC_USER_OBJECT /* the last one, which handles.c relies on */
 };
 /* SIM_LOCKED: calls wait until the process is unlocked (checkpoint/service.c). */

@@ -28,10 +28,16 @@ void graph_drop_node(struct sim_command *node);            /* frees the objects 
 struct sim_command *graph_append(struct sim_graph *graph); /* a node that depends on the tip, and is the tip now */
 void graph_remove_last(struct sim_graph *graph);           /* undoes graph_append of a node without objects */
 void graph_remove(struct sim_command *node);               /* with its edges and objects */
+int graph_node_is_valid(CUgraphNode node);                 /* not destroyed, and its graph neither */
 const struct sim_graph *graph_of_node(const struct sim_command *node);
 const struct sim_nodes *graph_dependencies(const struct sim_command *node);
 CUresult graph_set_dependencies(struct sim_graph *graph, struct sim_command *node, const CUgraphNode *after,
                                 size_t count);
+#define EDGE_DATA_BYTES 8                                /* of CUgraphEdgeData, whose zero means an ordinary edge */
+int edges_are_ordinary(const void *edges, size_t count); /* edges with other data are not simulated */
+/* Add or remove `count` edges; CUDA_ERROR_INVALID_VALUE: none of them. */
+CUresult graph_add_edges(struct sim_graph *graph, const CUgraphNode *from, const CUgraphNode *to, size_t count);
+CUresult graph_remove_edges(struct sim_graph *graph, const CUgraphNode *from, const CUgraphNode *to, size_t count);
 /* Replace the nodes on which the next captured node depends, or add to them. */
 CUresult graph_set_tip(struct sim_graph *graph, const CUgraphNode *nodes, size_t count, int adds);
 

@@ -8,8 +8,6 @@
 #include "api/memory/memory.h"
 #include "api/work/work.h"
 
-#define EDGE_DATA_BYTES 8 /* of CUgraphEdgeData, whose zero means an ordinary edge */
-
 static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, uint32_t kind) {
     SIM_ENTER();
     if (!out || !graph_is_valid(graph))
@@ -167,8 +165,8 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *copy) {
     struct sim_command command = {0};
     SIM_ENTER();
-    CUresult result =
-        sim_is_object(node) && node->kind == COMMAND_COPY ? copy_command(copy, &command) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = graph_node_is_valid(node) && node->kind == COMMAND_COPY ? copy_command(copy, &command)
+                                                                              : CUDA_ERROR_INVALID_VALUE;
     if (!result)
         *node = command;
     return result;
@@ -177,8 +175,8 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *copy)
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params) {
     struct sim_command command = {0};
     SIM_ENTER();
-    CUresult result =
-        sim_is_object(node) && node->kind == COMMAND_SET ? set_command(params, &command) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = graph_node_is_valid(node) && node->kind == COMMAND_SET ? set_command(params, &command)
+                                                                             : CUDA_ERROR_INVALID_VALUE;
     if (!result)
         *node = command;
     return result;
@@ -238,20 +236,12 @@ struct node_params {
     };
 };
 
-/* Edges with data, such as those of programmatic dependent launch, are not simulated. */
-static int are_ordinary(const unsigned char *edges, size_t count) {
-    for (size_t i = 0; edges && i < count * EDGE_DATA_BYTES; i++)
-        if (edges[i])
-            return 0;
-    return 1;
-}
-
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count,
                            void *params) {
     struct node_params *given = params;
     if (!given)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!are_ordinary(edges, count))
+    if (!edges_are_ordinary(edges, count))
         return CUDA_ERROR_NOT_SUPPORTED;
     switch (given->type) {
     case CU_NODE_KERNEL:
@@ -289,7 +279,7 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *aft
 
 CUresult cuGraphDestroyNode(CUgraphNode node) {
     SIM_ENTER();
-    if (!sim_is_object(node))
+    if (!graph_node_is_valid(node))
         return CUDA_ERROR_INVALID_VALUE;
     const struct sim_graph *graph = graph_of_node(node);
     for (size_t i = 0; i < graph->count; i++)

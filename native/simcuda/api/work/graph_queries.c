@@ -5,12 +5,10 @@
 #include "graph/graph.h"
 #include "api/memory/memory.h"
 
-#define EDGE_DATA_BYTES 8 /* of CUgraphEdgeData */
-
 /* Captured nodes depend on the node that was captured before, in whatever stream, because nodes run one by one. */
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *after, void *edges, size_t *count) {
     SIM_ENTER();
-    if (!sim_is_object(node) || !count || (edges && !after))
+    if (!graph_node_is_valid(node) || !count || (edges && !after))
         return CUDA_ERROR_INVALID_VALUE;
     const struct sim_nodes *nodes = graph_dependencies(node);
     for (size_t i = 0; after && i < *count; i++)
@@ -29,7 +27,7 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *after, size_t
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *behind, void *edges, size_t *count) {
     size_t found = 0;
     SIM_ENTER();
-    if (!sim_is_object(node) || !count || (edges && !behind))
+    if (!graph_node_is_valid(node) || !count || (edges && !behind))
         return CUDA_ERROR_INVALID_VALUE;
     const struct sim_graph *graph = graph_of_node(node);
     for (size_t i = 0; i < graph->count; i++) {
@@ -99,7 +97,7 @@ static const int types[] = {
 
 CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
     SIM_ENTER();
-    if (!sim_is_object(node) || !type)
+    if (!graph_node_is_valid(node) || !type)
         return CUDA_ERROR_INVALID_VALUE;
     *type = types[node->kind];
     return CUDA_SUCCESS;
@@ -108,7 +106,7 @@ CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
 /* The arguments are not returned, because they are kept in another form. */
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
     SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_LAUNCH || !params)
+    if (!graph_node_is_valid(node) || node->kind != COMMAND_LAUNCH || !params)
         return CUDA_ERROR_INVALID_VALUE;
     memset(params, 0, sizeof *params);
     params->function = node->launch.function;
@@ -127,7 +125,7 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *p
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
     SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_CHILD || !graph)
+    if (!graph_node_is_valid(node) || node->kind != COMMAND_CHILD || !graph)
         return CUDA_ERROR_INVALID_VALUE;
     *graph = node->child.graph;
     return CUDA_SUCCESS;
@@ -136,7 +134,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
     int device;
     SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_ALLOC_NODE || !params)
+    if (!graph_node_is_valid(node) || node->kind != COMMAND_ALLOC_NODE || !params)
         return CUDA_ERROR_INVALID_VALUE;
     memset(params, 0, sizeof *params);
     params->address = graph_memory_address(node->memory.memory, &params->bytes, &device);
@@ -150,7 +148,7 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
     uint64_t bytes;
     int device;
     SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_FREE_NODE || !address)
+    if (!graph_node_is_valid(node) || node->kind != COMMAND_FREE_NODE || !address)
         return CUDA_ERROR_INVALID_VALUE;
     *address = graph_memory_address(node->memory.memory, &bytes, &device);
     return CUDA_SUCCESS;
@@ -158,7 +156,7 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *copy) {
     SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_COPY || !copy)
+    if (!graph_node_is_valid(node) || node->kind != COMMAND_COPY || !copy)
         return CUDA_ERROR_INVALID_VALUE;
     copy_parameters(node, copy);
     return CUDA_SUCCESS;
@@ -166,7 +164,7 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *copy) {
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *params) {
     SIM_ENTER();
-    if (!sim_is_object(node) || node->kind != COMMAND_SET || !params)
+    if (!graph_node_is_valid(node) || node->kind != COMMAND_SET || !params)
         return CUDA_ERROR_INVALID_VALUE;
     params->dst = (CUdeviceptr)node->set.dst;
     params->pitch = node->set.pitch;
