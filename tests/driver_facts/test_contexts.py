@@ -101,3 +101,29 @@ def test_the_loading_mode_is_that_of_the_environment(cuda: Cuda) -> None:
     Source: documentation of cuModuleGetLoadingMode. Seen on an H200.
     """
     assert int(cuda.cuModuleGetLoadingMode()) == 2
+
+
+@on_driver()
+def test_blocks_that_share_a_multiprocessor_share_its_memory(cuda: Cuda) -> None:
+    """cuOccupancyAvailableDynamicSMemPerBlock returns the memory with which so many blocks fit on a multiprocessor.
+
+    Source: documentation of cuOccupancyAvailableDynamicSMemPerBlock. Not yet seen on a card.
+    """
+    function = cuda.functions["spin"]
+    sizes = [int(cuda.cuOccupancyAvailableDynamicSMemPerBlock(function, blocks, 128)) for blocks in (1, 4)]
+    assert sizes[0] >= sizes[1] > 0
+    assert int(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, 128, sizes[1])) >= 4
+
+
+@on_driver()
+def test_settings_of_core_dumps_keep_their_values(cuda: Cuda) -> None:
+    """A dump would trigger the host by default, and its file can be named.
+
+    Source: documentation of cuCoredumpGetAttributeGlobal and cuCoredumpSetAttributeGlobal. Not yet seen on a card.
+    """
+    settings = cuda.driver.CUcoredumpSettings
+    assert cuda.cuCoredumpGetAttributeGlobal(settings.CU_COREDUMP_TRIGGER_HOST) is True
+    cuda.cuCoredumpSetAttributeGlobal(settings.CU_COREDUMP_TRIGGER_HOST, False)
+    cuda.cuCoredumpSetAttributeGlobal(settings.CU_COREDUMP_FILE, b"named.by.the.program")
+    assert cuda.cuCoredumpGetAttributeGlobal(settings.CU_COREDUMP_TRIGGER_HOST) is False
+    assert cuda.cuCoredumpGetAttributeGlobal(settings.CU_COREDUMP_FILE) == b"named.by.the.program"

@@ -296,6 +296,20 @@ def test_stream_ordered_memory_is_freed_by_both_calls(cuda: Cuda) -> None:
 
 
 @on_driver()
+def test_stream_ordered_memory_of_no_bytes(cuda: Cuda) -> None:
+    """cuMemAllocFromPoolAsync and cuMemAllocAsync of 0 bytes succeed, where cuMemAlloc returns an error (1).
+
+    Source: NVIDIA/cuda-python, test_memory_resource_alloc_zero_bytes of cuda.core, which passes on cards (not measured
+    here), and documentation of cuMemAlloc. Not yet seen on a card.
+    """
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    pool = cuda.cuDeviceGetDefaultMemPool(cuda.cuDeviceGet(0))
+    assert cuda.code("cuMemAllocFromPoolAsync", 0, pool, stream) == 0
+    assert cuda.code("cuMemAllocAsync", 0, stream) == 0
+    assert cuda.code("cuMemAlloc", 0) == 1
+
+
+@on_driver()
 def test_memory_of_a_pool_has_no_legacy_ipc_handle(cuda: Cuda) -> None:
     """cuIpcGetMemHandle refuses memory of cuMemAllocAsync.
 

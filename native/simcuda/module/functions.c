@@ -141,6 +141,18 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfun
     return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_size, shared);
 }
 
+/* Without the memory that the driver reserves for each block, and at most what a block may have without asking for more
+ * (the attributes 81 and 8 of the device). */
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction function, int blocks, int block_size) {
+    int most = 0;
+    CUresult result = cuOccupancyMaxActiveBlocksPerMultiprocessor(&most, function, block_size, 0);
+    if (!result && (!bytes || blocks < 1 || blocks > most))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *bytes = 102400 / blocks < 49152 ? 102400 / blocks : 49152;
+    return result;
+}
+
 CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function, size_t (*shared_of)(int),
                                           size_t shared, int limit) {
     (void)shared_of, (void)shared;

@@ -131,6 +131,10 @@ static CUresult allocate_async(CUstream fallback, CUdeviceptr *address, size_t b
         return result;
     if (!address)
         return CUDA_ERROR_INVALID_VALUE;
+    if (!bytes && !atomic_load(&stream->capture)) {
+        *address = 0;
+        return CUDA_SUCCESS;
+    }
     if (atomic_load(&stream->capture)) {
         struct sim_graph_memory *memory;
         uint64_t room;
