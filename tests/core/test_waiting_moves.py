@@ -11,8 +11,8 @@ from jupyter_gpushare.core.placement import PlacementRequest
 
 from .conftest import MakeHost
 from .simulated_host import SimulatedHost
-from .simulated_process import SimulatedProcess
-from .test_client_moves import devices, host_device, move
+from .simulated_process import CLOSED, OPEN, SimulatedProcess
+from .test_client_moves import GIB, devices, host_device, move, report
 from .test_idle_moves import ends, notices
 
 PATIENCE = 3.0  # the setting `wait_move`
@@ -181,3 +181,21 @@ def test_one_of_two_colocated_clients_with_long_work_moves(make_host: MakeHost) 
     host.run(8.0)
     assert len(ends(host)) == 1
     assert {devices(host, "a"), devices(host, "b")} == {("d0",), ("d1",)}
+
+
+@pytest.mark.parametrize("resident", [0, GIB // 5])
+def test_a_client_moves_away_from_memory_that_leaves_it_no_room(two: SimulatedHost, resident: int) -> None:
+    two.add_process("holder", "d0")
+    report(two, "holder", 6 * GIB // 10, unmovable=6 * GIB // 10)
+    two.handle_event(ev.ClientRegistered("a", "1000", "a", Quota()))
+    two.handle_event(ev.DevicesRequested("a"))
+    process = two.add_process("a", "d0")
+    report(two, "a", resident, allocated=6 * GIB // 10)
+    process.busy = True
+    two.wait_at_gate(process)
+    two.run(PATIENCE - 0.5)
+    assert process.gate == CLOSED
+    two.run(2.0)
+    assert ends(two) == [cmd.FinishMove("a", "d1")]
+    assert devices(two, "a") == ("d1",)
+    assert process.gate == OPEN

@@ -152,6 +152,7 @@ class GrantTable:
         if client.turn_limit is not None:
             client.turn_limit = None
             self.commands.append(SetTurnLimit(client.id, None))
+        client.is_short_of_room = False  # the scheduler looks for room on the new devices
         client.devices = devices
         client.device_bindings = tuple(self.devices[uuid] for uuid in devices)
         for device in client.device_bindings:
