@@ -196,6 +196,14 @@ def test_pending_clients_are_bounded_on_a_full_disk(tmp_path: Path, monkeypatch:
     assert "stays" in store._clients and len(store._clients) <= 101
 
 
+def test_a_folder_that_cannot_be_written_delays_no_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = StateStore(tmp_path / "file" / "state.db", lambda *_: None)
+    store.load(lambda _: None, wait=600.0)  # longer than a test may last
+    wait_until(lambda: bool(store.problems))
+    store.close()
+
+
 def test_hanging_disk_delays_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk_answers, loaded = threading.Event(), threading.Event()
     monkeypatch.setattr(StateDatabase, "clients", lambda file: disk_answers.wait(30) and {"a": RECORD})

@@ -60,14 +60,19 @@ class StateStore:
     def load(self, on_loaded: Callable[[dict[str, ClientRecord]], None], wait: float) -> None:
         """Call `on_loaded` with the clients that an earlier coordinator saved.
 
-        If the disk answers within `wait` seconds, that happens before this returns, and else later on the event loop.
+        If the disk answers within `wait` seconds, that happens before this returns, and else later on the event loop. A
+        state store that cannot be read ends the wait at once.
         """
         loaded = threading.Event()
         results: list[dict[str, ClientRecord]] = []
         lock = threading.Lock()  # makes the decision between the two ways atomic
 
         def job() -> None:
-            records = self._database.clients()
+            try:
+                records = self._database.clients()
+            except DatabaseUnusable:  # the next try may succeed, but the caller need not wait for it
+                loaded.set()
+                raise
             with lock:
                 results.append(records)
                 if is_waiting:
