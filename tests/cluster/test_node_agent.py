@@ -151,6 +151,22 @@ def test_a_failed_start_is_one_sentence_and_leaves_nothing(node: Node, options: 
     assert [client["id"] for client in clients] == ["k2"]
 
 
+@pytest.mark.parametrize("version", ["6.29.5", "7.2.0a1"])
+def test_an_ipykernel_without_encryption_is_one_sentence_and_leaves_nothing(
+    node: Node, tmp_path: Path, version: str
+) -> None:
+    package = tmp_path / f"lib/python3.11/site-packages/ipykernel-{version}.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ipykernel\nVersion: {version}\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    argv = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    with pytest.raises(NodeError, match=f"^the ipykernel {version} on the node cannot encrypt") as failure:
+        node.request(start_request(argv=argv, prefix=str(tmp_path)))
+    assert failure.value.reason == "no_encryption"
+    assert kernel_folder.all_kernels() == []
+
+
 def test_a_used_up_range_of_ports_is_one_sentence_and_leaves_nothing(node: Node) -> None:
     first = free_port()
     with pytest.raises(NodeError, match=f"^the node has no free port among {first} to {first + 3}$"):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.metadata
 import itertools
 import json
 import os
 import random
+import re
 import signal
 import socket
 import string
@@ -25,6 +27,7 @@ from . import keeper
 from .kernel_folder import KernelFolder, all_kernels
 
 _REGISTRATION_SECONDS = 3.0
+_ENCRYPTING_IPYKERNEL = (7, 3)  # the first version that obeys the keys in a connection file
 
 
 def start_kernel(request: Start) -> Started:
@@ -35,6 +38,7 @@ def start_kernel(request: Start) -> Started:
     working_directory = request.folder or str(Path.home())
     if not os.path.isdir(working_directory):
         raise NodeError(f"the node has no folder {working_directory}", "missing_folder")
+    _check_encryption(request)
     identity = kernel_env.Identity(request.client.client, request.client.token)
     try:
         connection = _with_ports(request.connection, request.port_range)
@@ -61,6 +65,21 @@ def start_kernel(request: Start) -> Started:
         kernel_env.unregister_client(identity)
         raise
     return Started(kernel=request.kernel, pid=pid, ports=ports, note=registration.note)
+
+
+def _check_encryption(request: Start) -> None:
+    """Raise NodeError for a known ipykernel that would listen without encryption, so that no notebook reaches it."""
+    if not request.connection.curve_publickey or "ipykernel_launcher" not in request.argv:
+        return
+    folders = map(str, Path(request.prefix or sys.prefix).glob("lib/python*/site-packages"))
+    for found in importlib.metadata.distributions(name="ipykernel", path=list(folders)):
+        if tuple(map(int, re.findall(r"\d+", found.version)[:2])) < _ENCRYPTING_IPYKERNEL:
+            needed = ".".join(map(str, _ENCRYPTING_IPYKERNEL))
+            raise NodeError(
+                f"the ipykernel {found.version} on the node cannot encrypt its connections: {needed} or later can "
+                "(c.GpuShareCluster.encryption = 'off' allows plain connections)",
+                "no_encryption",
+            )
 
 
 def _register(request: Start, identity: kernel_env.Identity) -> kernel_env.Registration:
