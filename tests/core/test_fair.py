@@ -12,6 +12,7 @@ from jupyter_gpushare.core.queueing.policies import POLICIES
 from .simulated_host import SimulatedHost, host_of
 from .simulated_process import SimulatedProcess
 
+GIB = 1 << 30  # of the device
 QUANTUM_SECONDS = 1.0
 TEN_QUANTA = 10 * QUANTUM_SECONDS
 
@@ -167,6 +168,32 @@ class TestLimit:
         host.run_until(lambda: host.running() is None)
         host.handle_event(ev.QuotaChanged("a", Quota(limit=0.05)))
         assert host.fractions(60)["a"] == pytest.approx(0.05, rel=0.1)
+
+    def test_turns_in_a_row_pay_for_the_switch_before_them(self) -> None:
+        """The memory of another client has left for that of the limited one, which then has the device alone."""
+        limit, restore = 0.3, 0.3
+        host = host_of("gpu", time_quantum="auto", policy="interactive")
+        other = host.start_client("other")
+        host.report_memory("other", 5 * GIB // 8)
+        limited = host.start_client("limited", limit=limit)
+        host.report_memory("limited", 5 * GIB // 8, GIB // 4)
+        host.run_until(lambda: host.running() == "limited")
+        other.busy = False
+        host.stop_waiting(other)
+        host.report_memory("other", 5 * GIB // 8, 3 * GIB // 8)
+        host.run(restore)
+        assert host.running() == "limited"
+        host.report_memory("limited", 5 * GIB // 8)
+        host.handle_event(ev.RestoreFinished(limited.number))
+        lengths = []
+        for _ in range(20):
+            begin = host.now
+            host.run_until(lambda: host.running() is None)
+            lengths.append(host.now - begin)
+            host.run_until(lambda: host.running() == "limited")
+        assert lengths[0] == pytest.approx(restore, rel=0.01), "the first turn, from the end of its restore on"
+        assert min(lengths[1:]) >= 1.99 * restore * (1 - limit)
+        assert host.fractions(300)["limited"] == pytest.approx(limit, rel=0.02)
 
     @pytest.mark.parametrize("limit", [0.02, 0.2, 0.9])
     def test_turns_pay_for_their_switch_with_a_small_limit(self, limit: float) -> None:

@@ -55,6 +55,7 @@ class Grant:
     turn: int  # the turn number, which colocated grants have in common
     devices: tuple[str, ...]
     granted_at: float
+    follows_other_client: bool = True  # on one of its devices another client had the last turn, or none had one
     earlier_work: float = 0.0  # seconds since `granted_at` that do not count for the work at hand: see `start_work`
     accounted_until: dict[str, float] = field(default_factory=dict)  # by device: the time up to which use is counted
     is_separating: bool = False  # the turn ends because of the clients that are colocated with its client

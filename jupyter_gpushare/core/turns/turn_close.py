@@ -91,8 +91,10 @@ class TurnCloser:
         if grant.closing_since is not None:
             drained = now if grant.evicting_since is None else grant.evicting_since
             client.switch_cost.add_drain(drained - grant.closing_since, now - drained)
-        if client.time_limit:
-            client.time_limit.resize(self._table.policies.policy_of(client).quantum(client), client.switch_cost.total)
+        if client.time_limit and (grant.follows_other_client or restore_seconds):
+            # Turns in a row without other clients move nothing, and would be short ones at the next switch.
+            cost = max(client.switch_cost.total, restore_seconds)
+            client.time_limit.resize(self._table.policies.policy_of(client).quantum(client), cost)
         client.last_turn_ended_at = now
         client.peak_bytes = (client.peak_bytes[1], client.memory_use.allocated)
         client.mean_turn = duration if client.mean_turn is None else 0.7 * client.mean_turn + 0.3 * duration

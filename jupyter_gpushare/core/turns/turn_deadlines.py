@@ -56,7 +56,8 @@ class TurnDeadlines:
         for uuid in grant.devices:
             ends = min(ends, self._device_deadline(grant, self._table.devices[uuid]))
         if client.time_limit:
-            ends = min(ends, client.time_limit.ends_at(grant.granted_at))
+            pays_at = grant.work_starts_at + grant.restore_seconds  # a turn that only restores memory would be lost
+            ends = min(ends, max(client.time_limit.ends_at(grant.granted_at), pays_at))
         return None if ends == math.inf else ends
 
     def _device_deadline(self, grant: Grant, device: Device) -> float:

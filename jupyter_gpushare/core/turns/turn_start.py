@@ -156,7 +156,9 @@ class TurnStarter:
         joined = [
             (device, grant) for device in (self._table.devices[uuid] for uuid in devices) for grant in device.grants
         ]
+        follows_other = any(self._table.devices[uuid].last_client is not client for uuid in devices)
         grant = self._table.add_grant(client, turn, devices, granted_at)
+        grant.follows_other_client = follows_other
         # Otherwise a short quantum would be over before the memory is back, turn after turn.
         evicted = self._restorable_bytes(client) if client.restores_memory else 0
         grant.restore_seconds = grant.max_restore_seconds = min(
