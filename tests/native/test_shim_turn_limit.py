@@ -22,11 +22,11 @@ def set_limit(process: ProcessConnection, limit: int) -> None:
     process.doorbell()
 
 
-@pytest.fixture
-def filled(machine: NativeHost, coordinator: ScriptedCoordinator) -> StartedClient:
-    """Return an offline client in its turn, with three arrays on the device."""
+@pytest.fixture(params=[OFFLINE, 0], ids=["offline", "online"])
+def filled(machine: NativeHost, coordinator: ScriptedCoordinator, request: pytest.FixtureRequest) -> StartedClient:
+    """Return a client of one class in its turn, with three arrays on the device."""
     client, process = machine.new_client(coordinator)
-    process.page.control.quota_flags |= OFFLINE
+    process.page.control.quota_flags |= request.param
     process.open(1)
     fill(client, 3)
     assert process.page.report.resident == 3 * ARRAY
@@ -44,6 +44,8 @@ def test_memory_above_a_lower_limit_leaves_within_the_turn(machine: NativeHost, 
     wait_until(lambda: report.resident == ARRAY and device_used(machine) <= before - 2 * ARRAY)
     assert report.evicted_bytes == 2 * ARRAY
     assert client.run(VALUES) == EXPECTED
+    fills = [f"cuda.launch('fill_f32', arrays[{number}], {number}.0, {COUNT})" for number in range(3)]
+    assert client.run(f"[{', '.join(fills)}, cuda.cuCtxSynchronize()]") == [0] * 4
     assert device_used(machine) <= before - 2 * ARRAY  # the work reached the memory on the host
     assert (process.phase, drain_count(process)) == (IN, 0)
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from jupyter_gpushare.coordinator.gpu import simulated_driver
 from jupyter_gpushare.wire import messages
 
 from ..support import tier
@@ -14,6 +15,7 @@ from .system_host import MIB, GpuProgram, SystemHost, stop_all, wait_until
 from .test_evict import FILL, FIRST
 
 DEVICE, NO_LOCATION = 0, -2  # preferred locations, as the driver reports them
+TOUCH = "[*(cuda.launch('fill_f32', array, 7.0, 4 << 20) for array in arrays), cuda.cuCtxSynchronize()]"
 WORK = "cuda.spin(1) or cuda.cuCtxSynchronize()"
 
 
@@ -72,6 +74,34 @@ def test_live_resident_quota_changes_apply(long_quantum_host: SystemHost) -> Non
     assert program.run("[first(array) for array in arrays]") == [7.0] * 4
     assert long_quantum_host.clients()["one"]["resident"] == 64 * MIB
     assert long_quantum_host.clients()["one"]["allocated"] == 64 * MIB
+
+
+def test_a_resident_quota_changes_while_the_program_works(default_settings_host: SystemHost) -> None:
+    """The work reaches the memory that has left over the link, and the turn goes on."""
+    host = default_settings_host
+    program = host.program("one")
+    program.run(FILL)
+    program.run(FIRST)
+    program.busy()
+
+    def used() -> int:
+        """Return the bytes of the device that the program uses, by the driver."""
+        return sum(size or 0 for sizes in simulated_driver.processes().values() for size in sizes.values())
+
+    turns, before = host.clients()["one"]["turn_count"], used()
+    for size in (24, 40):
+        assert host.command("quota", "one", f"resident={size}MiB").returncode == 0
+        wait_until(lambda size=size: size - 16 < host.page(program)["resident"] / MIB <= size)
+        began = time.monotonic_ns()
+        wait_until(lambda began=began: host.worked_since(began, program))
+        assert program.run("[first(array) for array in arrays]") == [7.0] * 4
+        assert program.run(TOUCH) == [0] * 5
+        assert used() <= before - (64 - size) * MIB
+    assert "resident in its quota" in host.clients()["one"]["limit_text"]
+    assert host.command("quota", "one", "resident=none").returncode == 0
+    wait_until(lambda: host.page(program)["resident"] >= 64 * MIB and used() >= before)
+    assert host.clients()["one"]["turn_count"] == turns
+    program.stop()
 
 
 def test_placement_of_unified_memory_follows_the_service_class(host: SystemHost) -> None:

@@ -19,10 +19,11 @@ _STEP_PART = 128  # turn limits are multiples of this part of a device, so that 
 
 
 def memory_needed(device: Device, client: Client) -> int:
-    """Return the client's bytes on the device. Bytes that can never be resident do not count."""
-    use = client.memory_on(device)
+    """Return the client's bytes on the device. Bytes that can never be resident there do not count."""
+    use, quota = client.memory_on(device), client.quota_in_turn(device)
     demand = use.allocated if use.unmet and can_make_resident(device, client) else 0
-    return max(client.part_on(device, max(*client.peak_bytes, client.expected_bytes)), demand)
+    needed = max(client.part_on(device, max(*client.peak_bytes, client.expected_bytes)), demand)
+    return needed if quota is None else min(needed, quota)
 
 
 def fits_in_memory(device: Device, clients: Sequence[Client]) -> bool:

@@ -171,6 +171,7 @@ class Client:
     takeover_at: float = float("-inf")  # of an offline client: when online clients can bear the loss of its turn
     can_spill: bool = False  # its memory may stay off the device in its turn, because all of it is unified
     turn_limit: int | None = None  # bytes on its device in its turn, with context memory; None: all bytes
+    turn_bound: int | None = None  # the last SetTurnLimit; see `turn_bound_on`
     leave_by: float | None = None  # when memory above its turn limit must have left; None: it has none
     unspillable_bytes: int = 0  # its allocated bytes when it did not keep a turn limit; 0: it has kept all
     published_timing: tuple[float, float] = (1.0, 1.0)  # quantum and idle release on the pages of its processes
@@ -209,12 +210,28 @@ class Client:
         """Return the bytes that need room on the device before the client can work there."""
         return self.memory_in_turn(device).missing_bytes
 
-    def memory_in_turn(self, device: Device) -> MemoryUse:
-        """Return its memory on the device, without the bytes that its turn limit keeps off the device."""
+    def quota_in_turn(self, device: Device) -> int | None:
+        """Return the bytes that its quota `resident` lets it have on the device in its turn; None: all bytes.
+
+        Only memory of mode `unified` may stay off the device in a turn. Context memory counts, as in a turn limit.
+        """
+        if self.quota.resident is None or not self.can_spill or len(self.devices) != 1:
+            return None
         use = self.memory_on(device)
-        if self.turn_limit is None:
+        return max(self.quota.resident + use.context, use.unmovable)
+
+    def turn_bound_on(self, device: Device) -> int | None:
+        """Return the bytes that it may have on the device in its turn, with context memory; None: all bytes."""
+        bounds = (self.turn_limit, self.quota_in_turn(device))
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def memory_in_turn(self, device: Device) -> MemoryUse:
+        """Return its memory on the device, without the bytes that may not be there in its turn."""
+        use = self.memory_on(device)
+        bound = self.turn_bound_on(device)
+        if bound is None:
             return use
-        allocated = min(use.allocated, self.turn_limit)
+        allocated = min(use.allocated, bound)
         if self.grant:  # memory above the limit is leaving
             return replace(use, allocated=allocated, resident=min(use.resident, allocated))
         return replace(use, allocated=max(allocated, use.resident))

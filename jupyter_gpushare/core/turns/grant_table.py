@@ -149,9 +149,7 @@ class GrantTable:
             del device.clients[client.id]
             device.forced_evictions.pop(client.id, None)
             device.limited_clients.pop(client.id, None)
-        if client.turn_limit is not None:
-            client.turn_limit = None
-            self.commands.append(SetTurnLimit(client.id, None))
+        client.turn_limit = None
         client.is_short_of_room = False  # the scheduler looks for room on the new devices
         client.devices = devices
         client.device_bindings = tuple(self.devices[uuid] for uuid in devices)
@@ -188,6 +186,7 @@ class GrantTable:
             device.memory_version += 1
             if new.resident and not old.resident:
                 self._update_eviction_candidate(client, device)
+        self.update_turn_bound(client)
         allocated = memory_use.allocated - client.unmet_bytes
         client.peak_bytes = (client.peak_bytes[0], max(client.peak_bytes[1], allocated))
         if client.cell_run:
@@ -208,6 +207,16 @@ class GrantTable:
                 device.forced_evictions[client.id] = client
             else:
                 device.forced_evictions.pop(client.id, None)
+        self.update_turn_bound(client)
+
+    def update_turn_bound(self, client: Client) -> None:
+        """Send the bytes that the client may have on its device in its turn, if they have changed."""
+        bound = next((client.turn_bound_on(device) for device in client.device_bindings), None)
+        if client.turn_bound != bound:
+            client.turn_bound = bound
+            for device in client.device_bindings:
+                device.memory_version += 1
+            self.commands.append(SetTurnLimit(client.id, bound))
 
     def set_evicted(self, client: Client, evicted: bool) -> None:
         if client.evicted != evicted:

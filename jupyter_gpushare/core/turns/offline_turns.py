@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from ..colocation.colocation_rules import takeover_at_of
 from ..colocation.memory_fit import fits_completely, turn_limit_beside
-from ..interface.commands import SetTurnLimit
 from ..measure.estimates import MIN_RESTORE_BYTES_PER_SECOND
 from ..residency.residency_plan import is_kept, kept_until
 from ..state.model import Client, Device
@@ -110,12 +109,11 @@ class OfflineTurns:
             return
         client.turn_limit, client.leave_by = limit, None
         for device in client.device_bindings:
-            device.memory_version += 1
             if limit is None:
                 device.limited_clients.pop(client.id, None)
             else:
                 device.limited_clients[client.id] = client
-        self._table.commands.append(SetTurnLimit(client.id, limit))
+        self._table.update_turn_bound(client)
 
 
 def _kept_clients(device: Device, now: float) -> list[Client]:

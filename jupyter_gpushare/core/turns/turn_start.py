@@ -204,7 +204,7 @@ class TurnStarter:
     def _restorable_bytes(self, client: Client) -> int:
         """Return the evicted bytes that come back with a turn of the client."""
         evicted = client.memory_use.evicted_bytes
-        if client.turn_limit is None:
+        if client.turn_bound is None:
             return evicted
         return min(evicted, sum(client.missing_on(device) for device in client.device_bindings))
 

@@ -1,5 +1,6 @@
 /* Advice on where unified memory belongs: memory of online clients on the device, memory of offline clients wherever
- * it is. The driver evicts the memory of offline clients first. */
+ * it is. The driver evicts the memory of offline clients first. A client with a turn limit has the advice of the class
+ * offline, because page faults would take the memory above its limit back to the device. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static bool advise(CUdeviceptr address, size_t bytes, bool again) {
         return true;
     RELAXED_MODE;
     CUdevice device;
-    bool offline = is_offline();
+    bool offline = account_may_stay_on_host();
     if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return true;
     queries_lock();
@@ -79,13 +80,13 @@ static bool advise_again(void) {
 }
 
 bool advice_class_has_changed(void) {
-    return advised != (is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE);
+    return advised != (account_may_stay_on_host() ? ADVISED_OFFLINE : ADVISED_ONLINE);
 }
 
 void advice_give_for_class(void) {
     if (!advice_class_has_changed())
         return;
-    int class = is_offline() ? ADVISED_OFFLINE : ADVISED_ONLINE;
+    int class = account_may_stay_on_host() ? ADVISED_OFFLINE : ADVISED_ONLINE;
     advised = ADVISED_PARTLY;
     if (advise_again())
         advised = class;

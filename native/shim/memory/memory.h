@@ -43,7 +43,7 @@ void advice_give(CUdeviceptr address, size_t bytes);                    /* to ne
 /* Agent, under residency_lock: give the advice that had to wait for idle streams. */
 void advice_give_pending(void);
 bool advice_class_has_changed(void); /* agent */
-void advice_give_for_class(void);    /* agent, outside of a turn, under residency_lock: no work is in flight */
+void advice_give_for_class(void);    /* agent, under residency_lock */
 void advice_after_fork(void);
 
 /* --- modes.c, mode_unified.c, mode_plain.c --- */

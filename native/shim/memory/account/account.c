@@ -253,6 +253,10 @@ uint64_t account_turn_limit(void) {
     return limit ? limit : UINT64_MAX;
 }
 
+bool account_may_stay_on_host(void) {
+    return is_offline() || account_turn_limit() != UINT64_MAX;
+}
+
 uint64_t account_resident(void) {
     pthread_mutex_lock(&account_lock);
     uint64_t bytes = resident_bytes();

@@ -107,6 +107,7 @@ uint64_t account_resident(void);
 /* The same by device. Memory of no known device counts in equal parts on all devices. */
 void account_resident_by_device(uint64_t resident[MAX_DEVICES]);
 uint64_t account_turn_limit(void);   /* bytes that may be resident in a turn; UINT64_MAX: all */
+bool account_may_stay_on_host(void); /* in a turn, where work reaches the memory over the link */
 uint64_t account_max_eviction(void); /* bytes that may leave the device now */
 void account_release(uint64_t bytes, bool unmovable);
 void account_release_entries(const struct entry_sums *ended);

@@ -67,7 +67,7 @@ void deferred_request_poll(void) {
 static void add(struct release *release) {
     bool over = pool_figures_keep(release->entry.pool, release->entry.bytes);
     release->began = now_ns();
-    release->is_offline = is_offline();
+    release->may_stay_on_host = account_may_stay_on_host();
     freed_list_add(release);
     if (over)
         deferred_request_poll();

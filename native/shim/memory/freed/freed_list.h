@@ -8,10 +8,10 @@
 
 struct release {
     struct entry entry;
-    CUcontext context; /* of the event */
-    CUevent event;     /* NULL: none */
-    CUstream stream;   /* orders the free; NULL: it has ended, or is the default stream of one thread */
-    bool is_offline;   /* the class of the client at the free, for which the memory has advice */
+    CUcontext context;     /* of the event */
+    CUevent event;         /* NULL: none */
+    CUstream stream;       /* orders the free; NULL: it has ended, or is the default stream of one thread */
+    bool may_stay_on_host; /* at the free, for which the memory has advice */
     uint64_t began;
     struct release *next;
 };

@@ -10,7 +10,7 @@ struct demand {
     uint64_t bytes;
     CUcontext context, current; /* of the memory, and of default streams */
     CUstream stream;
-    bool is_offline;
+    bool may_stay_on_host;
     uint16_t pool;
     int queries;
 };
@@ -29,7 +29,8 @@ static bool is_ordered(const struct release *release, const struct demand *deman
 
 static enum search_step choose(struct release *release, void *data) {
     struct demand *demand = data;
-    if (!release->event || release->is_offline != demand->is_offline || !is_suitable(&release->entry, demand))
+    if (!release->event || release->may_stay_on_host != demand->may_stay_on_host ||
+        !is_suitable(&release->entry, demand))
         return SKIP;
     if (is_ordered(release, demand) || REAL(cuEventQuery)(release->event) == CUDA_SUCCESS)
         return TAKE;
@@ -41,7 +42,7 @@ bool deferred_reuse(CUmemoryPool pool, uint64_t bytes, CUcontext context, CUstre
                             .context = context,
                             .pool = pool_figures_number(pool),
                             .stream = ordering_stream(stream),
-                            .is_offline = is_offline()};
+                            .may_stay_on_host = account_may_stay_on_host()};
     if (!demand.pool || !deferred_any())
         return false;
     REAL(cuCtxGetCurrent)(&demand.current);
