@@ -117,6 +117,21 @@ def test_a_graph_lists_its_edges_with_their_data(cuda: Cuda) -> None:
 
 
 @on_driver()
+def test_a_graph_lists_its_roots(cuda: Cuda) -> None:
+    """cuGraphGetRootNodes returns the nodes without dependencies, and NULL in places beyond those.
+
+    Source: documentation of cuGraphGetRootNodes. Not yet seen on a card.
+    """
+    graph = cuda.cuGraphCreate(0)
+    first, second = (cuda.cuGraphAddEmptyNode(graph, None, 0) for _ in range(2))
+    cuda.cuGraphAddEmptyNode(graph, [first], 1)
+    assert int(cuda.cuGraphGetRootNodes(graph)[1]) == 2
+    found, count = cuda.cuGraphGetRootNodes(graph, 3)
+    assert (int(count), sorted(map(int, found))) == (2, sorted((0, int(first), int(second))))
+    cuda.cuGraphDestroy(graph)
+
+
+@on_driver()
 def test_a_node_has_dependent_nodes(cuda: Cuda) -> None:
     """cuGraphNodeGetDependentNodes returns the nodes that depend on a node, and NULL in places beyond those.
 

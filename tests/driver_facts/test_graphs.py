@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from typing import Any
 
@@ -13,6 +14,7 @@ from .test_facts import INVALIDATED, THREAD_LOCAL, UNSUPPORTED
 from .vmm import free_bytes
 
 KERNEL, CHILD, ALLOC, FREE = 0, 4, 10, 11
+INVALID_VALUE = 1
 USED, RESERVED = 0, 2
 SIZE = 64 * MIB
 
@@ -199,3 +201,63 @@ def test_an_update_changes_later_launches_only(cuda: Cuda) -> None:
     word.value = 1
     cuda.cuStreamSynchronize(stream)
     assert [cuda.read_f32(one, 0), cuda.read_f32(two, 0)] == [1.0, 1.0]
+
+
+def fill_of(cuda: Cuda, memory: Any, value: float) -> Any:
+    """Return the parameters of a node that fills 16 floats."""
+    kernel = cuda.driver.CUDA_KERNEL_NODE_PARAMS()
+    kernel.func = cuda.functions["fill_f32"]
+    kernel.gridDimX = kernel.gridDimY = kernel.gridDimZ = kernel.blockDimY = kernel.blockDimZ = 1
+    kernel.blockDimX = 16
+    kernel.kernelParams = ((int(memory), value, 16), (ctypes.c_uint64, ctypes.c_float, ctypes.c_uint64))
+    return kernel
+
+
+def filled(cuda: Cuda, run: Any, memory: Any) -> float:
+    """Launch a graph, and return the last of the floats that it fills."""
+    stream = cuda.cuStreamCreate(NON_BLOCKING)
+    cuda.cuGraphLaunch(run, stream)
+    cuda.cuStreamSynchronize(stream)
+    return float(struct.unpack("16f", cuda.read(memory, 64))[-1])
+
+
+@on_driver()
+def test_the_kernel_of_an_executable_graph_changes(cuda: Cuda) -> None:
+    """cuGraphExecKernelNodeSetParams changes later launches of an executable graph, and leaves the graph alone, whose
+    node cuGraphKernelNodeSetParams changes.
+
+    Source: documentation of these functions. Not yet seen on a card.
+    """
+    memory, graph = cuda.cuMemAlloc(64), cuda.cuGraphCreate(0)
+    node = cuda.cuGraphAddKernelNode(graph, None, 0, fill_of(cuda, memory, 1))
+    run = cuda.cuGraphInstantiate(graph, 0)
+    assert filled(cuda, run, memory) == 1
+    cuda.cuGraphExecKernelNodeSetParams(run, node, fill_of(cuda, memory, 2))
+    assert filled(cuda, run, memory) == 2
+    assert filled(cuda, cuda.cuGraphInstantiate(graph, 0), memory) == 1
+    cuda.cuGraphKernelNodeSetParams(node, fill_of(cuda, memory, 3))
+    assert filled(cuda, cuda.cuGraphInstantiate(graph, 0), memory) == 3
+    empty = cuda.cuGraphAddEmptyNode(graph, None, 0)
+    assert cuda.code("cuGraphExecKernelNodeSetParams", run, empty, fill_of(cuda, memory, 4)) == INVALID_VALUE
+    assert cuda.code("cuGraphKernelNodeSetParams", empty, fill_of(cuda, memory, 4)) == INVALID_VALUE
+
+
+@on_driver()
+def test_the_child_of_an_executable_graph_changes(cuda: Cuda) -> None:
+    """cuGraphExecChildGraphNodeSetParams gives a child graph of an executable graph the parameters of a graph with the
+    same nodes. A graph with other nodes is refused.
+
+    Source: documentation of cuGraphExecChildGraphNodeSetParams. Not yet seen on a card.
+    """
+    memory = cuda.cuMemAlloc(64)
+    one, two, outer = (cuda.cuGraphCreate(0) for _ in range(3))
+    cuda.cuGraphAddKernelNode(one, None, 0, fill_of(cuda, memory, 1))
+    cuda.cuGraphAddKernelNode(two, None, 0, fill_of(cuda, memory, 2))
+    node = cuda.cuGraphAddChildGraphNode(outer, None, 0, one)
+    run = cuda.cuGraphInstantiate(outer, 0)
+    assert filled(cuda, run, memory) == 1
+    cuda.cuGraphExecChildGraphNodeSetParams(run, node, two)
+    assert filled(cuda, run, memory) == 2
+    cuda.cuGraphAddEmptyNode(two, None, 0)
+    assert cuda.code("cuGraphExecChildGraphNodeSetParams", run, node, two) != 0
+    assert filled(cuda, run, memory) == 2

@@ -58,9 +58,25 @@ void graph_body_release(struct sim_graph_body *body);
 /* Return the node of the body that was made from a node of the graph; NULL: none. */
 struct sim_command *graph_body_find(const struct sim_graph_body *body, const struct sim_command *origin);
 struct sim_graph_body *graph_body_copy(const struct sim_graph_body *body); /* NULL: out of memory */
+/* Replace the nodes that `old` has as well by those of `new`, which has nodes of the same kinds. */
+CUresult graph_body_replace(struct sim_graph_body *body, const struct sim_graph_body *old,
+                            const struct sim_graph_body *new);
 struct sim_graph *graph_copy(const struct sim_graph *graph);
 CUresult graph_prepare(const struct sim_graph_body *body);              /* memory for its allocations */
 void graph_end_launch(const struct sim_graph_body *body, size_t count); /* of the first `count` nodes */
+
+/* exec.c */
+struct sim_graph_exec {
+    uint32_t magic;
+    struct sim_graph_body *body; /* under the lock: an update replaces it */
+    uint64_t flags;
+};
+int exec_is_valid(CUgraphExec exec);
+struct sim_graph_body *exec_body(struct sim_graph_exec *exec);             /* with a reference */
+int exec_update(struct sim_graph_exec *exec, struct sim_graph_body *body); /* the outcome; takes the body */
+/* Change a node, or the nodes of a child graph, as though they had had these commands at instantiation. */
+CUresult exec_change_node(CUgraphExec exec, CUgraphNode node, const struct sim_command *command);
+CUresult exec_change_child(CUgraphExec exec, CUgraphNode node, const struct sim_graph *child);
 
 /* conditional.c: conditional nodes */
 struct sim_conditional {

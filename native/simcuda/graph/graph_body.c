@@ -145,6 +145,20 @@ struct sim_command *graph_body_find(const struct sim_graph_body *body, const str
     return found;
 }
 
+CUresult graph_body_replace(struct sim_graph_body *body, const struct sim_graph_body *old,
+                            const struct sim_graph_body *new) {
+    for (size_t i = 0; i < old->count; i++) {
+        struct sim_command *node = graph_body_find(body, old->origin[i]);
+        if (!node)
+            return CUDA_ERROR_INVALID_VALUE;
+        drop(node);
+        node->kind = COMMAND_EMPTY; /* for the release of the body after a failure */
+        if (copy_node(node, &new->node[i]))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
 void graph_body_release(struct sim_graph_body *body) {
     if (atomic_fetch_sub(&body->references, 1) != 1)
         return;

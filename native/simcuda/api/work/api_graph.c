@@ -6,27 +6,6 @@
 #include "module/module.h"
 #include "api/memory/memory.h"
 
-struct sim_graph_exec {
-    uint32_t magic;
-    struct sim_graph_body *body; /* under the lock: an update replaces it */
-    uint64_t flags;
-};
-
-static pthread_mutex_t bodies_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static int exec_is_valid(CUgraphExec exec) {
-    return sim_is_object(exec) && exec->magic == MAGIC_EXEC;
-}
-
-/* Return what a launch executes now, with a reference. */
-static struct sim_graph_body *body_of(struct sim_graph_exec *exec) {
-    pthread_mutex_lock(&bodies_lock);
-    struct sim_graph_body *body = exec->body;
-    atomic_fetch_add(&body->references, 1);
-    pthread_mutex_unlock(&bodies_lock);
-    return body;
-}
-
 CUresult cuGraphCreate(CUgraph *out, unsigned flags) {
     SIM_ENTER();
     if (!out || flags)
@@ -147,39 +126,6 @@ CUresult cuGraphExecGetFlags(CUgraphExec exec, uint64_t *flags) {
     return CUDA_SUCCESS;
 }
 
-/* Copies must be linear, and a set keeps its rows. Source: documentation of cuGraphExecMemcpyNodeSetParams and
- * cuGraphExecMemsetNodeSetParams. */
-static int are_exchangeable(const struct sim_command *old, const struct sim_command *new) {
-    if (old->kind != new->kind)
-        return 0;
-    if (old->kind == COMMAND_COPY)
-        return old->copy.height == 1 && old->copy.depth == 1 && new->copy.height == 1 && new->copy.depth == 1;
-    return old->set.height == new->set.height && (old->set.height == 1 || old->set.width == new->set.width);
-}
-
-/* Parameters may change, also in the bodies of conditional nodes. Kinds and the number of nodes may not, and memory
- * nodes not at all. */
-static int compare(const struct sim_graph_body *old, const struct sim_graph_body *new) {
-    if (old->count != new->count)
-        return CU_UPDATE_TOPOLOGY_CHANGED;
-    for (size_t i = 0; i < old->count; i++) {
-        if (old->node[i].kind != new->node[i].kind)
-            return CU_UPDATE_NODE_TYPE_CHANGED;
-        if (old->node[i].kind == COMMAND_CONDITIONAL) {
-            const struct sim_conditional *one = old->node[i].conditional.part, *other = new->node[i].conditional.part;
-            int result = one->type != other->type || one->size != other->size ? CU_UPDATE_NOT_SUPPORTED : 0;
-            for (unsigned each = 0; !result && each < one->size; each++)
-                result = compare(one->body[each], other->body[each]);
-            if (result)
-                return result;
-        }
-        if (old->node[i].kind == COMMAND_ALLOC_NODE || old->node[i].kind == COMMAND_FREE_NODE)
-            return CU_UPDATE_NOT_SUPPORTED;
-    }
-    return CU_UPDATE_SUCCESS;
-}
-
-/* Launches in flight keep the nodes with which they were launched. */
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
     SIM_ENTER();
     if (!exec_is_valid(exec) || !graph_is_valid(graph) || !info)
@@ -187,14 +133,8 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
     struct sim_graph_body *body = graph_body(graph);
     if (!body)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&bodies_lock);
     info->node = info->from = NULL;
-    info->result = compare(exec->body, body);
-    struct sim_graph_body *unused = info->result ? body : exec->body;
-    if (!info->result)
-        exec->body = body;
-    pthread_mutex_unlock(&bodies_lock);
-    graph_body_release(unused);
+    info->result = exec_update(exec, body);
     return info->result ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : CUDA_SUCCESS;
 }
 
@@ -208,40 +148,20 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *node, i
     return result;
 }
 
-/* Change a node as though it had had this command at instantiation. Launches in flight keep their nodes. */
-static CUresult change_node(CUgraphExec exec, CUgraphNode node, CUcontext context, const struct sim_command *command) {
-    if (!exec_is_valid(exec) || !context_is_valid(context))
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&bodies_lock);
-    const struct sim_command *old = graph_body_find(exec->body, node);
-    CUresult result = old && are_exchangeable(old, command) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    struct sim_graph_body *changed = result ? NULL : graph_body_copy(exec->body), *unused = changed ? exec->body : NULL;
-    if (changed) {
-        *graph_body_find(changed, node) = *command;
-        exec->body = changed;
-    } else if (!result) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    pthread_mutex_unlock(&bodies_lock);
-    if (unused)
-        graph_body_release(unused);
-    return result;
-}
-
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy,
                                         CUcontext context) {
     struct sim_command command = {0};
     SIM_ENTER();
-    CUresult result = copy_command(copy, &command);
-    return result ? result : change_node(exec, node, context, &command);
+    CUresult result = context_is_valid(context) ? copy_command(copy, &command) : CUDA_ERROR_INVALID_VALUE;
+    return result ? result : exec_change_node(exec, node, &command);
 }
 
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params,
                                         CUcontext context) {
     struct sim_command command = {0};
     SIM_ENTER();
-    CUresult result = set_command(params, &command);
-    return result ? result : change_node(exec, node, context, &command);
+    CUresult result = context_is_valid(context) ? set_command(params, &command) : CUDA_ERROR_INVALID_VALUE;
+    return result ? result : exec_change_node(exec, node, &command);
 }
 
 CUresult sim_cuGraphUpload(CUstream fallback, CUgraphExec exec, CUstream handle) {
@@ -251,7 +171,7 @@ CUresult sim_cuGraphUpload(CUstream fallback, CUgraphExec exec, CUstream handle)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     if ((result = capture_refuse(stream)))
         return result;
-    struct sim_graph_body *body = body_of(exec);
+    struct sim_graph_body *body = exec_body(exec);
     result = load_code(body, stream->context);
     for (size_t i = 0; i < body->count && !result; i++)
         if (body->node[i].kind == COMMAND_ALLOC_NODE && !(result = graph_memory_prepare(body->node[i].memory.memory)))
@@ -269,7 +189,7 @@ CUresult sim_cuGraphLaunch(CUstream fallback, CUgraphExec exec, CUstream handle)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     if (atomic_load(&stream->capture))
         return capture_refuse(stream);
-    struct sim_graph_body *body = body_of(exec);
+    struct sim_graph_body *body = exec_body(exec);
     if ((result = load_code(body, stream->context)) || (result = graph_prepare(body)) ||
         (result = engine_begin(stream, &command))) {
         graph_body_release(body);

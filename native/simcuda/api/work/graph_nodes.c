@@ -30,13 +30,17 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode
     return add(node, graph, after, count, COMMAND_EMPTY);
 }
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
-                                 const CUDA_KERNEL_NODE_PARAMS *params) {
-    struct sim_command command = {.kind = COMMAND_LAUNCH};
+static CUresult kernel_node_command(const CUDA_KERNEL_NODE_PARAMS *params, struct sim_command *command) {
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = launch_command(params->function ? params->function : params->kernel, params->grid, params->block,
-                                     params->shared_bytes, params->parameters, params->extra, &command);
+    return launch_command(params->function ? params->function : params->kernel, params->grid, params->block,
+                          params->shared_bytes, params->parameters, params->extra, command);
+}
+
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                                 const CUDA_KERNEL_NODE_PARAMS *params) {
+    struct sim_command command = {0};
+    CUresult result = kernel_node_command(params, &command);
     if (!result && !(result = add(node, graph, after, count, COMMAND_LAUNCH)))
         **node = command;
     return result;
@@ -49,6 +53,47 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&all, params, offsetof(CUDA_KERNEL_NODE_PARAMS, kernel));
     return cuGraphAddKernelNode_v2(node, graph, after, count, &all);
+}
+
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+    struct sim_command command = {0};
+    SIM_ENTER();
+    if (!graph_node_is_valid(node) || node->kind != COMMAND_LAUNCH)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = kernel_node_command(params, &command);
+    if (!result)
+        *node = command;
+    return result;
+}
+
+CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+    CUDA_KERNEL_NODE_PARAMS all = {0};
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&all, params, offsetof(CUDA_KERNEL_NODE_PARAMS, kernel));
+    return cuGraphKernelNodeSetParams_v2(node, &all);
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+    struct sim_command command = {0};
+    SIM_ENTER();
+    CUresult result = kernel_node_command(params, &command);
+    return result ? result : exec_change_node(exec, node, &command);
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+    CUDA_KERNEL_NODE_PARAMS all = {0};
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&all, params, offsetof(CUDA_KERNEL_NODE_PARAMS, kernel));
+    return cuGraphExecKernelNodeSetParams_v2(exec, node, &all);
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
+    SIM_ENTER();
+    if (!exec_is_valid(exec) || !graph_node_is_valid(node) || node->kind != COMMAND_CHILD || !graph_is_valid(child))
+        return CUDA_ERROR_INVALID_VALUE;
+    return exec_change_child(exec, node, child);
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,

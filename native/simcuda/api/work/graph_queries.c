@@ -79,6 +79,25 @@ CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size
     return cuGraphGetEdges_v2(graph, from, to, NULL, count);
 }
 
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *roots, size_t *count) {
+    size_t found = 0;
+    SIM_ENTER();
+    if (!graph_is_valid(graph) || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < graph->count; i++) {
+        if (graph_dependencies(graph->node[i])->count)
+            continue;
+        if (roots && found < *count)
+            roots[found] = graph->node[i];
+        found++;
+    }
+    for (size_t i = found; roots && i < *count; i++)
+        roots[i] = NULL;
+    if (!roots || *count > found)
+        *count = found;
+    return CUDA_SUCCESS;
+}
+
 static const int types[] = {
     [COMMAND_LAUNCH] = CU_NODE_KERNEL,
     [COMMAND_COPY] = CU_NODE_MEMCPY,
