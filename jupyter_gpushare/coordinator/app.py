@@ -12,14 +12,17 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
 
 from jupyter_core.application import JupyterApp, base_aliases, base_flags
 from traitlets import Bool, Float, TraitError, Unicode, default
 from traitlets.config import Config
 
 from .. import __version__
+from ..config import config_files
 from ..config.traits import GpuShare
 from ..core.base.errors import Refused
 from ..wire import address
@@ -90,9 +93,13 @@ class CoordinatorApp(JupyterApp):
     log_file = Unicode(help="Log file of a detached coordinator.").tag(config=True)
     state_directory = Unicode(help="Directory of the state that outlives the coordinator.").tag(config=True)
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._file_faults = config_files.FaultCollector()
+
     @default("config_file_name")
     def _config_file_name(self) -> str:
-        return "jupyter_gpushare_config"
+        return config_files.NAME
 
     @default("exit_after")
     def _exit_after(self) -> float:
@@ -111,11 +118,12 @@ class CoordinatorApp(JupyterApp):
         return system_config.config_directories() if self.system else super().config_file_paths
 
     def load_config_file(self, suppress_errors: bool = True) -> None:  # type: ignore[override]  # as JupyterApp's is
-        """Read the configuration.
+        """Read the configuration, and collect the faults of files that cannot be read.
 
         A system coordinator reads only files that root alone can change. An invalid file ends it, because without the
         ceilings in the file users could have more than the administrator allows.
         """
+        self.log.addFilter(self._file_faults)
         try:
             self._read_config_as_system = self.system
             self.raise_config_file_errors = self.raise_config_file_errors or self.system
@@ -126,6 +134,8 @@ class CoordinatorApp(JupyterApp):
             if not self.system:
                 raise
             self.fail(str(error))
+        finally:
+            self.log.removeFilter(self._file_faults)
 
     def migrate_config(self) -> None:
         """Do nothing: files of an old IPython belong to the user, and may not be readable."""
@@ -134,11 +144,10 @@ class CoordinatorApp(JupyterApp):
         super().start()
         if unknown := [*self.extra_args, *self.unknown_settings(self.cli_config)]:
             self.fail(f"unknown options: {', '.join(unknown)} (--help-all lists the options)")
-        if self.system and (
-            unknown := [name for name in self.unknown_settings(self.config) if self.resembles_own_section(name)]
-        ):
-            names = ", ".join(f"c.{name.removeprefix('--')}" for name in unknown)
-            self.fail(f"unknown settings: {names} (--help-all lists the settings)")
+        unknown = [name for name in self.unknown_settings(self.config) if self.resembles_own_section(name)]
+        faults = [*self._file_faults.faults, *map(self.describe_unknown, unknown)]
+        if self.system and unknown:
+            self.fail("; ".join([*faults, "--help-all lists the settings"]))
         if self.system and not self._read_config_as_system:
             self.fail("c.CoordinatorApp.system works only as an option of the command line: use --system")
         try:
@@ -160,7 +169,8 @@ class CoordinatorApp(JupyterApp):
                     os._exit(0)  # the parent process waits for the socket, which the other coordinator serves
                 self.fail(f"another coordinator runs at {sockets.path}")
             allow_many_descriptors()
-            asyncio.run(serve(settings, identifier, sockets, self.exit_after, Path(self.state_directory)))
+            state = Path(self.state_directory)
+            asyncio.run(serve(settings, identifier, sockets, self.exit_after, state, faults))
         except OSError as error:
             log.error("the coordinator cannot serve %s: %s", sockets.path, error)
             self.exit(2)
@@ -177,6 +187,16 @@ class CoordinatorApp(JupyterApp):
                 [f"--{name}.{key}" for key in value if key not in known[name]] if name in known else [f"--{name}"]
             )
         return unknown
+
+    def describe_unknown(self, name: str) -> str:
+        """Return a message about a setting without a meaning, with its place in the files and the nearest setting."""
+        name = name.removeprefix("--")
+        classes = list(self._classes_inc_parents())
+        known = [f"{cls.__name__}.{trait}" for cls in classes for trait in cls.class_trait_names(config=True)]
+        close = difflib.get_close_matches(name, known if "." in name else [cls.__name__ for cls in classes], 1)
+        place = config_files.place_of(name, reversed(self.loaded_config_files))
+        hint = f"; did you mean c.{close[0]}?" if close else ""
+        return f"{place}{': ' if place else ''}unknown setting c.{name}{hint}"
 
     def resembles_own_section(self, name: str) -> bool:
         """Return whether a section is meant for this program, in a file that other programs may read too."""
@@ -256,14 +276,25 @@ def start_logging(path: str, level: int) -> None:
 
 
 async def serve(
-    settings: LiveSettings, identifier: PeerIdentifier, sockets: SocketSet, exit_after: float, state: Path | None = None
+    settings: LiveSettings,
+    identifier: PeerIdentifier,
+    sockets: SocketSet,
+    exit_after: float,
+    state: Path | None = None,
+    faults: Sequence[str] = (),
 ) -> None:
-    """Serve the sockets until stopped, or until `exit_after` seconds after the last client (0: never)."""
+    """Serve the sockets until stopped, or until `exit_after` seconds after the last client (0: never).
+
+    `faults` are those of the configuration, which the coordinator reports among its problems.
+    """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):  # before the socket exists, or a signal might leave it behind
         loop.add_signal_handler(number, stopped.set)
     coordinator = Coordinator(settings, sockets.path, state)
+    coordinator.state.problems += faults
+    for fault in faults:
+        log.warning("%s", fault)
     acceptor = ConnectionAcceptor(
         make_dispatcher(coordinator, stopped.set), identifier, lambda: coordinator.state.settings.traits
     )

@@ -154,6 +154,32 @@ def test_invalid_option_is_refused_with_a_clear_message(own_host: Path, command:
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("c.GpuShare.policy = fcfs", "NameError: name 'fcfs' is not defined; no setting of this file is in force"),
+        ("c.GpuShare.sockets = {", "SyntaxError: '{' was never closed; no setting of this file is in force"),
+        ("c.GpuShare.time_quantm = 5", "unknown setting c.GpuShare.time_quantm; did you mean c.GpuShare.time_quantum?"),
+        ("c.GpuShar.time_quantum = 5", "unknown setting c.GpuShar; did you mean c.GpuShare?"),
+    ],
+    ids=["name", "syntax", "setting", "section"],
+)
+def test_a_fault_in_the_configuration_is_a_problem_of_the_coordinator(
+    own_host: Path, folder: Path, command: Run, monkeypatch: pytest.MonkeyPatch, line: str, problem: str
+) -> None:
+    file, path = folder / "jupyter_gpushare_config.py", str(folder / "c.sock")
+    file.write_text(f"c.ServerApp.port = 8888\n{line}\n")
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(folder))
+    argv = [sys.executable, "-m", "jupyter_gpushare", "coordinator", "--detach", "--simulate"]
+    ensure_coordinator(path, [*argv, f"--CoordinatorApp.state_directory={folder}"])
+    expected = f"{file}, line 2: {problem}"
+    with Client(path) as client:
+        assert client.request(messages.Status())["coordinator"]["problems"] == [expected]
+        assert expected in (folder / "coordinator.log").read_text()
+        assert f"warning: {expected}" in command("status", "--socket", path).stdout
+        client.request(messages.Stop())
+
+
 def test_help_lists_all_settings(command: Run) -> None:
     received = command("coordinator", "--help-all").stdout
     for name in ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "device_memory", "simulate"):

@@ -126,8 +126,8 @@ def test_a_configuration_that_a_user_could_change_is_refused(bare_host: Host, wh
     ("line", "error"),
     [
         ("c.GpuShare.tenants = {", "never closed"),
-        ("c.GpuShare.tenant = {}", "unknown settings: c.GpuShare.tenant "),
-        ("c.GpuShar.tenants = {}", "unknown settings: c.GpuShar "),
+        ("c.GpuShare.tenant = {}", "line 2: unknown setting c.GpuShare.tenant; did you mean c.GpuShare.tenants?"),
+        ("c.GpuShar.tenants = {}", "line 2: unknown setting c.GpuShar; did you mean c.GpuShare?"),
     ],
 )
 def test_invalid_configuration_ends_the_coordinator(bare_host: Host, line: str, error: str) -> None:

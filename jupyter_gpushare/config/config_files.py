@@ -1,0 +1,50 @@
+"""Faults of Jupyter's configuration files with `c.GpuShare`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+NAME = "jupyter_gpushare_config"
+
+
+class FaultCollector(logging.Filter):
+    """Filter for the logger of an application, which keeps the faults of configuration files out of the log.
+
+    traitlets only logs a file that it cannot read, and goes on without that file.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: list[str] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or not isinstance(record.args, tuple) or not record.args:
+            return True
+        self.faults.append(describe_fault(str(record.args[0]), error))
+        return False
+
+
+def describe_fault(file: str, error: BaseException) -> str:
+    """Return a message with the file, the line and the error."""
+    if isinstance(error, (SyntaxError, json.JSONDecodeError)):
+        line, reason = error.lineno, error.msg
+    else:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        line, reason = (lines[-1] if lines else None), str(error)
+    place = f"{file}, line {line}" if line else file
+    return f"{place}: {type(error).__name__}: {reason}; no setting of this file is in force"
+
+
+def place_of(name: str, files: Iterable[str]) -> str:
+    """Return the file and the line that have the last word of the setting `name`, or "" if none of the files has it."""
+    word = name.rpartition(".")[2]
+    for file in files:
+        for number, line in enumerate(Path(file).read_text(errors="replace").splitlines(), 1):
+            if word in line:
+                return f"{file}, line {number}"
+    return ""
