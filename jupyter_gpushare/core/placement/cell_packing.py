@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from .topology_cells import LEVELS, TopologyCell
 
 MAX_SEARCH_STEPS = 20_000  # of one search; hosts with equal sockets need one step
 
 
-def pack_cells(
-    free: Sequence[TopologyCell], counts: Sequence[int], failed_devices: Collection[str] = ()
-) -> list[list[TopologyCell]] | None:
+def pack_cells(free: Sequence[TopologyCell], counts: Sequence[int]) -> list[list[TopologyCell]] | None:
     """Return disjoint cells without failed devices within `free` (disjoint cells), `counts[level]` of each level.
 
     None: there are no such cells, or the search has given up. Cells of one shape are alike, so the search only tries
     how many cells of each shape serve a level, the smallest shape first. If all cells of a level are alike, the first
     try is the answer.
     """
-    return _CellSearch(failed_devices).run(list(free), counts)
+    return _CellSearch().run(list(free), counts)
 
 
 class _CellSearch:
-    def __init__(self, failed_devices: Collection[str]) -> None:
-        self._failed_devices = failed_devices
+    def __init__(self) -> None:
         self._shapes: dict[TopologyCell, int] = {}
         self._known: dict[tuple[int, ...], int] = {}
         self._unsolvable: set[tuple[int, ...]] = set()
@@ -45,7 +42,7 @@ class _CellSearch:
             return False
         cells_of_level = [cell for cell in free if cell.level == level]
         good = sorted(
-            (cell for cell in cells_of_level if not self._has_failed_device(cell)),
+            (cell for cell in cells_of_level if not cell.failed),
             key=lambda cell: (len(cell.devices), self._shape(cell), cell.order),
         )
         kinds = Counter(self._shape(cell) for cell in good)
@@ -63,13 +60,10 @@ class _CellSearch:
         self._unsolvable.add(key)
         return False
 
-    def _has_failed_device(self, cell: TopologyCell) -> bool:
-        return any(uuid in self._failed_devices for uuid in cell.devices)
-
     def _shape(self, cell: TopologyCell) -> int:
         """Return a number that is the same for cells that are alike: of one level, with children that are alike."""
         if cell not in self._shapes:
-            parts = sorted(map(self._shape, cell.children)) or [int(cell.devices[0] in self._failed_devices)]
+            parts = sorted(map(self._shape, cell.children)) or [cell.failed]
             self._shapes[cell] = self._known.setdefault((cell.level, *parts), len(self._known))
         return self._shapes[cell]
 

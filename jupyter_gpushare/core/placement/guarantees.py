@@ -9,6 +9,7 @@ clients. A device whose slot is not bound is free for guests, which give way at 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -37,11 +38,11 @@ class Guarantees:
     def __init__(self, tree: TopologyTree, cells: Mapping[str, Mapping[str, int]]) -> None:
         """Plan `cells`: by tenant and name of the level, the number of cells. Raises Refused if they have no place."""
         self.tree = tree
-        self.failed_devices: set[str] = set()
         self.slots: list[Slot] = []
         self.owners: dict[str, Slot] = {}  # by device
         self._free = BuddyAllocator(tree)
         self._guests: dict[str, set[str]] = {}  # by device: the clients there that are in no slot of the device
+        self._guest_counts: dict[TopologyCell, int] = {}  # known results of `_guest_count`
         self._tenants: dict[str, str] = {}  # by placed client
         counts = _cells_by_level(cells)
         totals = [sum(count for _, count in counts[level]) for level in range(len(LEVELS))]
@@ -74,6 +75,10 @@ class Guarantees:
         slot = self.owners.get(device)
         return slot is None or slot.tenant == tenant or not slot.is_bound
 
+    def tenants_with_idle_cells(self) -> set[str]:
+        """Return the tenants with a cell that no client of the tenant uses."""
+        return {slot.tenant for slot in self.slots if not slot.is_bound}
+
     def guests_to_preempt(self) -> set[str]:
         """Return the guests on devices of bound slots. Such a guest may run only while the owner's clients are idle."""
         return {client for uuid, guests in self._guests.items() if self._is_claimed(uuid) for client in guests}
@@ -93,17 +98,26 @@ class Guarantees:
                 slot.clients.add(client)
             else:
                 self._guests.setdefault(uuid, set()).add(client)
+                self._forget_guest_counts(uuid)
 
-    def unbind(self, client: str, devices: Iterable[str]) -> None:
-        """Remove the client from its devices. Slots that are free to move now move at the next `repair`."""
+    def unbind(self, client: str, devices: Iterable[str]) -> set[str]:
+        """Remove the client from its devices. Returns the devices whose owner has changed.
+
+        Slots that are free to move now move away from failed devices.
+        """
         self._tenants.pop(client, None)
+        has_idle_slot = False
         for uuid in devices:
-            if uuid in self.owners:
-                self.owners[uuid].clients.discard(client)
+            slot = self.owners.get(uuid)
+            if slot and client in slot.clients:
+                slot.clients.discard(client)
+                has_idle_slot |= not slot.is_bound
             if guests := self._guests.get(uuid):
                 guests.discard(client)
                 if not guests:
                     del self._guests[uuid]
+                self._forget_guest_counts(uuid)
+        return self.repair() if has_idle_slot else set()
 
     def move_slots_away_from_guests(self, tenant: str) -> set[str]:
         """Move unbound slots of `tenant`, which has a new client, to cells where the fewest guests must give way.
@@ -117,62 +131,81 @@ class Guarantees:
                 free = [cell for cell in self.tree.levels[slot.level] if self._free.is_free(cell)]
                 alike = [c for c in (*free, *(s.cell for s in others)) if len(c.devices) == len(slot.cell.devices)]
                 better = min(alike, key=self._move_cost, default=None)
-                if better and self._move_cost(better) < (self._failed_count(slot.cell), here):
+                if better and self._move_cost(better) < (slot.cell.failed, here):
                     changed.update(self._move(slot, better, next((s for s in others if s.cell is better), None)))
         return changed
 
     def _move_cost(self, cell: TopologyCell) -> tuple[int, int]:
-        return self._failed_count(cell), self._guest_count(cell)
+        return cell.failed, self._guest_count(cell)
 
     def _guest_count(self, cell: TopologyCell) -> int:
-        return len({client for uuid in cell.devices for client in self._guests.get(uuid, ())})
+        count = self._guest_counts.get(cell)
+        if count is None:
+            count = len({client for uuid in cell.devices for client in self._guests.get(uuid, ())})
+            self._guest_counts[cell] = count
+        return count
 
-    def _failed_count(self, cell: TopologyCell) -> int:
-        return sum(uuid in self.failed_devices for uuid in cell.devices)
+    def _forget_guest_counts(self, device: str) -> None:
+        cell: TopologyCell | None = self.tree.leaves.get(device)
+        while cell is not None:
+            self._guest_counts.pop(cell, None)
+            cell = cell.parent
 
     # --- failed devices
 
     def fail(self, device: str) -> set[str]:
         """Mark the device as failed. Returns the devices whose owner has changed."""
-        self.failed_devices.add(device)
+        self.tree.set_failed(device, True)
         return self.repair()
 
     def recover(self, device: str) -> set[str]:
-        self.failed_devices.discard(device)
+        self.tree.set_failed(device, False)
         return self.repair()
 
     def repair(self) -> set[str]:
         """Move slots away from failed devices where possible. Returns the devices whose owner has changed."""
         changed: set[str] = set()
+        if not self.tree.has_failed_devices:
+            return changed
+        least: dict[int, float] = {}  # by level: the number of devices of which no cell is free
         for slot in self.slots:
-            if self._may_move(slot) and self._failed_count(slot.cell):
-                better = self._free.find_free(slot.level, self.failed_devices, self._working_count(slot))
+            if slot.cell.failed and self._may_move(slot) and slot.cell.working < least.get(slot.level, math.inf):
+                better = self._free.find_free(slot.level, slot.cell.working)
                 if better:
                     changed.update(self._move(slot, better, None))
+                    least.clear()
+                else:
+                    least[slot.level] = slot.cell.working
         unbound = [slot for slot in self.slots if not slot.is_bound]
-        if any(self._failed_count(slot.cell) for slot in unbound):
+        if any(slot.cell.failed for slot in unbound) and self._has_enough_cells(unbound):
             changed.update(self._repack(unbound))
         return changed
+
+    def _has_enough_cells(self, unbound: list[Slot]) -> bool:
+        """Return whether there may be cells without failed devices for all unbound slots, by their number."""
+        cells = [*self._free.free, *(slot.cell for slot in unbound)]
+        return all(
+            sum(cell.count_working_cells(level) for cell in cells) >= sum(slot.level >= level for slot in unbound)
+            for level in sorted({slot.level for slot in unbound}, reverse=True)
+        )
 
     def _may_move(self, slot: Slot) -> bool:
         """Return whether the slot may move: it is unbound, or it is a single device that has failed.
 
         Clients of a failed device get a notification, and new clients need a device that works.
         """
-        return not slot.is_bound or (slot.level == 0 and slot.cell.name in self.failed_devices)
+        return not slot.is_bound or (slot.level == 0 and bool(slot.cell.failed))
 
     def _repack(self, unbound: list[Slot]) -> set[str]:
         """Move all unbound slots at once, if each gets a cell without failed devices and as many working devices."""
         counts = [sum(slot.level == level for slot in unbound) for level in range(len(LEVELS))]
         for slot in unbound:
             self._free.release(slot.cell)
-        found = pack_cells(self._free.free, counts, self.failed_devices)
+        found = pack_cells(self._free.free, counts)
         # The smallest cells go to the slots that have the fewest working devices now.
-        order = sorted(unbound, key=self._working_count)
+        order = sorted(unbound, key=lambda slot: slot.cell.working)
         cells = [found[slot.level].pop(0) for slot in order] if found else []
-        if not cells or any(
-            len(cell.devices) < self._working_count(slot) for slot, cell in zip(order, cells, strict=True)
-        ):
+        if not cells or any(len(cell.devices) < slot.cell.working for slot, cell in zip(order, cells, strict=True)):
             for slot in unbound:
                 self._free.allocate(slot.cell)
             return set()
@@ -184,9 +217,6 @@ class Guarantees:
             self._free.allocate(cell)
             changed.update(self._assign_devices(slot))
         return changed
-
-    def _working_count(self, slot: Slot) -> int:
-        return len(slot.cell.devices) - self._failed_count(slot.cell)
 
     # --- moving a plan
 
@@ -211,6 +241,7 @@ class Guarantees:
             if own:
                 slot.clients |= own
                 self._guests[uuid] -= own
+                self._forget_guest_counts(uuid)
         return set(slot.cell.devices)
 
     def _release_devices(self, slot: Slot) -> set[str]:
@@ -220,6 +251,7 @@ class Guarantees:
                 del self.owners[uuid]
             if slot.clients:
                 self._guests.setdefault(uuid, set()).update(slot.clients)
+                self._forget_guest_counts(uuid)
         slot.clients.clear()
         return set(slot.cell.devices)
 

@@ -93,16 +93,19 @@ class Placement:
             device = self.allocations[uuid] = DeviceAllocations(uuid, name, memory, len(self.allocations), parent)
             if not is_unverified:
                 self.schedulable_devices[uuid] = device
-            if self.settings.topology is None and self.tenants.guarantees():
+            is_flat = self.settings.topology is None and bool(self.tenants.guarantees())
+            if is_flat:
                 try:
                     self._tree, self.guarantees = self._build_guarantees(self.settings)
                     self.unmet_guarantees = ""
                 except Refused as error:
                     self.guarantees, self.unmet_guarantees = None, str(error)
             self._set_cell_paths(device)
-            self._repair(lambda guarantees: guarantees.recover(uuid))
-        device.update_info(name, memory)
-        self._search.update_smallest_memory()
+            if is_flat:
+                self._search.refresh_pools()
+            else:
+                self._repair(lambda guarantees: guarantees.recover(uuid))
+        self._search.update_info(device, name, memory)
         self._search.refresh_pools((uuid,))
 
     def fail(self, uuid: str, reason: str) -> tuple[str, ...]:
@@ -215,11 +218,8 @@ class Placement:
     def remove(self, client: str) -> None:
         placed = self.placed.pop(client)
         self.tenants.remove(client)
-        if self.guarantees:
-            self.guarantees.unbind(client, placed.devices)
         self._search.remove(client, placed.request, placed.devices)
-        if self.guarantees and self.guarantees.failed_devices:
-            self._repair(lambda guarantees: guarantees.repair())
+        self._repair(lambda guarantees: guarantees.unbind(client, placed.devices))
 
     def _assign(self, client: str, placed: PlacedClient) -> None:
         self.placed[client] = placed
@@ -267,9 +267,9 @@ class Placement:
         if not cells:
             return tree, None
         made = Guarantees(tree, cells)
-        made.failed_devices = {
-            uuid for uuid in tree.leaves if uuid not in self.allocations or self.allocations[uuid].failure
-        }
+        for uuid in tree.leaves:
+            if uuid not in self.allocations or self.allocations[uuid].failure:
+                tree.set_failed(uuid, True)
         for client, placed in self.placed.items():
             made.bind(client, placed.tenant, placed.devices)
         made.repair()
@@ -283,8 +283,7 @@ class Placement:
 
     def _repair(self, repair: Callable[[Guarantees], set[str]]) -> None:
         if self.guarantees:
-            repair(self.guarantees)
-            self._search.refresh_pools()
+            self._search.refresh_pools(repair(self.guarantees))
 
     def _strategy(self, settings: PlacementSettings) -> Callable[[], PlacementStrategy]:
         return lambda: STRATEGIES[settings.strategy](self._typical_requests)

@@ -64,11 +64,15 @@ class PlacementSearch:
         self._pool_of.clear()
         self.refresh_pools()
 
-    def update_smallest_memory(self) -> None:
-        """Update the size of the smallest device, after the memory of a device has become known."""
-        self._smallest = min(
-            (device.memory for device in self.schedulable_devices.values() if device.memory), default=0
-        )
+    def update_info(self, device: DeviceAllocations, name: str, memory: int) -> None:
+        """Update the name and the memory of a device, and the size of the smallest device."""
+        before = device.memory
+        device.update_info(name, memory)
+        if device.uuid in self.schedulable_devices:
+            sizes = [self._smallest, memory]
+            if before not in (0, memory):
+                sizes = [one.memory for one in self.schedulable_devices.values()]
+            self._smallest = min(filter(None, sizes), default=0)
 
     def add(self, client: str, request: PlacementRequest, devices: Iterable[str]) -> None:
         for uuid in devices:
@@ -160,11 +164,22 @@ class PlacementSearch:
                 default_pool.sort((self.allocations[uuid] for uuid in query.named_devices), size), gpus, fits
             )
         if self.guarantees and request.service == "offline":
-            return first_fit(default_pool.sort(self.schedulable_devices.values(), size), gpus, fits)
+            return self._choose_from_all(query, fits, room)
         found = self._pool(query.tenant if query.uses_own_cells else "").choose(size, gpus, fits, room)
         if found or query.uses_own_cells or not self.guarantees:
             return found
-        return first_fit(default_pool.sort(self.schedulable_devices.values(), size), gpus, fits)
+        return self._choose_from_all(query, fits, room)
+
+    def _choose_from_all(
+        self, query: PlacementQuery, fits: Callable[[DeviceAllocations], bool], room: bool
+    ) -> tuple[DeviceAllocations, ...] | None:
+        """Return devices of any pool. A single device is the best one of the best devices of the pools."""
+        devices: Iterable[DeviceAllocations] = self.schedulable_devices.values()
+        if query.request.gpus == 1 and self.guarantees:
+            pools = dict.fromkeys(("", query.tenant, *sorted(self.guarantees.tenants_with_idle_cells())))
+            chosen = (self._pools[name].choose(query.size, 1, fits, room) for name in pools if name in self._pools)
+            devices = [found[0] for found in chosen if found]
+        return first_fit(self._pool("").sort(devices, query.size), query.request.gpus, fits)
 
     def _affine_devices(
         self, holders: list[DeviceAllocations], size: int, gpus: int, fits: Callable[[DeviceAllocations], bool]

@@ -84,29 +84,22 @@ class SpreadStrategy(_SortedStrategy):
     def key(self, device: DeviceAllocations) -> tuple[float, ...]:
         return (device.load, len(device.clients), round(device.allocated_share * FULL_DEVICE), device.order)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._by_room = PackStrategy()
-
-    def update(self, device: DeviceAllocations) -> None:
-        super().update(device)
-        self._by_room.update(device)
-
-    def remove(self, device: DeviceAllocations) -> None:
-        super().remove(device)
-        self._by_room.remove(device)
-
     def in_order(self, size: int, needs_room: bool) -> Iterator[DeviceAllocations]:
-        """Return the devices in order. If few devices have room, these are found by their room."""
-        if needs_room and size:
-            count = self._by_room.count_with_room(size)
-            if count * count <= len(self._devices) + 64:
-                return iter(self.sort(self._by_room.in_order(size, True), size))
-        return (
-            device
-            for _, uuid in self._sorted
-            if (device := self._devices[uuid]).free_thousandths >= size or not needs_room
-        )
+        """Yield the devices in order.
+
+        Of equally many clients and equal load, the device with the most room comes first.
+        So the devices after one without enough room are passed over at once.
+        """
+        low: tuple[float, ...] = ()
+        while True:
+            for key, uuid in self._sorted.irange(minimum=(low, "")):
+                device = self._devices[uuid]
+                if needs_room and device.free_thousandths < size:
+                    low = (*key[:2], float("inf"))
+                    break
+                yield device
+            else:
+                return
 
 
 class PackStrategy(_SortedStrategy):
@@ -116,10 +109,6 @@ class PackStrategy(_SortedStrategy):
 
     def key(self, device: DeviceAllocations) -> tuple[float, ...]:
         return (device.free_thousandths, -len(device.clients), device.order)
-
-    def count_with_room(self, size: int) -> int:
-        """Return the number of devices with `size` thousandths free."""
-        return len(self._sorted) - int(self._sorted.bisect_left(((size,), "")))
 
     def in_order(self, size: int, needs_room: bool) -> Iterator[DeviceAllocations]:
         """Return the devices in order. Devices without enough room come last, the device with the most room first."""

@@ -8,7 +8,7 @@ children are merged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,10 @@ LEVELS = ("device", "switch", "socket", "node")  # the smallest first
 
 @dataclass(eq=False)
 class TopologyCell:
-    """One cell. `level` is an index into LEVELS, and `order` its place among the cells of that level."""
+    """One cell. `level` is an index into LEVELS, and `order` its place among the cells of that level.
+
+    `failed` is the number of its devices that have failed.
+    """
 
     level: int
     name: str
@@ -27,6 +30,12 @@ class TopologyCell:
     parent: TopologyCell | None = None
     children: list[TopologyCell] = field(default_factory=list)
     devices: tuple[str, ...] = ()
+    failed: int = 0
+
+    @property
+    def working(self) -> int:
+        """Number of its devices that work."""
+        return len(self.devices) - self.failed
 
     @property
     def path(self) -> str:
@@ -47,6 +56,14 @@ class TopologyCell:
         while cell.level < level and cell.parent:
             cell = cell.parent
         return cell
+
+    def count_working_cells(self, level: int) -> int:
+        """Return the number of cells of `level` in this cell without failed devices."""
+        if level == 0:
+            return self.working
+        if self.level <= level:
+            return int(self.level == level and not self.failed)
+        return sum(child.count_working_cells(level) for child in self.children)
 
     def overlaps(self, other: TopologyCell) -> bool:
         low, high = (self, other) if self.level < other.level else (other, self)
@@ -72,6 +89,19 @@ class TopologyTree:
     @property
     def roots(self) -> list[TopologyCell]:
         return self.levels[-1]
+
+    @property
+    def has_failed_devices(self) -> bool:
+        return any(root.failed for root in self.roots)
+
+    def set_failed(self, device: str, is_failed: bool) -> None:
+        """Mark the device as failed or as working, in all its cells. A device without a place counts nowhere."""
+        cell: TopologyCell | None = self.leaves.get(device)
+        if cell is not None and cell.failed != is_failed:
+            change = 1 if is_failed else -1
+            while cell is not None:
+                cell.failed += change
+                cell = cell.parent
 
     def count_by_level(self) -> str:
         """Return a text such as `8 device, 2 switch, 1 socket, 1 node`, for users."""
@@ -122,18 +152,19 @@ class BuddyAllocator:
     def is_free(self, cell: TopologyCell) -> bool:
         return self._free_cell_around(cell) is not None
 
-    def find_free(self, level: int, failed_devices: Collection[str] = (), min_devices: int = 1) -> TopologyCell | None:
+    def find_free(self, level: int, min_devices: int = 1) -> TopologyCell | None:
         """Return the cell of `level` that needs the least splitting, or None.
 
         The cell has no failed device, and at least `min_devices` devices. Of equal cells, a cell in a part with failed
         devices is taken, so that whole cells stay whole.
         """
         for free in self._free[level:]:
-            for around in sorted(free, key=lambda c: (-_failed_count(c, failed_devices), len(c.devices), c.order)):
+            suitable = [
+                cell for cell in free if cell.working >= min_devices and not (cell.failed and cell.level == level)
+            ]
+            for around in sorted(suitable, key=lambda cell: (-cell.failed, len(cell.devices), cell.order)):
                 cells = [
-                    cell
-                    for cell in around.descendants(level)
-                    if not _failed_count(cell, failed_devices) and len(cell.devices) >= min_devices
+                    cell for cell in around.descendants(level) if not cell.failed and len(cell.devices) >= min_devices
                 ]
                 if cells:
                     return min(cells, key=lambda c: (len(c.devices), c.order))
@@ -154,7 +185,7 @@ class BuddyAllocator:
 
     def release(self, cell: TopologyCell) -> None:
         """Free the cell and merge it with its buddies. Raises ValueError if any part of it is free already."""
-        if any(cell.overlaps(other) for other in self.free):
+        if self._free_cell_around(cell) or self._has_free_part(cell):
             raise ValueError(f"cell {cell.path} is free already")
         while cell.parent and all(child is cell or child in self._free[child.level] for child in cell.parent.children):
             for child in cell.parent.children:
@@ -168,6 +199,5 @@ class BuddyAllocator:
             around = around.parent
         return around
 
-
-def _failed_count(cell: TopologyCell, failed_devices: Collection[str]) -> int:
-    return sum(uuid in failed_devices for uuid in cell.devices) if failed_devices else 0
+    def _has_free_part(self, cell: TopologyCell) -> bool:
+        return any(child in self._free[child.level] or self._has_free_part(child) for child in cell.children)

@@ -61,14 +61,15 @@ def test_cell_that_is_not_free_cannot_be_taken() -> None:
 def test_failed_devices_are_left_aside_and_whole_cells_stay_whole() -> None:
     tree = TopologyTree(TWO_SOCKETS)
     buddy = BuddyAllocator(tree)
-    assert getattr(buddy.find_free(2, {"d0"}), "path", "") == "n/s1"
+    tree.set_failed("d0", True)
+    assert getattr(buddy.find_free(2), "path", "") == "n/s1"
     buddy.allocate(tree.levels[2][1])
     buddy.release(tree.levels[2][1])
     buddy.allocate(tree.leaves["d7"])
     buddy.release(tree.leaves["d7"])
     buddy.allocate(tree.levels[1][3])
-    assert getattr(buddy.find_free(0, {"d0"}), "path", "") != "n/s0/w0/d0"
-    assert buddy.find_free(2, {"d0"}) is None
+    assert getattr(buddy.find_free(0), "path", "") != "n/s0/w0/d0"
+    assert buddy.find_free(2) is None
 
 
 @given(nodes=trees(), data=st.data())
@@ -112,7 +113,9 @@ def test_packing_finds_places_exactly_when_there_are_some(nodes: dict[str, Any],
     tree = TopologyTree(nodes)
     failed = data.draw(st.sets(st.sampled_from(sorted(tree.leaves)), max_size=2))
     counts = [data.draw(st.integers(0, 2)) for _ in LEVELS]
-    found = pack_cells(tree.roots, counts, failed)
+    for uuid in failed:
+        tree.set_failed(uuid, True)
+    found = pack_cells(tree.roots, counts)
     assert (found is not None) == exists(tree, set(tree.leaves), counts, failed)
     if found:
         assert [len(cells) for cells in found] == counts
