@@ -23,7 +23,10 @@ BENCHES = {
     "coexist": ("oversubscription", "two clients with 1.8 times the device's memory, against one after the other"),
     "fits": ("colocation", "two bursty clients that fit together, against the same clients without a scheduler"),
     "placement": ("placement", "unusable part of a cluster by placement strategy, on the openb trace"),
-    "scale": ("scale", "microseconds per decision with 10 to 10,000 clients, and events a second of a simulation"),
+    "scale": (
+        "scale",
+        "microseconds per decision with 10 to 10,000 clients and per placement on 1,000 nodes, speed of a simulation",
+    ),
     "load": ("load", "missed deadlines and the coordinator's use of processor and memory, with many notebooks"),
     "panel": ("panel", "cost of an update of JupyterLab's panel in a browser, and the extension's size"),
     "start": ("start", "additional time until a shared kernel has started"),

@@ -1,4 +1,4 @@
-"""Cost of a decision with 10 to 10,000 clients, and events a second of a simulation, without a device."""
+"""Cost of a decision with 10 to 10,000 clients and of placement on 1,000 nodes, and speed of a simulation."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..simulation import experiment, scale
+from ..simulation.cluster import placement_costs
+
+PLACEMENT = "placement"  # among the policies
 
 
 def measure(device: str, rounds: int, policies: Sequence[str] = ()) -> dict[str, Any]:
     """Return `{POLICY: {"one_device": [{"clients", "devices", "p50", "p99", "mean"}], "many_devices": …, …}}`.
 
     The figures are microseconds per decision, while nearly every client always waits for a device.
+    `{"placement": …}` has those of `placement_costs.measure`.
     `rounds` is the number of measured decisions.
     Raises RuntimeError for an unknown policy and for the simulator's own.
     """
@@ -21,13 +25,17 @@ def measure(device: str, rounds: int, policies: Sequence[str] = ()) -> dict[str,
         raise RuntimeError(str(error)) from None
     if any(one.is_clairvoyant for one in variants):
         raise RuntimeError("policy 'clairvoyant' exists in the simulator only: allowed are the policies of the setting")
-    return {one.name: scale.measure(one, measured=rounds or scale.MEASURED_DECISIONS) for one in variants}
+    figures = {one.name: scale.measure(one, measured=rounds or scale.MEASURED_DECISIONS) for one in variants}
+    return {**figures, PLACEMENT: placement_costs.measure()}
 
 
 def format_figures(figures: dict[str, Any]) -> list[str]:
     """Format the figures as lines of text."""
     text = []
+    placement = figures[PLACEMENT]
     for policy, costs in figures.items():
+        if policy == PLACEMENT:
+            continue
         text.append(f"{policy}: µs per decision, p50 / p99")
         for one, many in zip(costs["one_device"], costs["many_devices"], strict=True):
             devices = f"{many['devices']:,} device{'s' * (many['devices'] > 1)}"
@@ -39,4 +47,15 @@ def format_figures(figures: dict[str, Any]) -> list[str]:
         text.append(
             f"   a whole simulation: {whole['events_per_second']:,} events a second ({whole['events']:,} events)"
         )
+    text.append(
+        f"placement: {placement['nodes']:,} nodes with {placement['devices']:,} devices, {placement['clients']:,} "
+        "clients, p50 / p99 / max"
+    )
+    for strategy, costs in placement.items():
+        if isinstance(costs, dict):
+            text.append(f"   {strategy}")
+            text += [
+                f"{' '.join(words):>36}{one['p50']:>12,.3f} / {one['p99']:,.3f} / {one['max']:,.3f} {unit}"
+                for (*words, unit), one in ((kind.split("_"), one) for kind, one in costs.items())
+            ]
     return text
