@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.command_name:
         build_parser("").print_help()
         return 2
+    if not (getattr(args, "socket", "") or os.environ.get("GPUSHARE_CLIENT")):
+        _use_configured_socket()
     try:
         return int(importlib.import_module(COMMANDS[args.command_name][0], __package__).main(args))
     except KeyboardInterrupt:
@@ -63,6 +65,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python writes the rest of its output at exit, which would fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _use_configured_socket() -> None:
+    """Let `c.GpuShare.coordinator` in Jupyter's files precede `$GPUSHARE_SOCKET`, as in a Jupyter server.
+
+    A process of a client has the variable from the client's own coordinator.
+    """
+    from ..config import config_files
+    from ..wire import address
+
+    path, faults = config_files.coordinator_socket()
+    for fault in faults:
+        print(f"jupyter gpushare: {fault}", file=sys.stderr)
+    if path:
+        os.environ["GPUSHARE_SOCKET"] = path
+        try:
+            address.socket_path(path)
+        except address.BadAddress as error:  # the command refuses the address
+            print(f"jupyter gpushare: c.GpuShare.coordinator: {error}", file=sys.stderr)
 
 
 def build_parser(chosen: str) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Faults of Jupyter's configuration files with `c.GpuShare`."""
+"""Jupyter's configuration files with `c.GpuShare`: their faults, and the socket that they name for commands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import logging
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+
+from jupyter_core.application import JupyterApp
+from traitlets.config import Config
 
 NAME = "jupyter_gpushare_config"
 
@@ -48,3 +51,15 @@ def place_of(name: str, files: Iterable[str]) -> str:
             if word in line:
                 return f"{file}, line {number}"
     return ""
+
+
+def coordinator_socket() -> tuple[str, list[str]]:
+    """Return the value of `c.GpuShare.coordinator` in the files, or "", and the faults of the files."""
+    reader, collector = JupyterApp(config_file_name=NAME), FaultCollector()
+    reader.log.addFilter(collector)
+    try:
+        reader.load_config_file()
+    finally:
+        reader.log.removeFilter(collector)
+    section = reader.config.get("GpuShare", Config())
+    return str(section.get("coordinator", "")), collector.faults

@@ -249,6 +249,25 @@ def test_command_without_a_coordinator_fails(name: str, command: Run, folder: Pa
     assert f"jupyter gpushare {name}: no coordinator answers at {folder}/none.sock" in done.stderr
 
 
+def test_commands_use_the_socket_of_the_configuration(
+    coordinator: CoordinatorProcess, command: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "jupyter_gpushare_config.py"
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(folder))
+    monkeypatch.setenv("GPUSHARE_SOCKET", str(folder / "other.sock"))
+    file.write_text(f"c.GpuShare.coordinator = {coordinator.path!r}\n")
+    assert (command("config", "policy").stdout, command("status").returncode) == ('policy = "fcfs"\n', 0)
+    assert "other.sock" in command("status", "--socket", str(folder / "other.sock")).stderr
+
+    file.write_text("c.GpuShare.coordinator = 'c.sock'\n")
+    done = command("status")
+    assert done.returncode == 1
+    assert "c.GpuShare.coordinator: the socket address 'c.sock' is not an absolute path" in done.stderr
+
+    file.write_text("c.GpuShare.coordinator = socket\n")
+    assert f"{file}, line 1: NameError: name 'socket' is not defined" in command("status").stderr
+
+
 @pytest.mark.parametrize(
     ("words", "status", "error"),
     [
