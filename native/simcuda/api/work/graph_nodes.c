@@ -281,6 +281,10 @@ struct node_params {
     };
 };
 
+static CUcontext or_current(CUcontext context) {
+    return context ? context : sim_thread.current;
+}
+
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count,
                            void *params) {
     struct node_params *given = params;
@@ -294,9 +298,9 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     case CU_NODE_MEMCPY:
         if (given->copy.flags || given->copy.reserved)
             return CUDA_ERROR_INVALID_VALUE;
-        return cuGraphAddMemcpyNode(node, graph, after, count, &given->copy.params, given->copy.context);
+        return cuGraphAddMemcpyNode(node, graph, after, count, &given->copy.params, or_current(given->copy.context));
     case CU_NODE_MEMSET:
-        return cuGraphAddMemsetNode(node, graph, after, count, &given->set.params, given->set.context);
+        return cuGraphAddMemsetNode(node, graph, after, count, &given->set.params, or_current(given->set.context));
     case CU_NODE_HOST:
         return cuGraphAddHostNode(node, graph, after, count, &given->host);
     case CU_NODE_GRAPH:
