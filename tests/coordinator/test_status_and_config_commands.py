@@ -249,6 +249,16 @@ def test_command_without_a_coordinator_fails(name: str, command: Run, folder: Pa
     assert f"jupyter gpushare {name}: no coordinator answers at {folder}/none.sock" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["status", "config", "doctor"])
+def test_a_stopped_coordinator_is_named_with_a_remedy(name: str, coordinator: CoordinatorProcess, command: Run) -> None:
+    with coordinator.stopped():
+        done = command(name, "--socket", coordinator.path)
+    said = done.stdout + done.stderr
+    assert f"a coordinator, pid {coordinator.pid}, holds the socket {coordinator.path} and is stopped" in said
+    assert f"'kill -CONT {coordinator.pid}' continues the coordinator" in said
+    assert "starts a coordinator" not in said
+
+
 def test_commands_use_the_socket_of_the_configuration(
     coordinator: CoordinatorProcess, command: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,7 +255,9 @@ def _coordinator(socket: str, status: dict[str, Any] | None) -> Iterator[Finding
         )
         return
     if status is None:
-        if problem := _socket_problem(Path(path)):
+        if holder := without_coordinator.describe_silent_holder(path):
+            yield Finding("warning", "coordinator", holder, without_coordinator.silence_remedy(path))
+        elif problem := _socket_problem(Path(path)):
             remedy = "set GPUSHARE_SOCKET or c.GpuShare.coordinator to a path in a directory that you own"
             if Path(path).parent == address.runtime_directory():
                 remedy = f"remove {Path(path).parent} or set XDG_RUNTIME_DIR"
