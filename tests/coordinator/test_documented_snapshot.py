@@ -32,12 +32,19 @@ DESCRIPTION = Path(jupyter_gpushare.__file__).parent / "server" / "openapi.yaml"
 
 
 def strict(schema: Any) -> Any:
-    """Convert to a JSON schema in which each object has all its properties and no other."""
+    """Convert to a JSON schema in which each object has all its properties and no other.
+
+    The Jupyter server adds further properties to the coordinator's.
+    """
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: strict(value) for key, value in schema.items() if key != "nullable"}
+    made = {
+        key: strict(value)
+        for key, value in schema.items()
+        if key != "nullable" and not (isinstance(value, dict) and value.get("x-added-by") == "server")
+    }
     if made.get("type") == "object" and "properties" in made and "additionalProperties" not in made:
         made |= {"additionalProperties": False, "required": sorted(made["properties"])}
     return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") is True else made
