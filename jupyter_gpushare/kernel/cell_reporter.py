@@ -5,17 +5,20 @@ Silent requests, subshells and errors before the first line are such calls as we
 The call ends after the user expressions.
 IPython's own events lack silent requests and end before the user expressions.
 The events serve only where the table is missing: IPython in a terminal, and kernels without ipykernel.
+
+PyTorch and CuPy keep freed memory in caches, whose content would move with the turns although no program needs it. So
+the end of a cell releases these caches while memory is short. JAX has no call for a release.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import re
+import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
-
-from . import framework_caches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,9 +102,24 @@ def _end(connection: KernelConnection, request: str) -> None:
         end_progress()
     try:
         if connection.may_release_caches(request):
-            framework_caches.release()
+            _release_framework_caches()
     finally:
         connection.end(request)
+
+
+def _release_framework_caches() -> None:
+    """Release the cached memory of the frameworks that the program has imported and used.
+
+    A fault of a framework has no effect on the cell, which has ended.
+    """
+    with contextlib.suppress(Exception):
+        cuda = sys.modules["torch"].cuda
+        if cuda.is_initialized():
+            cuda.empty_cache()
+    with contextlib.suppress(Exception):
+        pool = sys.modules["cupy"].get_default_memory_pool()
+        if pool.n_free_blocks():
+            pool.free_all_blocks()
 
 
 def _install_events(shell: Any, connection: KernelConnection) -> None:
