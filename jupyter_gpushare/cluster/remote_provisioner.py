@@ -86,6 +86,7 @@ class RemoteProvisioner(ClientProvisioner):
         self._is_moving = False  # the kernel has ended for a move to another node
         self._variables: bytes | None = None  # of a kernel that moves
         self._move_to = ""
+        self._moved_from = ""  # a node with the files of a kernel that has ended for a move
 
     @property
     def has_process(self) -> bool:
@@ -179,7 +180,7 @@ class RemoteProvisioner(ClientProvisioner):
                     request.has_variables = self._variables is not None
                     await self._put_variables()
                     connection = await self._start_here(request)
-                    self._move_to, self._variables = "", None
+                    self._leave_old_node()
                     self.has_new_address = bool(before) and (node, self._ports) != (before, ports)
                     return connection
             except NodeError as error:
@@ -214,6 +215,12 @@ class RemoteProvisioner(ClientProvisioner):
                 break
             found += part.data
         self._variables, self._move_to = bytes(found), part.node
+
+    def _leave_old_node(self) -> None:
+        """Remove the files of a kernel that has moved from its old node, because the new node has the variables."""
+        if self._moved_from not in ("", self._chosen):
+            self._remote_kernel(self._moved_from).request(Forget(kernel=self.kernel_id))
+        self._moved_from, self._move_to, self._variables = "", "", None
 
     async def _put_variables(self) -> None:
         """Bring the variables of a kernel that moves to the chosen node. Raise NodeError."""
@@ -336,20 +343,23 @@ class RemoteProvisioner(ClientProvisioner):
         self.node_pid = None
         is_moving, self._is_moving = self._is_moving and restart, False
         if is_moving:
+            self._moved_from = self.node_name
             try:
                 await self._take_variables()
             except NodeError as error:
                 self.log.error("variables of kernel %s stay on %s: %s", self.kernel_id, self.node_name, error)
-                return
+                self._moved_from = ""
+            return
         kernel_records.remove(self.kernel_id)
         try:
             await self._ask(self._remote_kernel(), Forget(kernel=self.kernel_id, unregister=not restart))
         except NodeError as error:
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
 
-    def _remote_kernel(self) -> RemoteKernel:
-        """Return the kernel on the present node, also after the provisioner has chosen another node."""
-        connect = functools.partial(CONNECTIONS.connection, self.node_name, self.settings.command(self.node_name))
+    def _remote_kernel(self, node: str = "") -> RemoteKernel:
+        """Return the kernel on a node, by default the present one, also after the provisioner has chosen another."""
+        node = node or self.node_name
+        connect = functools.partial(CONNECTIONS.connection, node, self.settings.command(node))
         return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout))
 
     async def _start(self, kernel: RemoteKernel, request: Request) -> Any:

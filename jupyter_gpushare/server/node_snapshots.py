@@ -58,10 +58,16 @@ class NodeSnapshots:
 
         loop = asyncio.get_running_loop()
 
-        def restart(kernel_id: str) -> None:  # in a thread of a connection
-            asyncio.run_coroutine_threadsafe(self._kernels.restart(kernel_id), loop)
+        async def restart(kernel_id: str) -> None:
+            try:
+                await self._kernels.restart(kernel_id)
+            except Exception as error:  # of any part of the server or of the node
+                self._log.error("cannot start kernel %s anew after its move: %s", kernel_id, error)
 
-        RemoteProvisioner.restart_moving = staticmethod(restart)
+        def restart_soon(kernel_id: str) -> None:  # in a thread of a connection
+            asyncio.run_coroutine_threadsafe(restart(kernel_id), loop)
+
+        RemoteProvisioner.restart_moving = staticmethod(restart_soon)
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())

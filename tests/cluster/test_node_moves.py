@@ -48,7 +48,9 @@ async def failing_cell(page: Page, code: str) -> None:
         await page.value("1", code=code)
 
 
-async def test_the_variables_move_with_the_kernel_under_an_open_page(server: JupyterServer, kernel: str) -> None:
+async def test_the_variables_move_with_the_kernel_under_an_open_page(
+    server: JupyterServer, kernel: str, tmp_path: Path
+) -> None:
     here = node_of(kernel)
     there = NODES[1 - NODES.index(here)]
     page = Page(server, kernel)
@@ -64,6 +66,8 @@ async def test_the_variables_move_with_the_kernel_under_an_open_page(server: Jup
     assert f"gpushare: this kernel has moved to {there}, with " in page.printed
     assert server.request("GET", f"gpushare/api/kernels/{kernel}")["node"] == there
     await page.close()
+    files = f"{here}/state/gpushare/*/kernels/{kernel}"
+    await asyncio.to_thread(wait_until, lambda: not list(tmp_path.glob(files)), WAIT)
 
 
 async def test_a_kernel_that_restarts_later_has_no_variables(server: JupyterServer, kernel: str) -> None:
