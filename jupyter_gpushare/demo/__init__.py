@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import tempfile
+from pathlib import Path
+
+from ..config.arguments import number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", default="demo-report", help="directory of report.html and report.json")
     parser.add_argument("--slurm", action="store_true", help="share two simulated nodes of a Slurm on this machine")
     parser.add_argument(
-        "--quantum", type=float, help="seconds of a turn while other clients wait (default: as in the shipped settings)"
+        "--quantum",
+        type=number(0.001, 86400),
+        help="seconds of a turn while other clients wait (default: as in the shipped settings)",
     )
 
 
@@ -21,6 +27,14 @@ def main(args: argparse.Namespace) -> int:
     """Run the demo and return the exit status: 0 if results are right and turns never overlapped, else 1."""
     if args.slurm and (args.device != "sim" or args.quantum is not None):
         print("jupyter gpushare demo: --slurm has simulated devices and the shipped quantum only", file=sys.stderr)
+        return 2
+    try:  # fails before the demo instead of after it
+        Path(args.output).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=args.output).close()
+    except OSError as error:
+        print(
+            f"jupyter gpushare demo: the report cannot be written to {args.output}: {error.strerror}", file=sys.stderr
+        )
         return 2
     try:
         if args.slurm:

@@ -49,6 +49,20 @@ def test_notebooks_on_two_nodes_outlive_the_daemons_of_slurm(own_host: Path, tmp
     assert "kill -9 of slurmctld and of slurmd on both nodes" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--output", "/proc/x"), "the report cannot be written to /proc/x: No such file or directory"),
+        (("--quantum", "0"), "'0' is not a number from 0.001 to 86400"),
+    ],
+)
+def test_demo_refuses_unusable_options_before_it_starts(words: tuple[str, ...], error: str) -> None:
+    done = run_command("demo", *words)
+    assert done.returncode == 2
+    assert error in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
 def test_slurm_demo_refuses_a_real_device() -> None:
     done = run_command("demo", "--slurm", "--device", "gpu")
     assert done.returncode == 2
