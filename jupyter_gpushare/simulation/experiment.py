@@ -44,10 +44,14 @@ def parse_variant(name: str, common: Mapping[str, str] | None = None) -> Variant
         if not separator:
             raise ValueError(f"policy {name!r}: {pair!r} is not of the form setting=value")
         values[key.strip()] = value.strip()
+    is_clairvoyant = policy == Clairvoyant.name
     try:
-        is_clairvoyant = policy == Clairvoyant.name
-        settings = with_settings(Settings() if is_clairvoyant else Settings(policy=policy), values)
+        settings = Settings() if is_clairvoyant else Settings(policy=policy)
         policy_of(settings)
+    except Refused as error:
+        raise ValueError(f"{error}, {Clairvoyant.name}") from None
+    try:
+        settings = with_settings(settings, values)
     except Refused as error:
         raise ValueError(str(error)) from None
     return Variant(name, settings, is_clairvoyant)

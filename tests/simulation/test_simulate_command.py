@@ -125,7 +125,7 @@ def test_missing_plotly_is_reported_with_the_remedy(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--policy", "unknown_policy"], "policy='unknown_policy' is unknown: allowed are"),
+        (["--policy", "unknown_policy"], "weighted, fcfs, clairvoyant\n"),
         (["--policy", "fcfs:speed=3"], "setting 'speed' is unknown here: allowed are time_quantum"),
         (["--policy", "fcfs:speed"], "not of the form setting=value"),
         (["--set", "time_quantum=-1"], "time_quantum=-1 is out of range"),
