@@ -8,8 +8,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from jupyter_core.application import JupyterApp
-from traitlets.config import Config
+from jupyter_core.paths import jupyter_config_path
 
 NAME = "jupyter_gpushare_config"
 
@@ -55,6 +54,12 @@ def place_of(name: str, files: Iterable[str]) -> str:
 
 def coordinator_socket() -> tuple[str, list[str]]:
     """Return the value of `c.GpuShare.coordinator` in the files, or "", and the faults of the files."""
+    names = [f"{stem}.{suffix}" for stem in ("jupyter_config", NAME) for suffix in ("py", "json")]
+    if not any(Path(folder, name).exists() for folder in jupyter_config_path() for name in names):
+        return "", []
+    from jupyter_core.application import JupyterApp  # takes longer to import than most commands run
+    from traitlets.config import Config
+
     reader, collector = JupyterApp(config_file_name=NAME), FaultCollector()
     reader.log.addFilter(collector)
     try:
