@@ -10,10 +10,10 @@ import functools
 import itertools
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import msgspec
 import zmq
@@ -33,13 +33,10 @@ from .channel.messages import (
     Forget,
     NodeError,
     Output,
-    PutVariables,
     Request,
     Signal,
     Start,
     Started,
-    TakeVariables,
-    Variables,
 )
 from .kernel_records import KernelRecord
 from .node_choice import IDLE, Snapshot, StartsInProgress, order_nodes
@@ -50,21 +47,16 @@ from .settings import GpuShareCluster, check_node
 _REQUEST_SECONDS = 5.0
 _LOGGED_LINES = 20  # of a kernel that has ended unexpectedly
 _SNAPSHOT_SECONDS = 5.0  # for the answer of a node among several
-_PART_BYTES = 4 << 20  # of variables in one message
 _UNKNOWN_STATUS = 1  # the exit status that managers get for an unknown one
 _END_REASONS = {
     "orphan": "no Jupyter server waited for it",
     "unknown_kernel": "its files are no longer on the node",
-    "move": "it moves to another node",
 }
 _starts = StartsInProgress()  # of this server
 
 
 class RemoteProvisioner(ClientProvisioner):
     """Provisioner of one kernel on a node. The kernel outlives the node agent, the engine and this process."""
-
-    # The server's function that restarts a kernel that has ended for a move. A restarter does so later otherwise.
-    restart_moving: ClassVar[Callable[[str], None] | None] = None
 
     node = Unicode(config=True, help="Node of the kernel; default: the node with the most room.")
 
@@ -83,10 +75,6 @@ class RemoteProvisioner(ClientProvisioner):
         self.has_new_address = False  # since the last restart, which had another node or other ports
         self._ports: dict[str, int] = {}  # of the last start, for a restart
         self._session = ""
-        self._is_moving = False  # the kernel has ended for a move to another node
-        self._variables: bytes | None = None  # of a kernel that moves
-        self._move_to = ""
-        self._moved_from = ""  # a node with the files of a kernel that has ended for a move
 
     @property
     def has_process(self) -> bool:
@@ -165,8 +153,7 @@ class RemoteProvisioner(ClientProvisioner):
         before, ports = self._chosen, self._ports
         nodes = await self._nodes_in_order()
         if before:
-            first = [self._move_to, before] if self._move_to in nodes else [before]
-            nodes = list(dict.fromkeys([*first, *nodes]))
+            nodes = [before, *(node for node in nodes if node != before)]
         unshared: list[str] = []  # nodes that may start the kernel without sharing, if no other node starts it
         for node in itertools.chain(nodes, unshared):
             must_share = len(nodes) > 1 and node not in unshared
@@ -176,11 +163,12 @@ class RemoteProvisioner(ClientProvisioner):
                 with _starts.on(node):
                     request = self._start_request(cmd, env, folder)
                     request.must_share = must_share
-                    request.restart_reason = self._restart_reason(is_other, failures)
-                    request.has_variables = self._variables is not None
-                    await self._put_variables()
+                    if is_other and failures:
+                        first, fault = failures[0]
+                        request.restart_reason = (
+                            f"this kernel has started anew on {node}, without its variables: {first}: {fault}"
+                        )
                     connection = await self._start_here(request)
-                    self._leave_old_node()
                     self.has_new_address = bool(before) and (node, self._ports) != (before, ports)
                     return connection
             except NodeError as error:
@@ -193,41 +181,6 @@ class RemoteProvisioner(ClientProvisioner):
             raise failures[0][1]
         reasons = "; ".join(f"{node}: {error}" for node, error in failures)
         raise NodeError(f"no node has started the kernel: {reasons}", "no_node")
-
-    def _restart_reason(self, is_other: bool, failures: Sequence[tuple[str, NodeError]]) -> str:
-        """Return what the first cell shows of a kernel that starts anew on the chosen node, or ""."""
-        fault = f": {failures[0][0]}: {failures[0][1]}" if failures else ""
-        if self._variables is not None:
-            is_moved = self._chosen == self._move_to
-            how = "has moved to" if is_moved else f"has not moved to {self._move_to}, and has started anew on"
-            return f"this kernel {how} {self._chosen}{fault}"
-        if is_other and fault:
-            return f"this kernel has started anew on {self._chosen}, without its variables{fault}"
-        return ""
-
-    async def _take_variables(self) -> None:
-        """Get the variables of a kernel that has ended for a move. Raise NodeError."""
-        found = bytearray()
-        while True:
-            answer = await self._ask(self._remote_kernel(), TakeVariables(kernel=self.kernel_id, offset=len(found)))
-            part = msgspec.convert(answer, Variables)
-            if not part.data:
-                break
-            found += part.data
-        self._variables, self._move_to = bytes(found), part.node
-
-    def _leave_old_node(self) -> None:
-        """Remove the files of a kernel that has moved from its old node, because the new node has the variables."""
-        if self._moved_from not in ("", self._chosen):
-            self._remote_kernel(self._moved_from).request(Forget(kernel=self.kernel_id))
-        self._moved_from, self._move_to, self._variables = "", "", None
-
-    async def _put_variables(self) -> None:
-        """Bring the variables of a kernel that moves to the chosen node. Raise NodeError."""
-        data = self._variables or b""
-        for offset in range(0, len(data), _PART_BYTES):
-            part = data[offset : offset + _PART_BYTES]
-            await self._ask(self._remote_kernel(), PutVariables(kernel=self.kernel_id, offset=offset, data=part))
 
     async def _nodes_in_order(self) -> Sequence[str]:
         """Return the nodes that may have the kernel, the best one first."""
@@ -255,17 +208,13 @@ class RemoteProvisioner(ClientProvisioner):
             argv=cmd,
             connection=self._connection(),
             client=self._client_request(env),
-            env={**env, "GPUSHARE_NODE": self._chosen, "GPUSHARE_NODES": ",".join(self._other_nodes())},
+            env=env,
             folder=folder,
             prefix=self.settings.prefix,
             port_range=self.settings.port_range,
             orphan_timeout=units.parse_duration(self.settings.orphan_timeout),
             is_python=self.is_python,
         )
-
-    def _other_nodes(self) -> Sequence[str]:
-        """Return the nodes to which the kernel may move."""
-        return [] if self.node else [name for name in self.settings.all_nodes if name != self._chosen]
 
     async def _start_here(self, request: Start) -> KernelConnectionInfo:
         """Start the kernel on the chosen node. Raise NodeError."""
@@ -303,7 +252,7 @@ class RemoteProvisioner(ClientProvisioner):
     def _watch(self, kernel: RemoteKernel, record: KernelRecord) -> KernelConnectionInfo:
         """Save the record of a running kernel, and wait for the kernel's end in the background."""
         kernel_records.save(record)
-        kernel.ended.add_done_callback(lambda ended: self._on_ended(kernel, ended.result()))
+        kernel.ended.add_done_callback(lambda ended: self._log_output(kernel, ended.result()))
         kernel.adopt()
         self._kernel, self.node_pid = kernel, record.pid
         self._ports = {name: getattr(record.connection, name) for name in PORT_NAMES}
@@ -311,15 +260,8 @@ class RemoteProvisioner(ClientProvisioner):
         self.connection_info = cast(KernelConnectionInfo, info)
         return self.connection_info
 
-    def _on_ended(self, kernel: RemoteKernel, ended: Ended) -> None:
-        """Start a kernel anew that moves, or log the last lines of a kernel that has ended unexpectedly."""
-        self._is_moving = ended.reason == "move"
-        if not self._is_moving:
-            self._log_output(kernel, ended)
-        elif RemoteProvisioner.restart_moving is not None:
-            RemoteProvisioner.restart_moving(self.kernel_id)
-
     def _log_output(self, kernel: RemoteKernel, ended: Ended) -> None:
+        """Log the last lines of a kernel that has ended unexpectedly."""
         manager: Any = self.parent
         if manager is None or manager.shutting_down or ended.status is None:
             return
@@ -341,25 +283,15 @@ class RemoteProvisioner(ClientProvisioner):
         if self.node_pid is None:
             return
         self.node_pid = None
-        is_moving, self._is_moving = self._is_moving and restart, False
-        if is_moving:
-            self._moved_from = self.node_name
-            try:
-                await self._take_variables()
-            except NodeError as error:
-                self.log.error("variables of kernel %s stay on %s: %s", self.kernel_id, self.node_name, error)
-                self._moved_from = ""
-            return
         kernel_records.remove(self.kernel_id)
         try:
             await self._ask(self._remote_kernel(), Forget(kernel=self.kernel_id, unregister=not restart))
         except NodeError as error:
             self.log.warning("files of kernel %s may remain on %s: %s", self.kernel_id, self.node_name, error)
 
-    def _remote_kernel(self, node: str = "") -> RemoteKernel:
-        """Return the kernel on a node, by default the present one, also after the provisioner has chosen another."""
-        node = node or self.node_name
-        connect = functools.partial(CONNECTIONS.connection, node, self.settings.command(node))
+    def _remote_kernel(self) -> RemoteKernel:
+        """Return the kernel on the present node, also after the provisioner has chosen another node."""
+        connect = functools.partial(CONNECTIONS.connection, self.node_name, self.settings.command(self.node_name))
         return RemoteKernel(self.kernel_id, connect, units.parse_duration(self.settings.node_timeout))
 
     async def _start(self, kernel: RemoteKernel, request: Request) -> Any:

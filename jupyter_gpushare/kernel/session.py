@@ -10,7 +10,6 @@ from typing import Any
 from . import cell_quota, cell_reporter, completion, interrupt, magics
 from .client_api import ClientApi
 from .connection import KernelConnection
-from .node_moves import NodeMoves, restore_variables
 from .wait_display import WaitDisplay, publisher
 
 
@@ -22,7 +21,6 @@ class Session:
         self.path = env.get("GPUSHARE_SOCKET", "")
         self.note = env.get("GPUSHARE_NOTE", "")
         self.restart_reason = env.get("GPUSHARE_RESTART_REASON", "")
-        self.variables_file = env.get("GPUSHARE_VARIABLES", "")  # of the kernel before its move to this node
         self.connection: KernelConnection | None = None
         if self.client and not _shim_is_loaded(env):
             self.note = "unshared: the library in LD_PRELOAD is not loaded, so this kernel uses the GPU without turns"
@@ -63,7 +61,7 @@ def activate(shell: Any, is_requested: bool = False) -> None:
     if active_session is not None or not (is_requested or os.environ.get("GPUSHARE_PREPARED")):
         return
     active_session = session = Session(dict(os.environ))
-    magics.register(shell, session.api, NodeMoves(shell, dict(os.environ)))
+    magics.register(shell, session.api)
     cell_quota.install(shell, cell_quota.CellQuotas(session.api, session.connection))
     interrupt.install(shell)
     completion.register(shell)
@@ -77,8 +75,7 @@ def _warn_once(shell: Any, session: Session) -> None:
     """Print one line in the first cell after a fault of GPU sharing is found, and one about another node."""
 
     def show_restart(*_: Any) -> None:
-        restored = f", {restore_variables(shell, session.variables_file)}" if session.variables_file else ""
-        print(f"gpushare: {session.restart_reason}{restored}", file=sys.stderr)
+        print(f"gpushare: {session.restart_reason}", file=sys.stderr)
         shell.events.unregister("pre_run_cell", show_restart)
 
     if session.restart_reason:

@@ -44,30 +44,10 @@ class NodeSnapshots:
 
     def follow(self) -> None:
         """Follow the nodes of all kernels of this server, each until its last kernel has ended."""
-        nodes = self._kernels.nodes()
-        if nodes:
-            self._restart_moving_kernels()
-        for node in nodes - self._tasks.keys():
+        for node in self._kernels.nodes() - self._tasks.keys():
             task = asyncio.get_running_loop().create_task(self._follow(node), name=f"gpushare-node-{node}")
             task.add_done_callback(self._report_bug)
             self._tasks[node] = task
-
-    def _restart_moving_kernels(self) -> None:
-        """Let provisioners restart a kernel as soon as it has ended for a move to another node."""
-        from ..cluster.remote_provisioner import RemoteProvisioner
-
-        loop = asyncio.get_running_loop()
-
-        async def restart(kernel_id: str) -> None:
-            try:
-                await self._kernels.restart(kernel_id)
-            except Exception as error:  # of any part of the server or of the node
-                self._log.error("cannot start kernel %s anew after its move: %s", kernel_id, error)
-
-        def restart_soon(kernel_id: str) -> None:  # in a thread of a connection
-            asyncio.run_coroutine_threadsafe(restart(kernel_id), loop)
-
-        RemoteProvisioner.restart_moving = staticmethod(restart_soon)
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())

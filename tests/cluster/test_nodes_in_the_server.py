@@ -8,6 +8,7 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,15 @@ from ..support.polling import wait_until
 from .conftest import WAIT, JupyterServer
 
 NODES = ("n1", "n2")
+
+
+@pytest.fixture
+def separate_nodes(tmp_path: Path) -> str:
+    """Return an engine whose nodes have folders, a coordinator and simulated devices of their own."""
+    folders = {"XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run", "GPUSHARE_LOCK_DIR": "locks"}
+    folders["GPUSHARE_SIM_STATE"] = "devices"
+    words = " ".join(f"{name}={tmp_path}/{{node}}/{part}" for name, part in folders.items())
+    return f"sh -c 'mkdir -pm 700 {tmp_path}/{{node}}/run; exec env {words} \"$@\"' sh {{agent}}"
 
 
 @pytest.fixture

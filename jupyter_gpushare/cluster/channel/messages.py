@@ -65,8 +65,7 @@ class Start(Request, tag="start", kw_only=True):
     the node agent. `folder` is the working directory, by default the home directory. `env` adds to the environment of
     the node agent. `port_range` bounds the ports, both ends included. A kernel that no server waits for ends after
     `orphan_timeout` seconds; 0: never. With `must_share`, a client that the coordinator refuses fails the start;
-    otherwise the kernel starts without sharing. The first cell shows the `restart_reason`. With `has_variables`, the
-    kernel gets the variables that `PutVariables` has brought before.
+    otherwise the kernel starts without sharing. The first cell shows the `restart_reason`.
     """
 
     kernel: str
@@ -81,7 +80,6 @@ class Start(Request, tag="start", kw_only=True):
     is_python: bool = True
     must_share: bool = False
     restart_reason: str = ""
-    has_variables: bool = False
 
 
 class Wait(Request, tag="wait", kw_only=True):
@@ -115,28 +113,13 @@ class Forget(Request, tag="forget", kw_only=True):
     unregister: bool = True
 
 
-class TakeVariables(Request, tag="take_variables", kw_only=True):
-    """Request for a part of the variables of a kernel that has ended for a move; the result is a `Variables`."""
-
-    kernel: str
-    offset: int
-
-
-class PutVariables(Request, tag="put_variables", kw_only=True):
-    """Request to save a part of the variables of a kernel that is about to start."""
-
-    kernel: str
-    offset: int
-    data: bytes
-
-
 class Coordinator(Request, tag="request", kw_only=True):
     """Request for the coordinator of the node: a message of `wire.messages`; the result is the coordinator's."""
 
     message: dict[str, Any]
 
 
-AnyRequest = Start | Wait | Signal | Output | Running | Forget | TakeVariables | PutVariables | Coordinator
+AnyRequest = Start | Wait | Signal | Output | Running | Forget | Coordinator
 
 
 class Started(msgspec.Struct, kw_only=True):
@@ -153,13 +136,6 @@ class Ended(msgspec.Struct, kw_only=True):
 
     status: int | None
     reason: str = ""
-
-
-class Variables(msgspec.Struct, kw_only=True):
-    """Part of the variables of a kernel that moves to the node `node`; empty at their end."""
-
-    node: str
-    data: bytes
 
 
 class Answer(msgspec.Struct, kw_only=True):

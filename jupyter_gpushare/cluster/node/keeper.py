@@ -83,10 +83,7 @@ def bound_output(path: str) -> None:
 
 
 def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) -> str:
-    """Wait for the end of the kernel, and return its reason.
-
-    "orphan": the keeper has ended the kernel; "move": the kernel has saved its variables for a move; "": any other.
-    """
+    """Wait for the end of the kernel, and return the reason for which the keeper has ended it, or ""."""
     interval = min(orphan_timeout / CHECKS or MAX_CHECK_SECONDS, MAX_CHECK_SECONDS)
     poll = select.poll()
     poll.register(os.pidfd_open(kernel.pid), select.POLLIN)
@@ -100,7 +97,7 @@ def keep(kernel: subprocess.Popen[bytes], folder: str, orphan_timeout: float) ->
             end(kernel)
             return "orphan"
     kernel.wait()
-    return "move" if os.path.exists(f"{folder}/move") else ""
+    return ""
 
 
 def start(specification: dict[str, Any]) -> subprocess.Popen[bytes]:

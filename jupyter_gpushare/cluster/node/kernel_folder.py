@@ -5,8 +5,6 @@
 | `connection.json` | connection file of the kernel |
 | `state` | process ids with their start times, ports and client, as the keeper has written them |
 | `exit` | exit status, and the keeper's reason if the keeper has ended the kernel |
-| `variables` | variables of the user, which a kernel that moves has saved, or will read |
-| `move` | node to which a kernel moves that has saved its variables |
 | `output` | text that the kernel has printed |
 | `adoption` | locked while a server waits for the kernel |
 """
@@ -24,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ...wire import address
-from ..channel.messages import Ended, NodeError, Started, Variables
+from ..channel.messages import Ended, NodeError, Started
 from .keeper import start_ticks
 
-_PART_BYTES = 4 << 20  # of variables in one message
 _NAMES = re.compile(r"[\w.-]{1,128}")
 
 
@@ -65,36 +62,12 @@ class KernelFolder:
         """Return whether a kernel of this id has been started and not been forgotten."""
         return (self.path / "state").exists()
 
-    @property
-    def variables_file(self) -> Path:
-        return self.path / "variables"
-
-    def create(self, has_variables: bool = False) -> None:
+    def create(self) -> None:
         """Create the folder of a kernel that is about to start, without the files of an earlier start."""
-        self._make()
-        for name in ("state", "exit", "output", "move", *(() if has_variables else ("variables",))):
-            (self.path / name).unlink(missing_ok=True)
-
-    def _make(self) -> None:
         for path in (self.path.parent, self.path):
             address.make_private_directory(path)
-
-    def take_variables(self, offset: int) -> Variables:
-        """Return the variables from this byte on. Raise NodeError for a kernel that does not move."""
-        move = self._read("move")
-        if move is None:
-            raise NodeError(f"the kernel {self.kernel} has saved no variables", "no_variables")
-        with open(self.variables_file, "rb") as file:
-            file.seek(offset)
-            return Variables(node=move["node"], data=file.read(_PART_BYTES))
-
-    def put_variables(self, offset: int, data: bytes) -> None:
-        """Save variables from this byte on."""
-        self._make()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if offset else os.O_TRUNC)
-        with open(os.open(self.variables_file, flags, 0o600), "wb") as file:
-            file.seek(offset)
-            file.write(data)
+        for name in ("state", "exit", "output"):
+            (self.path / name).unlink(missing_ok=True)
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

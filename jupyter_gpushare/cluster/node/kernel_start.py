@@ -42,7 +42,7 @@ def start_kernel(request: Start) -> Started:
     identity = kernel_env.Identity(request.client.client, request.client.token)
     try:
         connection = _with_ports(request.connection, request.port_range)
-        folder.create(request.has_variables)
+        folder.create()
         registration = _register(request, identity)
         if request.must_share and registration.note:
             _, _, fault = registration.note.partition(": ")
@@ -56,9 +56,6 @@ def start_kernel(request: Start) -> Started:
             restart_reason=request.restart_reason,
             **registration._asdict(),
         )
-        env["GPUSHARE_KERNEL_FOLDER"] = str(folder.path)
-        if request.has_variables:
-            env["GPUSHARE_VARIABLES"] = str(folder.variables_file)
         folder.connection_file.touch(mode=0o600)
         folder.connection_file.write_text(json.dumps(connection.fields()))
         ports = {name: getattr(connection, name) for name in PORT_NAMES}

@@ -29,12 +29,10 @@ from ..channel.messages import (
     Forget,
     NodeError,
     Output,
-    PutVariables,
     Running,
     Signal,
     Start,
     Started,
-    TakeVariables,
     Wait,
 )
 from ..channel.sealed_channel import ChannelError, SealedChannel
@@ -98,10 +96,6 @@ class NodeAgent:
                 return list(_running())
             case Forget():
                 return await asyncio.to_thread(forget, request)
-            case TakeVariables(kernel=kernel, offset=offset):
-                return await asyncio.to_thread(KernelFolder(kernel).take_variables, offset)
-            case PutVariables(kernel=kernel, offset=offset, data=data):
-                return await asyncio.to_thread(KernelFolder(kernel).put_variables, offset, data)
             case Coordinator(message=message):
                 return await _ask_coordinator(message)
 

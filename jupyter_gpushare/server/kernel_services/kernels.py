@@ -100,10 +100,6 @@ class Kernels:
         """Interrupt a kernel as the stop button does."""
         await ensure_async(self._manager.interrupt_kernel(kernel_id))
 
-    async def restart(self, kernel_id: str) -> None:
-        """Restart a kernel as the restart button does."""
-        await ensure_async(self._manager.restart_kernel(kernel_id, now=True))
-
     def leave_old_address(self, kernel_id: str) -> None:
         """Close the server's connections to the old address of a kernel that has restarted on a node.
 
