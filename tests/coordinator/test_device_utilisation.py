@@ -47,7 +47,7 @@ def test_change_of_only_the_utilisation_sends_no_snapshot(coordinator: Coordinat
     busy = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.9}]}
     idle = {**status, "devices": [{"uuid": "gpu", "grants": [], "utilisation": 0.1}]}
     other = {**status, "devices": [{"uuid": "gpu", "grants": [1], "utilisation": 0.1}]}
-    for fields_of in (subscriptions.significant_fields, supervisor._without_clock_fields):
+    for fields_of in (subscriptions.significant_fields, supervisor.without_clock_fields):
         assert fields_of(busy) == fields_of(idle) != fields_of(other)
 
 

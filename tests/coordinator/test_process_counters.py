@@ -42,7 +42,7 @@ def test_drains_and_gpu_time_are_shown(coordinator: CoordinatorProcess, processe
     client = coordinator.client("a") or {}
     assert (client["gpu_busy_seconds"], client["drain"]["max_ms"]) == (1.75, 700)
     assert (coordinator.client("b") or {})["drain"] == {"last_ms": 5000, "max_ms": 5000}
-    found = dict(histogram(SnapshotCollector(coordinator.status)))
+    found = dict(histogram(SnapshotCollector(lambda: {"": coordinator.status()})))
     assert [found[bound] for bound in ("0.001", "0.002", "0.004", "0.008", "0.512", "1.024", "+Inf")] == [
         1, 1, 2, 3, 3, 4, 5
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def test_host_memory_of_all_clients(coordinator: CoordinatorProcess, processes: 
     for name, pinned in (("a", 5), ("b", 7)):
         report = processes(name).report
         report.host_pinned, report.host_pageable = pinned, 100
-    families = {family.name: family for family in SnapshotCollector(coordinator.status).collect()}
+    families = {family.name: family for family in SnapshotCollector(lambda: {"": coordinator.status()}).collect()}
     samples = families["gpushare_host_memory_bytes"].samples
     assert {sample.labels["kind"]: sample.value for sample in samples} == {"pinned": 12, "pageable": 200}
 
