@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -45,7 +46,11 @@ async def run(output: str) -> int:
     with tempfile.TemporaryDirectory(prefix="gs-") as directory:
         folder = Path(directory)
         folder.chmod(0o755)  # munged refuses a folder that is private or that others may write to
-        cluster = SlurmCluster(folder)
+        try:
+            cluster = SlurmCluster(folder)
+        except (OSError, subprocess.SubprocessError) as error:  # TimeoutError is an OSError
+            print(f"jupyter gpushare demo: Slurm's daemons do not start: {error}", file=sys.stderr)
+            return 1
         try:
             os.environ.update(_environment(folder))
             os.environ.pop("GPUSHARE_SOCKET", None)

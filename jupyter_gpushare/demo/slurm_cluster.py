@@ -61,7 +61,11 @@ class SlurmCluster:
         ]  # fmt: skip
         self.configuration = folder / "slurm.conf"
         self.configuration.write_text("\n".join(lines) + "\n")
-        self.start_daemons()
+        try:
+            self.start_daemons()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def engine(self) -> str:

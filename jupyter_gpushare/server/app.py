@@ -63,6 +63,7 @@ class GpuShareApp(ExtensionApp):
             connected=SettingsDrift(self.gpushare, self.log).report,
             changed=self._on_snapshot,
             merged=self.nodes.merged,
+            refresh=self.nodes.refresh,
             log=self.log,
         )
         manager = self.serverapp.kernel_manager
@@ -97,8 +98,7 @@ class GpuShareApp(ExtensionApp):
 
     def _snapshots(self) -> dict[str, dict[str, Any]]:
         """Return the last snapshots of this host, under "", and of the nodes."""
-        own = {} if self.supervisor.status is None else {"": self.supervisor.status}
-        return own | self.nodes.by_node
+        return self.nodes.snapshots(self.supervisor.status)
 
     def _kernel_started(self, kernel_id: str) -> None:
         self.supervisor.kernel_started()

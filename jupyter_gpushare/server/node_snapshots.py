@@ -21,7 +21,9 @@ from .supervisor import without_clock_fields
 _WATCHED_SECONDS = 1.0  # between two requests, while a page shows the nodes
 _UNWATCHED_INTERVALS = 15  # so many times as long without a page
 _ANSWER_SECONDS = 5.0
+_REFRESH_SECONDS = 0.5  # for which a new page waits for new snapshots
 
+_PARTS = {"devices", "clients", "viewer", "coordinator"}  # of a snapshot
 _Status = dict[str, Any]
 
 
@@ -41,6 +43,7 @@ class NodeSnapshots:
         self._changed = changed
         self._log = log
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._updates: set[asyncio.Task[None]] = set()
 
     def follow(self) -> None:
         """Follow the nodes of all kernels of this server, each until its last kernel has ended."""
@@ -50,27 +53,43 @@ class NodeSnapshots:
             self._tasks[node] = task
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._updates]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def refresh(self) -> None:
+        """Get new snapshots, because the times in the last ones may be old, from the nodes that answer soon."""
+        updates = {asyncio.get_running_loop().create_task(self._update(node)) for node in self._tasks}
+        for update in updates:
+            self._updates.add(update)
+            update.add_done_callback(self._updates.discard)
+        if updates:
+            await asyncio.wait(updates, timeout=_REFRESH_SECONDS)
+
+    def snapshots(self, status: _Status | None) -> dict[str, _Status]:
+        """Return the snapshots by node; the key "" has that of this host, if there is one.
+
+        Of several names of one host the first one counts, and a node that is this host itself adds nothing.
+        """
+        by_run = {} if status is None else {_run_of(status, ""): ("", status)}
+        for node, snapshot in sorted(self.by_node.items()):
+            by_run.setdefault(_run_of(snapshot, node), (node, snapshot))
+        return dict(by_run.values())
+
     def merged(self, status: _Status | None) -> _Status | None:
         """Return the snapshot of this host with the devices and clients of all nodes, which have the key `node`.
 
-        Without a coordinator on this host the settings are None, and without any node the result is None then. A
-        node that is this host itself adds nothing.
+        Without a coordinator on this host the settings are None, and without any node the result is None then.
         """
         if status is None and not (self.by_node or self._messages):
             return None
         viewers = [snapshot["viewer"] for snapshot in self.by_node.values()]
         viewer = viewers[0] if viewers else {"user": "", "admin": False}
         base = {"devices": [], "clients": [], "config": None, "viewer": viewer} if status is None else status
-        by_run = {"" if status is None else _run_of(status, ""): ("", base)}
-        for node, snapshot in sorted(self.by_node.items()):
-            by_run.setdefault(_run_of(snapshot, node), (node, snapshot))
+        by_node = self.snapshots(status)
         merged = {
-            part: [{**one, "node": node} for node, snapshot in by_run.values() for one in snapshot[part]]
+            part: [{**one, "node": node} for node, snapshot in by_node.items() for one in snapshot[part]]
             for part in ("devices", "clients")
         }
         nodes = [{"name": node, "message": self._messages.get(node, "")} for node in sorted(self._tasks)]
@@ -105,16 +124,24 @@ class NodeSnapshots:
     async def _follow(self, node: str) -> None:
         """Update the snapshot of a node until the node has no kernel of this server."""
         while node in self._kernels.nodes():
-            try:
-                self._save(node, await self.request(node, messages.Status()), "")
-            except CoordinatorError as error:
-                self._save(node, None, str(error))
+            await self._update(node)
             for _ in range(_UNWATCHED_INTERVALS):
                 await asyncio.sleep(_WATCHED_SECONDS)
                 if self._is_watched():
                     break
         del self._tasks[node]
         self._save(node, None, "")
+
+    async def _update(self, node: str) -> None:
+        try:
+            status = await self.request(node, messages.Status())
+        except CoordinatorError as error:
+            self._save(node, None, str(error))
+            return
+        if isinstance(status, dict) and status.keys() >= _PARTS:
+            self._save(node, status, "")
+        else:
+            self._save(node, None, f"The coordinator of the node {node} has another version, and sends no snapshot.")
 
     def _save(self, node: str, status: _Status | None, message: str) -> None:
         before = self.by_node.pop(node, None), self._messages.pop(node, "")

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -49,6 +49,10 @@ _CLOCK_FIELDS = {
 }
 
 
+async def _do_nothing() -> None:
+    pass
+
+
 class FrameListener:
     """Listener to changes of `Supervisor.frame`, each of which sets `has_new_frame`."""
 
@@ -73,6 +77,7 @@ class Supervisor:
         connected: Callable[[dict[str, Any]], None] = lambda status: None,
         changed: Callable[[dict[str, Any] | None, dict[str, Any]], None] = lambda before, after: None,
         merged: Callable[[dict[str, Any] | None], dict[str, Any] | None] = lambda status: status,
+        refresh: Callable[[], Awaitable[None]] = _do_nothing,
     ) -> None:
         """Create a supervisor, which does nothing before `begin`.
 
@@ -82,6 +87,7 @@ class Supervisor:
         `connected` gets the first snapshot of each connection.
         `changed` gets each snapshot, with the snapshot before.
         `merged` returns what frames show: the snapshot with those of the nodes, or None for no snapshot at all.
+        `refresh` gets new snapshots of the nodes, for a new listener.
         """
         self.status: dict[str, Any] | None = None
         self.frame = ""
@@ -92,6 +98,7 @@ class Supervisor:
         self._connected = connected
         self._changed = changed
         self._merged = merged
+        self._refresh = refresh
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._listeners: set[FrameListener] = set()
@@ -173,14 +180,12 @@ class Supervisor:
 
         The frame comes from a new snapshot, because the times in the last snapshot may be old.
         """
-        if self._client is None or self.status is None:
-            return self.frame
-        try:
-            status = await self._client.request(messages.Status())
-        except CoordinatorError:
-            return self.frame
-        self._publish(status)
-        return json.dumps(self._message())
+        await self._refresh()
+        if self._client is not None and self.status is not None:
+            with contextlib.suppress(CoordinatorError):
+                self._publish(await self._client.request(messages.Status()))
+        message = self._message()
+        return json.dumps(message) if message else ""
 
     async def close(self) -> None:
         """Stop all tasks in this process. The coordinator continues, because other clients may need it."""

@@ -43,7 +43,8 @@ QUOTA = {
             "resident",
             "size",
             None,
-            "Memory that the client may keep on its devices while other clients wait.",
+            "Memory that the client may keep on its devices while other clients wait, and in mode unified in its own "
+            "turns too.",
             live=True,
         ),
         Setting("service", "choice", "online", "Class of service.", choices=SERVICE_CLASSES, live=True, title="Class"),

@@ -84,12 +84,12 @@ def start_request(kernel: str = "k1", argv: list[str] | None = None, **options: 
 
 def end_nodes_below(folder: Path) -> None:
     """End the kernels and the coordinators of nodes that have their folders there."""
-    for file in folder.glob("*/gpushare/*/kernels/*/state"):
+    for file in folder.glob("**/gpushare/*/kernels/*/state"):
         found = json.loads(file.read_text())
         for name in ("keeper", "pid"):
             if keeper.start_ticks(found[name]) == found[f"{name}_ticks"]:
                 os.kill(found[name], signal.SIGKILL)
-    for socket_path in folder.glob("*/c.sock"):
+    for socket_path in [*folder.glob("*/c.sock"), *folder.glob("*/run/gpushare/coordinator.sock")]:
         with contextlib.suppress(Unreachable), Client(str(socket_path)) as coordinator:
             coordinator.request(Stop())
 

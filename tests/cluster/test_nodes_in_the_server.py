@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -45,6 +47,13 @@ def start_kernels(server: JupyterServer) -> dict[str, str]:
     return kernels
 
 
+def metrics_of(server: JupyterServer) -> list[str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics")
+    request.add_header("Authorization", "token t")
+    with urllib.request.urlopen(request, timeout=WAIT) as answer:
+        return list(answer.read().decode().splitlines())
+
+
 async def snapshots_until(server: JupyterServer, is_expected: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """Return the first snapshot of the WebSocket, as a page receives it, that is as expected."""
     url = f"ws://127.0.0.1:{server.port}/gpushare/api/events"
@@ -66,6 +75,19 @@ async def test_a_page_gets_the_devices_and_clients_of_both_nodes(server: Jupyter
     assert {device["node"] for device in status["devices"]} == set(NODES)
     assert status["nodes"] == [{"name": node, "message": ""} for node in NODES]
     assert status["config"] is None, "this host has no coordinator, and a page starts none"
+
+
+async def test_a_new_page_gets_new_times(server: JupyterServer) -> None:
+    kernels = start_kernels(server)
+
+    async def idle_seconds() -> float:
+        status = await snapshots_until(server, lambda status: len(status["clients"]) == 2)
+        return float(next(one["idle_seconds"] for one in status["clients"] if one["id"] == kernels["n1"]))
+
+    first, began = await idle_seconds(), time.monotonic()
+    while time.monotonic() < began + 2.5:  # without a page, the server gets the next snapshots much later
+        await asyncio.sleep(0.1)
+    assert await idle_seconds() >= first + 2.0
 
 
 async def test_an_action_reaches_the_client_on_its_node(server: JupyterServer) -> None:
@@ -116,16 +138,9 @@ def test_the_query_names_a_node(server: JupyterServer) -> None:
 
 def test_metrics_have_the_node(server: JupyterServer) -> None:
     start_kernels(server)
-
-    def metrics() -> list[str]:
-        request = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics")
-        request.add_header("Authorization", "token t")
-        with urllib.request.urlopen(request, timeout=WAIT) as answer:
-            return list(answer.read().decode().splitlines())
-
     expected = [f'gpushare_clients{{node="{node}",phase="idle"}} 1.0' for node in NODES]
-    wait_until(lambda: set(expected) <= set(metrics()), WAIT)
-    assert "gpushare_coordinator_followed 0.0" in metrics()
+    wait_until(lambda: set(expected) <= set(metrics_of(server)), WAIT)
+    assert "gpushare_coordinator_followed 0.0" in metrics_of(server)
 
 
 async def test_a_node_that_is_the_host_itself_is_shown_once(start_server: Callable[..., JupyterServer]) -> None:
@@ -137,3 +152,6 @@ async def test_a_node_that_is_the_host_itself_is_shown_once(start_server: Callab
     )
     assert [(one["id"], one["node"]) for one in status["clients"]] == [(kernel, "")]
     assert {device["node"] for device in status["devices"]} == {""}
+    assert [line for line in metrics_of(server) if line.startswith("gpushare_clients{") and 'idle"} 1.0' in line] == [
+        'gpushare_clients{phase="idle"} 1.0'
+    ]
