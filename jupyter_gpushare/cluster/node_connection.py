@@ -155,13 +155,16 @@ class NodeConnection:
     def _ping(self) -> None:
         """Ask for a sign of the agent, and end a connection to an agent that gives none."""
         while not self._has_ended.wait(_PING_SECONDS):
-            with self._lock:
-                if self.is_greeted:
-                    self._write(self._channel.seal(b""))
             allowed = _NODE_SILENCE_SECONDS if self.is_greeted else _GREETING_SECONDS
             if time.monotonic() > self._last_answer_at + allowed:
                 self._errors.append(f"no answer for {allowed:g} s")
                 self._kill()
+            elif self._lock.acquire(blocking=False):  # a request whose write blocks has the lock, and is a sign as well
+                try:
+                    if self.is_greeted:
+                        self._write(self._channel.seal(b""))
+                finally:
+                    self._lock.release()
 
     def _read_greeting(self) -> bool:
         """Read lines up to the greeting, and send all requests so far. Return whether there was a greeting."""

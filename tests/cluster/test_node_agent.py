@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from jupyter_gpushare.cluster import node_connection
 from jupyter_gpushare.cluster.channel.messages import (
     PORT_NAMES,
     Connection,
@@ -165,6 +167,22 @@ def test_an_ipykernel_without_encryption_is_one_sentence_and_leaves_nothing(
         node.request(start_request(argv=argv, prefix=str(tmp_path)))
     assert failure.value.reason == "no_encryption"
     assert kernel_folder.all_kernels() == []
+
+
+def test_a_stopped_agent_that_reads_nothing_ends_its_connection(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is larger than the pipe, so that its write blocks."""
+    monkeypatch.setattr(node_connection, "_PING_SECONDS", 0.1)
+    monkeypatch.setattr(node_connection, "_NODE_SILENCE_SECONDS", 1.0)
+    node.request(Running())
+    connection = node.connection
+    os.kill(connection.process.pid, signal.SIGSTOP)
+    request = start_request(env={"LARGE": "x" * (2 << 20)})
+    writer = threading.Thread(target=lambda: connection.request(request), daemon=True)
+    writer.start()
+    writer.join(WAIT)
+    assert not writer.is_alive()
+    wait_until(lambda: connection.failure)
+    assert "no answer for 1 s" in str(connection.failure)
 
 
 def test_a_used_up_range_of_ports_is_one_sentence_and_leaves_nothing(node: Node) -> None:
