@@ -133,15 +133,16 @@ class NodeSnapshots:
         self._save(node, None, "")
 
     async def _update(self, node: str) -> None:
+        """Get a new snapshot, unless the node's last kernel ends meanwhile."""
+        status, message = None, f"The coordinator of the node {node} has another version, and sends no snapshot."
         try:
-            status = await self.request(node, messages.Status())
+            answer = await self.request(node, messages.Status())
+            if isinstance(answer, dict) and answer.keys() >= _PARTS:
+                status, message = answer, ""
         except CoordinatorError as error:
-            self._save(node, None, str(error))
-            return
-        if isinstance(status, dict) and status.keys() >= _PARTS:
-            self._save(node, status, "")
-        else:
-            self._save(node, None, f"The coordinator of the node {node} has another version, and sends no snapshot.")
+            message = str(error)
+        if node in self._tasks:
+            self._save(node, status, message)
 
     def _save(self, node: str, status: _Status | None, message: str) -> None:
         before = self.by_node.pop(node, None), self._messages.pop(node, "")
