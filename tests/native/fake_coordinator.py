@@ -39,6 +39,11 @@ class ProcessConnection:
 
     def next(self, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
         """Return the next message that is not a doorbell. Raise AssertionError if none comes in time."""
+        self._receive_line(seconds)
+        line, self._data = self._data.split(b"\n", 1)
+        return json.loads(line) if line.strip(b"\0") else self.next(seconds)
+
+    def _receive_line(self, seconds: float) -> None:
         self.connection.settimeout(seconds)
         while b"\n" not in self._data:
             try:
@@ -47,8 +52,6 @@ class ProcessConnection:
                 raise AssertionError(f"no message within {seconds} s") from None
             assert more, "the process closed its connection"
             self._data += more
-        line, self._data = self._data.split(b"\n", 1)
-        return json.loads(line) if line.strip(b"\0") else self.next(seconds)
 
     def expect(self, kind: str, seconds: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
         """Return the next message, which must be of this type and have these fields."""
@@ -67,12 +70,29 @@ class ProcessConnection:
             raise AssertionError(f"no doorbell within {seconds} s") from None
         self._data = self._data.replace(messages.DOORBELL, b"")
 
+    def doorbells(self) -> int:
+        """Return the number of doorbells since the last call, once the agent has acted on all changes so far.
+
+        The agent answers a request for details before it acts on the changes that it finds in the same round, so the
+        second answer comes after their doorbells.
+        """
+        doorbells = 0
+        for _ in range(2):
+            self.page.control.inspect_seq += 1
+            self.doorbell()
+            while True:
+                self._receive_line(WAIT_SECONDS)
+                line, self._data = self._data.split(b"\n", 1)
+                if line != messages.DOORBELL.strip(b"\n"):
+                    break
+                doorbells += 1
+            message = json.loads(line)
+            assert (message["type"], message["seq"]) == ("details", self.page.control.inspect_seq)
+        return doorbells
+
     def is_silent(self, seconds: float = 0.1) -> bool:
-        """Discard what has come, and return whether nothing more comes for so many seconds."""
-        self.connection.settimeout(0.001)
-        with contextlib.suppress(TimeoutError):
-            while self.connection.recv(65536):
-                pass
+        """Discard the doorbells so far, and return whether nothing comes for so many seconds."""
+        self.doorbells()
         self.connection.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
             return not self.connection.recv(65536)
