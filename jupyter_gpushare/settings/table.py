@@ -117,7 +117,7 @@ _LIVE = (
         "Only notebooks in the memory modes 'swap' and 'plain' can hibernate. See docs/how-to/hibernation.md.",
         range=_IDLE,
         zero=NEVER,
-        note="open kernels keep their memory mode, and a kernel of mode unified does not hibernate",
+        note="a hibernated kernel stays so until its next use, and a kernel of mode unified does not hibernate",
     ),
     Setting(
         "sharing",

@@ -218,7 +218,9 @@ def test_config_is_read_and_changed(coordinator: CoordinatorProcess, command: Ru
     assert coordinator.status()["config"]["time_quantum"] == 10
     note = "note: open kernels and running programs keep their memory mode until they are restarted\n"
     assert config("memory_mode", "swap") == (0, f'memory_mode = "swap"\n{note}')
-    assert config("hibernate_after", "never")[1].startswith("hibernate_after = 0.0\n")
+    switched_off = config("hibernate_after", "never")[1]
+    assert switched_off.startswith("hibernate_after = 0.0\n")
+    assert "a hibernated kernel stays so until its next use" in switched_off
     assert config("memory_mode") == (0, 'memory_mode = "swap"\n')
     assert "a kernel of mode unified does not hibernate" in config("hibernate_after", "30min")[1]
     assert config("default_quota", "memory=8GiB share=0.5")[0] == 0
