@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from ..config.arguments import number
+from ..config.arguments import describe_file_failure, number
 from ..wire.client import Client, CoordinatorError
 
 
@@ -47,8 +47,7 @@ def main(args: argparse.Namespace) -> int:
     except (KeyboardInterrupt, _LimitReached):
         pass
     except (CoordinatorError, ValueError, OSError) as error:
-        print(f"jupyter gpushare record: {error}", file=sys.stderr)
-        status = 1
+        status = _report_failure(error)
     signal.setitimer(signal.ITIMER_REAL, 0)
     if snapshot_count:
         recorder.advance(time.monotonic())
@@ -56,11 +55,16 @@ def main(args: argparse.Namespace) -> int:
         try:
             traces.write(args.file, lines)
         except OSError as error:
-            print(f"jupyter gpushare record: {error}", file=sys.stderr)
-            return 1
+            return _report_failure(error)
         cells = sum(isinstance(line, traces.CellLine) for line in lines)
         print(f"{cells} cells of {sum(isinstance(line, traces.ClientLine) for line in lines)} clients", file=sys.stderr)
     return status
+
+
+def _report_failure(error: Exception) -> int:
+    text = describe_file_failure(error) if isinstance(error, OSError) else error
+    print(f"jupyter gpushare record: {text}", file=sys.stderr)
+    return 1
 
 
 class _LimitReached(Exception):

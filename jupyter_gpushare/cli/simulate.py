@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import units
-from ..config.arguments import count, number, size
+from ..config.arguments import count, describe_file_failure, number, size
 
 if TYPE_CHECKING:
     from ..simulation.experiment import RunOne
@@ -129,9 +129,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _report_failure(error: Exception, status: int) -> int:
-    if isinstance(error, OSError):
-        error = OSError(f"{error.filename}: {error.strerror or error}")
-    print(f"jupyter gpushare simulate: {error}", file=sys.stderr)
+    text = describe_file_failure(error) if isinstance(error, OSError) else error
+    print(f"jupyter gpushare simulate: {text}", file=sys.stderr)
     return status
 
 

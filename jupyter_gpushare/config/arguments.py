@@ -1,9 +1,10 @@
-"""Argument types of numbers and sizes for argparse, whose errors name the allowed values."""
+"""Argument types of numbers and sizes for argparse, and messages on files, which name what is allowed."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from pathlib import Path
 
 from .. import units
 
@@ -43,3 +44,13 @@ def size(word: str) -> int:
     if value <= 0:
         raise ArgumentTypeError(f"{word!r} is not above 0")
     return value
+
+
+def describe_file_failure(error: OSError) -> str:
+    """Return a message on a file that a user has named and that cannot be read or written."""
+    if error.filename is None:
+        return str(error)
+    folder = Path(error.filename).absolute().parent
+    if folder.exists():
+        return f"{error.filename}: {error.strerror}"
+    return f"{error.filename}: the folder {folder} does not exist: allowed is a file in an existing folder"

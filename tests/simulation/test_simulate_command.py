@@ -106,7 +106,7 @@ def test_html_report_is_self_contained(capsys: pytest.CaptureFixture[str], tmp_p
 
 def test_unwritable_report_is_refused_before_the_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--hours", "100000", "--html", str(tmp_path / "missing" / "r.html")]) == 2
-    assert "missing/r.html: No such file" in capsys.readouterr().err
+    assert f"missing/r.html: the folder {tmp_path}/missing does not exist: allowed is" in capsys.readouterr().err
 
 
 def test_idle_policy_settings_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,8 +135,8 @@ def test_missing_plotly_is_reported_with_the_remedy(
         (["--set", "speed"], "not of the form setting=value"),
         (["--set", "inflight_window=99"], "not a number from 0.001 to 10"),
         (["--trace", "notebooks:none"], "allowed is notebooks:N"),
-        (["--trace", "/not/there.jsonl"], "/not/there.jsonl: No such file"),
-        (["--trace", "openb:/not/there.csv"], "/not/there.csv: No such file"),
+        (["--trace", "/not/there.jsonl"], "/not/there.jsonl: the folder /not does not exist"),
+        (["--trace", "openb:/there.csv"], "/there.csv: No such file"),
     ],
 )
 def test_invalid_argument_is_refused_with_a_reason(
@@ -190,6 +190,11 @@ def test_a_trace_brings_mig_slices_and_training_steps(capsys: pytest.CaptureFixt
 def test_record_without_a_coordinator_fails_with_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["record", str(tmp_path / "t"), "--socket", str(tmp_path / "none.sock")]) == 1
     assert "no coordinator answers" in capsys.readouterr().err
+
+
+def test_record_names_a_missing_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["record", str(tmp_path / "missing" / "t")]) == 1
+    assert f"the folder {tmp_path}/missing does not exist: allowed is a file in an" in capsys.readouterr().err
 
 
 def test_record_reports_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
