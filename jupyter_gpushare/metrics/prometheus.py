@@ -91,6 +91,18 @@ def snapshot_metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
             if limit["rate"] is not None:
                 limits.add_metric([client["id"], limit["unit"], limit["reason"]], limit["rate"])
     yield limits
+    since = GaugeMetricFamily(
+        "gpushare_limited_since_timestamp_seconds",
+        "Time since which a client has been limited, in Unix seconds",
+        labels=["client", "reason"],
+    )
+    for client in status["clients"]:
+        begins: dict[str, float] = {}
+        for limit in client.get("limits", ()):
+            begins[limit["reason"]] = min(limit["since"], begins.get(limit["reason"], limit["since"]))
+        for reason, begin in begins.items():
+            since.add_metric([client["id"], reason], begin)
+    yield since
     losses = GaugeMetricFamily(
         "gpushare_online_loss_ratio", "Measured loss of online clients beside an offline client", labels=["client"]
     )

@@ -143,19 +143,25 @@ def test_context_memory_of_a_device_is_exported() -> None:
     assert (sample.labels, sample.value) == ({"uuid": "u", "name": "n"}, 104 << 20)
 
 
-def test_launch_limits_have_client_unit_and_reason() -> None:
-    limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share"}
-    no_turn = {"rate": None, "unit": None, "reason": "suspended"}
-    status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [no_turn, limit]}]}
-    (sample,) = (
-        one for family in prometheus.snapshot_metrics(status) for one in family.samples if one.name == "gpushare_limit"
-    )
-    assert (sample.labels, sample.value) == ({"client": "a", "unit": "device_seconds", "reason": "share"}, 0.3)
+def test_limits_have_client_unit_reason_and_begin() -> None:
+    limit = {"rate": 0.3, "unit": "device_seconds", "reason": "share", "since": 20.5}
+    older = limit | {"rate": 9.0, "unit": "blocks", "since": 17.5}
+    no_turn = {"rate": None, "unit": None, "reason": "suspended", "since": 12.0}
+    status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [no_turn, limit, older]}]}
+    families = {family.name: family.samples for family in prometheus.snapshot_metrics(status)}
+    assert [(sample.labels, sample.value) for sample in families["gpushare_limit"]] == [
+        ({"client": "a", "unit": "device_seconds", "reason": "share"}, 0.3),
+        ({"client": "a", "unit": "blocks", "reason": "share"}, 9.0),
+    ]
+    assert [(sample.labels, sample.value) for sample in families["gpushare_limited_since_timestamp_seconds"]] == [
+        ({"client": "a", "reason": "suspended"}, 12.0),
+        ({"client": "a", "reason": "share"}, 17.5),
+    ]
 
 
 def test_loss_of_online_clients_is_exported() -> None:
-    limit = {"rate": 100, "unit": "blocks", "reason": "adaptive", "loss": 0.02}
-    packing = {"rate": None, "unit": None, "reason": "packing", "loss": 0.4}
+    limit = {"rate": 100, "unit": "blocks", "reason": "adaptive", "loss": 0.02, "since": 1.0}
+    packing = {"rate": None, "unit": None, "reason": "packing", "loss": 0.4, "since": 1.0}
     status = everything() | {"clients": [{"id": "a", "phase": "running", "limits": [packing, limit]}]}
     (sample,) = (
         one
