@@ -5,7 +5,12 @@ import type { IClient, IDevice, IQuota } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize } from '../base/units';
 import { isProgram, type IClientLabel } from '../sharing/clientLabels';
-import { evictedBytesOf, formatQuota, stateLine } from '../sharing/clientState';
+import {
+  evictedBytesOf,
+  formatQuota,
+  limitText,
+  stateLine
+} from '../sharing/clientState';
 import { disabledReason } from '../actions/targets';
 
 /** Content of a client's row in the panel. */
@@ -20,8 +25,8 @@ export interface IClientRowView {
   /** Empty for the default quota. */
   readonly quota: string;
   /**
-   * Sentence about what limits the client's launches now; empty without a
-   * limit.
+   * Sentence about what limits the client now, and since when; empty without
+   * a limit.
    */
   readonly limit: string;
   /** Sentence about the progress; empty without one. */
@@ -54,7 +59,7 @@ export function clientRowView(
     node: client.node,
     memory: memoryText(client),
     quota: quotaText(client.quota),
-    limit: client.limit_text,
+    limit: limitText(client),
     progress: client.progress_text,
     fractionDone: client.progress?.total
       ? client.progress.done / client.progress.total

@@ -269,7 +269,9 @@ describe('the side panel', () => {
   });
 
   it('lists own clients first, and other users’ clients without their labels', async () => {
-    await shows(busy({}, { limit_text: 'at most 1 block/s' }), 'Test GPU');
+    const limited = { limit_text: 'at most 1 block/s', limits: [{ since: 7 }] };
+    await shows(busy({}, limited), 'Test GPU');
+    const since = new Date(7000).toLocaleTimeString();
     expect(findAll('h3').map(node => node.textContent)).toEqual(
       expect.arrayContaining(['Yours (1)', 'Others (1)'])
     );
@@ -277,7 +279,7 @@ describe('the side panel', () => {
     expect(mine.textContent).toContain('#1 in queue · about 40 s');
     expect(mine.textContent).toContain('3 GiB, 1.5 GiB moved out');
     expect(mine.textContent).toContain(
-      'share 50 %, limit 90 %, memory 8 GiB · at most 1 block/s'
+      `share 50 %, limit 90 %, memory 8 GiB · at most 1 block/s, since ${since}`
     );
     expect(theirs.textContent).toContain('a notebook of bob');
     expect(theirs.querySelector('button')).toBeNull();

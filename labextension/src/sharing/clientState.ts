@@ -183,3 +183,17 @@ export function formatQuota(quota: IQuota): string {
   }
   return parts.length > 0 ? parts.join(', ') : trans.__('none');
 }
+
+/**
+ * Return what limits the client now and since when; empty without a limit.
+ */
+export function limitText(client: IClient): string {
+  const since = Math.min(...client.limits.map(limit => limit.since));
+  return Number.isFinite(since)
+    ? trans.__(
+        '%1, since %2',
+        client.limit_text,
+        new Date(since * 1000).toLocaleTimeString()
+      )
+    : client.limit_text;
+}

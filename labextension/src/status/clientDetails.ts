@@ -6,7 +6,7 @@ import type { IClient, IDevice, IStatus } from '../base/protocol';
 import { trans } from '../base/trans';
 import { formatSize, formatDuration } from '../base/units';
 import { displayName } from '../sharing/clientLabels';
-import { formatQuota } from '../sharing/clientState';
+import { formatQuota, limitText } from '../sharing/clientState';
 import type { IClientView, KernelView } from '../sharing/sharingModel';
 
 /** A line of the tooltip. */
@@ -73,17 +73,6 @@ function clientDetails(view: IClientView, status: IStatus | null): IDetail[] {
     });
   }
   return details;
-}
-
-function limitText(client: IClient): string {
-  const since = Math.min(...client.limits.map(limit => limit.since));
-  return Number.isFinite(since)
-    ? trans.__(
-        '%1, since %2',
-        client.limit_text,
-        new Date(since * 1000).toLocaleTimeString()
-      )
-    : client.limit_text;
 }
 
 function memoryText(client: IClient): string {
