@@ -10,32 +10,40 @@ import pytest
 from jupyter_gpushare.simulation.simulation import Simulation
 from jupyter_gpushare.simulation.workloads.workload import Cell, Participant, Workload
 
-from .workloads import GB, busy_participant, endless_participant, make_workload, simulate, some_notebooks
+from .workloads import (
+    GB,
+    busy_participant,
+    endless_participant,
+    make_workload,
+    simulate,
+    simulate_shipped,
+    some_notebooks,
+)
 
 
-def notebook_beside_a_job(**settings: Any) -> Simulation:
+def notebook_beside_a_job(seconds: float, **settings: Any) -> Simulation:
     """Simulate a notebook and a job, which have one device since another client had the other device for 30 s.
 
-    The notebook works for 1 s, thinks for 200 s, and works for 100 s.
+    The notebook works for 1 s, thinks for 200 s, and works for 100 s. The two clients do not fit on a device together.
     """
-    notebook = Participant("notebook", (Cell(0.0, (0.0, 1.0)), Cell(200.0, (0.0, 100.0))), 20 * GB)
-    job = replace(endless_participant("job", 5.0, 1000.0), arrives=5.0)
-    workload = make_workload(notebook, busy_participant("short", 30.0), job)
-    return swap_devices(workload, 2, 500.0, **settings)
+    notebook = Participant("notebook", (Cell(0.0, (0.0, 1.0)), Cell(200.0, (0.0, 100.0))), 60 * GB)
+    job = replace(endless_participant("job", 5.0, 1000.0, memory=60 * GB), arrives=5.0)
+    return swap_devices(make_workload(notebook, busy_participant("short", 30.0), job), 2, seconds, **settings)
 
 
 def swap_devices(workload: Workload, devices: int, seconds: float, **settings: Any) -> Simulation:
-    """Simulate the workload in memory mode `swap` with the shipped policy, in turns, where only idle clients move."""
+    """Simulate the workload in memory mode `swap` with the shipped settings."""
     workload = replace(workload, devices=workload.devices * devices, overlap=True)
-    return simulate(workload, seconds, policy="interactive", sharing="exclusive", wait_move=0.0, **settings)
+    return simulate_shipped(workload, seconds, **settings)
 
 
-def test_a_notebook_leaves_the_device_of_a_job_and_works_alone() -> None:
-    stays, moves = notebook_beside_a_job(), notebook_beside_a_job(idle_move=60.0)
+def test_a_notebook_leaves_the_device_of_a_job_before_its_next_cell() -> None:
+    stays, moves = (notebook_beside_a_job(190.0, idle_move=idle) for idle in (0.0, 60.0))
     assert (stays.moves, moves.moves) == (0, 1)
-    assert moves.clients["job"].gpu_seconds > stays.clients["job"].gpu_seconds + 80.0
+    stays, moves = (notebook_beside_a_job(500.0, idle_move=idle) for idle in (0.0, 60.0))
     assert moves.clients["notebook"].gpu_seconds == pytest.approx(101.0)
-    assert moves.wasted_seconds < 5.0
+    assert moves.clients["job"].gpu_seconds > stays.clients["job"].gpu_seconds
+    assert moves.wasted_seconds < 0.1 < stays.wasted_seconds
 
 
 def test_moved_notebooks_keep_all_rules() -> None:

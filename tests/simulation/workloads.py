@@ -69,6 +69,11 @@ def make_workload(*participants: Participant, device: DeviceModel = DEVICE, **co
 
 
 def simulate(workload: Workload, seconds: float, **settings: Any) -> CheckedSimulation:
-    simulation = CheckedSimulation(workload, turn_settings(**settings))
+    return simulate_shipped(workload, seconds, **vars(turn_settings(**settings)))
+
+
+def simulate_shipped(workload: Workload, seconds: float, **settings: Any) -> CheckedSimulation:
+    """Simulate a workload under the shipped settings, except for those that `settings` names."""
+    simulation = CheckedSimulation(workload, Settings(**settings))
     simulation.run(seconds)
     return simulation
