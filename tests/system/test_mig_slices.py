@@ -14,7 +14,7 @@ MIB = 1 << 20
 def mig_host(host: SystemHost) -> SystemHost:
     """Return a host with a whole device, and a device with slices of 128 and 256 MiB."""
     host.config = CONFIG
-    host.start_coordinator("--time-quantum", "20")
+    host.start_coordinator()
     return host
 
 

@@ -16,7 +16,7 @@ from jupyter_gpushare.wire.client import Client, CoordinatorError
 
 from ..support.polling import wait_until
 from .notebook_client import Notebook
-from .system_host import MIB, WAIT, GpuProgram, SystemHost, start_all_busy, stop_all
+from .system_host import MIB, WAIT, GpuProgram, SystemHost, last_end, start_all_busy, stop_all
 
 SIZE = 100 * MIB
 CHECKPOINTED = 2  # state of a process
@@ -184,8 +184,12 @@ def test_a_client_that_the_driver_cannot_move_stays(dual_host: SystemHost, mode:
     program = start_program(dual_host, "a", mode)
     if code:
         program.run(code)
+    program.busy()
     assert reason in refusal_of_move(dual_host, "a", second)
     assert devices_of(dual_host, "a") == [first]
+    refused_at = last_end(dual_host.launches(program))
+    wait_until(lambda: dual_host.worked_since(refused_at, program))
+    program.stop()
     assert increment(program) == 8.0
 
 
