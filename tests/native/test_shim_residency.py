@@ -146,7 +146,12 @@ def placement(client: CudaClient) -> tuple[int, int]:
     return preferred[1], accessed[1]
 
 
-@pytest.mark.parametrize(("bits", "expected"), [(1, (0, NOWHERE)), (5, (NOWHERE, 0))])
+OFFLINE, GUEST = 4, 64  # flags of the quota
+
+
+@pytest.mark.parametrize(
+    ("bits", "expected"), [(1, (0, NOWHERE)), (1 | OFFLINE, (NOWHERE, 0)), (1 | GUEST, (NOWHERE, 0))]
+)
 def test_placement_by_service_class(
     client: CudaClient, process: ProcessConnection, bits: int, expected: tuple[int, int]
 ) -> None:
@@ -155,14 +160,15 @@ def test_placement_by_service_class(
     assert placement(client) == expected
 
 
+@pytest.mark.parametrize("offline", [OFFLINE, GUEST])
 def test_placement_changes_with_the_service_class_after_the_turn(
-    client: CudaClient, process: ProcessConnection
+    client: CudaClient, process: ProcessConnection, offline: int
 ) -> None:
     control = process.page.control
     client.begin(process, 1)
     client.run("cuda.cuCtxSynchronize()")  # advice waits for work in the default stream
     client.run("array = cuda.alloc(1 << 20)[1]; cuda.launch('fill_f32', array, 2.0, 1000); cuda.cuCtxSynchronize()")
-    control.quota_flags = 1 | 4
+    control.quota_flags = 1 | offline
     process.doorbell()
     client.run("cuda.spin(1), cuda.cuCtxSynchronize()")
     assert placement(client) == (0, NOWHERE), "a turn goes on with the placement that it began with"
@@ -177,7 +183,7 @@ def test_placement_of_memory_that_was_never_used_changes_with_the_service_class(
     client: CudaClient, process: ProcessConnection
 ) -> None:
     client.run("array = cuda.alloc(1 << 20)[1]")
-    process.page.control.quota_flags = 1 | 4
+    process.page.control.quota_flags = 1 | OFFLINE
     process.doorbell()
     wait_until(lambda: placement(client) == (NOWHERE, 0), what="the placement of an offline client")
 
