@@ -24,8 +24,8 @@ _SINCE = re.compile(_AMOUNT + r"(m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _MAX_SINCE_SECONDS = 36500 * 86400.0
 
-_FRACTION = re.compile(r"^(?:[0-9]+(?:\.[0-9]*)?%|[01]?\.[0-9]+)$")
-_SPACED = re.compile(r"(=[0-9.]+)\s+([kmgt]i?b?|b)(?=\s|$)", re.IGNORECASE)  # a size as `format_size` writes it
+_FRACTION = re.compile(r"^(?:[0-9]+(?:\.[0-9]*)?\s*%|[01]?\.[0-9]+)$")
+_SPACED = re.compile(r"(=[0-9.]+)\s+([kmgt]i?b?|b|%)(?=[\s,]|$)", re.IGNORECASE)  # "8 GiB" and "90 %"
 
 
 def parse_size(value: object) -> int:
@@ -60,18 +60,19 @@ def size_word(size: float) -> str:
 
 
 def join_sizes(pairs: str) -> str:
-    """Return `share=0.5 memory=8 GiB` as `share=0.5 memory=8GiB`."""
+    """Return `limit=90 % memory=8 GiB` as `limit=90% memory=8GiB`."""
     return _SPACED.sub(r"\1\2", pairs)
 
 
 def parse_pairs(text: str) -> dict[str, str]:
     """Return the words of "share=0.5 memory=8 GiB" as a dictionary; commas separate them as well.
 
-    Raise ValueError for a word without `=` and for a repeated key.
+    The keys are returned in lower case. Raise ValueError for a word without `=` and for a repeated key.
     """
     pairs: dict[str, str] = {}
     for word in shlex.split(join_sizes(text.replace(",", " "))):
         key, _, value = word.partition("=")
+        key = key.lower()
         if not key or not value:
             raise ValueError(f"{word!r} is not of the form key=value")
         if key in pairs:

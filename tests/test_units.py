@@ -133,6 +133,11 @@ def test_pairs() -> None:
     assert units.parse_pairs("share=0.5 memory=8GiB") == {"share": "0.5", "memory": "8GiB"}
     assert units.parse_pairs("share=0.5,memory=8GiB") == {"share": "0.5", "memory": "8GiB"}
     assert units.parse_pairs("label='a b'  x==") == {"label": "a b", "x": "="}
+    assert units.parse_pairs("limit=90 %, MEMORY=8 GiB, Share=50%") == {
+        "limit": "90%",
+        "memory": "8GiB",
+        "share": "50%",
+    }
     assert units.parse_pairs("") == {}
 
 

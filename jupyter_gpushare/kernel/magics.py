@@ -88,6 +88,7 @@ class GpuShareMagics:
         return result_messages.hold_changed(self._calls.hold(time or None), "; %gpushare release ends the hold")
 
     def _move(self, device: str) -> str:
+        device = device.strip("\"'")
         if not device:
             raise UsageError("%gpushare move needs a device, by its index, name or UUID: for example %gpushare move 1")
         try:

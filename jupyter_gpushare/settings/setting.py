@@ -23,7 +23,7 @@ _JSON_TYPES = {
     "object": "object",
     "list": "array",
 }
-_PART_OF_DEVICE = r"^([0-9]+(\.[0-9]*)?%|[01]?\.[0-9]+)$"
+_PART_OF_DEVICE = r"^([0-9]+(\.[0-9]*)?\s*%|[01]?\.[0-9]+)$"
 
 
 @dataclass(frozen=True)

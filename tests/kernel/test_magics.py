@@ -90,6 +90,8 @@ def test_each_sub_command(coordinator: Any, notebook: Any) -> None:
     run("quota", f"Quota: {quota}")
     client = run("class=offline, share='0.3'", "The quota is now: share 0.3", "class offline\n")
     assert (client["quota"]["share"], client["quota"]["service"]) == (0.3, "offline")
+    client = run("LIMIT = 80 % memory='50 %'", "The quota is now: share 0.3, limit 0.8, memory ")
+    assert client["quota"]["memory"] < 8 << 30
     client = run("hold 5min", "When this kernel gets the GPU, it keeps the GPU up to 5 min from now")
     assert 290 < client["hold_seconds_left"] <= 300
     run("hold 0", "no longer")

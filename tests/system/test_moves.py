@@ -163,7 +163,7 @@ def test_a_notebook_moves_itself(dual_host: SystemHost, used_notebook: Notebook)
     uuids = dual_host.device_uuids()
     (here,) = devices_of(dual_host, notebook.client_id)
     (there,) = {*uuids} - {here}
-    text = notebook.run(f"%gpushare move {uuids.index(there)}")
+    text = notebook.run(f"%gpushare move '{uuids.index(there)}'")
     assert text == f"This kernel is on device {there} now, with all its memory.\n"
     assert devices_of(dual_host, notebook.client_id) == [there]
     notebook.run("work(0.1)\nimport jupyter_gpushare as gs")

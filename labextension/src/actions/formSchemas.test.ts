@@ -22,6 +22,7 @@ describe('amounts in forms', () => {
     ['size', '1048576', 1048576],
     ['size', '512b', 512],
     ['size', ' .25 ', '.25'],
+    ['size', '50 %', '50 %'],
     ['size', '2.5', '2.5'],
     ['size', '8 pounds', '8 pounds'],
     ['size', '-8GiB', '-8GiB'],

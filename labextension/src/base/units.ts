@@ -36,10 +36,10 @@ function parseFraction(text: string): number | null {
 
 /**
  * Return whether a memory size is a fraction of the device, such as "0.5",
- * "50%" and "1.0". The text "1" is a size.
+ * "50%", "50 %" and "1.0". The text "1" is a size.
  */
 function isFraction(text: string): boolean {
-  return /^([0-9]+(\.[0-9]*)?%|[01]?\.[0-9]+)$/.test(text.trim());
+  return /^([0-9]+(\.[0-9]*)?\s*%|[01]?\.[0-9]+)$/.test(text.trim());
 }
 
 /**

@@ -112,7 +112,7 @@ const fraction = { type: 'number', minimum: 0, maximum: 1, unit: 'fraction' };
 const size = {
   type: ['integer', 'string', 'null'],
   minimum: 1,
-  pattern: '^([0-9]+(\\.[0-9]*)?%|[01]?\\.[0-9]+)$',
+  pattern: '^([0-9]+(\\.[0-9]*)?\\s*%|[01]?\\.[0-9]+)$',
   unit: 'size',
   errorMessage: 'Allowed: a size above 0, for example 8GiB.'
 };
