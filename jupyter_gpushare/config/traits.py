@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from traitlets import Dict, List, TraitError, TraitType, Unicode, validate
 from traitlets.config import Configurable
 
+from .. import units
 from ..settings import SETTINGS, Setting
 from ..settings.device_table import DeviceTable, read_device_table
 from ..wire import address
@@ -33,8 +34,25 @@ class SettingTrait(TraitType[Any, Any]):
         return s
 
 
+class QuotaTrait(Dict):
+    """Trait for a quota, as a table or as a text such as `memory=8GiB share=0.5`."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        return super().validate(obj, self._pairs(value) if isinstance(value, str) else value)
+
+    def from_string(self, s: str) -> Any:
+        return super().from_string(s) if s.lstrip().startswith("{") else self._pairs(s)
+
+    def _pairs(self, text: str) -> dict[str, str]:
+        try:
+            return units.parse_pairs(text)
+        except ValueError as error:
+            allowed = "allowed is for example 'memory=8GiB share=0.5' or {'memory': '8GiB', 'share': 0.5}"
+            raise TraitError(f"GpuShare.{self.name}: {error}: {allowed}") from None
+
+
 def _trait(setting: Setting) -> TraitType[Any, Any]:
-    containers: dict[str, Any] = {"object": Dict, "list": List, "text": Unicode}
+    containers: dict[str, Any] = {"object": Dict, "quota": QuotaTrait, "list": List, "text": Unicode}
     # `--help-all` shows the name of the class as the type of the setting.
     kind = containers.get(setting.type) or type(setting.type.title(), (SettingTrait,), {})
     item = (Unicode(),) if setting.type == "list" else ()

@@ -21,6 +21,7 @@ _JSON_TYPES = {
     "text": "string",
     "size": "string",
     "object": "object",
+    "quota": "object",
     "list": "array",
 }
 _PART_OF_DEVICE = r"^([0-9]+(\.[0-9]*)?\s*%|[01]?\.[0-9]+)$"
@@ -30,7 +31,7 @@ _PART_OF_DEVICE = r"^([0-9]+(\.[0-9]*)?\s*%|[01]?\.[0-9]+)$"
 class Setting:
     """One setting or one field of a quota.
 
-    `type` is number, seconds, days, count, fraction, size, switch, choice, text, object or list.
+    `type` is number, seconds, days, count, fraction, size, switch, choice, text, quota, object or list.
     `more` continues `help` where there is room for details.
     `zero` is the meaning of 0 where 0 lies outside of the range, and `auto` permits the word "auto".
     `choices` maps each word to its meaning.

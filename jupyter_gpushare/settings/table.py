@@ -242,10 +242,11 @@ _LIVE = (
     ),
     Setting(
         "default_quota",
-        "object",
+        "quota",
         {},
         "Quota of a client that asks for nothing else.",
-        "For example {'memory': '8GiB', 'limit': 0.9}. Keys: share, limit, memory, resident, service (or class).",
+        "For example {'memory': '8GiB', 'limit': 0.9} or 'memory=8GiB limit=0.9'. Keys: share, limit, memory, resident "
+        "and service (or class).",
         note="open kernels and running programs keep their quota",
     ),
     Setting(

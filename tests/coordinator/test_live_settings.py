@@ -58,6 +58,7 @@ def test_default_quota_applies_to_new_clients(coordinator: CoordinatorProcess, p
         ({"time_quantum": None}, "time_quantum"),
         ({"default_quota": "memory=="}, "memory: '=' is not a size"),
         ({"default_quota": "{'memory': null}"}, "default_quota"),
+        ({"default_quota": "8GiB"}, "default_quota: '8GiB' is not of the form key=value: allowed is for example"),
         ({"device_memory": "1GiB"}, "cannot change while the coordinator runs"),
         ({"parent": 1}, "unknown or cannot change"),
         ({"devices": {"GPU-z": {"policy": "fair"}}}, "devices: 'GPU-z' does not exist"),
@@ -107,7 +108,12 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "sharing": [("never", "exclusive"), (None, "None")],
     "mps": [("on", "off"), (True, "True")],
     "tuning": [("perhaps", "perhaps"), (3, "3")],
-    "default_quota": [({"share": 2}, "share=2 is out of range"), ({"colour": 1}, "allowed are"), (5, "5")],
+    "default_quota": [
+        ({"share": 2}, "share=2 is out of range"),
+        ({"colour": 1}, "allowed are"),
+        ("memory", "'memory' is not of the form key=value: allowed is for example 'memory=8GiB share=0.5'"),
+        (5, "5"),
+    ],
     "device_memory": [("lots", "examples: 8GiB"), (0, "above 0"), (True, "examples"), (-1, "above 0")],
     "pinned_memory": [("lots", "examples: 8GiB"), ("0", "above 0"), (1.5, "examples")],
     "release_caches": [("sometimes", "sometimes"), (3, "3")],
@@ -177,6 +183,13 @@ def test_times_may_have_units() -> None:
         settings.core_settings().time_quantum,
         settings.core_settings().idle_release,
     ) == (300, 30, "auto")
+
+
+def test_a_quota_in_a_file_may_be_a_text() -> None:
+    quota = LiveSettings(
+        GpuShare(config=Config({"GpuShare": {"default_quota": "memory=8GiB, limit=90%"}}))
+    ).default_quota
+    assert (quota.memory, quota.limit) == (8 << 30, 0.9)
 
 
 def test_sizes_may_be_numbers_of_bytes() -> None:

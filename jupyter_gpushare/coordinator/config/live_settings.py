@@ -102,8 +102,7 @@ class LiveSettings:
                 )
             try:
                 if isinstance(value, str):
-                    is_pairs = name == "default_quota" and not value.lstrip().startswith("{")  # share=0.5 memory=8GiB
-                    value = units.parse_pairs(value) if is_pairs else traits.traits()[name].from_string(value)
+                    value = traits.traits()[name].from_string(value)
                 setattr(traits, name, value)
             except TraitError as error:
                 message = str(error).removeprefix("GpuShare.")
