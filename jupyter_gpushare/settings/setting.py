@@ -14,6 +14,7 @@ AUTO = "auto"
 _UNITS = ("seconds", "days")
 _NUMBERS = ("number", *_UNITS, "count", "fraction", "size")
 _SWITCH = {"true": True, "1": True, "false": False, "0": False}
+_MIN_SIZE_BYTES = 1 << 20  # of sizes that users write, because 1 or 8 is nearly always a size without its unit
 _MAX_SIZE_BYTES = (1 << 62) - 1
 _JSON_TYPES = {
     "count": "integer",
@@ -60,7 +61,7 @@ class Setting:
         if self.type == "fraction":
             return f"a fraction from {self.range[0]:g} to {self.range[1]:g}, for example 0.5 or 50%"
         if self.type == "size":
-            return "a size above 0, for example 8GiB"
+            return "a size from 1 MiB, for example 8GiB; a number without a unit counts bytes"
         if self.type == "switch":
             return "true and false"
         if self.type not in _NUMBERS:
@@ -88,12 +89,15 @@ class Setting:
         """
         parse: Callable[[Any], Any] | None = {"fraction": units.parse_fraction, "size": units.parse_size}.get(self.type)
         if parse:
+            out_of_range = ValueError(f"{self.name}={value} is out of range: allowed is {self.allowed}")
             try:
                 value = parse(value)
             except ValueError as error:
                 if str(value).strip().startswith("-"):
-                    raise ValueError(f"{self.name}={value} is out of range: allowed is {self.allowed}") from None
+                    raise out_of_range from None
                 raise ValueError(f"{self.name}: {error}") from None
+            if self.type == "size" and value < _MIN_SIZE_BYTES:
+                raise out_of_range
         elif isinstance(value, str) and self.type in (*_NUMBERS, "switch"):
             value = self._parsed(value)
         return self.check(value)
@@ -121,7 +125,11 @@ class Setting:
             about["description"] = f"{self.help.rstrip('.')}: {self.allowed}."
             about |= {"errorMessage": f"Allowed: {self.allowed}.", "unit": self.type}
         if self.type == "size" and self.default is None:
-            return about | {"type": ["integer", "string", "null"], "minimum": 1, "pattern": _PART_OF_DEVICE}
+            return about | {
+                "type": ["integer", "string", "null"],
+                "minimum": _MIN_SIZE_BYTES,
+                "pattern": _PART_OF_DEVICE,
+            }
         if self.type in _NUMBERS and self.type != "size":
             about |= {"minimum": 0 if self.zero else self.range[0], "maximum": self.range[1]}
         if self.auto:

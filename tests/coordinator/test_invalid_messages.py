@@ -93,11 +93,12 @@ def test_open_cells_are_limited(guest_processes: ProcessFactory, shared_coordina
 
 def test_bad_quotas_change_nothing(guest_processes: ProcessFactory, shared_coordinator: CoordinatorProcess) -> None:
     process = guest_processes("a", quota="memory=1GiB")
-    process.allocate(1 << 20)
+    process.allocate(2 << 20)
     before = (shared_coordinator.client("a") or {})["quota"]
     for changes, reason, words in (
-        ({"memory": -1}, "invalid", "memory=-1 is out of range: allowed is a size above 0"),
-        ({"memory": "1KiB"}, "conflict", "memory=1KiB is below what is allocated now, 1 MiB"),
+        ({"memory": -1}, "invalid", "memory=-1 is out of range: allowed is a size from 1 MiB"),
+        ({"memory": "1KiB"}, "invalid", "memory=1KiB is out of range: allowed is a size from 1 MiB"),
+        ({"memory": "1MiB"}, "conflict", "memory=1MiB is below what is allocated now, 2 MiB"),
         ({"share": 0.8, "limit": 0.5}, "invalid", "share=0.8 is above limit=0.5"),
         ({"share": 0.1, "memory": True}, "invalid", "is not a size"),
         ({"colour": "red"}, "invalid", "unknown quota key 'colour'"),

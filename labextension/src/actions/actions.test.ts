@@ -196,7 +196,7 @@ describe('the commands', () => {
     await waitUntil(() => /allocated 3 GiB/.test(dialog()!.textContent!));
     type('memory', '8 pounds');
     await waitUntil(() =>
-      /Allowed: a size above 0/.test(dialog()!.textContent!)
+      /Allowed: a size from 1 MiB/.test(dialog()!.textContent!)
     );
     type('memory', '');
     type('resident', '50%');

@@ -111,10 +111,10 @@ export function client(changes: Partial<IClient> = {}): IClient {
 const fraction = { type: 'number', minimum: 0, maximum: 1, unit: 'fraction' };
 const size = {
   type: ['integer', 'string', 'null'],
-  minimum: 1,
+  minimum: 1048576,
   pattern: '^([0-9]+(\\.[0-9]*)?\\s*%|[01]?\\.[0-9]+)$',
   unit: 'size',
-  errorMessage: 'Allowed: a size above 0, for example 8GiB.'
+  errorMessage: 'Allowed: a size from 1 MiB, for example 8GiB.'
 };
 
 function schema(
