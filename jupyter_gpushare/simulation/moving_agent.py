@@ -29,6 +29,7 @@ class MovingAgent(TrainingAgent):
         super().__init__(workload, settings, details=details, is_clairvoyant=is_clairvoyant)
         self.moves = 0
         self.devices: dict[str, SimDevice] = {}
+        self._movers: dict[int, SimClient] = {}  # at least all clients with a move, by their indexes
         self._command_handlers |= {
             cmd.PrepareMove: self._on_prepare_move,
             cmd.StartMove: self._on_start_move,
@@ -63,6 +64,7 @@ class MovingAgent(TrainingAgent):
             self.handle_event(ev.MoveEnded(client.process_number, command.device, error))
             return
         client.moving_to = self.devices[command.device]
+        self._movers[client.index] = client
         if client.phase == OUT:
             self._wait_for_move(client)
 
@@ -93,6 +95,15 @@ class MovingAgent(TrainingAgent):
                 super().try_to_enter(client)
         elif client.phase == OUT and self._admits_move(client, there):
             self._enter_move(client)
+
+    def admit_waiting(self, freed: tuple[SimDevice, ...]) -> None:
+        """Let waiting clients enter on devices that have become free, also those that move to one of them."""
+        super().admit_waiting(freed)
+        for index, client in list(self._movers.items()):
+            if client.moving_to is None:
+                del self._movers[index]
+            elif client.moving_to in freed:
+                self.try_to_enter(client)
 
     def leave_turn(self, client: SimClient) -> tuple[SimDevice, ...]:
         """Leave the turn, also that of a move, and return the devices that have become free."""
