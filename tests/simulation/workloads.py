@@ -36,7 +36,7 @@ class CheckedSimulation(Simulation):
             open_now = [client.id for client in device.clients.values() if client.is_gate_open]
             assert len(open_now) <= 1 or not exclusive, open_now
             assert len(device.working_clients) <= 1 or not exclusive
-            assert sum(client.rate for client in device.working_clients.values()) <= 1 + 1e-9
+            assert sum(c.rate * c.spec.intensity for c in device.working_clients.values()) <= 1 + 1e-9
         for client in self.all_clients:
             if client.waiting_since >= 0 and client.phase == OUT and client.process_number:
                 process = self.scheduler.processes[client.process_number]
