@@ -127,3 +127,28 @@ def test_settings_of_core_dumps_keep_their_values(cuda: Cuda) -> None:
     cuda.cuCoredumpSetAttributeGlobal(settings.CU_COREDUMP_FILE, b"named.by.the.program")
     assert cuda.cuCoredumpGetAttributeGlobal(settings.CU_COREDUMP_TRIGGER_HOST) is False
     assert cuda.cuCoredumpGetAttributeGlobal(settings.CU_COREDUMP_FILE) == b"named.by.the.program"
+
+
+@on_driver()
+def test_a_context_has_its_own_settings_of_core_dumps(cuda: Cuda) -> None:
+    """A context begins with the settings of the process, and no later change of either reaches the other.
+
+    The pipe of dumps cannot be set for one context.
+
+    Source: documentation of cuCoredumpSetAttribute and CU_CTX_COREDUMP_ENABLE. Not yet seen on a card.
+    """
+    settings = cuda.driver.CUcoredumpSettings
+    cuda.cuCoredumpSetAttributeGlobal(settings.CU_COREDUMP_FILE, b"of.the.process")
+    context = cuda.cuCtxCreate(None, int(cuda.driver.CUctx_flags.CU_CTX_COREDUMP_ENABLE), cuda.device)
+    assert cuda.cuCoredumpGetAttribute(settings.CU_COREDUMP_FILE) == b"of.the.process"
+    assert cuda.cuCoredumpGetAttribute(settings.CU_COREDUMP_ENABLE_ON_EXCEPTION) is True
+    assert cuda.cuCoredumpGetAttributeGlobal(settings.CU_COREDUMP_ENABLE_ON_EXCEPTION) is False
+    cuda.cuCoredumpSetAttribute(settings.CU_COREDUMP_FILE, b"of.the.context")
+    cuda.cuCoredumpSetAttributeGlobal(settings.CU_COREDUMP_LIGHTWEIGHT, True)
+    assert cuda.cuCoredumpGetAttribute(settings.CU_COREDUMP_FILE) == b"of.the.context"
+    assert cuda.cuCoredumpGetAttribute(settings.CU_COREDUMP_LIGHTWEIGHT) is False
+    assert cuda.code("cuCoredumpSetAttribute", settings.CU_COREDUMP_PIPE, b"of.the.context")
+    cuda.cuCtxDestroy(context)
+    assert cuda.cuCoredumpGetAttributeGlobal(settings.CU_COREDUMP_FILE) == b"of.the.process"
+    cuda.cuCtxSetCurrent(cuda.context)
+    assert cuda.cuCoredumpGetAttribute(settings.CU_COREDUMP_ENABLE_ON_EXCEPTION) is False

@@ -9,6 +9,9 @@ CUresult context_retain(int device, struct sim_context **out); /* the device's p
 CUresult context_release(int device, int reset);
 CUresult context_new(int device, unsigned flags, struct sim_context **out);
 
+/* coredump.c */
+void dump_settings_begin(struct sim_context *context); /* of a new context */
+
 /* visible_devices.c */
 void find_visible_devices(void); /* of CUDA_VISIBLE_DEVICES */
 int whole_device(int index);     /* the device of a MIG slice; any other device itself */

@@ -18,6 +18,7 @@ CUresult context_new(int device, unsigned flags, struct sim_context **out) {
     context->flags = flags;
     context->id = atomic_fetch_add(&sim.next_id, 1) + 1;
     context->device = device;
+    dump_settings_begin(context);
     context->magic = MAGIC_CONTEXT;
     CUresult result = stream_open(context, 0, 0, &context->legacy);
     if (result)

@@ -15,8 +15,9 @@
 
 #define SIM_RING 1024 /* commands a stream holds before submitting blocks */
 #define SIM_MAX_PARAMS 8
-#define SIM_MAX_NAME 1024 /* of a function or variable, with its final zero */
-#define SIM_MAX_PEERS 8   /* of a context (CUDA programming guide, "Peer-to-Peer Memory Access") */
+#define SIM_MAX_NAME 1024      /* of a function or variable, with its final zero */
+#define SIM_MAX_DUMP_TEXT 1024 /* of a setting of core dumps, with its final zero */
+#define SIM_MAX_PEERS 8        /* of a context (CUDA programming guide, "Peer-to-Peer Memory Access") */
 
 enum {
     MAGIC_CONTEXT = 0x5c0417,
@@ -182,6 +183,13 @@ struct sim_event {
     uint64_t stream_id;
 };
 
+/* Settings of core dumps, by the numbers of CUcoredumpSettings: switches, then the file and the pipe. */
+struct sim_dump_settings {
+    unsigned char is_on[5];
+    char text[2][SIM_MAX_DUMP_TEXT];
+    int flags;
+};
+
 struct sim_context {
     uint32_t magic, flags;
     uint64_t id;
@@ -197,6 +205,7 @@ struct sim_context {
     _Atomic uint32_t blocking_captures;
     _Atomic int error;             /* sticky */
     uint64_t peers[SIM_MAX_PEERS]; /* contexts whose memory its launches may use, by id; 0: a free place */
+    struct sim_dump_settings dump;
     struct sim_context *next;
 };
 
