@@ -134,6 +134,19 @@ def test_the_costs_of_mode_swap_are_measured_on_request(own_host: Path, tmp_path
         assert re.search(r"[\d.]+ ms to the host and [\d.]+ ms to the device, simulated", message), message
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("GPUSHARE_SIM_MEMORY", "8", "a size of at least 4 MiB is needed"),
+        ("GPUSHARE_SIM_DEVICES", "two", "a number from 0 to 16 is needed"),
+    ],
+)
+def test_a_bad_value_for_the_simulated_driver_is_named(own_host: Path, name: str, value: str, allowed: str) -> None:
+    _, findings = doctor("--simulate", **{name: value})
+    (found,) = [each for each in findings if each["subject"] == "driver"]
+    assert f"{name}={value}: {allowed}" in found["message"] and "GPUSHARE_SIM_" in found["remedy"]
+
+
 def test_costs_that_cannot_be_measured_on_a_small_device(own_host: Path, tmp_path: Path) -> None:
     _, findings = doctor(
         "--simulate", "--costs", GPUSHARE_SIM_STATE=str(tmp_path / "devices"), GPUSHARE_SIM_MEMORY="48MiB"

@@ -180,6 +180,15 @@ def test_a_fault_in_the_configuration_is_a_problem_of_the_coordinator(
         client.request(messages.Stop())
 
 
+def test_a_bad_value_for_the_simulated_driver_is_a_problem_of_the_coordinator(
+    idle_coordinator: CoordinatorProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSHARE_SIM_MEMORY", "8")
+    idle_coordinator.start("--simulate")
+    (problem,) = idle_coordinator.status()["coordinator"]["problems"]
+    assert problem.endswith("GPUSHARE_SIM_MEMORY=8: a size of at least 4 MiB is needed")
+
+
 def test_help_lists_all_settings(command: Run) -> None:
     received = command("coordinator", "--help-all").stdout
     for name in ("time_quantum", "policy", "idle_release", "cell_linger", "default_quota", "device_memory", "simulate"):

@@ -121,7 +121,7 @@ def _driver(simulate: bool, with_costs: bool = False) -> Iterator[Finding]:
         )
         return
     if status := driver.cuInit(0):
-        yield Finding("error", subject, f"cuInit fails with CUDA error {status}", "check that nvidia-smi works")
+        yield _failed_start(status, simulate)
         return
     version, count = ctypes.c_int(), ctypes.c_int()
     driver.cuDriverGetVersion(ctypes.byref(version))
@@ -144,6 +144,16 @@ def _driver(simulate: bool, with_costs: bool = False) -> Iterator[Finding]:
         if with_costs:
             yield from costs.swap_costs(index, simulate)
         yield from mps.compute_mode(driver, index, os.environ)
+
+
+def _failed_start(status: int, simulate: bool) -> Finding:
+    message, remedy = f"cuInit fails with CUDA error {status}", "check that nvidia-smi works"
+    if simulate:
+        from ...coordinator.gpu import simulated_driver
+
+        message = f"{message}: {simulated_driver.fault() or 'there are no simulated devices'}"
+        remedy = "correct or remove the variables GPUSHARE_SIM_… (native/simcuda/README.md)"
+    return Finding("error", "driver", message, remedy)
 
 
 def _known_cuda_version() -> int:

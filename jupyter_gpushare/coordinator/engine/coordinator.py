@@ -71,6 +71,8 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         scheduler = live.make_scheduler(found, self.nvml.distance)
         self.state = state = CoordinatorState(scheduler, live, socket_path, loop.time, loop.time())
+        if settings.traits.simulate and (fault := simulated_driver.fault()):
+            state.problems.append(f"there are no simulated devices: {fault}")
         self.dispatcher = EventDispatcher(state)
         dispatch = self.dispatcher.dispatch
         self.subscriptions = SnapshotSubscriptions(self.build_snapshot, state.client_owners)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def devices() -> list[DeviceInfo]:
     """Return the simulated devices, with the MIG slices in place of their devices, without starting the driver.
 
-    If the driver is not built, log the reason and return an empty list.
+    If the driver is not built, or a variable has a bad value, log the reason and return an empty list.
     """
     descriptions = _call("simcuda_describe")
     return [
@@ -43,16 +43,32 @@ def processes() -> dict[str, dict[int, int | None]]:
     return found
 
 
-def _call(function: str) -> list[dict[str, Any]]:
-    """Return the result of a function of the simulated driver; empty, with a log record, if the driver is not built."""
+def fault() -> str:
+    """Return the reason why the simulated driver does not work, such as a bad value of a variable, or ""."""
     try:
-        driver = ctypes.CDLL(str(PATH))
-        buffer = ctypes.create_string_buffer(1 << 16)
-        code = driver[function](buffer, ctypes.c_size_t(len(buffer)))
-        if code < 0:
-            raise OSError(f"{function} returned {code}")
-        result: list[dict[str, Any]] = json.loads(buffer.value)
-    except (OSError, AttributeError, ValueError) as error:
+        _request("simcuda_describe")
+    except _FAILURES as error:
+        return str(error)
+    return ""
+
+
+_FAILURES = (OSError, AttributeError, ValueError)
+
+
+def _call(function: str) -> list[dict[str, Any]]:
+    """Return the result of a function of the simulated driver; empty, with a log record, if the function fails."""
+    try:
+        return _request(function)
+    except _FAILURES as error:
         log.error("cannot call %s of the simulated driver %s: %s", function, PATH, error)
         return []
-    return result
+
+
+def _request(function: str) -> list[dict[str, Any]]:
+    driver = ctypes.CDLL(str(PATH))
+    buffer = ctypes.create_string_buffer(1 << 16)
+    code = driver[function](buffer, ctypes.c_size_t(len(buffer)))
+    result = json.loads(buffer.value or b"{}")
+    if code < 0:
+        raise OSError(result.get("error", f"{function} returned {code}"))
+    return list(result)
