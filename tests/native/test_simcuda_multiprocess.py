@@ -122,6 +122,20 @@ def test_busy_processes_get_equal_time_slices(machine: dict[str, str]) -> None:
     assert all(0.72 < seconds < 1.2 for seconds in both), both
 
 
+def test_the_device_loses_time_when_another_process_follows(machine: dict[str, str]) -> None:
+    """Each of two processes with 0.4 s of work needs 0.8 s where the device loses nothing."""
+    with Path(machine["GPUSHARE_SIM_CONFIG"]).open("r+") as file:
+        parameters = file.read()
+        file.seek(0)
+        file.write(f"slice = 2ms\nslice_switch = 4ms\n{parameters}")
+    with running_process(spin, machine, "400", "40") as first, running_process(spin, machine, "400", "40") as second:
+        assert read_line(first) == read_line(second) == "ready"
+        go(first)
+        go(second)
+        seconds = max(float(read_line(process)) for process in (first, second))
+    assert seconds >= 1.6, seconds
+
+
 def test_idle_processes_take_no_device_time(machine: dict[str, str]) -> None:
     """Several processes, so that their slices would delay the work more than a busy machine does."""
     with contextlib.ExitStack() as stack:

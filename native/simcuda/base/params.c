@@ -172,6 +172,8 @@ static int set_global_key(struct sim_params *params, const char *key, const char
         return parse_quantity(value, 0, &params->time_scale);
     if (strcmp(key, "slice") == 0)
         return parse_quantity(value, 1, &number) || number < 1e5 ? -1 : (params->slice_ns = (uint64_t)number, 0);
+    if (strcmp(key, "slice_switch") == 0)
+        return parse_quantity(value, 1, &number) ? -1 : (params->slice_switch_ns = (uint64_t)number, 0);
     if (strcmp(key, "recharge") == 0)
         return parse_quantity(value, 1, &number) || number < 1e6 ? -1 : (params->recharge_ns = (uint64_t)number, 0);
     if (strcmp(key, "reservation_unit") == 0)

@@ -7,7 +7,7 @@
 
 #define SIM_MAX_DEVICES 16 /* MIG slices included */
 #define SIM_PATH 256
-#define SIM_LAYOUT 6 /* of the shared file; part of its default name, so that versions use different files */
+#define SIM_LAYOUT 7 /* of the shared file; part of its default name, so that versions use different files */
 
 struct sim_device_params {
     char name[96];
@@ -36,6 +36,7 @@ struct sim_params {
     int strict_exit;           /* 1: abort if another thread uses the driver while the process ends */
     double time_scale;         /* real time per modelled time */
     uint64_t slice_ns;         /* time slice between processes that have work */
+    uint64_t slice_switch_ns;  /* time lost when a slice of one process follows that of another */
     uint64_t reservation_unit; /* bytes: a reserved range is rounded up to a multiple */
     uint64_t recharge_ns;      /* how often a long launch checks whether its pages were evicted */
     int runs_any;              /* 1: a launch of a function that is not built in takes kernel_ns and computes nothing */

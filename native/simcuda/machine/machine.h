@@ -189,7 +189,7 @@ uint64_t machine_transfer(struct machine *machine, int device, enum copy_directi
 void slices_enter(struct machine *machine, int device, int slot);
 void slices_leave(struct machine *machine, int device, int slot);
 /* Bring the consumed times of a locked device up to `now`. */
-void slices_update(struct machine_device *device, uint64_t now, uint64_t slice);
+void slices_update(struct machine_device *device, uint64_t now, const struct sim_params *params);
 /* Return the device time that the slot has consumed. */
 uint64_t slices_consumed(struct machine *machine, int device, int slot);
 /* slice_wait.c: sleep until the slot has consumed `target`, and return the value at that moment. Another process may

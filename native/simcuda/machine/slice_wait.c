@@ -31,10 +31,10 @@ uint64_t slices_wait(struct machine *machine, int device_index, int slot, uint64
     device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     struct machine_share *share = &device->share[(unsigned)slot % MACHINE_SLOTS];
-    uint64_t slice = machine->params.slice_ns;
+    const struct sim_params *params = &machine->params;
     machine_lock_device(machine, device_index);
     uint64_t now = sim_now();
-    slices_update(device, now, slice);
+    slices_update(device, now, params);
     int bounded = 0;
     while (!(device->holder == slot && share->consumed + slack_ns >= target) && share->consumed < target) {
         /* while all streams only wait, other processes can compute when this process will be done */
@@ -43,7 +43,7 @@ uint64_t slices_wait(struct machine *machine, int device_index, int slot, uint64
             share->unbounded--;
             if (share->need < target)
                 share->need = target;
-            slices_update(device, now, slice);
+            slices_update(device, now, params);
         }
         const struct machine_share *holder = device->holder >= 0 ? &device->share[device->holder] : NULL;
         uint64_t deadline = now + SAMPLE_NS;
@@ -53,7 +53,7 @@ uint64_t slices_wait(struct machine *machine, int device_index, int slot, uint64
             uint64_t rest = !holder->unbounded && holder->need > holder->consumed ? holder->need - holder->consumed : 0;
             deadline = rest && now + rest < device->slice_end ? now + rest : device->slice_end;
             if (deadline <= now)
-                deadline = now + slice;
+                deadline = now + params->slice_ns;
         }
         if (device->holder == slot) {
             machine_unlock_device(machine, device_index);
@@ -70,11 +70,11 @@ uint64_t slices_wait(struct machine *machine, int device_index, int slot, uint64
             machine_lock_device(machine, device_index);
             now = sim_now();
         }
-        slices_update(device, now, slice);
+        slices_update(device, now, params);
     }
     if (bounded)
         share->unbounded++;
-    slices_update(device, now, slice);
+    slices_update(device, now, params);
     uint64_t consumed = share->consumed;
     machine_unlock_device(machine, device_index);
     return consumed;

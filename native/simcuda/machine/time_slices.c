@@ -33,7 +33,7 @@ static void pass_device(struct machine_device *device, int slot, uint64_t at, ui
     device->slice_changes++;
 }
 
-void slices_update(struct machine_device *device, uint64_t now, uint64_t slice) {
+void slices_update(struct machine_device *device, uint64_t now, const struct sim_params *params) {
     if (device->holder >= 0 && now > device->slice_start + 10000000000ull)
         device->slice_start = now - 10000000000ull; /* every process was stopped: do not replay hours */
     while (device->holder >= 0) {
@@ -58,15 +58,15 @@ void slices_update(struct machine_device *device, uint64_t now, uint64_t slice) 
         }
         share->consumed += until - start;
         if (contended)
-            pass_device(device, next, until, slice);
+            pass_device(device, next, until + params->slice_switch_ns, params->slice_ns);
         else if (is_runnable(share))
-            pass_device(device, device->holder, until, slice);
+            pass_device(device, device->holder, until, params->slice_ns);
         else
             device->holder = -1;
     }
     int next = next_runnable(device, -1);
     if (next >= 0)
-        pass_device(device, next, now, slice);
+        pass_device(device, next, now, params->slice_ns);
 }
 
 static void wake_waiters(struct machine_device *device) {
@@ -81,10 +81,10 @@ void slices_enter(struct machine *machine, int device_index, int slot) {
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     uint64_t now = sim_now();
-    slices_update(device, now, machine->params.slice_ns);
+    slices_update(device, now, &machine->params);
     device->share[slot].active++;
     device->share[slot].unbounded++;
-    slices_update(device, now, machine->params.slice_ns);
+    slices_update(device, now, &machine->params);
     machine_unlock_device(machine, device_index);
 }
 
@@ -93,10 +93,10 @@ void slices_leave(struct machine *machine, int device_index, int slot) {
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
     uint64_t now = sim_now();
-    slices_update(device, now, machine->params.slice_ns);
+    slices_update(device, now, &machine->params);
     device->share[slot].active--;
     device->share[slot].unbounded--;
-    slices_update(device, now, machine->params.slice_ns);
+    slices_update(device, now, &machine->params);
     wake_waiters(device);
     machine_unlock_device(machine, device_index);
 }
@@ -115,7 +115,7 @@ uint64_t slices_consumed(struct machine *machine, int device_index, int slot) {
     device_index = device_place(device_index);
     struct machine_device *device = &machine->device[device_index];
     machine_lock_device(machine, device_index);
-    slices_update(device, sim_now(), machine->params.slice_ns);
+    slices_update(device, sim_now(), &machine->params);
     uint64_t consumed = device->share[slot].consumed;
     machine_unlock_device(machine, device_index);
     return consumed;
