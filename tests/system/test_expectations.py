@@ -1,7 +1,4 @@
-"""Tests of a notebook whose cell was short at first and is long now, under the shipped settings.
-
-The text of the cell stays the same, so the coordinator expects a short run.
-"""
+"""Tests of cells that ran before and are expected to take as long as they did then, under the shipped settings."""
 
 from __future__ import annotations
 
@@ -23,10 +20,14 @@ SHORT, LONG = 0.4, 2.0  # seconds
 LAUNCH = 0.005  # seconds
 MAX_SECONDS = 1.2  # of the false cell's work, from the begin of another cell to its end
 LIES_SECONDS = 60.0
+KNOWN = 1.0  # seconds of a cell that has run before
 
 
 class Liar:
-    """Notebook with one cell, whose length is the value of a variable."""
+    """Notebook with one cell, whose length is the value of a variable.
+
+    The text of the cell stays the same, so the coordinator expects a run as long as those before.
+    """
 
     def __init__(self, notebook: Notebook) -> None:
         self.notebook = notebook
@@ -76,6 +77,31 @@ def test_a_false_expectation_is_corrected_and_delays_no_other_cell(
     expected = [run["expected_seconds"] for run in liar.long_runs(host)]
     assert all(SHORT / 2 < one < LONG / 2 for one in expected[:2]), expected
     assert expected[2] > LONG / 2, expected
+
+
+@pytest.mark.parametrize("host", [DEVICE_BYTES], indirect=True)
+def test_the_expected_wait_behind_a_known_cell_is_the_rest_of_the_cell(
+    default_settings_host: SystemHost, start: Callable[..., Notebook]
+) -> None:
+    """The usual turn of the notebook is much shorter than that cell."""
+    host, (notebook, other) = default_settings_host, (start(), start())
+    for one in (notebook, other):
+        one.run(FILL)
+    for cell in (f"work({KNOWN})", *["work(0.02)"] * 10):
+        notebook.run(cell)
+    loop = other.start("while True: work(0.05)")
+    wait_until(lambda: LAUNCH * len(host.launches(other.pid)) > 2 * KNOWN)
+    cell = notebook.start(f"work({KNOWN})")
+    wait_until(lambda: host.phase(notebook.client_id) == "running")
+    expected = [0.0]
+    while host.phase(notebook.client_id) == "running":
+        wait = host.request(messages.WaitStatus(client=other.client_id))
+        if wait["waiting"] and [one["client"] for one in wait["running"]] == [notebook.client_id]:
+            expected.append(wait["expected_wait"])
+    notebook.finish(cell)
+    other.interrupt()
+    assert other.finish(loop)["ename"] == "KeyboardInterrupt"
+    assert 0.6 * KNOWN <= max(expected) <= 1.5 * KNOWN, expected
 
 
 @pytest.mark.nightly
