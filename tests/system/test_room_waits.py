@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from .system_host import MIB, WAIT, GpuProgram, SystemHost, wait_until
@@ -33,6 +35,9 @@ def test_a_client_waits_for_room_without_a_charge(host: SystemHost, programs: tu
     client = host.clients()["swap"]
     assert (client["phase"], client["gpu_seconds"]) == ("waiting", before["gpu_seconds"])
     assert client["wait_reason"].startswith("140 MiB of plain cannot leave the GPU")
+    (limit,) = client["limits"]
+    assert limit["reason"] == "short_of_room"
+    assert time.time() - client["wait_seconds"] - 5 < limit["since"] <= time.time()
     plain.run("check(cuda.free(array))")
     assert program.result(WAIT) == 0
     program.run(f"size = {140 * MIB}; {READ}")
