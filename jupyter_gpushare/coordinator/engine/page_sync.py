@@ -191,8 +191,9 @@ class PageSync:
     def update_estimates(self, now: float) -> None:
         """Update the host backing, the queue positions and the expected waits of all clients."""
         self._host_backing.update()
+        clients = self._scheduler.clients
         self._wait_positions = {
-            client: (position, 0.0 if self._scheduler.clients[client].is_short_of_room else wait)
+            client: (position, 0.0 if clients[client].is_short_of_room or clients[client].cannot_return else wait)
             for uuid in self._scheduler.devices
             for position, (client, wait) in enumerate(expected_waits(self._scheduler, uuid, now).items(), start=1)
         }

@@ -31,6 +31,7 @@ _STATE_TEXTS = {
     "draining": "turn ending",
     "overrun": "turn overrun · work or memory has not left the GPU",
     "suspended": "suspended · GPU calls wait until it is resumed",
+    "cannot_return": "cannot use the GPU any more · restart the kernel",
     "idle_suspended": "suspended, idle · the next cell or GPU call resumes it",
 }
 
@@ -49,6 +50,8 @@ def state_fields(
     text = f"#{position} in queue" if state == WAITING and position else _STATE_TEXTS[state]
     if client.is_short_of_room:
         text = _STATE_TEXTS["short_of_room"]
+    if client.cannot_return:
+        text = _STATE_TEXTS["cannot_return"]
     if state == RUNNING and client.unmet_bytes and any(client.missing_on(one) for one in client.device_bindings):
         text = _STATE_TEXTS["no_room_in_turn"]
     if moving_to:

@@ -39,13 +39,19 @@ def memory_notes(client: Client, backing: HostBacking) -> list[str]:
             f"{format_size(client.memory_use.unbacked)} of its memory cannot leave the GPU, {_LIMIT_REACHED} "
             f"({backing.cgroup}), so other clients may have to wait: free memory, or raise the limit"
         )
-    if reason := wait_reason(client):
+    if client.cannot_return:
+        notes.append(wait_reason(client))
+    elif reason := wait_reason(client):
         notes.append(f"waits for room: {reason}")
     return notes
 
 
 def wait_reason(client: Client) -> str:
     """Return for the client's user why the client cannot be next now, or "" if it can."""
+    if client.cannot_return:
+        return (
+            "the driver could not restore the hibernated process, which can no longer use the GPU: restart the kernel"
+        )
     if not client.is_short_of_room:
         return ""
     (first, _), *_ = blocking_clients(client)

@@ -90,7 +90,7 @@ def build_snapshot(
         forecast = scheduler.idle_policy.forecast(state, now)
         moving_to = client_fields.name_of_new_device(scheduler, state)
         fields |= client_fields.state_fields(state, fields["queue_position"], forecast, now, moving_to)
-        if state.is_short_of_room:
+        if fields["wait_reason"]:
             fields["expected_wait"] = None
 
     return devices, [clients[identity] for identity in present], [counters[identity] for identity in present]

@@ -14,7 +14,7 @@ from .memory_fields import wait_reason
 def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -> dict[str, Any]:
     """Return the result of a WaitStatus by `user`, without the labels of other users' clients; see `wire.messages`."""
     client = scheduler.clients[client_id]
-    expected = forecast_wait(scheduler, client, now)
+    expected, reason = forecast_wait(scheduler, client, now), wait_reason(client)
     waits_since = client.waiting_since if client.waiting_since is not None else client.blocked_since
     running = {
         grant.client.id: _running_client(grant, user, now)
@@ -27,8 +27,8 @@ def describe_wait(scheduler: Scheduler, client_id: str, user: str, now: float) -
         "waited_seconds": 0.0 if waits_since is None else round(now - waits_since, 3),
         "wait_seconds": round(client.wait_seconds_at(now), 3),
         "queue_position": expected.position if expected else None,
-        "expected_wait": round(expected.wait, 3) if expected and not client.is_short_of_room else None,
-        "reason": wait_reason(client),
+        "expected_wait": round(expected.wait, 3) if expected and not reason else None,
+        "reason": reason,
         "suspended": client.suspended,
         "running": list(running.values()),
     }

@@ -262,6 +262,11 @@ class Client:
         return 0 if self.quota.service == "online" and not self.is_preemptible_guest else 1
 
     @property
+    def cannot_return(self) -> bool:
+        """Return whether the driver has refused to restore its hibernated process, and so refuses it for ever."""
+        return bool(self.hibernated) and self.may_return_at == float("inf")
+
+    @property
     def ready_at(self) -> float:
         """Time from which its limit, and the losses of online clients, let it run."""
         limit = max(self.may_return_at, self.time_limit.ready_at() if self.time_limit else float("-inf"))
