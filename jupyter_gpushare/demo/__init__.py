@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from ..config.arguments import number
 
@@ -40,10 +43,34 @@ def main(args: argparse.Namespace) -> int:
         if args.slurm:
             from . import cluster_demo
 
-            return asyncio.run(cluster_demo.run(args.output))
+            return asyncio.run(_until_signal(cluster_demo.run(args.output)))
         from . import runner
     except ImportError as error:
         extras = "cluster,demo" if args.slurm else "demo"
         print(f"jupyter gpushare demo: {error}; install jupyter-gpushare[{extras}]", file=sys.stderr)
         return 2
-    return asyncio.run(runner.run(args.device, args.output, args.quantum))
+    return asyncio.run(_until_signal(runner.run(args.device, args.output, args.quantum)))
+
+
+async def _until_signal(demo: Coroutine[Any, Any, int]) -> int:
+    """Run a demo, and cancel it at the first SIGINT or SIGTERM, so that it ends its processes and removes its folder.
+
+    Return the exit status of the demo, or 128 and the number of the signal.
+    """
+    task = asyncio.ensure_future(demo)
+    received: list[signal.Signals] = []
+
+    def on_signal(one: signal.Signals) -> None:
+        if not received:
+            print("jupyter gpushare demo: interrupted; its kernels and its coordinator end", file=sys.stderr)
+            task.cancel()
+        received.append(one)
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, on_signal, one)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return 128 + received[0]

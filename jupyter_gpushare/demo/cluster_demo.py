@@ -28,7 +28,7 @@ from ..cluster.settings import GpuShareCluster
 from . import demo_report
 from .notebooks import DemoNotebook, demo_notebooks
 from .phase_recorder import PhaseRecorder
-from .runner import MEMORY_FRACTION, SIMULATED_MEMORY, build_result, print_summary, run_cells
+from .runner import MEMORY_FRACTION, SIMULATED_MEMORY, build_result, print_summary, run_cells, running_kernel
 from .slurm_cluster import NODES, SlurmCluster, missing_programs
 
 _KERNEL = "python3-gpushare-cluster"
@@ -130,15 +130,8 @@ class _Demo:
     async def _start(self, running: contextlib.AsyncExitStack, script: DemoNotebook, client: NotebookClient) -> str:
         """Start the kernel of a notebook, and return its node."""
         manager: Any = client.km
-        running.push_async_callback(self._end, manager)
-        environment = {**os.environ, "JPY_SESSION_NAME": script.name}
-        await running.enter_async_context(client.async_setup_kernel(env=environment))
+        await running.enter_async_context(running_kernel(script, client))
         return str(manager.provisioner.node_name)
-
-    async def _end(self, manager: Any) -> None:
-        """End a kernel if it has started."""
-        if manager.has_kernel:
-            await manager.shutdown_kernel(now=True)
 
     async def _ask(self, node: str, kind: str) -> Any:
         """Return the result of a request of this type to the coordinator of a node. Raise NodeError."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from nbclient.exceptions import CellExecutionError
 
 from .. import units
 from ..wire import messages, program
-from ..wire.client import AsyncClient, ensure_coordinator_async
+from ..wire.client import AsyncClient, Client, ensure_coordinator
 from . import demo_report
 from .notebooks import DemoNotebook, demo_notebooks
 from .phase_recorder import PhaseRecorder, overlap_seconds
@@ -35,13 +37,17 @@ async def run(device: str, output: str, quantum: float | None) -> int:
         argv = program.argv("jupyter_gpushare", "coordinator", "--detach")
         argv += ["--time-quantum", str(quantum)] if quantum is not None else []
         argv += ["--simulate"] if device == "sim" else ["--device-memory", f"{memory >> 20}MiB"]
-        socket = await ensure_coordinator_async(environment["GPUSHARE_SOCKET"], argv)
-        coordinator = await AsyncClient.connect(socket)
+        # Without awaiting, so that a signal cannot come between the start and `finally`.
+        socket = ensure_coordinator(environment["GPUSHARE_SOCKET"], argv)
         try:
-            return await _run_notebooks(coordinator, device, Path(output), int(memory * MEMORY_FRACTION), quantum)
+            coordinator = await AsyncClient.connect(socket)
+            try:
+                return await _run_notebooks(coordinator, device, Path(output), int(memory * MEMORY_FRACTION), quantum)
+            finally:
+                await coordinator.close()
         finally:
-            await coordinator.request(messages.Stop())
-            await coordinator.close()
+            with Client(socket) as client:
+                client.request(messages.Stop())
 
 
 def _environment(directory: Path, device: str, memory: int) -> dict[str, str]:
@@ -85,9 +91,27 @@ async def _run_notebooks(
 async def _execute(script: DemoNotebook, recorder: PhaseRecorder) -> dict[str, Any]:
     """Run one notebook, and return the report of its last cell."""
     client = NotebookClient(script.notebook(), timeout=300, kernel_name="python3-gpushare")
-    environment = {**os.environ, "JPY_SESSION_NAME": script.name}
-    async with client.async_setup_kernel(env=environment):
+    client.create_kernel_manager()
+    async with running_kernel(script, client):
         return await run_cells(script, client, recorder)
+
+
+@contextlib.asynccontextmanager
+async def running_kernel(script: DemoNotebook, client: NotebookClient) -> AsyncIterator[None]:
+    """Start the kernel of a notebook, and end the kernel with the context.
+
+    `async_setup_kernel` of nbclient would replace the demo's handlers of signals, and end only one of the kernels.
+    """
+    manager: Any = client.km
+    try:
+        await client.async_start_new_kernel(env={**os.environ, "JPY_SESSION_NAME": script.name})
+        await client.async_start_new_kernel_client()
+        yield
+    finally:
+        if client.kc is not None:
+            client.kc.stop_channels()
+        if manager.has_kernel:
+            await manager.shutdown_kernel(now=True)
 
 
 async def run_cells(script: DemoNotebook, client: NotebookClient, recorder: PhaseRecorder) -> dict[str, Any]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,7 @@ from jupyter_gpushare.demo.phase_recorder import PhaseRecorder, intervals, overl
 from jupyter_gpushare.demo.slurm_cluster import NODES, missing_programs
 
 from ..support.command import run_command
+from ..support.polling import wait_until
 
 
 @pytest.mark.nightly
@@ -47,6 +53,40 @@ def test_notebooks_on_two_nodes_outlive_the_daemons_of_slurm(own_host: Path, tmp
         assert result["overlap_seconds"] == 0 and result["wrong_results"] == 0
         assert len(result["clients"]) == 2
     assert "kill -9 of slurmctld and of slurmd on both nodes" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_ends_the_demo_with_its_processes_and_its_folder(
+    own_host: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """The folder is short, because it has a socket."""
+    argv = [sys.executable, "-m", "jupyter_gpushare", "demo", "--output", str(tmp_path)]
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        environment = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+            assert demo.stdout and any("cell 1 of" in line for line in demo.stdout)
+            assert processes_with(folder) > {demo.pid}
+            demo.send_signal(number)
+            try:
+                _, errors = demo.communicate(timeout=60)
+            finally:
+                demo.kill()
+        assert demo.returncode == 128 + number
+        assert "interrupted" in errors and "Traceback" not in errors
+        wait_until(lambda: not processes_with(folder))
+        assert os.listdir(folder) == []
+
+
+def processes_with(folder: str) -> set[int]:
+    """Return the processes whose environment has the folder."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.fsencode(folder) in (entry / "environ").read_bytes():
+                found.add(int(entry.name))
+        except OSError:  # the process has ended, or belongs to another user
+            continue
+    return found
 
 
 @pytest.mark.parametrize(
