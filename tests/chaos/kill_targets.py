@@ -10,6 +10,7 @@ from ..system.notebook_client import SETUP, Notebook
 from ..system.system_host import SystemHost
 
 BUSY_CELL = f"""{SETUP}
+{{allocation}}
 busy = Busy(cuda)
 while not os.path.exists({{over!r}}):
     time.sleep(0.05)
@@ -42,11 +43,15 @@ class KillTarget:
 
 
 class BusyProgram(KillTarget):
-    """Program that works without pauses."""
+    """Program that works without pauses, with the fraction `part` of the device's memory."""
+
+    def __init__(self, host: SystemHost, client: str, part: float) -> None:
+        super().__init__(host, client)
+        self._part = part
 
     def begin(self) -> None:
         self._program = self.host.program(self.client, cuda=False)
-        self._program.start("cuda = Cuda()")
+        self._program.start(f"cuda = Cuda(); {self.host.allocation(self._part)}")
         self._program.start_busy()
         self.pids.append(self._program.pid)
 
@@ -62,9 +67,10 @@ class BusyProgram(KillTarget):
 
 
 class BusyKernel(KillTarget):
-    """Notebook with an endless cell, whose kernel is restarted after each kill."""
+    """Notebook with an endless cell and the fraction `part` of memory, whose kernel is restarted after each kill."""
 
-    def __init__(self, host: SystemHost, start: Callable[..., Notebook]) -> None:
+    def __init__(self, host: SystemHost, start: Callable[..., Notebook], part: float) -> None:
+        self._part = part
         self._notebook = start(setup=False)
         self._over = host.folder / "over"
         super().__init__(host, self._notebook.client_id)
@@ -73,7 +79,9 @@ class BusyKernel(KillTarget):
         if self.pids:
             self._notebook.manager.restart_kernel(now=True)
             self._notebook.front_end.wait_for_ready(timeout=60)
-        self._request = self._notebook.start(BUSY_CELL.format(over=str(self._over)))
+        self._request = self._notebook.start(
+            BUSY_CELL.format(over=str(self._over), allocation=self.host.allocation(self._part))
+        )
         self.pids.append(self._notebook.pid)
 
     def finish(self) -> None:

@@ -1,6 +1,7 @@
 """Length of the chaos tests, and calculation and output of their figures.
 
 `GPUSHARE_TEST_CHAOS=long` selects the long form.
+The short form has the shipped defaults, and the long form has short turns, so that faults meet many changes of turns.
 With `GPUSHARE_TEST_FIGURES=FOLDER`, a test writes its figures to the folder as JSON.
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 IS_LONG = os.environ.get("GPUSHARE_TEST_CHAOS") == "long"
+OPTIONS = ("--time-quantum", "0.05") if IS_LONG else ()  # of the coordinator
 TIMEOUT_SECONDS = 3600 if IS_LONG else 120  # of a test
 
 

@@ -14,7 +14,6 @@ from .measurements import pause
 
 KILL_COUNT = 200 if measurements.IS_LONG else 10
 CLIENT_COUNT = 8
-QUANTUM = "0.05"
 IMMEDIATE_KILL_PROBABILITY = 0.2  # of a kill before the clients have connected again
 
 
@@ -32,7 +31,7 @@ def test_coordinator_killed_at_random_moments_loses_no_client(host: SystemHost, 
     The test starts a new coordinator at once, as a service manager or a Jupyter server does.
     The start of the coordinator is part of the recovery time.
     """
-    host.start_coordinator("--time-quantum", QUANTUM)
+    host.start_coordinator(*measurements.OPTIONS)
     programs = busy_clients(host)
     wait_until(lambda: is_recovered(host))
     recoveries: list[float] = []
@@ -41,7 +40,7 @@ def test_coordinator_killed_at_random_moments_loses_no_client(host: SystemHost, 
     for number in range(KILL_COUNT):
         host.kill_coordinator()
         kills.append(time.monotonic())
-        host.start_coordinator("--time-quantum", QUANTUM)
+        host.start_coordinator(*measurements.OPTIONS)
         if number + 1 < KILL_COUNT and rng.random() < IMMEDIATE_KILL_PROBABILITY:
             early += 1
             pause(rng.uniform(0.0, 0.3))

@@ -23,7 +23,7 @@ NAMES = ("a", "b", "c")
 def test_kills_during_moves_lose_no_client(host: SystemHost, rng: random.Random) -> None:
     """Each program that is not killed goes on with right results, and every client can move at the end."""
     host.devices = 2
-    host.start_coordinator("--time-quantum", "0.1")
+    host.start_coordinator(*measurements.OPTIONS)
     programs = {name: start(host, name) for name in NAMES}
     moves: list[str] = []
 
@@ -41,7 +41,7 @@ def test_kills_during_moves_lose_no_client(host: SystemHost, rng: random.Random)
         pause(rng.uniform(0.0, 0.5))
         if rng.random() < 0.5:
             host.kill_coordinator()
-            host.start_coordinator("--time-quantum", "0.1")
+            host.start_coordinator(*measurements.OPTIONS)
         else:
             name = rng.choice(NAMES)
             programs[name].end()

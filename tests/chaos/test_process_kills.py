@@ -1,4 +1,4 @@
-"""Test of kernels and programs that are killed, or stopped for longer than a quantum, at random moments."""
+"""Test of kernels and programs that are killed, or stopped for a while, at random moments."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from jupyter_gpushare.wire.client import Client
 
 from ..system.notebook_client import kernel_starter
 from ..system.resource_counts import descriptors, mapped_page_count, resident_bytes
-from ..system.system_host import SystemHost, wait_until
+from ..system.system_host import MOST, SystemHost, wait_until
 from . import measurements
 from .kill_targets import BusyKernel, BusyProgram, KillTarget
 from .measurements import pause
 
 FAULT_COUNT = 500 if measurements.IS_LONG else 20
-QUANTUM = 0.1
 MAX_IDLE_SECONDS = 2.0 if measurements.IS_LONG else 10.0  # of a device while a client could run
-STOP_QUANTA = (1.5, 6.0)  # bounds of the duration of a stop, in quanta
+STOP_SECONDS = (0.15, 0.6)  # bounds of the duration of a stop
 
 
 @pytest.mark.timeout(measurements.TIMEOUT_SECONDS)
 def test_processes_killed_and_stopped_at_random_moments_block_no_client(host: SystemHost, rng: random.Random) -> None:
     """The device is idle for long only while a client with a turn is stopped, and at the end no resource is left.
 
-    No clients are colocated, so that the idle time of the device is that of one client.
+    No two clients fit on the device, so that its idle time is that of one client.
     """
-    host.start_coordinator("--sharing", "exclusive", "--time-quantum", str(QUANTUM))
+    host.start_coordinator(*measurements.OPTIONS)
     before = descriptors(host)
     with kernel_starter() as start:
-        targets = [*(BusyProgram(host, name) for name in ("a", "b", "c", "pair", "pair")), BusyKernel(host, start)]
+        programs = [BusyProgram(host, name, MOST) for name in "abc"]
+        programs += [BusyProgram(host, "pair", MOST / 2) for _ in range(2)]
+        targets = [*programs, BusyKernel(host, start, MOST)]
         for target in targets:
             target.begin()
         for target in targets:
@@ -164,7 +165,7 @@ class RandomFaults:
         if self._rng.random() < 0.5 and target not in self.stopped:
             target.send(signal.SIGSTOP)
             now = time.monotonic()
-            self.stopped[target] = (now, now + QUANTUM * self._rng.uniform(*STOP_QUANTA))
+            self.stopped[target] = (now, now + self._rng.uniform(*STOP_SECONDS))
         else:
             target.kill()
             self._record_stop(target)
